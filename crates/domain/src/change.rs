@@ -1,0 +1,231 @@
+//! What a decision changed: the item after, the queue after, and what to tell the caller.
+
+use crate::command::OutputSet;
+use crate::event::EventKind;
+use crate::fields::{FieldEdits, Fields};
+use crate::id::{ItemId, QueueId};
+use crate::item::{AttemptError, Body, Head, Item, Outcome};
+use crate::limits;
+use crate::queue::Queue;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// One decided change. A store applies it; it cannot make one.
+///
+/// ```compile_fail
+/// use towline_domain::Change;
+/// let forged = Change { event: None };
+/// ```
+///
+/// ```compile_fail
+/// let forged = towline_domain::Change::default();
+/// ```
+///
+/// ```compile_fail
+/// fn reopen(change: towline_domain::Change) {
+///     let towline_domain::Change { item, .. } = change;
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub(crate) event: Option<EventKind>,
+    pub(crate) answer: Answer,
+    pub(crate) item: Option<ItemChange>,
+    pub(crate) queue: Option<QueueChange>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ItemChange {
+    pub(crate) before: Option<Before>,
+    pub(crate) after: Option<Head>,
+    pub(crate) body: Option<Box<(Body, Fields)>>,
+    pub(crate) edits: FieldEdits,
+    pub(crate) outcome: Option<Box<Outcome>>,
+    pub(crate) error: Option<Box<AttemptError>>,
+    pub(crate) buffers_dropped: Option<Box<OutputSet>>,
+}
+
+/// What the item was when this was decided; a store that finds something else has lost a race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Before {
+    pub id: ItemId,
+    pub queue: QueueId,
+    pub revision: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueueChange {
+    Put(Box<Queue>),
+    Deleted,
+}
+
+/// What the caller is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Queue(Box<Queue>),
+    QueueDeleted,
+    Submitted {
+        id: ItemId,
+        created: bool,
+    },
+    /// The lease is valid until then.
+    Held {
+        deadline: Timestamp,
+    },
+    /// The state the item is in now, or for a repeated settle, the state it was left in then.
+    State(&'static str),
+    Removed,
+}
+
+impl Change {
+    #[must_use]
+    pub fn event(&self) -> Option<EventKind> {
+        self.event
+    }
+
+    #[must_use]
+    pub fn answer(&self) -> &Answer {
+        &self.answer
+    }
+
+    /// Whether there is anything to store.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.item.is_none() && self.queue.is_none()
+    }
+
+    #[must_use]
+    pub fn queue(&self) -> Option<&QueueChange> {
+        self.queue.as_ref()
+    }
+
+    /// The item's head after, if the change leaves an item.
+    #[must_use]
+    pub fn head(&self) -> Option<&Head> {
+        self.item.as_ref().and_then(|item| item.after.as_ref())
+    }
+
+    #[must_use]
+    pub fn removes_item(&self) -> bool {
+        self.item.as_ref().is_some_and(|item| item.after.is_none())
+    }
+
+    #[must_use]
+    pub fn before(&self) -> Option<Before> {
+        self.item.as_ref().and_then(|item| item.before)
+    }
+
+    /// What was submitted, if this is a submit.
+    #[must_use]
+    pub fn submitted(&self) -> Option<(&Body, &Fields)> {
+        self.item
+            .as_ref()
+            .and_then(|item| item.body.as_ref())
+            .map(|body| (&body.0, &body.1))
+    }
+
+    #[must_use]
+    pub fn edits(&self) -> Option<&FieldEdits> {
+        self.item
+            .as_ref()
+            .map(|item| &item.edits)
+            .filter(|edits| !edits.is_empty())
+    }
+
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.item.as_ref().and_then(|item| item.outcome.as_deref())
+    }
+
+    #[must_use]
+    pub fn error(&self) -> Option<&AttemptError> {
+        self.item.as_ref().and_then(|item| item.error.as_deref())
+    }
+
+    /// Output buffers made for an attempt that ended without committing them.
+    #[must_use]
+    pub fn buffers_dropped(&self) -> Option<&OutputSet> {
+        self.item
+            .as_ref()
+            .and_then(|item| item.buffers_dropped.as_deref())
+    }
+
+    /// Takes the parts a store keeps, without copying them.
+    #[must_use]
+    pub fn into_head_and_answer(self) -> (Option<Head>, Answer) {
+        (self.item.and_then(|item| item.after), self.answer)
+    }
+
+    /// The item after, from the item before: what every store's read must equal.
+    #[must_use]
+    pub fn apply(&self, item: Option<Item>) -> Option<Item> {
+        let Some(change) = &self.item else {
+            return item;
+        };
+        let head = change.after.clone()?;
+        let mut item = match (&change.body, item) {
+            (Some(body), _) => Item {
+                head: head.clone(),
+                body: body.0.clone(),
+                fields: body.1.clone(),
+                outcome: Outcome::default(),
+                errors: Errors::default(),
+            },
+            (None, Some(item)) => item,
+            (None, None) => return None,
+        };
+        item.head = head;
+        change.edits.apply(&mut item.fields);
+        if let Some(outcome) = &change.outcome {
+            item.outcome = (**outcome).clone();
+        }
+        if let Some(error) = &change.error {
+            item.errors.push((**error).clone());
+        }
+        Some(item)
+    }
+}
+
+/// Every attempt's error, bounded: the first one and the latest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Errors(Vec<AttemptError>);
+
+impl Errors {
+    pub fn push(&mut self, error: AttemptError) {
+        if self.0.len() == limits::ERRORS_KEPT_MAX {
+            self.0.remove(1);
+        }
+        self.0.push(error);
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, AttemptError> {
+        self.0.iter()
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<AttemptError> for Errors {
+    fn from_iter<T: IntoIterator<Item = AttemptError>>(errors: T) -> Errors {
+        let mut kept = Errors::default();
+        errors.into_iter().for_each(|error| kept.push(error));
+        kept
+    }
+}
+
+impl<'a> IntoIterator for &'a Errors {
+    type Item = &'a AttemptError;
+    type IntoIter = std::slice::Iter<'a, AttemptError>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}

@@ -1,0 +1,156 @@
+//! What can be asked of a queue or an item. Durations, tokens and seeds come with the command; time does not.
+
+use crate::fields::{FieldEdits, Fields};
+use crate::id::{ItemId, LeaseToken, QueueId};
+use crate::item::{Body, Outcome};
+use crate::name::{BufferId, QueueName, SlotName};
+use crate::policy::{Overrides, Policy, PolicyPatch};
+use crate::schema::Schema;
+use crate::state_name::StateName;
+use crate::time::{Millis, Timestamp};
+use std::collections::BTreeMap;
+
+pub type OutputSet = BTreeMap<SlotName, BufferId>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    CreateQueue(Box<NewQueue>),
+    ChangePolicy(Box<PolicyPatch>),
+    CloseQueue,
+    PauseQueue,
+    ResumeQueue,
+    /// With `force`, unfinished items go with it.
+    DeleteQueue {
+        force: bool,
+    },
+    Submit(Box<Submission>),
+    Receive(Receive),
+    Lease(Box<LeaseCall>),
+    Cancel {
+        reason: String,
+    },
+    Pause,
+    Resume,
+    Redrive,
+    /// With `force`, also under its holder; with `only`, not if its state changed meanwhile.
+    Delete {
+        force: bool,
+        only: Option<StateName>,
+    },
+    /// Time has come: lapse, expire or remove, whichever is due.
+    Elapse,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewQueue {
+    pub id: QueueId,
+    pub name: QueueName,
+    pub schema: Schema,
+    pub policy: Policy,
+}
+
+/// When an item is to be given out: a span from now by the store's clock, or a time on the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    After(Millis),
+    At(Timestamp),
+}
+
+impl When {
+    pub const NOW: When = When::After(Millis::ZERO);
+
+    /// A time in the past means now.
+    #[must_use]
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            When::After(span) => now.after(span),
+            When::At(time) => time.max(now),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submission {
+    /// Chosen by the submitter; `None`: the store makes one.
+    pub id: Option<ItemId>,
+    pub priority: i16,
+    pub ready: When,
+    pub overrides: Overrides,
+    pub body: Body,
+    pub fields: Fields,
+}
+
+impl Default for Submission {
+    fn default() -> Submission {
+        Submission {
+            id: None,
+            priority: 0,
+            ready: When::NOW,
+            overrides: Overrides::default(),
+            body: Body::default(),
+            fields: Fields::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receive {
+    pub token: LeaseToken,
+    pub visibility: Option<Millis>,
+    /// The holder did not ask for it, so it must acknowledge within the queue's `ack_timeout`.
+    pub assigned: bool,
+    pub buffers: Option<Box<OutputSet>>,
+}
+
+/// A call by somebody who says they hold the item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseCall {
+    pub token: LeaseToken,
+    pub verb: Verb,
+    pub adjust: Adjust,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verb {
+    /// Extends the lease.
+    Heartbeat {
+        visibility: Option<Millis>,
+    },
+    /// Changes what `adjust` names, and nothing else.
+    Edit,
+    Commit(Outcome),
+    /// Ends the item: no retry.
+    Fail {
+        reason: String,
+    },
+    /// This attempt failed: counted, error kept, backoff unless a delay is given.
+    Retry {
+        error: String,
+        delay: Option<Millis>,
+        seed: u64,
+    },
+    /// Given back: counted, no error, no backoff.
+    Release {
+        delay: Millis,
+    },
+    /// Not now: not counted.
+    Defer {
+        until: When,
+    },
+}
+
+/// What else changes in the same step.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Adjust {
+    pub edits: FieldEdits,
+    pub priority: Option<i16>,
+    /// Where to give the item back, if not to its own queue.
+    pub queue: Option<QueueName>,
+}
+
+impl Adjust {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Adjust::default()
+    }
+}

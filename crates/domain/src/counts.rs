@@ -1,0 +1,78 @@
+//! How many items of a queue stand where. Kept up to date change by change, so that reading them costs nothing.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Ready now.
+    pub pending: u64,
+    /// Pending, but not before a time that is still ahead.
+    pub scheduled: u64,
+    pub processing: u64,
+    pub paused: u64,
+    pub completed: u64,
+    pub failed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CountKind {
+    Pending,
+    Scheduled,
+    Processing,
+    Paused,
+    Completed,
+    Failed,
+}
+
+impl Counts {
+    /// What `depth_limit` limits: everything that waits.
+    #[must_use]
+    pub fn depth(&self) -> u64 {
+        self.pending + self.scheduled + self.paused
+    }
+
+    /// Everything that is not finished. A closed queue with none of these is completed.
+    #[must_use]
+    pub fn unfinished(&self) -> u64 {
+        self.depth() + self.processing
+    }
+
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.unfinished() + self.completed + self.failed
+    }
+
+    #[must_use]
+    pub fn get(&self, kind: CountKind) -> u64 {
+        match kind {
+            CountKind::Pending => self.pending,
+            CountKind::Scheduled => self.scheduled,
+            CountKind::Processing => self.processing,
+            CountKind::Paused => self.paused,
+            CountKind::Completed => self.completed,
+            CountKind::Failed => self.failed,
+        }
+    }
+
+    fn slot(&mut self, kind: CountKind) -> &mut u64 {
+        match kind {
+            CountKind::Pending => &mut self.pending,
+            CountKind::Scheduled => &mut self.scheduled,
+            CountKind::Processing => &mut self.processing,
+            CountKind::Paused => &mut self.paused,
+            CountKind::Completed => &mut self.completed,
+            CountKind::Failed => &mut self.failed,
+        }
+    }
+
+    pub fn add(&mut self, kind: CountKind) {
+        *self.slot(kind) += 1;
+    }
+
+    /// **Invariant:** never below zero: a store takes away only what it has counted.
+    pub fn remove(&mut self, kind: CountKind) {
+        let slot = self.slot(kind);
+        debug_assert!(*slot > 0, "{kind:?} counted below zero");
+        *slot = slot.saturating_sub(1);
+    }
+}

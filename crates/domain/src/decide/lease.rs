@@ -1,0 +1,385 @@
+//! Decisions about calls by the holder of a lease.
+
+use super::{Context, error, fail, item_change, step, unchanged};
+use crate::change::{Answer, Change};
+use crate::command::{Adjust, LeaseCall, Verb, When};
+use crate::digest;
+use crate::event::EventKind;
+use crate::item::{ErrorKind, FailureKind, Head, Lease, Outcome, Settle, SettleVerb, Settled, State};
+use crate::limits;
+use crate::policy::{check_span, check_visibility};
+use crate::queue::{Queue, QueueState};
+use crate::refusal::{LostWhy, Refusal};
+use crate::time::{Millis, Timestamp};
+
+pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Result<Change, Refusal> {
+    let (queue, head) = (context.queue()?, context.item()?);
+    let settle = settle_of(&call);
+    let Some(lease) = head.lease().filter(|lease| lease.token == call.token) else {
+        return without_lease(head, settle);
+    };
+    // Refuse a lapsed lease even if nobody took the item: its buffers may be gone.
+    if now >= lease.deadline {
+        return Err(Refusal::LeaseLost {
+            id: head.id,
+            why: LostWhy::Lapsed,
+        });
+    }
+    check(&call)?;
+    let LeaseCall { verb, adjust, .. } = call;
+    let mut change = match (verb, settle) {
+        (Verb::Heartbeat { visibility }, _) => heartbeat(queue, head, lease, visibility, now)?,
+        (Verb::Edit, _) => edit(head, lease, &adjust)?,
+        (Verb::Commit(outcome), Some(settle)) => commit(context, lease, outcome, settle, now)?,
+        (Verb::Fail { reason }, Some(settle)) => {
+            let after = settled(head, settle, Settled::Failed);
+            let error = error(head, ErrorKind::Failed, &reason, now);
+            fail(
+                context,
+                after,
+                FailureKind::Explicit,
+                error,
+                EventKind::Failed,
+                now,
+            )?
+        }
+        (
+            Verb::Retry {
+                error: message,
+                delay,
+                seed,
+            },
+            Some(settle),
+        ) => {
+            let delay =
+                delay.unwrap_or_else(|| head.backoff(&queue.policy).delay(head.id, head.retries, seed));
+            let error = error(head, ErrorKind::Retried, &message, now);
+            give_back(
+                context,
+                settle,
+                &adjust,
+                GiveBack::Counted {
+                    delay,
+                    error: Some(error),
+                },
+                now,
+            )?
+        }
+        (Verb::Release { delay }, Some(settle)) => give_back(
+            context,
+            settle,
+            &adjust,
+            GiveBack::Counted { delay, error: None },
+            now,
+        )?,
+        (Verb::Defer { until }, Some(settle)) => {
+            give_back(context, settle, &adjust, GiveBack::Deferred { until }, now)?
+        }
+        (_, None) => return Err(Refusal::invalid("verb", "a settle without its record")),
+    };
+    if let Some(item) = &mut change.item {
+        if let (Some(priority), Some(after)) = (adjust.priority, &mut item.after) {
+            after.priority = priority;
+        }
+        item.edits = adjust.edits;
+    }
+    Ok(change)
+}
+
+/// A call whose token is not the current lease: a repetition of the settle that ended it, or nothing to be honoured.
+fn without_lease(head: &Head, settle: Option<Settle>) -> Result<Change, Refusal> {
+    let id = head.id;
+    match (head.last_settle, settle) {
+        (Some(last), Some(settle)) if last.token == settle.token => {
+            if last.verb == settle.verb && last.digest == settle.digest {
+                return Ok(unchanged(Answer::State(match last.left {
+                    Settled::Pending => "pending",
+                    Settled::Completed => "completed",
+                    Settled::Failed => "failed",
+                })));
+            }
+            Err(Refusal::AlreadySettled {
+                id,
+                settled: last.verb.name(),
+            })
+        }
+        _ if head.is_terminal() => Err(Refusal::LeaseLost {
+            id,
+            why: LostWhy::Ended,
+        }),
+        _ => Err(Refusal::LeaseLost {
+            id,
+            why: LostWhy::Superseded,
+        }),
+    }
+}
+
+fn check(call: &LeaseCall) -> Result<(), Refusal> {
+    call.adjust.edits.check()?;
+    let reason = match &call.verb {
+        Verb::Heartbeat {
+            visibility: Some(visibility),
+        } => return check_visibility(*visibility),
+        Verb::Fail { reason } => reason,
+        Verb::Retry { error, delay, .. } => {
+            check_span("delay", delay.unwrap_or(Millis::ZERO))?;
+            error
+        }
+        Verb::Release { delay } => return check_span("delay", *delay),
+        Verb::Defer {
+            until: When::After(span),
+        } => return check_span("delay", *span),
+        Verb::Defer {
+            until: When::At(time),
+        } if *time > Timestamp::MAX => {
+            return Err(Refusal::invalid(
+                "until",
+                format!("{time} is beyond {}", Timestamp::MAX),
+            ));
+        }
+        _ => return Ok(()),
+    };
+    // A longer reason is cut, not refused: losing the settle would be worse than losing the end of a stack trace.
+    // But an absurd one is a mistake.
+    if reason.len() > 16 * limits::REASON_BYTES_MAX {
+        let (bytes, max) = (reason.len() as u64, 16 * limits::REASON_BYTES_MAX as u64);
+        return Err(Refusal::TooLarge {
+            what: "the reason",
+            bytes,
+            max,
+        });
+    }
+    Ok(())
+}
+
+/// The record of a settle, for recognising its repetition.
+fn settle_of(call: &LeaseCall) -> Option<Settle> {
+    let none = Outcome::default();
+    let adjust = &call.adjust;
+    let priority = adjust
+        .priority
+        .map_or(0, |priority| 1 << 32 | u64::from(priority.cast_unsigned()));
+    let queue = adjust
+        .queue
+        .as_ref()
+        .map_or(0, |queue| digest::tag("queue", queue.as_str()));
+    let digest = |outcome: &Outcome, reason: &str, a: u64, b: u64| {
+        digest::settle(outcome, reason, &adjust.edits, &[a, b, priority, queue])
+    };
+    let (verb, digest) = match &call.verb {
+        Verb::Heartbeat { .. } | Verb::Edit => return None,
+        Verb::Commit(outcome) => (SettleVerb::Commit, digest(outcome, "", 0, 0)),
+        Verb::Fail { reason } => (SettleVerb::Fail, digest(&none, reason, 0, 0)),
+        // The jitter seed differs from call to call and is not part of what was asked.
+        Verb::Retry { error, delay, .. } => (
+            SettleVerb::Retry,
+            digest(
+                &none,
+                error,
+                delay.map_or(0, |delay| delay.0.saturating_add(1)),
+                0,
+            ),
+        ),
+        Verb::Release { delay } => (SettleVerb::Release, digest(&none, "", delay.0, 0)),
+        Verb::Defer {
+            until: When::After(span),
+        } => (SettleVerb::Defer, digest(&none, "", span.0, 1)),
+        Verb::Defer {
+            until: When::At(time),
+        } => (SettleVerb::Defer, digest(&none, "", time.0, 2)),
+    };
+    Some(Settle {
+        token: call.token,
+        verb,
+        left: Settled::Pending,
+        digest,
+    })
+}
+
+fn settled(head: &Head, settle: Settle, left: Settled) -> Head {
+    let mut after = step(head, State::Pending);
+    after.last_settle = Some(Settle { left, ..settle });
+    if let Some(extras) = &mut after.extras {
+        // The holder spoke: whatever is wrong with the item, it does not kill its worker.
+        extras.lapses = 0;
+    }
+    after
+}
+
+fn heartbeat(
+    queue: &Queue,
+    head: &Head,
+    lease: &Lease,
+    visibility: Option<Millis>,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let rule = &queue.policy.lease;
+    let mut after = head.clone();
+    after.revision = after.revision.wrapping_add(1);
+    let mut next = lease.clone();
+    next.visibility = visibility.unwrap_or(lease.visibility);
+    if lease.unacknowledged {
+        next.unacknowledged = false;
+        next.deadline = now.after(next.visibility);
+    } else {
+        if let Some(max) = rule.renewals_max.filter(|&max| lease.renewals >= max) {
+            return Err(Refusal::RenewalsExhausted { id: head.id, max });
+        }
+        next.renewals += 1;
+        next.deadline = match rule.renewal_permille {
+            None => now.after(next.visibility),
+            Some(permille) => {
+                let span = u128::from(next.visibility.0) * u128::from(permille) / 1000;
+                lease
+                    .deadline
+                    .max(now)
+                    .after(Millis(u64::try_from(span).unwrap_or(Millis::MAX.0)))
+            }
+        };
+    }
+    if let Some(expiry) = head.expires_at {
+        next.deadline = next.deadline.min(expiry);
+    }
+    let deadline = next.deadline;
+    after.state = State::Processing(next);
+    Ok(item_change(
+        head,
+        after,
+        EventKind::LeaseRenewed,
+        Answer::Held { deadline },
+    ))
+}
+
+fn edit(head: &Head, lease: &Lease, adjust: &Adjust) -> Result<Change, Refusal> {
+    if adjust.queue.is_some() {
+        let message = "an item changes its queue when it is given back: use retry, release or defer";
+        return Err(Refusal::invalid("queue", message));
+    }
+    let mut after = head.clone();
+    after.revision = after.revision.wrapping_add(1);
+    Ok(item_change(
+        head,
+        after,
+        EventKind::Edited,
+        Answer::Held {
+            deadline: lease.deadline,
+        },
+    ))
+}
+
+fn commit(
+    context: &Context<'_>,
+    lease: &Lease,
+    mut outcome: Outcome,
+    settle: Settle,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let (queue, head) = (context.queue()?, context.item()?);
+    let mut dropped = lease.buffers.clone();
+    if let Some(made) = &mut dropped {
+        // A slot the holder did not name gets the buffer that was made for it; what it replaced is left over.
+        made.retain(|slot, buffer| match outcome.outputs.get(slot) {
+            None => {
+                outcome.outputs.insert(slot.clone(), buffer.clone());
+                false
+            }
+            Some(given) => given != buffer,
+        });
+    }
+    queue
+        .schema
+        .check_outputs(&outcome.outputs, &outcome.output_params)?;
+    let ttl = head
+        .overrides()
+        .and_then(|o| o.completed_ttl)
+        .or(queue.policy.completed_ttl);
+    let mut after = settled(head, settle, Settled::Completed);
+    after.state = State::Completed {
+        at: now,
+        remove_at: ttl.map(|ttl| now.after(ttl)),
+    };
+    let mut change = item_change(head, after, EventKind::Completed, Answer::State("completed"));
+    change.queue = context.completes(head, now);
+    if let Some(item) = &mut change.item {
+        item.outcome = (!outcome.is_empty()).then(|| Box::new(outcome));
+        item.buffers_dropped = dropped.filter(|dropped| !dropped.is_empty());
+    }
+    Ok(change)
+}
+
+enum GiveBack {
+    Counted {
+        delay: Millis,
+        error: Option<Box<crate::item::AttemptError>>,
+    },
+    Deferred {
+        until: When,
+    },
+}
+
+fn give_back(
+    context: &Context<'_>,
+    settle: Settle,
+    adjust: &Adjust,
+    how: GiveBack,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let (queue, head) = (context.queue()?, context.item()?);
+    let target = match &adjust.queue {
+        Some(name) if *name != queue.name => match context.target.filter(|other| other.name == *name) {
+            Some(other) => Some(other),
+            None => {
+                return Err(Refusal::QueueNotFound {
+                    name: name.to_string(),
+                });
+            }
+        },
+        _ => None,
+    };
+    if let Some(other) = target
+        && let QueueState::Closed { since } | QueueState::Completed { since } = other.state
+    {
+        let (name, state) = (other.name.to_string(), other.state.name());
+        return Err(Refusal::QueueClosed { name, state, since });
+    }
+    let (ready_at, counted, event) = match &how {
+        GiveBack::Counted {
+            delay,
+            error: Some(_),
+        } => (now.after(*delay), true, EventKind::Retried),
+        GiveBack::Counted { delay, error: None } => (now.after(*delay), true, EventKind::Released),
+        GiveBack::Deferred { until } => (until.resolve(now), false, EventKind::Deferred),
+    };
+    let error_kept = match how {
+        GiveBack::Counted { error, .. } => error,
+        GiveBack::Deferred { .. } => None,
+    };
+    if counted && head.retries >= head.max_retries(&queue.policy) {
+        let after = settled(head, settle, Settled::Failed);
+        let error_kept = error_kept
+            .unwrap_or_else(|| error(head, ErrorKind::Retried, "released, and no retry is left", now));
+        return fail(
+            context,
+            after,
+            FailureKind::RetriesExhausted,
+            error_kept,
+            EventKind::Failed,
+            now,
+        );
+    }
+    let mut after = settled(head, settle, Settled::Pending);
+    after.retries += u32::from(counted);
+    after.ready_at = ready_at;
+    let mut change = item_change(head, after, event, Answer::State("pending"));
+    if let Some(other) = target {
+        change.queue = context.completes(head, now);
+        if let Some(after) = change.item.as_mut().and_then(|item| item.after.as_mut()) {
+            after.queue = other.id;
+        }
+    }
+    if let Some(item) = &mut change.item {
+        item.error = error_kept;
+        item.buffers_dropped = head.lease().and_then(|lease| lease.buffers.clone());
+    }
+    Ok(change)
+}

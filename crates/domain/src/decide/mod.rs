@@ -1,0 +1,218 @@
+//! The one place where state changes.
+//!
+//! **Invariant:** the same context, command and time give the same answer. A refusal changes nothing.
+
+mod lease;
+mod operate;
+mod queue;
+mod receive;
+mod submit;
+mod timer;
+
+use crate::change::{Answer, Before, Change, ItemChange, QueueChange};
+use crate::command::Command;
+use crate::counts::Counts;
+use crate::digest::ContentDigest;
+use crate::event::EventKind;
+use crate::fields::FieldEdits;
+use crate::id::ItemId;
+use crate::item::{AttemptError, ErrorKind, FailureKind, Head, Origin, State};
+use crate::limits;
+use crate::queue::{Queue, QueueState};
+use crate::refusal::Refusal;
+use crate::time::Timestamp;
+
+/// What a store looked up for a command. What the command is not about stays `None`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Context<'a> {
+    /// The queue the command names, or the one its item is in.
+    pub queue: Option<&'a Queue>,
+    pub counts: Counts,
+    pub item: Option<&'a Head>,
+    /// Who has the submission's idempotency key, and with what content.
+    pub key_owner: Option<(ItemId, ContentDigest)>,
+    /// The id the store made for a new item.
+    pub new_id: Option<ItemId>,
+    /// Where the item is asked to go: the queue a settle names, or a dead letter's origin at redrive.
+    pub target: Option<&'a Queue>,
+    /// The queue's dead-letter queue, if it has one and that exists.
+    pub dead_letters: Option<&'a Queue>,
+}
+
+pub fn decide(context: &Context<'_>, command: Command, now: Timestamp) -> Result<Change, Refusal> {
+    match command {
+        Command::CreateQueue(new) => queue::create(context, *new, now),
+        Command::ChangePolicy(patch) => queue::change_policy(context, *patch),
+        Command::CloseQueue => queue::close(context, now),
+        Command::PauseQueue => queue::set_paused(context, true),
+        Command::ResumeQueue => queue::set_paused(context, false),
+        Command::DeleteQueue { force } => queue::delete(context, force),
+        Command::Submit(submission) => submit::submit(context, *submission, now),
+        Command::Receive(receive) => receive::receive(context, receive, now),
+        Command::Lease(call) => lease::call(context, *call, now),
+        Command::Cancel { reason } => operate::cancel(context, &reason, now),
+        Command::Pause => operate::pause(context),
+        Command::Resume => operate::resume(context),
+        Command::Redrive => operate::redrive(context, now),
+        Command::Delete { force, only } => operate::delete(context, force, only, now),
+        Command::Elapse => timer::elapse(context, now),
+    }
+}
+
+impl<'a> Context<'a> {
+    fn queue(&self) -> Result<&'a Queue, Refusal> {
+        self.queue.ok_or_else(|| Refusal::QueueNotFound {
+            name: "(not given)".to_owned(),
+        })
+    }
+
+    fn item(&self) -> Result<&'a Head, Refusal> {
+        self.item
+            .ok_or_else(|| Refusal::invalid("item", "the command is about an item, and none was given"))
+    }
+
+    /// The queue after one of its unfinished items ended or left, if that completes it.
+    fn completes(&self, before: &Head, now: Timestamp) -> Option<QueueChange> {
+        let queue = self.queue?;
+        let last = !before.is_terminal() && self.counts.unfinished() <= 1;
+        match queue.state {
+            QueueState::Closed { .. } if last => {
+                let state = QueueState::Completed { since: now };
+                Some(QueueChange::Put(Box::new(Queue {
+                    state,
+                    revision: queue.revision + 1,
+                    ..queue.clone()
+                })))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The head after one more change of state.
+fn step(head: &Head, state: State) -> Head {
+    let mut after = head.clone();
+    after.state = state;
+    after.revision = after.revision.wrapping_add(1);
+    after.transitions = after.transitions.saturating_add(1);
+    after
+}
+
+fn before(head: &Head) -> Before {
+    Before {
+        id: head.id,
+        queue: head.queue,
+        revision: head.revision,
+    }
+}
+
+fn unchanged(answer: Answer) -> Change {
+    Change {
+        event: None,
+        answer,
+        item: None,
+        queue: None,
+    }
+}
+
+fn item_change(head: &Head, after: Head, event: EventKind, answer: Answer) -> Change {
+    let item = ItemChange {
+        before: Some(before(head)),
+        after: Some(after),
+        body: None,
+        edits: FieldEdits::default(),
+        outcome: None,
+        error: None,
+        // A lease that ends takes the buffers made for it along, unless commit keeps them.
+        buffers_dropped: None,
+    };
+    Change {
+        event: Some(event),
+        answer,
+        item: Some(item),
+        queue: None,
+    }
+}
+
+fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
+    let item = ItemChange {
+        before: Some(before(head)),
+        after: None,
+        body: None,
+        edits: FieldEdits::default(),
+        outcome: None,
+        error: None,
+        buffers_dropped: head.lease().and_then(|lease| lease.buffers.clone()),
+    };
+    Change {
+        event: Some(EventKind::Removed),
+        answer: Answer::Removed,
+        item: Some(item),
+        queue,
+    }
+}
+
+fn error(head: &Head, kind: ErrorKind, message: &str, now: Timestamp) -> Box<AttemptError> {
+    let mut message = message.to_owned();
+    if message.len() > limits::REASON_BYTES_MAX {
+        let mut end = limits::REASON_BYTES_MAX;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+    }
+    Box::new(AttemptError {
+        at: now,
+        attempt: head.attempt(),
+        kind,
+        message,
+    })
+}
+
+/// Ends an item as failed: under its failed TTL, and in the dead-letter queue if there is one to go to.
+fn fail(
+    context: &Context<'_>,
+    mut after: Head,
+    kind: FailureKind,
+    error: Box<AttemptError>,
+    event: EventKind,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let (queue, head) = (context.queue()?, context.item()?);
+    let dead_letters = match (&queue.policy.dead_letter_queue, context.dead_letters) {
+        // What its owner cancelled is not a dead letter; a queue that takes nothing takes no dead letters.
+        (Some(name), Some(other))
+            if kind != FailureKind::Cancelled
+                && other.name == *name
+                && other.id != queue.id
+                && other.state == QueueState::Open =>
+        {
+            Some(other)
+        }
+        _ => None,
+    };
+    let ttl = match after.overrides().and_then(|overrides| overrides.failed_ttl) {
+        Some(ttl) => Some(ttl),
+        None => dead_letters.unwrap_or(queue).policy.failed_ttl,
+    };
+    after.state = State::Failed {
+        at: now,
+        remove_at: ttl.map(|ttl| now.after(ttl)),
+        kind,
+    };
+    if let Some(other) = dead_letters {
+        after.queue = other.id;
+        after.extras_mut().origin = Some(Origin {
+            queue: queue.name.clone(),
+            queue_id: queue.id,
+            moved_at: now,
+        });
+    }
+    let mut change = item_change(head, after, event, Answer::State("failed"));
+    change.queue = context.completes(head, now);
+    if let Some(item) = &mut change.item {
+        item.error = Some(error);
+        item.buffers_dropped = head.lease().and_then(|lease| lease.buffers.clone());
+    }
+    Ok(change)
+}

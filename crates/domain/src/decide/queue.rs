@@ -1,0 +1,133 @@
+//! Decisions about a queue as a whole.
+
+use super::{Context, unchanged};
+use crate::change::{Answer, Change, QueueChange};
+use crate::command::NewQueue;
+use crate::event::EventKind;
+use crate::policy::PolicyPatch;
+use crate::queue::{Queue, QueueState};
+use crate::refusal::Refusal;
+use crate::time::Timestamp;
+
+pub(super) fn create(context: &Context<'_>, new: NewQueue, now: Timestamp) -> Result<Change, Refusal> {
+    new.schema.check()?;
+    new.policy.check()?;
+    if new.policy.dead_letter_queue.as_ref() == Some(&new.name) {
+        return Err(Refusal::invalid(
+            "dead_letter_queue",
+            "a queue cannot be its own dead-letter queue",
+        ));
+    }
+    if let Some(queue) = context.queue {
+        // The same again is fine: whoever creates at start-up need not know whether somebody did before.
+        let what = match (queue.schema == new.schema, queue.policy == new.policy) {
+            (true, true) => return Ok(unchanged(Answer::Queue(Box::new(queue.clone())))),
+            (false, true) => "schema",
+            (true, false) => "policy",
+            (false, false) => "schema and policy",
+        };
+        return Err(Refusal::QueueExists {
+            name: new.name.to_string(),
+            what: what.to_owned(),
+        });
+    }
+    let queue = Queue {
+        id: new.id,
+        name: new.name,
+        schema: new.schema,
+        policy: new.policy,
+        state: QueueState::Open,
+        paused: false,
+        created_at: now,
+        revision: 1,
+    };
+    Ok(put(queue, EventKind::QueueCreated))
+}
+
+pub(super) fn change_policy(context: &Context<'_>, patch: PolicyPatch) -> Result<Change, Refusal> {
+    let queue = context.queue()?;
+    let policy = patch.apply(&queue.policy);
+    policy.check()?;
+    if policy.dead_letter_queue.as_ref() == Some(&queue.name) {
+        return Err(Refusal::invalid(
+            "dead_letter_queue",
+            "a queue cannot be its own dead-letter queue",
+        ));
+    }
+    if policy == queue.policy {
+        return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));
+    }
+    Ok(put(
+        Queue {
+            policy,
+            ..next(queue)
+        },
+        EventKind::QueueChanged,
+    ))
+}
+
+pub(super) fn close(context: &Context<'_>, now: Timestamp) -> Result<Change, Refusal> {
+    let queue = context.queue()?;
+    if queue.state != QueueState::Open {
+        return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));
+    }
+    let (state, event) = if context.counts.unfinished() == 0 {
+        (QueueState::Completed { since: now }, EventKind::QueueCompleted)
+    } else {
+        (QueueState::Closed { since: now }, EventKind::QueueClosed)
+    };
+    Ok(put(Queue { state, ..next(queue) }, event))
+}
+
+pub(super) fn set_paused(context: &Context<'_>, paused: bool) -> Result<Change, Refusal> {
+    let queue = context.queue()?;
+    if queue.paused == paused {
+        return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));
+    }
+    let event = if paused {
+        EventKind::QueuePaused
+    } else {
+        EventKind::QueueResumed
+    };
+    Ok(put(
+        Queue {
+            paused,
+            ..next(queue)
+        },
+        event,
+    ))
+}
+
+pub(super) fn delete(context: &Context<'_>, force: bool) -> Result<Change, Refusal> {
+    let queue = context.queue()?;
+    let unfinished = context.counts.unfinished();
+    if unfinished > 0 && !force {
+        return Err(Refusal::QueueBusy {
+            name: queue.name.to_string(),
+            unfinished,
+        });
+    }
+    Ok(Change {
+        event: Some(EventKind::QueueDeleted),
+        answer: Answer::QueueDeleted,
+        item: None,
+        queue: Some(QueueChange::Deleted),
+    })
+}
+
+fn next(queue: &Queue) -> Queue {
+    Queue {
+        revision: queue.revision + 1,
+        ..queue.clone()
+    }
+}
+
+fn put(queue: Queue, event: EventKind) -> Change {
+    let queue = Box::new(queue);
+    Change {
+        event: Some(event),
+        answer: Answer::Queue(queue.clone()),
+        item: None,
+        queue: Some(QueueChange::Put(queue)),
+    }
+}

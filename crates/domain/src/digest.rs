@@ -1,0 +1,155 @@
+//! Fingerprints of content: is this the same submit, the same settle?
+
+use crate::fields::{Field, FieldEdits, Fields};
+use crate::item::{Body, Outcome};
+use crate::json::Json;
+use std::collections::BTreeMap;
+
+/// 128 bits of what an idempotency key stands for: inputs, parameters and payload fields.
+pub type ContentDigest = [u8; 16];
+
+/// Every part goes in with its length, so that no two contents run together into the same bytes.
+struct Hasher(blake3::Hasher);
+
+impl Hasher {
+    fn new(domain: &str) -> Hasher {
+        let mut hasher = Hasher(blake3::Hasher::new());
+        hasher.part(domain.as_bytes());
+        hasher
+    }
+
+    fn part(&mut self, bytes: &[u8]) -> &mut Hasher {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+        self
+    }
+
+    fn option(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            None => self.part(b"-"),
+            Some(bytes) => self.part(b"+").part(bytes),
+        };
+    }
+
+    fn params(&mut self, params: &BTreeMap<String, Json>) {
+        self.part(&(params.len() as u64).to_le_bytes());
+        for (name, value) in params {
+            self.part(name.as_bytes()).part(value.as_str().as_bytes());
+        }
+    }
+
+    fn slots<K: AsRef<str>, V: AsRef<str>>(&mut self, slots: impl ExactSizeIterator<Item = (K, V)>) {
+        self.part(&(slots.len() as u64).to_le_bytes());
+        for (slot, buffer) in slots {
+            self.part(slot.as_ref().as_bytes())
+                .part(buffer.as_ref().as_bytes());
+        }
+    }
+
+    fn finish(&self) -> ContentDigest {
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&self.0.finalize().as_bytes()[..16]);
+        digest
+    }
+
+    fn finish_short(&self) -> u64 {
+        let mut short = [0; 8];
+        short.copy_from_slice(&self.finish()[..8]);
+        u64::from_le_bytes(short)
+    }
+}
+
+#[must_use]
+pub fn content(body: &Body, fields: &Fields) -> ContentDigest {
+    let mut hasher = Hasher::new("towline|content");
+    hasher.slots(
+        body.inputs
+            .iter()
+            .map(|(slot, buffer)| (slot.as_str(), buffer.as_str())),
+    );
+    hasher.params(&body.params);
+    for field in Field::ALL {
+        hasher.option(fields.get(field).map(|bytes| &bytes[..]));
+    }
+    hasher.finish()
+}
+
+/// 128 bits that stand for an idempotency key in an index.
+#[must_use]
+pub fn key(text: &str) -> ContentDigest {
+    Hasher::new("towline|key").part(text.as_bytes()).finish()
+}
+
+/// 64 bits that stand for one tag in an index; a reader compares the tag itself.
+#[must_use]
+pub fn tag(name: &str, value: &str) -> u64 {
+    Hasher::new("towline|tag")
+        .part(name.as_bytes())
+        .part(value.as_bytes())
+        .finish_short()
+}
+
+pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: &[u64]) -> u64 {
+    // The common settle says nothing but its verb; it is worth not hashing.
+    if outcome.is_empty() && reason.is_empty() && edits.is_empty() && rest.iter().all(|&n| n == 0) {
+        return 0;
+    }
+    let mut hasher = Hasher::new("towline|settle");
+    hasher.slots(
+        outcome
+            .outputs
+            .iter()
+            .map(|(slot, buffer)| (slot.as_str(), buffer.as_str())),
+    );
+    hasher.params(&outcome.output_params);
+    hasher.part(reason.as_bytes());
+    for field in Field::ALL {
+        match edits.get(field) {
+            None => hasher.option(None),
+            Some(value) => {
+                hasher.part(b"=");
+                hasher.option(value.as_ref().map(|bytes| &bytes[..]));
+            }
+        }
+    }
+    for number in rest {
+        hasher.part(&number.to_le_bytes());
+    }
+    hasher.finish_short()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn what_is_not_content_does_not_count_and_what_is_does() {
+        let plain = (Body::default(), Fields::default());
+        let base = content(&plain.0, &plain.1);
+        let tagged = Body {
+            tags: [("a".to_owned(), "b".to_owned())].into(),
+            ..Body::default()
+        };
+        assert_eq!(content(&tagged, &plain.1), base);
+        let param = Body {
+            params: [("a".to_owned(), Json::string("b"))].into(),
+            ..Body::default()
+        };
+        assert_ne!(content(&param, &plain.1), base);
+        let empty = Fields {
+            blob: Some(Bytes::new()),
+            ..Fields::default()
+        };
+        assert_ne!(
+            content(&plain.0, &empty),
+            base,
+            "an empty payload is not no payload"
+        );
+        let other = Fields {
+            metadata: Some(Bytes::new()),
+            ..Fields::default()
+        };
+        assert_ne!(content(&plain.0, &empty), content(&plain.0, &other));
+    }
+}

@@ -1,0 +1,309 @@
+//! An item: a small head that changes with every step, and a body that was submitted once.
+
+use crate::backoff::Backoff;
+use crate::change::Errors;
+use crate::counts::CountKind;
+use crate::digest::ContentDigest;
+use crate::fields::Fields;
+use crate::id::{ItemId, LeaseToken, QueueId};
+use crate::json::Json;
+use crate::name::{BufferId, QueueName, SlotName};
+use crate::policy::{Overrides, Policy};
+use crate::time::{Millis, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// All that a decision needs to know of an item, and all that most decisions change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub id: ItemId,
+    pub queue: QueueId,
+    pub state: State,
+    pub priority: i16,
+    pub created_at: Timestamp,
+    /// Not given out before this.
+    pub ready_at: Timestamp,
+    /// Attempts that ended without a result; `attempt` is one more.
+    pub retries: u32,
+    /// Times the item was given out.
+    pub deliveries: u32,
+    /// Every change adds one: a store that lost a race sees it here.
+    pub revision: u32,
+    /// Changes of state, for auditing.
+    pub transitions: u32,
+    /// When the item fails as `expired` if it is not finished.
+    pub expires_at: Option<Timestamp>,
+    /// The settle that ended the latest finished delivery, so that its repetition gets the same answer.
+    pub last_settle: Option<Settle>,
+    pub extras: Option<Box<Extras>>,
+}
+
+/// What few items have: kept out of line so that the others stay small.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Extras {
+    pub overrides: Overrides,
+    pub origin: Option<Origin>,
+    /// Deliveries in a row whose holder vanished without a word.
+    pub lapses: u32,
+    pub first_received_at: Option<Timestamp>,
+    /// The static part of its score, for queues in `score` order.
+    pub score: i64,
+}
+
+/// Where a dead letter came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    pub queue: QueueName,
+    pub queue_id: QueueId,
+    pub moved_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    Pending,
+    Processing(Lease),
+    Paused,
+    Completed {
+        at: Timestamp,
+        remove_at: Option<Timestamp>,
+    },
+    Failed {
+        at: Timestamp,
+        remove_at: Option<Timestamp>,
+        kind: FailureKind,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// A holder said `fail`.
+    Explicit,
+    RetriesExhausted,
+    Expired,
+    Cancelled,
+    /// Its holders vanished too many times in a row.
+    Poison,
+}
+
+impl FailureKind {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Explicit => "explicit",
+            FailureKind::RetriesExhausted => "retries_exhausted",
+            FailureKind::Expired => "expired",
+            FailureKind::Cancelled => "cancelled",
+            FailureKind::Poison => "poison",
+        }
+    }
+}
+
+/// The right to settle one delivery, until `deadline` (exclusive) by the store's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    pub token: LeaseToken,
+    pub deadline: Timestamp,
+    pub visibility: Millis,
+    /// An assigned lease its holder has not acknowledged yet.
+    pub unacknowledged: bool,
+    pub renewals: u32,
+    /// Output buffers made for this attempt, deleted if it ends without a commit.
+    pub buffers: Option<Box<BTreeMap<SlotName, BufferId>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SettleVerb {
+    Commit,
+    Fail,
+    Retry,
+    Release,
+    Defer,
+}
+
+impl SettleVerb {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            SettleVerb::Commit => "commit",
+            SettleVerb::Fail => "fail",
+            SettleVerb::Retry => "retry",
+            SettleVerb::Release => "release",
+            SettleVerb::Defer => "defer",
+        }
+    }
+}
+
+/// Where a settle can leave an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Settled {
+    Pending,
+    Completed,
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settle {
+    pub token: LeaseToken,
+    pub verb: SettleVerb,
+    /// The state it left the item in.
+    pub left: Settled,
+    /// Of everything else in the call: a repetition is the same call, or it is refused.
+    pub digest: u64,
+}
+
+impl Head {
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.retries + 1
+    }
+
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.state, State::Completed { .. } | State::Failed { .. })
+    }
+
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        match &self.state {
+            State::Processing(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    #[must_use]
+    pub fn count_kind(&self, now: Timestamp) -> CountKind {
+        match self.state {
+            State::Pending if self.ready_at > now => CountKind::Scheduled,
+            State::Pending => CountKind::Pending,
+            State::Processing(_) => CountKind::Processing,
+            State::Paused => CountKind::Paused,
+            State::Completed { .. } => CountKind::Completed,
+            State::Failed { .. } => CountKind::Failed,
+        }
+    }
+
+    /// The state's name where one word must do.
+    #[must_use]
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Pending => "pending",
+            State::Processing(_) => "processing",
+            State::Paused => "paused",
+            State::Completed { .. } => "completed",
+            State::Failed { .. } => "failed",
+        }
+    }
+
+    #[must_use]
+    pub fn finished_at(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Completed { at, .. } | State::Failed { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+
+    /// When time alone next changes this item: its lease lapses, it expires, or it is removed.
+    ///
+    /// Becoming ready is not among these: nothing is written for it.
+    #[must_use]
+    pub fn timer(&self) -> Option<Timestamp> {
+        match &self.state {
+            State::Pending | State::Paused => self.expires_at,
+            // A deadline is never later than the expiry.
+            State::Processing(lease) => Some(lease.deadline),
+            State::Completed { remove_at, .. } | State::Failed { remove_at, .. } => *remove_at,
+        }
+    }
+
+    #[must_use]
+    pub fn max_retries(&self, policy: &Policy) -> u32 {
+        self.overrides()
+            .and_then(|o| o.max_retries)
+            .unwrap_or(policy.max_retries)
+    }
+
+    pub(crate) fn backoff<'a>(&'a self, policy: &'a Policy) -> &'a Backoff {
+        self.overrides()
+            .and_then(|o| o.backoff.as_ref())
+            .unwrap_or(&policy.backoff)
+    }
+
+    pub(crate) fn overrides(&self) -> Option<&Overrides> {
+        self.extras.as_ref().map(|extras| &extras.overrides)
+    }
+
+    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_with(Box::default)
+    }
+}
+
+/// What was submitted, apart from the payload fields. Never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Body {
+    pub idempotency_key: Option<String>,
+    /// What the key claims; set when the submit is decided.
+    pub claim: Option<Claim>,
+    pub tags: BTreeMap<String, String>,
+    pub fairness_key: Option<String>,
+    pub group: Option<String>,
+    pub parent: Option<ItemId>,
+    /// Where the item came from, for whoever routes between systems.
+    pub source: Option<String>,
+    pub inputs: BTreeMap<SlotName, BufferId>,
+    pub params: BTreeMap<String, Json>,
+    pub fee: Option<u64>,
+    pub size_bytes: Option<u64>,
+    pub tier: Option<String>,
+}
+
+/// One idempotency key, one item: in the queue it was submitted to, wherever the item goes, with the content it had then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    pub queue: QueueId,
+    pub content: ContentDigest,
+}
+
+/// What a commit brought.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    pub outputs: BTreeMap<SlotName, BufferId>,
+    pub output_params: BTreeMap<String, Json>,
+}
+
+impl Outcome {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.outputs.is_empty() && self.output_params.is_empty()
+    }
+}
+
+/// Why one attempt ended without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptError {
+    pub at: Timestamp,
+    pub attempt: u32,
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    Failed,
+    Retried,
+    Lapsed,
+    Unacknowledged,
+    Expired,
+    Cancelled,
+}
+
+/// An item whole, as a store shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    pub head: Head,
+    pub body: Body,
+    pub fields: Fields,
+    pub outcome: Outcome,
+    pub errors: Errors,
+}

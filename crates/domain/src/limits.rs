@@ -1,0 +1,36 @@
+//! The limit of every number, name and collection a client can send. One table, checked once at the edge of `decide`.
+
+use crate::time::Millis;
+
+pub const QUEUE_NAME_BYTES_MAX: usize = 255;
+pub const SLOT_NAME_BYTES_MAX: usize = 63;
+pub const SLOTS_MAX: usize = 64;
+pub const KEY_BYTES_MAX: usize = 512;
+pub const TAGS_MAX: usize = 32;
+pub const TAG_KEY_BYTES_MAX: usize = 128;
+pub const TAG_VALUE_BYTES_MAX: usize = 512;
+pub const LABEL_BYTES_MAX: usize = 255;
+pub const PARAMS_MAX: usize = 256;
+pub const PARAM_NAME_BYTES_MAX: usize = 255;
+/// All parameters of an item, or all output parameters of a commit, as JSON text.
+pub const PARAMS_BYTES_MAX: usize = 1 << 20;
+pub const BUFFER_ID_BYTES_MAX: usize = 255;
+/// Each of the four payload fields; above this a payload belongs in a buffer.
+pub const FIELD_BYTES_MAX: usize = 4 << 20;
+/// Everything of one item that is stored with it.
+pub const ITEM_BYTES_MAX: usize = 8 << 20;
+pub const REASON_BYTES_MAX: usize = 4096;
+/// Errors kept for each item: the first and the latest; how many there were is kept as `retries`.
+pub const ERRORS_KEPT_MAX: usize = 32;
+pub const RETRIES_MAX: u32 = 10_000;
+pub const RECEIVE_MAX: u32 = 10_000;
+/// Operations in one call to a store.
+pub const BATCH_MAX: usize = 10_000;
+pub const PAGE_MAX: usize = 10_000;
+pub const VISIBILITY_MIN: Millis = Millis(100);
+pub const VISIBILITY_MAX: Millis = Millis::days(30);
+pub const DELAY_MAX: Millis = Millis::MAX;
+pub const DEPTH_LIMIT_MAX: u64 = 1 << 40;
+pub const QUEUES_MAX: usize = 100_000;
+pub const KV_KEY_BYTES_MAX: usize = 1024;
+pub const KV_VALUE_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,215 @@
+//! What a queue promises about time, retries and room. Every field has a default that suits a newcomer.
+
+use crate::backoff::Backoff;
+use crate::limits;
+use crate::name::QueueName;
+use crate::refusal::Refusal;
+use crate::score::Order;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// How long a received item is hidden before it counts as lost.
+    pub visibility_timeout: Millis,
+    /// 3 means at most 4 attempts.
+    pub max_retries: u32,
+    pub backoff: Backoff,
+    /// How long a completed item is kept; `None`: for ever.
+    pub completed_ttl: Option<Millis>,
+    pub failed_ttl: Option<Millis>,
+    /// An item that is not finished this long after its submit fails as `expired`.
+    pub expire_after: Option<Millis>,
+    /// An item that is not finished this long after its first delivery fails as `expired`.
+    pub give_up_after: Option<Millis>,
+    /// An item whose holders vanished this many times in a row, without a word, fails as `poison`.
+    pub poison_after: Option<u32>,
+    pub order: Order,
+    /// Refuse submits while this many items wait (pending, scheduled or paused).
+    pub depth_limit: Option<u64>,
+    /// Failed items move there, keeping their origin and reason.
+    pub dead_letter_queue: Option<QueueName>,
+    pub lease: LeaseRule,
+}
+
+/// How a lease is acknowledged and renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LeaseRule {
+    /// An assigned lease (one its holder did not ask for) must be acknowledged by a first heartbeat within this time.
+    pub ack_timeout: Option<Millis>,
+    /// A heartbeat adds this share of the visibility timeout to `max(deadline, now)`.
+    /// `None`: it sets the deadline to a full timeout from now.
+    pub renewal_permille: Option<u32>,
+    pub renewals_max: Option<u32>,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            visibility_timeout: Millis::minutes(5),
+            max_retries: 3,
+            backoff: Backoff::default(),
+            completed_ttl: Some(Millis::days(7)),
+            failed_ttl: Some(Millis::days(7)),
+            expire_after: None,
+            give_up_after: None,
+            poison_after: None,
+            order: Order::default(),
+            depth_limit: None,
+            dead_letter_queue: None,
+            lease: LeaseRule::default(),
+        }
+    }
+}
+
+impl Policy {
+    /// Refuses a number beyond its limit, naming it.
+    pub fn check(&self) -> Result<(), Refusal> {
+        check_visibility(self.visibility_timeout)?;
+        check_number(
+            "max_retries",
+            u64::from(self.max_retries),
+            0,
+            u64::from(limits::RETRIES_MAX),
+        )?;
+        for (name, span) in [
+            ("completed_ttl", self.completed_ttl),
+            ("failed_ttl", self.failed_ttl),
+            ("expire_after", self.expire_after),
+            ("give_up_after", self.give_up_after),
+            ("lease.ack_timeout", self.lease.ack_timeout),
+        ] {
+            if let Some(span) = span {
+                check_span(name, span)?;
+            }
+        }
+        if let Some(count) = self.poison_after {
+            check_number(
+                "poison_after",
+                u64::from(count),
+                1,
+                u64::from(limits::RETRIES_MAX),
+            )?;
+        }
+        if let Some(limit) = self.depth_limit {
+            check_number("depth_limit", limit, 1, limits::DEPTH_LIMIT_MAX)?;
+        }
+        if let Some(permille) = self.lease.renewal_permille {
+            check_number("lease.renewal_permille", u64::from(permille), 1, 1000)?;
+        }
+        if let Order::Score(weights) = &self.order {
+            check_number("order.age_unit", weights.age_unit.0, 1000, Millis::MAX.0)?;
+            if weights.tiers_permille.len() > limits::SLOTS_MAX {
+                return Err(Refusal::invalid(
+                    "order.tiers",
+                    format!("at most {} tiers", limits::SLOTS_MAX),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn check_visibility(span: Millis) -> Result<(), Refusal> {
+    if span < limits::VISIBILITY_MIN || span > limits::VISIBILITY_MAX {
+        let message = format!(
+            "visibility timeout {span} is out of range; use {} to {}",
+            limits::VISIBILITY_MIN,
+            limits::VISIBILITY_MAX
+        );
+        return Err(Refusal::invalid("visibility_timeout", message));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_span(name: &'static str, span: Millis) -> Result<(), Refusal> {
+    if span > Millis::MAX {
+        return Err(Refusal::invalid(name, format!("{span} is longer than 100 years")));
+    }
+    Ok(())
+}
+
+fn check_number(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Refusal> {
+    if value < min || value > max {
+        return Err(Refusal::invalid(
+            name,
+            format!("{value} is out of range; use {min} to {max}"),
+        ));
+    }
+    Ok(())
+}
+
+/// A change of some of a policy's fields. `Some(None)` takes a limit away.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PolicyPatch {
+    pub visibility_timeout: Option<Millis>,
+    pub max_retries: Option<u32>,
+    pub backoff: Option<Backoff>,
+    pub completed_ttl: Option<Option<Millis>>,
+    pub failed_ttl: Option<Option<Millis>>,
+    pub expire_after: Option<Option<Millis>>,
+    pub give_up_after: Option<Option<Millis>>,
+    pub poison_after: Option<Option<u32>>,
+    pub depth_limit: Option<Option<u64>>,
+    pub dead_letter_queue: Option<Option<QueueName>>,
+    pub lease: Option<LeaseRule>,
+}
+
+impl PolicyPatch {
+    #[must_use]
+    pub fn apply(self, policy: &Policy) -> Policy {
+        let mut after = policy.clone();
+        macro_rules! set {
+            ($($field:ident),*) => { $(if let Some(value) = self.$field { after.$field = value; })* };
+        }
+        set!(
+            visibility_timeout,
+            max_retries,
+            backoff,
+            completed_ttl,
+            failed_ttl,
+            expire_after,
+            give_up_after,
+            poison_after,
+            depth_limit,
+            dead_letter_queue,
+            lease
+        );
+        after
+    }
+}
+
+/// What one item asks for instead of its queue's policy.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Overrides {
+    pub max_retries: Option<u32>,
+    pub backoff: Option<Backoff>,
+    pub completed_ttl: Option<Millis>,
+    pub failed_ttl: Option<Millis>,
+    pub expire_after: Option<Millis>,
+    pub give_up_after: Option<Millis>,
+}
+
+impl Overrides {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Overrides::default()
+    }
+
+    pub fn check(&self) -> Result<(), Refusal> {
+        if let Some(count) = self.max_retries {
+            check_number("max_retries", u64::from(count), 0, u64::from(limits::RETRIES_MAX))?;
+        }
+        for (name, span) in [
+            ("completed_ttl", self.completed_ttl),
+            ("failed_ttl", self.failed_ttl),
+            ("expire_after", self.expire_after),
+            ("give_up_after", self.give_up_after),
+        ] {
+            if let Some(span) = span {
+                check_span(name, span)?;
+            }
+        }
+        Ok(())
+    }
+}

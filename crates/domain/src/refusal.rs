@@ -1,0 +1,110 @@
+//! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it says what to do.
+
+use crate::id::ItemId;
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("no queue named {name:?}; create it first")]
+    QueueNotFound { name: String },
+    #[error("queue {name:?} exists with another {what}; change it with an update, or use another name")]
+    QueueExists { name: String, what: String },
+    #[error("queue {name:?} is {state} since {since}; submit to an open queue")]
+    QueueClosed {
+        name: String,
+        state: &'static str,
+        since: Timestamp,
+    },
+    #[error("queue {name:?} has {unfinished} unfinished items; delete with force to lose them")]
+    QueueBusy { name: String, unfinished: u64 },
+    #[error("queue {name:?} is completed since {since} and takes no item back")]
+    QueueCompleted { name: String, since: Timestamp },
+    #[error("queue {name:?} holds {depth} waiting items, its limit is {limit}; submit again later")]
+    QueueFull { name: String, depth: u64, limit: u64 },
+    #[error("no item {id}; it was never submitted, or it was removed")]
+    ItemNotFound { id: ItemId },
+    #[error("item {id} exists; ids are used once")]
+    IdTaken { id: ItemId },
+    #[error("idempotency key {key:?} belongs to item {id}, which has another content")]
+    KeyConflict { key: String, id: ItemId },
+    #[error("the lease on item {id} is lost: {why}; stop working on it")]
+    LeaseLost { id: ItemId, why: LostWhy },
+    #[error("the lease on item {id} was already settled by another {settled} call")]
+    AlreadySettled { id: ItemId, settled: &'static str },
+    #[error("item {id} is {state}; {remedy}")]
+    WrongState {
+        id: ItemId,
+        state: &'static str,
+        remedy: &'static str,
+    },
+    #[error("{message}")]
+    SchemaMismatch { message: String },
+    #[error("{what}: {message}")]
+    Invalid { what: &'static str, message: String },
+    #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
+    TooLarge {
+        what: &'static str,
+        bytes: u64,
+        max: u64,
+    },
+    #[error("lease of item {id} was renewed {max} times, the most its queue allows")]
+    RenewalsExhausted { id: ItemId, max: u32 },
+    #[error("item {id} is not due yet")]
+    NotDue { id: ItemId },
+    #[error("the store holds {held} {what}, its limit; remove some first")]
+    StoreFull { what: &'static str, held: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostWhy {
+    /// The deadline passed.
+    Lapsed,
+    /// Somebody else holds the item, or it went back to the queue.
+    Superseded,
+    /// Cancelled, expired or deleted under its holder.
+    Ended,
+}
+
+impl std::fmt::Display for LostWhy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            LostWhy::Lapsed => "its deadline passed",
+            LostWhy::Superseded => "it is not the item's current lease",
+            LostWhy::Ended => "the item has ended",
+        })
+    }
+}
+
+impl Refusal {
+    pub(crate) fn invalid(what: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal::Invalid {
+            what,
+            message: message.into(),
+        }
+    }
+
+    /// The stable code that clients match on.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::QueueNotFound { .. } => "queue_not_found",
+            Refusal::QueueExists { .. } => "queue_exists",
+            Refusal::QueueClosed { .. } => "queue_closed",
+            Refusal::QueueBusy { .. } => "queue_busy",
+            Refusal::QueueCompleted { .. } => "queue_completed",
+            Refusal::QueueFull { .. } => "queue_full",
+            Refusal::ItemNotFound { .. } => "item_not_found",
+            Refusal::IdTaken { .. } => "id_taken",
+            Refusal::KeyConflict { .. } => "key_conflict",
+            Refusal::LeaseLost { .. } => "lease_lost",
+            Refusal::AlreadySettled { .. } => "already_settled",
+            Refusal::WrongState { .. } => "wrong_state",
+            Refusal::SchemaMismatch { .. } => "schema_mismatch",
+            Refusal::Invalid { .. } => "invalid",
+            Refusal::TooLarge { .. } => "too_large",
+            Refusal::RenewalsExhausted { .. } => "renewals_exhausted",
+            Refusal::NotDue { .. } => "not_due",
+            Refusal::StoreFull { .. } => "store_full",
+        }
+    }
+}

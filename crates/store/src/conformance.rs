@@ -1,0 +1,1 @@
+//! The contract of [`crate::Store`] as one suite.

@@ -1,0 +1,1 @@
+//! The promises of the model, checked on what clients saw.

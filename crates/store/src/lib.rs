@@ -1,0 +1,26 @@
+//! The port every backend implements, its contract as one test suite, and the reference store.
+//!
+//! **Batch first:** [`Store::update`] takes many operations and answers each one by itself, in order. A refused
+//! operation changes nothing and never fails its neighbours. What is answered is durable, to the degree the backend
+//! documents.
+//!
+//! **Invariant:** a store selects and applies; it never decides. State changes only through
+//! [`towline_domain::decide`].
+
+pub mod conformance;
+mod error;
+mod filter;
+pub mod invariants;
+mod lookup;
+mod memory;
+mod operation;
+mod port;
+mod purge;
+
+pub use error::StoreError;
+pub use filter::{Cursor, Filter, Page};
+pub use lookup::{QueueLookup, item_context};
+pub use memory::Memory;
+pub use operation::{Answered, Operation, ReceiveCall, Received, Reply, Result};
+pub use port::{BoxFuture, Clock, ManualClock, QueueView, Store, StoredItem};
+pub use purge::{Purged, purge};

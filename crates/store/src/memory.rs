@@ -1,0 +1,424 @@
+//! The reference store: the simplest code that keeps the contract, for tests and as the model others are compared to.
+//!
+//! It scans where a real store has an index, so its behaviour can be checked by reading.
+
+use crate::operation::{Answered, Result};
+use crate::{
+    Clock, Cursor, Filter, Operation, Page, QueueLookup, QueueView, Received, Reply, Store, StoreError,
+    StoredItem, item_context,
+};
+use futures::future::{BoxFuture, ready};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use towline_domain::change::QueueChange;
+use towline_domain::command::{NewQueue, Receive};
+use towline_domain::kv::{self, KvRecord};
+use towline_domain::{
+    Change, Command, Context, Counts, FieldSet, Fields, Head, Item, ItemId, Queue, QueueId, QueueName,
+    Refusal, State, Submission, Timestamp, decide, limits,
+};
+
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    state: Mutex<Everything>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+#[derive(Default)]
+struct Everything {
+    now: Timestamp,
+    salt: u64,
+    last_queue: u32,
+    last_item: u64,
+    queues: BTreeMap<QueueName, Queue>,
+    /// By sequence number: the order of submission.
+    items: BTreeMap<u64, Item>,
+    sequences: HashMap<ItemId, u64>,
+    kv: BTreeMap<String, KvRecord>,
+}
+
+impl Memory {
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, salt: u64) -> Memory {
+        Memory {
+            clock,
+            state: Mutex::new(Everything {
+                salt,
+                ..Everything::default()
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Everything> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.now = state.now.max(self.clock.now());
+        state
+    }
+}
+
+impl QueueLookup for Everything {
+    fn by_id(&self, id: QueueId) -> Option<(&Queue, Counts)> {
+        let queue = self.queues.values().find(|queue| queue.id == id)?;
+        Some((queue, self.counts(id)))
+    }
+
+    fn by_name(&self, name: &QueueName) -> Option<&Queue> {
+        self.queues.get(name)
+    }
+}
+
+impl Everything {
+    fn counts(&self, queue: QueueId) -> Counts {
+        let mut counts = Counts::default();
+        for item in self.items.values().filter(|item| item.head.queue == queue) {
+            counts.add(item.head.count_kind(self.now));
+        }
+        counts
+    }
+
+    fn view(&self, queue: &Queue) -> QueueView {
+        QueueView {
+            queue: queue.clone(),
+            counts: self.counts(queue.id),
+        }
+    }
+
+    fn stored(&self, item: &Item, fields: FieldSet) -> StoredItem {
+        let queue = self.queues.values().find(|queue| queue.id == item.head.queue);
+        let name = queue.map_or_else(
+            || unreachable!("an item without its queue"),
+            |queue| queue.name.clone(),
+        );
+        StoredItem {
+            queue: name,
+            item: with_fields(item, fields),
+        }
+    }
+
+    fn sweep(&mut self) -> u64 {
+        let mut changed = 0;
+        loop {
+            let due = |item: &Item| item.head.timer().filter(|&at| at <= self.now);
+            let next = self
+                .items
+                .iter()
+                .filter_map(|(&seq, item)| Some((due(item)?, seq)))
+                .min();
+            let Some((_, sequence)) = next else {
+                return changed;
+            };
+            if self.on_item(sequence, Command::Elapse).is_err() {
+                return changed;
+            }
+            changed += 1;
+        }
+    }
+
+    fn run(&mut self, operation: Operation, swept: u64) -> Answered {
+        match operation {
+            Operation::CreateQueue {
+                queue,
+                schema,
+                policy,
+            } => {
+                let id = QueueId(self.last_queue + 1);
+                let new = NewQueue {
+                    id,
+                    name: queue.clone(),
+                    schema: *schema,
+                    policy: *policy,
+                };
+                if self.queues.len() >= limits::QUEUES_MAX && !self.queues.contains_key(&queue) {
+                    return Err(Refusal::StoreFull {
+                        what: "queues",
+                        held: self.queues.len() as u64,
+                    });
+                }
+                let context = Context {
+                    queue: self.queues.get(&queue),
+                    ..Context::default()
+                };
+                let change = decide(&context, Command::CreateQueue(Box::new(new)), self.now)?;
+                self.last_queue += u32::from(!change.is_empty());
+                self.apply(None, &queue, &change);
+                Ok(Reply::Answer(change.answer().clone()))
+            }
+            Operation::ChangePolicy { queue, patch } => self.on_queue(queue, Command::ChangePolicy(patch)),
+            Operation::CloseQueue { queue } => self.on_queue(queue, Command::CloseQueue),
+            Operation::PauseQueue { queue } => self.on_queue(queue, Command::PauseQueue),
+            Operation::ResumeQueue { queue } => self.on_queue(queue, Command::ResumeQueue),
+            Operation::DeleteQueue { queue, force } => self.on_queue(queue, Command::DeleteQueue { force }),
+            Operation::Submit { queue, submission } => self.submit(queue, submission),
+            Operation::Receive(call) => self.receive(&call),
+            Operation::Lease { id, call } => self.by_id_do(id, Command::Lease(call)),
+            Operation::Cancel { id, reason } => self.by_id_do(id, Command::Cancel { reason }),
+            Operation::Pause { id } => self.by_id_do(id, Command::Pause),
+            Operation::Resume { id } => self.by_id_do(id, Command::Resume),
+            Operation::Redrive { id } => self.by_id_do(id, Command::Redrive),
+            Operation::Delete { id, force, only } => self.by_id_do(id, Command::Delete { force, only }),
+            Operation::Sweep => Ok(Reply::Swept { changed: swept }),
+            Operation::Kv { key, command } => {
+                let (after, answer) = kv::decide(&key, self.kv.get(&key), command, self.now)?;
+                match after {
+                    Some(Some(record)) => drop(self.kv.insert(key, record)),
+                    Some(None) => drop(self.kv.remove(&key)),
+                    None => {}
+                }
+                Ok(Reply::Kv(answer))
+            }
+        }
+    }
+
+    fn on_queue(&mut self, name: QueueName, command: Command) -> Answered {
+        let Some(queue) = self.queues.get(&name) else {
+            return Err(Refusal::QueueNotFound {
+                name: name.to_string(),
+            });
+        };
+        let context = Context {
+            queue: Some(queue),
+            counts: self.counts(queue.id),
+            ..Context::default()
+        };
+        let change = decide(&context, command, self.now)?;
+        self.apply(None, &name, &change);
+        Ok(Reply::Answer(change.answer().clone()))
+    }
+
+    fn submit(&mut self, name: QueueName, submission: Box<Submission>) -> Answered {
+        let Some(queue) = self.queues.get(&name) else {
+            return Err(Refusal::QueueNotFound {
+                name: name.to_string(),
+            });
+        };
+        let key = submission.body.idempotency_key.as_ref();
+        // One key, one item, in the queue it was submitted to, wherever the item is now.
+        let key_owner = key.and_then(|key| {
+            self.items.values().find_map(|item| {
+                let claim = item.body.claim.filter(|claim| claim.queue == queue.id)?;
+                (item.body.idempotency_key.as_ref() == Some(key)).then_some((item.head.id, claim.content))
+            })
+        });
+        let sequence = self.last_item + 1;
+        let taken = submission
+            .id
+            .and_then(|id| self.sequences.get(&id))
+            .and_then(|seq| self.items.get(seq));
+        let context = Context {
+            queue: Some(queue),
+            counts: self.counts(queue.id),
+            item: taken.map(|item| &item.head),
+            key_owner,
+            new_id: Some(ItemId::derive(self.salt, self.now, sequence)),
+            ..Context::default()
+        };
+        let change = decide(&context, Command::Submit(submission), self.now)?;
+        if !change.is_empty() {
+            self.last_item = sequence;
+            self.apply(Some(sequence), &name, &change);
+        }
+        Ok(Reply::Answer(change.answer().clone()))
+    }
+
+    fn receive(&mut self, call: &crate::ReceiveCall) -> Answered {
+        let Some(queue) = self.queues.get(&call.queue) else {
+            return Err(Refusal::QueueNotFound {
+                name: call.queue.to_string(),
+            });
+        };
+        if call.max == 0 || call.max > limits::RECEIVE_MAX {
+            let message = format!("{} is out of range; use 1 to {}", call.max, limits::RECEIVE_MAX);
+            return Err(Refusal::Invalid { what: "max", message });
+        }
+        let ready =
+            |head: &Head| head.queue == queue.id && head.state == State::Pending && head.ready_at <= self.now;
+        let mut candidates: Vec<_> = self
+            .items
+            .iter()
+            .filter(|(_, item)| ready(&item.head))
+            .map(|(&sequence, item)| (queue.policy.order.key(&item.head), sequence))
+            .collect();
+        candidates.sort_unstable();
+        if queue.paused {
+            candidates.clear();
+        }
+        let mut items = Vec::new();
+        for (_, sequence) in candidates.into_iter().take(call.max as usize) {
+            let receive = Receive {
+                token: call.seed.token(u32::try_from(items.len()).unwrap_or(u32::MAX)),
+                visibility: call.visibility,
+                assigned: call.assigned,
+                buffers: None,
+            };
+            self.on_item(sequence, Command::Receive(receive))?;
+            if let Some(item) = self.items.get(&sequence) {
+                items.push(with_fields(item, call.fields));
+            }
+        }
+        let queue = self.queues.get(&call.queue).map(|queue| queue.state);
+        let queue = queue.unwrap_or_else(|| unreachable!("receive never deletes its queue"));
+        Ok(Reply::Received(Received { queue, items }))
+    }
+
+    fn by_id_do(&mut self, id: ItemId, command: Command) -> Answered {
+        match self.sequences.get(&id) {
+            Some(&sequence) => self.on_item(sequence, command),
+            None => Err(Refusal::ItemNotFound { id }),
+        }
+    }
+
+    fn on_item(&mut self, sequence: u64, command: Command) -> Answered {
+        let Some(item) = self.items.get(&sequence) else {
+            unreachable!("a sequence number without its item")
+        };
+        let context = item_context(self, &item.head, &command);
+        let queue = context.queue.map(|queue| queue.name.clone());
+        let change = decide(&context, command, self.now)?;
+        if let Some(queue) = queue {
+            self.apply(Some(sequence), &queue, &change);
+        }
+        Ok(Reply::Answer(change.answer().clone()))
+    }
+
+    fn apply(&mut self, sequence: Option<u64>, queue: &QueueName, change: &Change) {
+        if let Some(sequence) = sequence.filter(|_| change.head().is_some() || change.removes_item()) {
+            let before = self.items.remove(&sequence);
+            if let Some(item) = &before {
+                self.sequences.remove(&item.head.id);
+            }
+            if let Some(after) = change.apply(before) {
+                self.sequences.insert(after.head.id, sequence);
+                self.items.insert(sequence, after);
+            }
+        }
+        match change.queue() {
+            None => {}
+            Some(QueueChange::Put(after)) => drop(self.queues.insert(after.name.clone(), (**after).clone())),
+            Some(QueueChange::Deleted) => {
+                let Some(gone) = self.queues.remove(queue) else {
+                    return;
+                };
+                self.items.retain(|_, item| item.head.queue != gone.id);
+                self.sequences
+                    .retain(|_, sequence| self.items.contains_key(sequence));
+            }
+        }
+    }
+}
+
+fn with_fields(item: &Item, wanted: FieldSet) -> Item {
+    let mut fields = Fields::default();
+    for field in towline_domain::Field::ALL {
+        if wanted.contains(field) {
+            fields.set(field, item.fields.get(field).cloned());
+        }
+    }
+    Item {
+        fields,
+        ..item.clone()
+    }
+}
+
+impl Store for Memory {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        if let Err(error) = StoreError::check_size("operations", batch.len(), limits::BATCH_MAX) {
+            return Box::pin(ready(Err(error)));
+        }
+        let mut state = self.lock();
+        let swept = state.sweep();
+        let answers = batch
+            .into_iter()
+            .map(|operation| state.run(operation, swept))
+            .collect();
+        Box::pin(ready(Ok(answers)))
+    }
+
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        let state = self.lock();
+        Box::pin(ready(Ok(state.queues.get(&name).map(|queue| state.view(queue)))))
+    }
+
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        let state = self.lock();
+        let later = |name: &QueueName| after.as_ref().is_none_or(|after| name > after);
+        let queues = state.queues.values().filter(|queue| later(&queue.name));
+        let page = queues
+            .take(limit.min(limits::PAGE_MAX))
+            .map(|queue| state.view(queue))
+            .collect();
+        Box::pin(ready(Ok(page)))
+    }
+
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        if let Err(error) = StoreError::check_size("ids", ids.len(), limits::BATCH_MAX) {
+            return Box::pin(ready(Err(error)));
+        }
+        let state = self.lock();
+        let find = |id| {
+            state
+                .items
+                .get(state.sequences.get(id)?)
+                .map(|item| state.stored(item, fields))
+        };
+        Box::pin(ready(Ok(ids.iter().map(find).collect())))
+    }
+
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        let state = self.lock();
+        let limit = limit.clamp(1, limits::PAGE_MAX);
+        let mut page = Page {
+            items: Vec::new(),
+            next: None,
+        };
+        let first = after.map_or(0, |cursor| cursor.0.saturating_add(1));
+        for (&sequence, item) in state.items.range(first..) {
+            let stored = state.stored(item, fields);
+            if filter.matches(&stored, state.now) {
+                page.items.push(stored);
+                if page.items.len() == limit {
+                    page.next = Some(Cursor(sequence));
+                    break;
+                }
+            }
+        }
+        Box::pin(ready(Ok(page)))
+    }
+
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        let state = self.lock();
+        let scheduled = |head: &Head| {
+            (head.state == State::Pending && head.ready_at > state.now).then_some(head.ready_at)
+        };
+        let times = state
+            .items
+            .values()
+            .flat_map(|item| [item.head.timer(), scheduled(&item.head)]);
+        Box::pin(ready(Ok(times.flatten().min())))
+    }
+
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        if let Err(error) = StoreError::check_size("keys", keys.len(), limits::BATCH_MAX) {
+            return Box::pin(ready(Err(error)));
+        }
+        let state = self.lock();
+        let live = |key| {
+            state
+                .kv
+                .get(key)
+                .filter(|record| record.is_live(state.now))
+                .cloned()
+        };
+        Box::pin(ready(Ok(keys.iter().map(live).collect())))
+    }
+}
