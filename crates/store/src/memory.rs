@@ -235,8 +235,13 @@ impl Everything {
             let message = format!("{} is out of range; use 1 to {}", call.max, limits::RECEIVE_MAX);
             return Err(Refusal::Invalid { what: "max", message });
         }
-        let ready =
-            |head: &Head| head.queue == queue.id && head.state == State::Pending && head.ready_at <= self.now;
+        // An item can expire in the call that submitted it, before the next sweep.
+        let ready = |head: &Head| {
+            head.queue == queue.id
+                && head.state == State::Pending
+                && head.ready_at <= self.now
+                && head.expires_at.is_none_or(|at| at > self.now)
+        };
         let mut candidates: Vec<_> = self
             .items
             .iter()
