@@ -1,1 +1,0 @@
-//! The contract of [`crate::Store`] as one suite.

@@ -1,0 +1,162 @@
+//! Key-value records.
+
+use super::Harness;
+use super::rig::*;
+use crate::{Operation, Reply};
+use bytes::Bytes;
+use futures::executor::block_on;
+use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
+use towline_domain::{Millis, limits};
+
+fn set(value: impl Into<Bytes>, ttl: Option<u64>) -> KvCommand {
+    KvCommand::Set {
+        value: value.into(),
+        ttl: ttl.map(Millis),
+    }
+}
+
+fn claim(value: &'static str, ttl: Option<u64>) -> KvCommand {
+    KvCommand::SetIfAbsent {
+        value: value.into(),
+        ttl: ttl.map(Millis),
+    }
+}
+
+fn add(by: i64, ttl: Option<u64>) -> KvCommand {
+    KvCommand::Increment {
+        by,
+        ttl: ttl.map(Millis),
+    }
+}
+
+fn answer(answer: KvAnswer) -> crate::Answered {
+    Ok(Reply::Kv(answer))
+}
+
+fn record(value: impl Into<Bytes>, expires_in: Option<u64>) -> Option<KvRecord> {
+    Some(KvRecord {
+        value: value.into(),
+        expires_at: expires_in.map(|millis| START.after(Millis(millis))),
+    })
+}
+
+pub(super) fn a_value_comes_back_byte_for_byte(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    assert_eq!(rig.kv_get("k"), None);
+    let values: Vec<Bytes> = vec![
+        Bytes::new(),
+        Bytes::from_static(b"\0\xff\n"),
+        (0..=255).collect(),
+        (0..limits::KV_VALUE_BYTES_MAX)
+            .map(|n| n.to_le_bytes()[1] ^ n.to_le_bytes()[0])
+            .collect(),
+    ];
+    for value in values {
+        assert_eq!(rig.kv("k", set(value.clone(), None)), answer(KvAnswer::Done));
+        assert_eq!(rig.kv_get("k"), record(value, None));
+    }
+    let large = vec![0; limits::KV_VALUE_BYTES_MAX + 1];
+    assert_eq!(code(&rig.kv("k2", set(large, None))), "too_large");
+    assert_eq!(rig.kv_get("k2"), None);
+}
+
+pub(super) fn keys_are_any_text_within_the_limits(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let longest = "x".repeat(limits::KV_KEY_BYTES_MAX);
+    let keys = ["k", "K", "k ", "a/b:c", "ключ", "'; --", "%_*", longest.as_str()];
+    for key in keys {
+        rig.kv(key, set(key.to_owned(), None)).expect("set");
+    }
+    for key in keys {
+        assert_eq!(rig.kv_get(key), record(key.to_owned(), None));
+    }
+    for bad in [String::new(), format!("{longest}x")] {
+        assert_eq!(code(&rig.kv(&bad, set("v", None))), "invalid");
+    }
+    let asked = ["ключ", "nobody's", "k", "ключ"].map(str::to_owned).to_vec();
+    let found = block_on(rig.store.kv_get(asked)).expect("the store answers");
+    let found: Vec<_> = found
+        .into_iter()
+        .map(|record| record.map(|record| record.value))
+        .collect();
+    let expected = [Some("ключ".into()), None, Some("k".into()), Some("ключ".into())];
+    assert_eq!(found, expected);
+}
+
+pub(super) fn a_record_ends_with_its_ttl(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    rig.kv("k", set("v", Some(100))).expect("set");
+    assert_eq!(rig.kv_get("k"), record("v", Some(100)));
+    rig.advance(99);
+    assert_eq!(rig.kv_get("k"), record("v", Some(100)));
+    rig.advance(1);
+    assert_eq!(rig.kv_get("k"), None, "gone at its time, without any update");
+    assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));
+    // A later set without a time to live takes the earlier one's away.
+    rig.kv("k", set("1", Some(100))).expect("set");
+    rig.kv("k", set("2", None)).expect("set");
+    rig.advance(1000);
+    assert_eq!(rig.kv_get("k"), record("2", None));
+}
+
+pub(super) fn set_if_absent_has_one_winner(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let take = |value, ttl| Operation::Kv {
+        key: "k".to_owned(),
+        command: claim(value, ttl),
+    };
+    let answers = rig.update(vec![take("a", Some(50)), take("b", Some(500)), take("c", None)]);
+    let (won, lost) = (answer(KvAnswer::Won(true)), answer(KvAnswer::Won(false)));
+    assert_eq!(answers, [won.clone(), lost.clone(), lost.clone()]);
+    assert_eq!(
+        rig.kv_get("k"),
+        record("a", Some(50)),
+        "the loser changed nothing"
+    );
+    rig.advance(49);
+    assert_eq!(rig.run(take("d", None)), lost);
+    rig.advance(1);
+    assert_eq!(rig.run(take("d", None)), won);
+    assert_eq!(rig.kv_get("k"), record("d", None));
+    rig.kv("k", KvCommand::Delete).expect("deleted");
+    assert_eq!(rig.run(take("e", None)), won);
+}
+
+pub(super) fn increments_add_up(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let number = |n| answer(KvAnswer::Number(n));
+    assert_eq!(rig.kv("n", add(5, Some(100))), number(5));
+    assert_eq!(rig.kv("n", add(-7, None)), number(-2));
+    assert_eq!(
+        rig.kv_get("n"),
+        record("-2", Some(100)),
+        "it keeps its time to live"
+    );
+    rig.advance(10);
+    assert_eq!(rig.kv("n", add(0, Some(200))), number(-2));
+    assert_eq!(rig.kv_get("n"), record("-2", Some(210)), "or starts it anew");
+    rig.advance(200);
+    assert_eq!(rig.kv("n", add(1, None)), number(1), "absent is nought");
+    rig.kv("n", set(i64::MAX.to_string(), None)).expect("set");
+    assert_eq!(code(&rig.kv("n", add(1, None))), "invalid");
+    assert_eq!(rig.kv("n", add(-1, None)), number(i64::MAX - 1));
+    rig.kv("n", set("many", None)).expect("set");
+    assert_eq!(code(&rig.kv("n", add(1, None))), "invalid");
+    assert_eq!(rig.kv_get("n"), record("many", None));
+    let batch = (0..10)
+        .map(|_| Operation::Kv {
+            key: "m".to_owned(),
+            command: add(3, None),
+        })
+        .collect();
+    assert_eq!(rig.update(batch)[9], number(30));
+}
+
+pub(super) fn delete_says_whether_there_was_anything(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));
+    rig.kv("k", set("v", None)).expect("set");
+    assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(true)));
+    assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));
+    assert_eq!(rig.kv_get("k"), None);
+}

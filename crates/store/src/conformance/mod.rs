@@ -1,0 +1,265 @@
+//! The contract of [`crate::Store`] as one suite that every backend runs.
+//!
+//! A backend implements [`Harness`] and writes `towline_store::conformance_tests!(ItsHarness);` in a test file: each
+//! case becomes a test of its own. [`exercise`] runs them all in one go.
+//!
+//! **Invariant:** cases see a store only through its trait, so what they hold is true of every backend. Time stands
+//! still unless a case moves it, and what is due is carried out by the next update.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a case fails by panicking, where it found the breach"
+)]
+
+mod kv;
+mod lease;
+mod operate;
+mod queues;
+mod races;
+mod reads;
+mod receive;
+mod retries;
+mod rig;
+mod submit;
+mod timers;
+
+use crate::{ManualClock, Store};
+use std::sync::Arc;
+
+/// How to open the store under test.
+pub trait Harness: Sync {
+    /// A fresh, empty store that takes its time from `clock`.
+    fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store>;
+
+    /// Closes the store and opens the same data again; `None`: it keeps nothing, so there is nothing to check.
+    fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>>;
+}
+
+/// A case takes what opens its store, and panics where the contract is broken.
+pub type Case = fn(&dyn Harness);
+
+/// Runs every case.
+pub fn exercise(harness: &dyn Harness) {
+    for (_, case) in CASES {
+        case(harness);
+    }
+}
+
+/// Runs the case of that name.
+///
+/// # Panics
+/// Where the store breaks the contract, or if there is no such case.
+pub fn run(name: &str, harness: &dyn Harness) {
+    let found = CASES.iter().find(|(case, _)| *case == name);
+    let (_, case) = found.unwrap_or_else(|| panic!("no case is named {name}"));
+    case(harness);
+}
+
+/// One `#[test]` for each case, in a module for each subject, against the harness the expression makes.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($harness:expr) => {
+        $crate::with_conformance_cases! { [$crate::conformance_test_functions] [$harness] }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_test_functions {
+    ([$harness:expr] $($subject:ident { $($case:ident)* })*) => {
+        $(mod $subject {
+            #[allow(unused_imports, reason = "the harness may be named by its whole path")]
+            use super::*;
+            $(#[test]
+            fn $case() {
+                $crate::conformance::run(concat!(stringify!($subject), "::", stringify!($case)), &$harness);
+            })*
+        })*
+    };
+}
+
+macro_rules! table {
+    ([] $($subject:ident { $($case:ident)* })*) => {
+        /// Every case, by its subject and name.
+        pub const CASES: &[(&str, Case)] =
+            &[$($((concat!(stringify!($subject), "::", stringify!($case)), $subject::$case)),*),*];
+    };
+}
+
+/// Hands the list of all cases to another macro: the table here, the tests of a backend there.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_conformance_cases {
+    ([$($then:tt)*] [$($arguments:tt)*]) => {
+        $($then)* ! { [$($arguments)*]
+            queues {
+                a_new_queue_is_open_and_empty
+                creating_the_same_again_is_the_same_queue
+                creating_another_under_the_name_is_refused
+                a_policy_beyond_its_limits_is_refused
+                a_changed_policy_holds_from_then_on
+                queues_are_paged_in_byte_order_of_name
+                what_names_no_queue_is_refused
+                closing_an_empty_queue_completes_it
+                a_closed_queue_accepts_nothing_and_gives_what_is_left
+                commit_and_fail_complete_a_closed_queue
+                cancel_and_delete_complete_a_closed_queue
+                time_completes_a_closed_queue
+                a_move_completes_a_closed_queue
+                giving_back_does_not_complete_a_closed_queue
+                batches_complete_a_closed_queue_once
+                a_paused_queue_takes_items_and_gives_none
+                a_paused_queue_still_closes_and_completes
+                deleting_a_queue_takes_its_items_along
+                a_queue_of_finished_items_is_deleted_without_force
+                a_queue_made_again_is_another_queue
+                what_left_a_queue_outlives_it
+            }
+            submit {
+                a_plain_item_has_the_defaults
+                payloads_come_back_byte_for_byte
+                every_part_of_a_submit_is_kept
+                the_largest_item_fits_and_no_larger
+                what_is_beyond_the_limits_is_refused_and_leaves_nothing
+                a_time_in_the_past_means_now
+                the_same_key_and_content_is_the_same_item
+                the_same_key_with_another_content_is_a_conflict
+                a_key_holds_within_its_batch_and_its_queue
+                a_key_claims_what_was_submitted_not_what_became_of_it
+                a_key_stays_with_its_queue_when_the_item_moves
+                a_key_is_free_when_its_item_is_gone
+                a_known_key_is_answered_by_a_closed_or_full_queue
+                a_chosen_id_is_used_once
+                an_id_is_free_when_its_item_is_gone
+                the_depth_limit_holds_inside_a_batch
+                a_schema_is_held_to_and_a_refusal_leaves_nothing
+                one_bad_element_never_fails_its_neighbours
+                operations_of_a_batch_see_what_came_before
+                a_batch_has_a_largest_size
+            }
+            receive {
+                fifo_is_by_ready_time_then_submission
+                priority_is_lower_first_then_ready_time_then_submission
+                score_is_highest_first_and_older_items_gain
+                a_scheduled_item_of_a_scored_queue_waits_for_its_time
+                nothing_is_given_before_its_time
+                equal_ready_times_are_by_submission_however_they_came_about
+                what_became_ready_unnoticed_is_not_late
+                what_is_given_back_takes_its_place_by_time
+                what_is_given_back_for_later_takes_its_place_then
+                a_resumed_item_keeps_its_place
+                a_resumed_item_still_waits_for_its_time
+                a_lapsed_item_comes_back_behind_what_waited
+                a_changed_priority_counts_at_once
+                an_item_from_another_queue_takes_its_place_by_time
+                many_items_keep_their_order_through_batches_of_any_size
+                a_receive_gives_at_most_what_was_asked_for
+                no_item_is_given_twice_at_a_time
+                tokens_are_the_seeds_in_order
+                a_receive_brings_the_fields_asked_for
+                what_is_received_is_what_is_stored
+                deliveries_and_attempts_are_counted
+                a_receiver_may_choose_its_visibility
+                completed_is_never_said_together_with_an_item
+                what_expires_at_once_is_never_given
+            }
+            lease {
+                a_heartbeat_extends_the_lease
+                a_lease_is_valid_until_its_deadline_and_not_at_it
+                a_lapse_is_noticed_by_the_call_that_comes_too_late
+                a_foreign_token_settles_nothing
+                a_stale_token_settles_nothing
+                a_repeated_settle_gets_the_same_answer
+                a_repeated_settle_may_bring_another_jitter_seed
+                another_settle_of_the_same_lease_is_refused
+                only_one_of_a_batch_of_settles_counts
+                a_settle_comes_too_late_after_cancel_delete_or_expiry
+                every_verb_can_set_and_unset_every_field
+                edits_add_up_and_reach_the_next_holder
+                every_verb_can_change_the_priority
+                an_item_can_be_given_back_to_another_queue
+                a_queue_that_cannot_take_an_item_leaves_the_lease
+                a_commit_keeps_its_outcome
+                a_commit_must_satisfy_the_schema
+                an_assigned_lease_must_be_acknowledged
+                renewals_follow_the_queues_rule
+                a_settle_of_an_unknown_item_is_refused
+                a_removed_item_answers_no_repetition
+                a_commit_answers_what_it_left
+            }
+            retries {
+                attempts_are_one_more_than_retries
+                all_ways_of_losing_an_attempt_count_together
+                a_defer_is_never_counted
+                an_item_may_have_retries_of_its_own
+                backoff_grows_up_to_its_cap
+                an_item_may_have_a_backoff_of_its_own
+                jitter_follows_the_seed_of_the_call
+                the_first_and_the_latest_errors_are_kept
+                a_long_reason_is_cut_and_an_absurd_one_refused
+                holders_that_vanish_in_a_row_make_poison
+                an_unfinished_item_expires
+                giving_up_counts_from_the_first_delivery
+                what_fails_goes_to_the_dead_letters
+                what_is_cancelled_is_not_a_dead_letter
+                without_open_dead_letters_a_failed_item_stays
+            }
+            operate {
+                each_operation_is_allowed_where_it_makes_sense
+                a_cancelled_item_is_failed_with_the_reason
+                a_paused_item_is_not_given_until_resumed
+                a_deleted_item_is_gone
+                a_delete_can_be_limited_to_a_state
+                a_redriven_item_starts_anew
+                every_kind_of_failure_can_be_redriven
+                a_dead_letter_is_redriven_home
+                redrive_enters_a_closed_queue_but_not_a_completed_one
+                a_dead_letter_of_a_completed_queue_stays_dead
+                a_purge_deletes_what_matches_in_chunks
+            }
+            timers {
+                a_finished_item_is_removed_when_its_ttl_ends
+                without_a_ttl_a_finished_item_is_kept
+                a_ttl_of_nothing_removes_at_once
+                a_ttl_touches_nothing_unfinished
+                becoming_ready_needs_no_update
+                a_sweep_says_how_much_time_changed
+                any_update_carries_out_what_is_due
+                many_things_due_at_once_are_all_carried_out
+                the_next_wake_is_exact
+                time_never_goes_back
+            }
+            reads {
+                items_are_found_in_the_order_asked_for
+                lists_are_in_order_of_submission
+                a_list_shows_whole_items
+                filters_select
+                states_select
+                what_stays_is_seen_once_while_others_come_and_go
+                a_cursor_outlives_the_item_it_points_at
+            }
+            kv {
+                a_value_comes_back_byte_for_byte
+                keys_are_any_text_within_the_limits
+                a_record_ends_with_its_ttl
+                set_if_absent_has_one_winner
+                increments_add_up
+                delete_says_whether_there_was_anything
+            }
+            races {
+                every_item_is_committed_exactly_once
+                a_lease_is_settled_by_one_of_many
+                an_item_is_received_by_one_of_many
+                one_key_makes_one_item
+                one_chosen_id_makes_one_item
+                the_depth_limit_holds_against_many
+                set_if_absent_has_one_winner_of_many
+                increments_of_many_add_up
+                readers_see_whole_states_while_others_write
+            }
+        }
+    };
+}
+
+with_conformance_cases! { [table] [] }
