@@ -1,1 +1,0 @@
-//! The promises of the model, checked on what clients saw.

@@ -1,0 +1,101 @@
+//! Answers to operators and submitters, who need no lease: invariants 1 and 6.
+
+use super::Checker;
+use super::history::{Open, Span};
+use crate::Operation;
+use towline_domain::{ItemId, Timestamp};
+
+impl Checker {
+    /// A cancel, pause, resume or redrive was carried out.
+    pub(super) fn operated(&mut self, id: ItemId, operation: &Operation, state: &str, span: &Span) {
+        let key = span.key;
+        let Some(record) = self.items.get(&id) else {
+            match self.gone.get(&id) {
+                Some(&removed) if removed >= span.invoked => {}
+                _ => self.report(2, format!("{key}: item {id} became {state}, which is not there")),
+            }
+            return;
+        };
+        let cancel = |open: &&Open| matches!(open.operation(), Operation::Cancel { .. });
+        // An unanswered cancel may have been the one that did it.
+        let cancelled_from = self
+            .open_on(id)
+            .iter()
+            .filter(cancel)
+            .map(|open| open.at)
+            .fold(span.from, Timestamp::min);
+        let (verb, expected) = match operation {
+            Operation::Cancel { .. } => ("cancel", "failed"),
+            Operation::Pause { .. } => ("pause", "paused"),
+            Operation::Resume { .. } => ("resume", "pending"),
+            _ => ("redrive", "pending"),
+        };
+        if state != expected {
+            self.report(6, format!("{key}: {verb} left item {id} {state}"));
+            return;
+        }
+        if let Some(ended) = record.ended.filter(|ended| ended.span.before(span)) {
+            let fits = !ended.completed && matches!(verb, "cancel" | "redrive");
+            let cause = record.redrive(ended.span.invoked, self.open_on(id));
+            if !fits {
+                let how = if ended.completed { "completed" } else { "failed" };
+                self.unless(
+                    cause,
+                    6,
+                    format!("{key}: {verb} of item {id}, {how} since {}", ended.span.key),
+                );
+            }
+        }
+        let Some(record) = self.items.get_mut(&id) else {
+            return;
+        };
+        match operation {
+            Operation::Cancel { .. } => {
+                record.cancelled = Some(*span);
+                record.end(false, cancelled_from, span);
+                for delivery in &mut record.deliveries {
+                    if delivery.received.unwrap_or(delivery.extended).before(span) {
+                        delivery.dead.get_or_insert(*span);
+                    }
+                }
+            }
+            Operation::Redrive { .. } => {
+                record.redriven = Some(*span);
+                record.ended = None;
+                record.not_before = (0, Timestamp(0));
+                record.alive(span.from);
+                record.changed(span);
+            }
+            _ => record.alive(span.from),
+        }
+    }
+
+    /// A delete was carried out.
+    pub(super) fn removed(&mut self, id: ItemId, span: &Span) {
+        let Some(record) = self.items.get_mut(&id) else {
+            if self.gone.get(&id).is_some_and(|&removed| removed < span.invoked) {
+                self.report(2, format!("{}: item {id} was removed twice", span.key));
+            }
+            return;
+        };
+        if record.id_chosen && !record.born.before(span) {
+            // It may be another item, which had this id before.
+            record.maybe_deleted = true;
+            return;
+        }
+        self.forget(id);
+    }
+
+    /// A call about the item was told that there is none.
+    pub(super) fn not_found(&mut self, id: ItemId, span: &Span) {
+        let Some(record) = self.items.get(&id).filter(|record| record.born.before(span)) else {
+            return;
+        };
+        let cause = self.absence(id, record, span.to);
+        let message = format!(
+            "{}: item {id}, submitted at {}, is not found",
+            span.key, record.origin
+        );
+        self.unless(cause, 1, message);
+    }
+}
