@@ -41,7 +41,8 @@ pub(super) struct Record {
     pub(super) received: u32,
     /// Changes that certainly happened since the base: each adds one to the revision.
     pub(super) changes: u32,
-    pub(super) last_settle: Option<Box<LastSettle>>,
+    /// The latest few, the last one last: the one whose repetition gets the same answer.
+    pub(super) settles: Vec<LastSettle>,
     pub(super) ended: Option<Ended>,
     pub(super) committed: Option<Box<(Span, LeaseToken, Outcome)>>,
     pub(super) redriven: Option<Span>,
@@ -73,27 +74,20 @@ pub(super) struct Delivery {
     pub(super) deadline_most: Timestamp,
     pub(super) extended: Span,
     pub(super) visibility: Millis,
-    pub(super) settled: Option<Box<Settled>>,
+    pub(super) settled: Option<(Span, SettleVerb)>,
     /// Cancelled under its holder, for certain.
     pub(super) dead: Option<Span>,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Settled {
-    pub(super) span: Span,
-    pub(super) verb: SettleVerb,
-    pub(super) call: LeaseCall,
-    pub(super) left: &'static str,
-}
-
-/// The settle whose repetition gets the same answer.
 #[derive(Debug)]
 pub(super) struct LastSettle {
     pub(super) token: LeaseToken,
+    pub(super) left: &'static str,
+    /// Of which delivery.
+    pub(super) number: u32,
+    pub(super) span: Span,
     /// `None`: known from a snapshot only.
     pub(super) call: Option<LeaseCall>,
-    pub(super) left: &'static str,
-    pub(super) number: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -249,7 +243,7 @@ impl Record {
             deliveries: Vec::new(),
             received: 0,
             changes: 0,
-            last_settle: None,
+            settles: Vec::new(),
             ended: None,
             committed: None,
             redriven: None,
@@ -307,6 +301,16 @@ impl Record {
             return place.saturating_sub(1);
         }
         place
+    }
+
+    pub(super) fn settle(&mut self, settle: LastSettle) {
+        let place = self
+            .settles
+            .partition_point(|other| other.number <= settle.number);
+        self.settles.insert(place, settle);
+        if self.settles.len() > DELIVERIES_KEPT {
+            self.settles.remove(0);
+        }
     }
 
     /// A certain change, unless the base may show it already.
@@ -698,25 +702,23 @@ impl Checker {
             (delivery.extended, delivery.expires_at) = (*span, head.expires_at);
             delivery.visibility = delivery.visibility.max(lease.visibility);
         }
-        match &head.last_settle {
-            Some(settle)
-                if record
-                    .last_settle
-                    .as_ref()
-                    .is_none_or(|last| last.token != settle.token) =>
-            {
-                record.last_settle = Some(Box::new(LastSettle {
-                    token: settle.token,
-                    call: None,
-                    left: match settle.left {
-                        towline_domain::item::Settled::Pending => "pending",
-                        towline_domain::item::Settled::Completed => "completed",
-                        towline_domain::item::Settled::Failed => "failed",
-                    },
-                    number: head.deliveries,
-                }));
-            }
-            _ => {}
+        if let Some(settle) = &head.last_settle
+            && record
+                .settles
+                .last()
+                .is_none_or(|last| last.token != settle.token)
+        {
+            record.settle(LastSettle {
+                token: settle.token,
+                left: match settle.left {
+                    towline_domain::item::Settled::Pending => "pending",
+                    towline_domain::item::Settled::Completed => "completed",
+                    towline_domain::item::Settled::Failed => "failed",
+                },
+                number: head.deliveries,
+                span: *span,
+                call: None,
+            });
         }
         record.ended = match head.state {
             State::Completed { remove_at, .. } | State::Failed { remove_at, .. } => Some(Ended {

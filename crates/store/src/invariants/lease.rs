@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::history::{Cause, Open, Span};
-use super::item::{LastSettle, Record, Settled, lease_call, same_settle, settle_verb};
+use super::item::{LastSettle, Record, lease_call, same_settle, settle_verb};
 use crate::Operation;
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
@@ -27,33 +27,37 @@ impl Checker {
         };
         let verb = settle_verb(&call.verb);
         // The same call again gets the same answer, and changes nothing.
-        if let (Some(_), Some(last)) = (verb, &record.last_settle)
-            && last.token == call.token
-        {
-            let same = last.call.as_ref().is_none_or(|first| same_settle(first, call));
-            let left = last.left;
-            if !same {
+        let before = record.settles.iter().position(|last| last.token == call.token);
+        if let (Some(_), Some(at)) = (verb, before) {
+            let first = &record.settles[at];
+            let left = first.left;
+            if first.call.as_ref().is_some_and(|first| !same_settle(first, call)) {
                 let message = format!(
-                    "{key}: {:?} of item {id} was accepted, though its lease was settled by another call",
+                    "{key}: {:?} of item {id} was accepted; its lease was settled by another call",
                     call.verb
                 );
                 self.report(5, message);
             } else if !matches!(answer, Answer::State(state) if *state == left) {
-                self.report(
-                    5,
-                    format!("{key}: a repeated settle of item {id} was answered {answer:?}, first {left:?}"),
-                );
+                let message =
+                    format!("{key}: a repeated settle of item {id} was answered {answer:?}, first {left:?}");
+                self.report(5, message);
+            } else if record.settles[at + 1..]
+                .iter()
+                .any(|later| later.span.before(span))
+            {
+                let message = format!("{key}: a settle of item {id} was accepted again, after a later one");
+                self.report(4, message);
             }
             return;
         }
-        if let Some(cause) = self.late_repetition(record, call, answer, span) {
-            let message = format!("{key}: a settle of item {id} was accepted again, after a later one");
-            return self.unless(cause, 4, message);
-        }
         let mut found = Vec::new();
         let number = self.check_current(id, record, call, span, &mut found);
+        // It may be the repetition of one that nobody was told of.
+        let twin =
+            |open: &&Open| verb.is_some() && lease_call(open).is_some_and(|other| same_settle(other, call));
+        let twins = Cause::among(self.open_on(id).iter().filter(twin));
         for (invariant, cause, message) in found {
-            self.unless(cause, invariant, message);
+            self.unless(cause.or(|| twins.clone()), invariant, message);
         }
         match (verb, answer) {
             (None, Answer::Held { deadline }) => self.held(id, call, *deadline, span),
@@ -63,28 +67,6 @@ impl Checker {
                 format!("{key}: {:?} of item {id} was answered {answer:?}", call.verb),
             ),
         }
-    }
-
-    /// A repetition whose answer was on its way while the item was given out and settled again.
-    fn late_repetition(
-        &self,
-        record: &Record,
-        call: &LeaseCall,
-        answer: &Answer,
-        span: &Span,
-    ) -> Option<Cause> {
-        let at = record.delivery(call.token)?;
-        let first = record.deliveries[at]
-            .settled
-            .as_ref()
-            .filter(|first| same_settle(&first.call, call))?;
-        let over = record.deliveries[at + 1..]
-            .iter()
-            .filter_map(|later| later.settled.as_ref())
-            .any(|later| later.span.before(span));
-        Some(Cause::when(
-            !over && matches!(answer, Answer::State(state) if *state == first.left),
-        ))
     }
 
     /// Whether the call's lease may have been the item's valid one. Answers its delivery number.
@@ -136,16 +118,12 @@ impl Checker {
                 format!("{} after it was cancelled at {}", what(), dead.key),
             ));
         }
-        if let Some(settled) = delivery
-            .settled
-            .as_ref()
-            .filter(|settled| settled.span.before(span))
-        {
+        if let Some((settled, verb)) = delivery.settled.filter(|(settled, _)| settled.before(span)) {
             let message = format!(
                 "{} after its lease was settled by {} at {}",
                 what(),
-                settled.verb.name(),
-                settled.span.key
+                verb.name(),
+                settled.key
             );
             found.push((4, Cause::None, message));
         }
@@ -258,14 +236,7 @@ impl Checker {
         let mut found = Vec::new();
         if let Some(at) = record.delivery(call.token) {
             let delivery = &mut record.deliveries[at];
-            delivery.settled.get_or_insert_with(|| {
-                Box::new(Settled {
-                    span: *span,
-                    verb,
-                    call: call.clone(),
-                    left: state,
-                })
-            });
+            delivery.settled.get_or_insert((*span, verb));
             let counted = matches!(verb, SettleVerb::Retry | SettleVerb::Release);
             if counted && state == "pending" && delivery.retries >= most {
                 let message = format!(
@@ -278,18 +249,13 @@ impl Checker {
             }
         }
         record.fields.edited(&call.adjust.edits, number, span);
-        if record
-            .last_settle
-            .as_ref()
-            .is_none_or(|last| last.number <= number)
-        {
-            record.last_settle = Some(Box::new(LastSettle {
-                token: call.token,
-                call: Some(call.clone()),
-                left: state,
-                number,
-            }));
-        }
+        record.settle(LastSettle {
+            token: call.token,
+            left: state,
+            number,
+            span: *span,
+            call: Some(call.clone()),
+        });
         if let Verb::Commit(outcome) = &call.verb {
             if let Some((first, token, _)) = record
                 .committed

@@ -312,13 +312,16 @@ impl Checker {
             return;
         };
         let delivery = &record.deliveries[at];
-        if let Some(settled) = &delivery.settled {
-            let message = format!(
-                "settled by {} at {}, and still shown with that lease",
-                settled.verb.name(),
-                settled.span.key
+        if let Some((span, verb)) = &delivery.settled {
+            say(
+                3,
+                Cause::None,
+                format!(
+                    "settled by {} at {}, and still shown with that lease",
+                    verb.name(),
+                    span.key
+                ),
             );
-            say(3, Cause::None, message);
         }
         if let Some(dead) = &delivery.dead {
             say(

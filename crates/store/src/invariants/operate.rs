@@ -1,7 +1,7 @@
 //! Answers to operators and submitters, who need no lease: invariants 1 and 6.
 
 use super::Checker;
-use super::history::{Open, Span};
+use super::history::{Cause, Open, Span};
 use crate::Operation;
 use towline_domain::{ItemId, Timestamp};
 
@@ -12,7 +12,10 @@ impl Checker {
         let Some(record) = self.items.get(&id) else {
             match self.gone.get(&id) {
                 Some(&removed) if removed >= span.invoked => {}
-                _ => self.report(2, format!("{key}: item {id} became {state}, which is not there")),
+                _ => {
+                    let message = format!("{key}: item {id} became {state}, which is not there");
+                    self.unless(self.rebirth(id), 2, message);
+                }
             }
             return;
         };
@@ -36,7 +39,15 @@ impl Checker {
         }
         if let Some(ended) = record.ended.filter(|ended| ended.span.before(span)) {
             let fits = !ended.completed && matches!(verb, "cancel" | "redrive");
-            let cause = record.redrive(ended.span.invoked, self.open_on(id));
+            let redriven = match ended.completed {
+                true => Cause::None,
+                false => record.redrive(ended.span.invoked, self.open_on(id)),
+            };
+            let cause = if record.id_chosen {
+                redriven.or(|| self.rebirth(id))
+            } else {
+                redriven
+            };
             if !fits {
                 let how = if ended.completed { "completed" } else { "failed" };
                 self.unless(
@@ -74,7 +85,11 @@ impl Checker {
     pub(super) fn removed(&mut self, id: ItemId, span: &Span) {
         let Some(record) = self.items.get_mut(&id) else {
             if self.gone.get(&id).is_some_and(|&removed| removed < span.invoked) {
-                self.report(2, format!("{}: item {id} was removed twice", span.key));
+                self.unless(
+                    self.rebirth(id),
+                    2,
+                    format!("{}: item {id} was removed twice", span.key),
+                );
             }
             return;
         };

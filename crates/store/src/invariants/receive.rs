@@ -247,7 +247,7 @@ impl Checker {
         if later.number != earlier.number + 1 {
             return;
         }
-        let verb = earlier.settled.as_ref().map(|settled| settled.verb);
+        let verb = earlier.settled.map(|(_, verb)| verb);
         let counted = match verb {
             Some(SettleVerb::Defer) => 0,
             _ => 1,

@@ -68,7 +68,7 @@ impl Checker {
             && owner != id
             && let Some(record) = self.items.get(&owner)
         {
-            let cause = self.absence(owner, record, span.to);
+            let cause = self.key_freed(record, span);
             let message = format!(
                 "{}: key {key:?} of queue {queue} made item {id}; it belongs to item {owner}",
                 span.key
@@ -81,7 +81,11 @@ impl Checker {
                 record.born.answered = record.born.answered.min(span.answered);
                 return;
             }
-            if !record.acknowledged && record.is_submission(queue, &submission.body, &submission.fields) {
+            let same_time = record
+                .created_at
+                .is_none_or(|at| span.from <= at && at <= span.to);
+            let same = record.is_submission(queue, &submission.body, &submission.fields);
+            if !record.acknowledged && same && same_time {
                 // Two submits of one content: the item is this one, the other is still to be accounted for.
                 record.origin = span.key;
                 record.acknowledged = true;
@@ -96,6 +100,9 @@ impl Checker {
                 format!("{} made item {id}, which {first} had made", span.key),
             );
             self.forget(id);
+        } else if claimed && self.gone.get(&id).is_some_and(|&removed| removed >= span.invoked) {
+            // Seen and removed before its submitter was told.
+            return;
         } else if claimed {
             self.unclaim(span);
         }
@@ -111,7 +118,7 @@ impl Checker {
             && let Some(record) = self.items.get(&owner)
             && record.born.before(span)
         {
-            let cause = self.absence(owner, record, span.to);
+            let cause = self.key_freed(record, span);
             let message = format!(
                 "{}: key {key:?} is said to belong to item {id}; it belongs to item {owner}",
                 span.key
@@ -154,22 +161,48 @@ impl Checker {
             }
             return;
         };
+        let cause = if record.id_chosen {
+            self.rebirth(id)
+        } else {
+            Cause::None
+        };
         if submission.body.idempotency_key.is_none()
             || record.body.idempotency_key != submission.body.idempotency_key
             || record.submitted_to != *queue
         {
+            let own = &record.body.idempotency_key;
             let message = format!(
-                "{}: item {id} was taken for the owner of key {key:?}, its key is {:?}",
-                span.key, record.body.idempotency_key
+                "{}: item {id} was taken for the owner of key {key:?}, its key is {own:?}",
+                span.key
             );
-            self.report(10, message);
+            self.unless(cause, 10, message);
         } else if !record.same_content(&submission.body, &submission.fields) {
             let message = format!(
                 "{}: key {key:?} of item {id} was accepted again with another content",
                 span.key
             );
-            self.report(10, message);
+            self.unless(cause, 10, message);
         }
+    }
+
+    /// Whether a submit that chose this id may have made it again.
+    pub(super) fn rebirth(&self, id: ItemId) -> Cause {
+        Cause::among(
+            self.submits
+                .values()
+                .flatten()
+                .filter(|open| match open.operation() {
+                    Operation::Submit { submission, .. } => submission.id == Some(id),
+                    _ => false,
+                }),
+        )
+    }
+
+    /// A key is free again when its item is gone, or its queue: a queue made again under its name is another one.
+    fn key_freed(&self, record: &Record, span: &Span) -> Cause {
+        let queue = self.queues.get(&record.submitted_to);
+        self.absence(record.id, record, span.to)
+            .or(|| queue.map_or(Cause::None, |queue| queue.deletion(record.born.invoked)))
     }
 
     /// An item was recognised as this submit, which made none: it must be another's.
