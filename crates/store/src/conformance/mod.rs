@@ -19,6 +19,7 @@ mod queues;
 mod races;
 mod reads;
 mod receive;
+mod reopen;
 mod retries;
 mod rig;
 mod submit;
@@ -257,6 +258,22 @@ macro_rules! with_conformance_cases {
                 set_if_absent_has_one_winner_of_many
                 increments_of_many_add_up
                 readers_see_whole_states_while_others_write
+            }
+            reopen {
+                an_empty_store_opens_again
+                everything_survives_again_and_again
+                each_step_of_a_life_survives
+                a_lease_outlives_a_reopening
+                a_repetition_is_known_after_a_reopening
+                the_order_survives
+                the_order_of_scores_survives
+                keys_and_ids_stay_taken_and_free
+                new_ids_are_new
+                a_dead_letter_finds_home
+                time_passes_while_closed
+                time_does_not_go_back_over_a_reopening
+                queues_go_on_where_they_were
+                a_cursor_goes_on_after_a_reopening
             }
         }
     };
