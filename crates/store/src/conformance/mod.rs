@@ -14,6 +14,7 @@
 
 mod kv;
 mod lease;
+mod model;
 mod operate;
 mod queues;
 mod races;
@@ -274,6 +275,9 @@ macro_rules! with_conformance_cases {
                 time_does_not_go_back_over_a_reopening
                 queues_go_on_where_they_were
                 a_cursor_goes_on_after_a_reopening
+            }
+            model {
+                random_histories_agree_with_the_reference_store
             }
         }
     };
