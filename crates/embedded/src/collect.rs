@@ -1,0 +1,246 @@
+//! Getting space back: the oldest segment's live records are carried forward, then it is written over.
+//!
+//! Oldest first, always. A removal lies behind what it removed, so it is forgotten only when that is gone already;
+//! taken in any other order, a removal could go first and its item rise again at the next opening. It also makes
+//! everything but the segments themselves a cache that can be rebuilt.
+
+use crate::disk::read_full;
+use crate::engine::Engine;
+use crate::entry::{Entry, ItemEntry, Place};
+use crate::frame;
+use crate::plant::Bug;
+use crate::record::{self, Encoder, Kind, Parts, Record};
+use crate::segment::{self, HEADER_BYTES, Segment};
+use std::sync::Arc;
+use towline_domain::{EventKind, QueueId};
+use towline_store::StoreError;
+
+/// A segment being emptied.
+pub(crate) struct Collection {
+    segment: Arc<Segment>,
+    generation: u64,
+    /// The next frame to look at.
+    offset: u64,
+    end: u64,
+    /// The records of the frame at hand, and how far they are done.
+    records: Vec<u8>,
+    records_at: u64,
+    done: usize,
+    /// For a planted bug: heads as they were when the frame was read.
+    stale: Vec<(u64, Vec<u8>)>,
+}
+
+impl Engine {
+    /// Whether the log is larger than twice what lives in it, and two segments.
+    pub(crate) fn should_collect(&self) -> bool {
+        let allowed = 2 * self.index.live_bytes() / self.segment_bytes + 2;
+        self.log.len() > 1 && self.log.len() as u64 > allowed && self.status.damage.is_none()
+    }
+
+    /// Does about `budget` bytes of collection. Whether there is more to do.
+    pub fn collect(&mut self, budget: usize) -> Result<bool, StoreError> {
+        self.check_poison()?;
+        if self.status.full.is_some() && self.free.is_empty() && self.segment_bytes - self.active_offset < 65_536 {
+            return Ok(false);
+        }
+        let mut left = budget;
+        while left > 0 {
+            if self.collection.is_none() && !self.start_collection() {
+                return Ok(false);
+            }
+            let Some(mut collection) = self.collection.take() else { return Ok(false) };
+            let result = self.step(&mut collection, &mut left);
+            match result {
+                Ok(true) => self.finish_collection(&collection),
+                Ok(false) => self.collection = Some(collection),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn start_collection(&mut self) -> bool {
+        if !self.should_collect() {
+            return false;
+        }
+        let nth = if self.plant(Bug::CollectNewestFirst) { self.log.len() - 2 } else { 0 };
+        let Some(in_use) = self.log.get(nth).and_then(|number| self.segments.get(number)) else {
+            return false;
+        };
+        let nothing_lives = self.index.live_bytes_of(in_use.segment.number) == 0;
+        self.collection = Some(Collection {
+            segment: in_use.segment.clone(),
+            generation: in_use.header.generation,
+            offset: if nothing_lives { in_use.end } else { HEADER_BYTES },
+            end: in_use.end,
+            records: Vec::new(),
+            records_at: 0,
+            done: 0,
+            stale: Vec::new(),
+        });
+        true
+    }
+
+    /// Carries some records forward; whether the segment is done.
+    fn step(&mut self, collection: &mut Collection, left: &mut usize) -> Result<bool, StoreError> {
+        if collection.done >= collection.records.len() {
+            if collection.offset >= collection.end {
+                return Ok(true);
+            }
+            if let Err(what) = collection.read_frame(self.salt) {
+                let file = segment::file_name(collection.segment.number);
+                self.status.damage = Some(format!("{file} at {}: {what}", collection.offset));
+                *left = 0;
+                return Ok(false);
+            }
+            if self.plant(Bug::CarryStaleHead) {
+                self.remember_heads(collection);
+            }
+        }
+        while collection.done < collection.records.len() && *left > 0 {
+            let bytes = &collection.records[collection.done..];
+            let place = |length: usize| Place {
+                segment: collection.segment.number,
+                offset: u32::try_from(collection.records_at + collection.done as u64).unwrap_or(u32::MAX),
+                length: u32::try_from(length).unwrap_or(u32::MAX),
+            };
+            // The frame's check held, so this can only be a fault of our own: never guess.
+            let Ok(record) = Record::peek(bytes) else {
+                return Err(self.poison("a record in a whole frame does not read"));
+            };
+            let before = self.frame.len();
+            self.carry(&record, place(record.bytes.len()), &collection.stale)?;
+            let carried = self.frame.len().saturating_sub(before);
+            self.status.bytes_carried += carried as u64;
+            collection.done += record.bytes.len();
+            *left = left.saturating_sub(carried + 64);
+            if self.group_is_full() {
+                self.seal()?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Appends the current parts of a record again, if it has any.
+    fn carry(&mut self, record: &Record<'_>, at: Place, stale: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+        let start = self.frame.len();
+        match record.kind {
+            Kind::Item => {
+                let sequence = record.subject;
+                let parts = self.index.current_parts(sequence, at);
+                if parts == 0 {
+                    return Ok(());
+                }
+                self.carry_item(record, parts, stale)
+            }
+            Kind::Queue => {
+                let id = QueueId(u32::try_from(record.subject).unwrap_or(u32::MAX));
+                let queue = self.index.queues.get(&id).map(|queue| queue.queue.clone());
+                let Some(queue) = queue.filter(|_| self.index.queue_is_at(id, at)) else {
+                    return Ok(());
+                };
+                let length = record::encode_queue(&mut self.frame, &queue, Some(EventKind::Carried), self.salt);
+                let start = self.fit(start)?;
+                let place = self.place(start, length);
+                self.apply(Entry::Queue { queue: Box::new(queue), place })
+            }
+            Kind::Kv => {
+                let Ok((key, value)) = record.need(record::HEAD).and_then(record::decode_kv) else {
+                    return Err(self.poison("a key-value record in a whole frame does not read"));
+                };
+                if !self.index.kv_is_at(&key, at) {
+                    return Ok(());
+                }
+                let length = record::encode_kv(&mut self.frame, &key, &value, self.salt);
+                let start = self.fit(start)?;
+                let place = self.place(start, length);
+                self.apply(Entry::Kv { key, record: value, place })
+            }
+            // What these removed lies before them, and is gone.
+            Kind::ItemRemoved | Kind::QueueDeleted | Kind::KvDeleted => Ok(()),
+        }
+    }
+
+    fn carry_item(
+        &mut self,
+        record: &Record<'_>,
+        mut parts: Parts,
+        stale: &[(u64, Vec<u8>)],
+    ) -> Result<(), StoreError> {
+        if self.plant(Bug::CarryDropsErrors) {
+            parts &= !record::ERROR;
+        }
+        let (start, sequence) = (self.frame.len(), record.subject);
+        let mut encoder = Encoder::new(&mut self.frame, Kind::Item, Some(EventKind::Carried), sequence);
+        let mut kept = 0;
+        for part in record.parts() {
+            let Ok((part, bytes)) = part else {
+                return Err(self.poison("a part of a record in a whole frame does not read"));
+            };
+            // An unset field is remembered by saying so again: the base record may still hold the old value.
+            if parts & part != 0 {
+                let stale = stale.iter().find(|head| head.0 == sequence).map(|head| &head.1[..]);
+                let bytes = if part == record::HEAD { stale.or(bytes) } else { bytes };
+                encoder.part(part, bytes);
+                kept |= part;
+            }
+        }
+        let length = encoder.finish(self.salt);
+        let start = self.fit(start)?;
+        let place = self.place(start, length);
+        let bytes = &self.frame[start..start + length as usize];
+        let entry = Record::peek(bytes).and_then(|record| Entry::from_record(&record, place, self.salt));
+        match entry {
+            Ok(Entry::Item(entry)) => self.apply(Entry::Item(ItemEntry { parts: kept, ..entry })),
+            _ => Err(self.poison("a record in a whole frame does not decode")),
+        }
+    }
+
+    fn finish_collection(&mut self, collection: &Collection) {
+        let number = collection.segment.number;
+        debug_assert_eq!(self.index.live_bytes_of(number), 0, "segment {number} is emptied but something lives in it");
+        self.log.retain(|&other| other != number);
+        self.segments.remove(&number);
+        // The next frame is the first to say that the log begins later: before it is durable, this segment is needed.
+        self.emptied.push_back((collection.segment.clone(), self.next_frame));
+    }
+
+    fn remember_heads(&self, collection: &mut Collection) {
+        let mut at = 0;
+        let mut heads = Vec::new();
+        while let Some(Ok(record)) = collection.records.get(at..).map(Record::peek) {
+            if let (Kind::Item, Ok(Some(head))) = (record.kind, record.part(record::HEAD)) {
+                heads.push((record.subject, head.to_vec()));
+            }
+            at += record.bytes.len();
+        }
+        collection.stale = heads;
+    }
+}
+
+impl Collection {
+    fn read_frame(&mut self, salt: u64) -> Result<(), String> {
+        let mut header = [0; frame::HEADER_BYTES];
+        let read = |buffer: &mut [u8], offset| {
+            read_full(&*self.segment.file, buffer, offset).map_err(|error| error.to_string())
+        };
+        read(&mut header, self.offset)?;
+        let length = frame::peek(&header, self.generation).map(|header| frame::padded(header.length as usize));
+        let length = length.filter(|&length| self.offset + length as u64 <= self.end);
+        let Some(length) = length else {
+            return Err("a frame's header is damaged".to_owned());
+        };
+        let mut bytes = vec![0; length];
+        read(&mut bytes, self.offset)?;
+        let Some((header, _)) = frame::read(&bytes, self.generation, salt) else {
+            return Err("a frame's checksum does not match".to_owned());
+        };
+        bytes.drain(..frame::HEADER_BYTES);
+        bytes.truncate(header.length as usize);
+        self.records = bytes;
+        self.records_at = self.offset + frame::HEADER_BYTES as u64;
+        self.done = 0;
+        self.offset += length as u64;
+        Ok(())
+    }
+}

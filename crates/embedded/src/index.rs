@@ -1,0 +1,663 @@
+//! Everything the store knows without reading its log: kept in memory, rebuilt from the log at opening.
+//!
+//! **Invariant:** it changes only by [`Index::apply`], with what a record says. Replaying the records gives the same
+//! index as living through them.
+
+use crate::entry::{Entry, ItemEntry, Place};
+use crate::lane::{self, Lanes};
+use crate::record::{ERROR, Indexed, Key, Parts};
+use crate::table::{Extra, PartsAt, READY, SCHEDULED, Slot, Table};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use towline_domain::digest::ContentDigest;
+use towline_domain::kv::KvRecord;
+use towline_domain::{
+    CountKind, Counts, Head, ItemId, Order, OrderKey, Queue, QueueId, QueueName, State, Timestamp, limits,
+};
+use towline_store::QueueLookup;
+
+#[derive(Default)]
+pub struct Index {
+    pub table: Table,
+    pub queues: FxHashMap<QueueId, QueueIndex>,
+    pub names: BTreeMap<QueueName, QueueId>,
+    /// Pending items whose time has not come.
+    schedule: BTreeSet<(Timestamp, u64)>,
+    /// What time alone will do: lapse, expire, remove.
+    timers: BTreeSet<(Timestamp, u64)>,
+    keys: FxHashMap<(QueueId, ContentDigest), u64>,
+    ids: FxHashMap<ItemId, u64>,
+    labels: FxHashMap<u64, BTreeSet<u64>>,
+    pub kv: FxHashMap<String, KvSlot>,
+    kv_timers: BTreeSet<(Timestamp, String)>,
+    pub kv_bytes: usize,
+    /// Live bytes by segment number.
+    live: Vec<u64>,
+    live_total: u64,
+    /// Where to look next for items of deleted queues.
+    reap_from: Option<u64>,
+    /// During a replay nothing stands anywhere yet: queues may be carried behind their items.
+    replaying: bool,
+    /// Time has been carried out up to here.
+    pub now: Timestamp,
+}
+
+pub struct QueueIndex {
+    pub queue: Queue,
+    pub counts: Counts,
+    lanes: Lanes,
+    place: Place,
+}
+
+pub struct KvSlot {
+    pub record: KvRecord,
+    place: Place,
+}
+
+/// Where an item stands: what has to be undone when it moves.
+struct Standing {
+    queue: QueueId,
+    kind: CountKind,
+    key: Option<OrderKey>,
+    scheduled: Option<Timestamp>,
+    timer: Option<Timestamp>,
+}
+
+/// The log does not make sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Nonsense(pub &'static str);
+
+impl QueueLookup for Index {
+    fn by_id(&self, id: QueueId) -> Option<(&Queue, Counts)> {
+        self.queues.get(&id).map(|queue| (&queue.queue, queue.counts))
+    }
+
+    fn by_name(&self, name: &QueueName) -> Option<&Queue> {
+        self.names.get(name).and_then(|id| self.queues.get(id)).map(|queue| &queue.queue)
+    }
+}
+
+impl Index {
+    pub fn new(salt: u64) -> Index {
+        let mut index = Index::default();
+        index.table.salt = salt;
+        index
+    }
+
+    // ---- reading
+
+    pub fn queue_named(&self, name: &QueueName) -> Option<&QueueIndex> {
+        self.names.get(name).and_then(|id| self.queues.get(id))
+    }
+
+    /// The item with this id, if it exists and its queue does.
+    pub fn find(&self, id: ItemId) -> Option<u64> {
+        let sequence = match self.ids.get(&id) {
+            Some(&sequence) => sequence,
+            None => {
+                let sequence = id.sequence(self.table.salt)?;
+                let slot = self.table.slot(sequence)?;
+                let same = match self.table.extra(sequence) {
+                    Some(extra) => extra.head.id == id,
+                    None => ItemId::derive(self.table.salt, slot.ready_at, sequence) == id,
+                };
+                same.then_some(sequence)?
+            }
+        };
+        self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
+    }
+
+    pub fn key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<(u64, ItemId, ContentDigest)> {
+        let sequence = *self.keys.get(&(queue, key))?;
+        let extra = self.table.extra(sequence)?;
+        let content = extra.indexed.as_ref()?.key?.content;
+        Some((sequence, extra.head.id, content))
+    }
+
+    pub fn labelled(&self, label: u64) -> Option<&BTreeSet<u64>> {
+        self.labels.get(&label)
+    }
+
+    pub fn first_ready(&mut self, queue: QueueId) -> Option<u64> {
+        let Index { queues, table, .. } = self;
+        let queue = queues.get_mut(&queue)?;
+        let (id, order) = (queue.queue.id, &queue.queue.policy.order);
+        queue.lanes.first(|rank, entry| is_live(table, id, order, rank, entry)).map(|(_, entry)| entry.sequence)
+    }
+
+    pub fn kind(&self, sequence: u64) -> Option<CountKind> {
+        let slot = self.table.slot(sequence)?;
+        Some(kind_of(slot, self.table.extra(sequence)))
+    }
+
+    /// When time next changes something or makes something ready.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        let times = [self.timers.first().map(|timer| timer.0), self.schedule.first().map(|due| due.0)];
+        times.into_iter().flatten().min()
+    }
+
+    /// The next item whose time has come.
+    pub fn next_due(&self, now: Timestamp) -> Option<u64> {
+        self.timers.first().filter(|timer| timer.0 <= now).map(|timer| timer.1)
+    }
+
+    /// Records that hold the current parts of an item.
+    pub fn places(&self, sequence: u64) -> Option<SmallVec<[PartsAt; 2]>> {
+        let slot = self.table.slot(sequence)?;
+        let mut places = SmallVec::new();
+        let Some(extra) = self.table.extra(sequence) else {
+            places.push(PartsAt { place: slot.place, parts: slot.plain_parts() });
+            return Some(places);
+        };
+        if extra.base_parts != 0 {
+            places.push(PartsAt { place: slot.place, parts: extra.base_parts });
+        }
+        places.extend(extra.others.iter().copied());
+        for &(_, place) in &extra.errors {
+            match places.iter_mut().find(|at| at.place == place) {
+                Some(at) => at.parts |= ERROR,
+                None => places.push(PartsAt { place, parts: ERROR }),
+            }
+        }
+        Some(places)
+    }
+
+    /// Which parts of the record at `place` are the current ones of that item.
+    pub fn current_parts(&self, sequence: u64, place: Place) -> Parts {
+        let places = self.places(sequence).unwrap_or_default();
+        places.iter().filter(|at| at.place == place).fold(0, |parts, at| parts | at.parts)
+    }
+
+    pub fn queue_is_at(&self, id: QueueId, place: Place) -> bool {
+        self.queues.get(&id).is_some_and(|queue| queue.place == place)
+    }
+
+    pub fn kv_is_at(&self, key: &str, place: Place) -> bool {
+        self.kv.get(key).is_some_and(|slot| slot.place == place)
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        self.live_total
+    }
+
+    pub fn live_bytes_of(&self, segment: u32) -> u64 {
+        self.live.get(segment as usize).copied().unwrap_or(0)
+    }
+
+    // ---- time
+
+    /// Makes ready what is due by `now`. Nothing is written for it: the same follows from the log and the time.
+    pub fn advance(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        while let Some(&(time, sequence)) = self.schedule.first() {
+            if time > self.now {
+                break;
+            }
+            self.schedule.pop_first();
+            let Some(slot) = self.table.slot_mut(sequence) else { continue };
+            slot.flags = slot.flags & !SCHEDULED | READY;
+            let id = slot.queue;
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            queue.counts.remove(CountKind::Scheduled);
+            queue.counts.add(CountKind::Pending);
+            if let Some(key) = order_key(&self.table, &queue.queue.policy.order, sequence) {
+                queue.lanes.push(key, sequence);
+            }
+        }
+        while let Some((time, _)) = self.kv_timers.first() {
+            if *time > self.now {
+                break;
+            }
+            if let Some((_, key)) = self.kv_timers.pop_first() {
+                self.drop_kv(&key);
+            }
+        }
+    }
+
+    // ---- changing
+
+    pub fn apply(&mut self, entry: Entry) -> Result<(), Nonsense> {
+        match entry {
+            Entry::Item(entry) => self.apply_item(entry),
+            Entry::ItemRemoved { sequence } => {
+                self.remove_item(sequence);
+                Ok(())
+            }
+            Entry::Queue { queue, place } => {
+                self.add_live(place);
+                self.names.insert(queue.name.clone(), queue.id);
+                match self.queues.get_mut(&queue.id) {
+                    Some(known) => {
+                        let old = std::mem::replace(&mut known.place, place);
+                        known.queue = *queue;
+                        self.drop_live(old);
+                    }
+                    None => {
+                        let lanes = Lanes::new(&queue.policy.order);
+                        let known = QueueIndex { counts: Counts::default(), lanes, place, queue: *queue };
+                        self.queues.insert(known.queue.id, known);
+                    }
+                }
+                Ok(())
+            }
+            Entry::QueueDeleted { id } => {
+                if let Some(gone) = self.queues.remove(&id) {
+                    self.drop_live(gone.place);
+                    if self.names.get(&gone.queue.name) == Some(&id) {
+                        self.names.remove(&gone.queue.name);
+                    }
+                    self.reap_from = Some(0);
+                }
+                Ok(())
+            }
+            Entry::Kv { key, record, place } => {
+                self.drop_kv(&key);
+                self.add_live(place);
+                self.kv_bytes += key.len() + record.value.len();
+                if let Some(at) = record.expires_at {
+                    self.kv_timers.insert((at, key.clone()));
+                }
+                self.kv.insert(key, KvSlot { record, place });
+                Ok(())
+            }
+            Entry::KvDeleted { key } => {
+                self.drop_kv(&key);
+                Ok(())
+            }
+        }
+    }
+
+    fn drop_kv(&mut self, key: &str) {
+        if let Some(slot) = self.kv.remove(key) {
+            self.kv_bytes -= key.len() + slot.record.value.len();
+            if let Some(at) = slot.record.expires_at {
+                self.kv_timers.remove(&(at, key.to_owned()));
+            }
+            self.drop_live(slot.place);
+        }
+    }
+
+    fn apply_item(&mut self, entry: ItemEntry) -> Result<(), Nonsense> {
+        let ItemEntry { sequence, place, parts, head, indexed, error_ordinal } = entry;
+        if self.table.slot(sequence).is_none() {
+            let Some(mut head) = head else {
+                return Err(Nonsense("a record changes parts of an item that has no head"));
+            };
+            if let Some(id) = indexed.as_ref().and_then(|indexed| indexed.id) {
+                head.id = id;
+            }
+            self.add_live(place);
+            self.table.insert(sequence, place, parts, &head);
+            if indexed.is_some() || parts & ERROR != 0 || !self.table.is_plain(sequence, &head) {
+                if let Some(extra) = self.table.make_extra(sequence) {
+                    extra.base_parts = parts & !ERROR;
+                    extra.head = head;
+                    if parts & ERROR != 0 {
+                        extra.errors.push((error_ordinal, place));
+                    }
+                }
+                self.add_indexed(sequence, indexed);
+            }
+            self.stand(sequence);
+            return Ok(());
+        }
+
+        // A plain item carried forward whole is plain still.
+        let carried_whole = |slot: &Slot, head: &Head| {
+            slot.is_plain() && slot.plain_parts() == parts && self.table.is_plain(sequence, head)
+        };
+        if let (Some(slot), Some(head), None) = (self.table.slot(sequence), &head, &indexed)
+            && carried_whole(slot, head)
+        {
+            self.add_live(place);
+            if let Some(slot) = self.table.slot_mut(sequence) {
+                let old = std::mem::replace(&mut slot.place, place);
+                self.drop_live(old);
+            }
+            return Ok(());
+        }
+        if let Some(head) = head {
+            self.unstand(sequence);
+            self.hold_parts(sequence, place, parts, error_ordinal, indexed);
+            let Some(slot) = self.table.slot_mut(sequence) else { return Ok(()) };
+            (slot.queue, slot.ready_at, slot.priority) = (head.queue, head.ready_at, head.priority);
+            if let Some(extra) = self.table.extra_mut(sequence) {
+                let id = extra.indexed.as_ref().and_then(|indexed| indexed.id);
+                extra.head = head;
+                if let Some(id) = id {
+                    extra.head.id = id;
+                }
+            }
+            self.stand(sequence);
+        } else {
+            self.hold_parts(sequence, place, parts, error_ordinal, indexed);
+        }
+        Ok(())
+    }
+
+    /// Takes note that the record at `place` now holds these parts of an item.
+    fn hold_parts(
+        &mut self,
+        sequence: u64,
+        place: Place,
+        parts: Parts,
+        ordinal: u32,
+        indexed: Option<Box<Indexed>>,
+    ) {
+        self.add_live(place);
+        let Some(slot) = self.table.slot(sequence) else { return };
+        let mut base = slot.place;
+        let mut dropped: SmallVec<[Place; 4]> = SmallVec::new();
+        let Some(extra) = self.table.make_extra(sequence) else { return };
+        if extra.base_parts != 0 && extra.base_parts & parts != 0 {
+            extra.base_parts &= !parts;
+            if extra.base_parts == 0 {
+                dropped.push(base);
+            }
+        }
+        extra.others.retain(|at| {
+            at.parts &= !parts;
+            if at.parts == 0 {
+                dropped.push(at.place);
+            }
+            at.parts != 0
+        });
+        if parts & ERROR != 0 {
+            match extra.errors.binary_search_by_key(&ordinal, |error| error.0) {
+                Ok(at) => dropped.push(std::mem::replace(&mut extra.errors[at].1, place)),
+                Err(at) => extra.errors.insert(at, (ordinal, place)),
+            }
+            if extra.errors.len() > limits::ERRORS_KEPT_MAX {
+                dropped.push(extra.errors.remove(1).1);
+            }
+        }
+        let held = parts & !ERROR;
+        if held != 0 {
+            if extra.base_parts == 0 {
+                base = place;
+                extra.base_parts = held;
+            } else {
+                extra.others.push(PartsAt { place, parts: held });
+            }
+        }
+        // A record may hold a head and an error, and live on for the one when the other is gone.
+        let still_held = |gone: &Place| {
+            (extra.base_parts != 0 && base == *gone)
+                || extra.others.iter().any(|at| at.place == *gone)
+                || extra.errors.iter().any(|error| error.1 == *gone)
+        };
+        dropped.retain(|gone| !still_held(gone));
+        if held == 0 && !still_held(&place) {
+            dropped.push(place);
+        }
+        if let Some(slot) = self.table.slot_mut(sequence) {
+            slot.place = base;
+        }
+        dropped.sort_unstable_by_key(|place| (place.segment, place.offset));
+        dropped.dedup();
+        for place in dropped {
+            self.drop_live(place);
+        }
+        self.add_indexed(sequence, indexed);
+    }
+
+    fn add_indexed(&mut self, sequence: u64, indexed: Option<Box<Indexed>>) {
+        let Some(indexed) = indexed else { return };
+        if let Some(Key { queue, digest, .. }) = indexed.key {
+            self.keys.insert((queue, digest), sequence);
+        }
+        if let Some(id) = indexed.id {
+            self.ids.insert(id, sequence);
+        }
+        for &label in &indexed.labels {
+            self.labels.entry(label).or_default().insert(sequence);
+        }
+        if let Some(extra) = self.table.extra_mut(sequence) {
+            if let Some(id) = indexed.id {
+                extra.head.id = id;
+            }
+            extra.indexed = Some(indexed);
+        }
+    }
+
+    fn remove_item(&mut self, sequence: u64) {
+        let places = self.places(sequence).unwrap_or_default();
+        self.unstand(sequence);
+        let Some((_, extra)) = self.table.remove(sequence) else {
+            return;
+        };
+        for at in places {
+            self.drop_live(at.place);
+        }
+        let Some(indexed) = extra.and_then(|extra| extra.indexed) else { return };
+        if let Some(Key { queue, digest, .. }) = indexed.key
+            && self.keys.get(&(queue, digest)) == Some(&sequence)
+        {
+            self.keys.remove(&(queue, digest));
+        }
+        if let Some(id) = indexed.id {
+            self.ids.remove(&id);
+        }
+        for label in indexed.labels {
+            if let Some(set) = self.labels.get_mut(&label) {
+                set.remove(&sequence);
+                if set.is_empty() {
+                    self.labels.remove(&label);
+                }
+            }
+        }
+    }
+
+    fn standing(&self, sequence: u64) -> Option<Standing> {
+        let slot = self.table.slot(sequence)?;
+        let extra = self.table.extra(sequence);
+        let order = self.queues.get(&slot.queue).map(|queue| &queue.queue.policy.order);
+        Some(Standing {
+            queue: slot.queue,
+            kind: kind_of(slot, extra),
+            key: order
+                .filter(|_| slot.has(READY))
+                .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
+            scheduled: slot.has(SCHEDULED).then_some(slot.ready_at),
+            timer: extra.and_then(|extra| extra.head.timer()),
+        })
+    }
+
+    fn unstand(&mut self, sequence: u64) {
+        if self.replaying {
+            return;
+        }
+        let Some(standing) = self.standing(sequence) else { return };
+        if let Some(slot) = self.table.slot_mut(sequence) {
+            slot.flags &= !(READY | SCHEDULED);
+        }
+        if let Some(at) = standing.timer {
+            self.timers.remove(&(at, sequence));
+        }
+        if let Some(at) = standing.scheduled {
+            self.schedule.remove(&(at, sequence));
+        }
+        let Index { queues, table, .. } = self;
+        let Some(queue) = queues.get_mut(&standing.queue) else { return };
+        queue.counts.remove(standing.kind);
+        if let Some(key) = standing.key {
+            let order = &queue.queue.policy.order;
+            let live = |rank, entry| is_live(table, standing.queue, order, rank, entry);
+            queue.lanes.leave(key, sequence, live);
+        }
+    }
+
+    fn stand(&mut self, sequence: u64) {
+        if self.replaying {
+            return;
+        }
+        let now = self.now;
+        let pending = match (self.table.slot(sequence), self.table.extra(sequence)) {
+            (None, _) => return,
+            (Some(_), Some(extra)) => extra.head.state == State::Pending,
+            (Some(_), None) => true,
+        };
+        if let Some(slot) = self.table.slot_mut(sequence).filter(|_| pending) {
+            slot.flags |= if slot.ready_at > now { SCHEDULED } else { READY };
+        }
+        let Some(standing) = self.standing(sequence) else { return };
+        if let Some(at) = standing.timer {
+            self.timers.insert((at, sequence));
+        }
+        if let Some(at) = standing.scheduled {
+            self.schedule.insert((at, sequence));
+        }
+        let Some(queue) = self.queues.get_mut(&standing.queue) else { return };
+        queue.counts.add(standing.kind);
+        if let Some(key) = standing.key {
+            queue.lanes.push(key, sequence);
+        }
+    }
+
+    // ---- opening
+
+    pub fn begin_replay(&mut self) {
+        self.replaying = true;
+    }
+
+    /// Gives every item its place in lanes, schedule, timers and counts.
+    pub fn end_replay(&mut self, now: Timestamp) {
+        self.replaying = false;
+        self.now = self.now.max(now);
+        self.reap_from = Some(0);
+        while self.reap(usize::MAX) {}
+        let mut ready: FxHashMap<QueueId, Vec<(OrderKey, u64)>> = FxHashMap::default();
+        let (mut timers, mut scheduled, mut flags) = (Vec::new(), Vec::new(), Vec::new());
+        let Index { table, queues, .. } = self;
+        let now = self.now;
+        table.scan(0, usize::MAX, |sequence, slot| {
+            let extra = table.extra(sequence);
+            let Some(queue) = queues.get_mut(&slot.queue) else { return true };
+            if let Some(at) = extra.and_then(|extra| extra.head.timer()) {
+                timers.push((at, sequence));
+            }
+            let pending = extra.is_none_or(|extra| extra.head.state == State::Pending);
+            let kind = match extra {
+                _ if pending && slot.ready_at > now => {
+                    scheduled.push((slot.ready_at, sequence));
+                    flags.push((sequence, SCHEDULED));
+                    CountKind::Scheduled
+                }
+                _ if pending => {
+                    let order = &queue.queue.policy.order;
+                    let head = extra.map(|extra| &extra.head);
+                    let key = key_of(order, slot.priority, slot.ready_at, head);
+                    ready.entry(slot.queue).or_default().push((key, sequence));
+                    CountKind::Pending
+                }
+                extra => kind_of(slot, extra),
+            };
+            queue.counts.add(kind);
+            true
+        });
+        for (sequence, flag) in flags {
+            if let Some(slot) = self.table.slot_mut(sequence) {
+                slot.flags |= flag;
+            }
+        }
+        for (queue, mut items) in ready {
+            // Nearly sorted already: items were numbered as they came.
+            items.sort_unstable();
+            let Some(queue) = self.queues.get_mut(&queue) else { continue };
+            for (key, sequence) in items {
+                if let Some(slot) = self.table.slot_mut(sequence) {
+                    slot.flags |= READY;
+                }
+                queue.lanes.push(key, sequence);
+            }
+        }
+        timers.sort_unstable();
+        scheduled.sort_unstable();
+        self.timers = timers.into_iter().collect();
+        self.schedule = scheduled.into_iter().collect();
+    }
+
+    /// Forgets some items of deleted queues; whether there may be more.
+    pub fn reap(&mut self, scan: usize) -> bool {
+        let Some(from) = self.reap_from else {
+            return false;
+        };
+        let mut gone = Vec::new();
+        let next = self.table.scan(from, scan, |sequence, slot| {
+            if !self.queues.contains_key(&slot.queue) {
+                gone.push(sequence);
+            }
+            true
+        });
+        for sequence in gone {
+            self.remove_item(sequence);
+        }
+        self.reap_from = next;
+        next.is_some()
+    }
+
+    pub fn reaping(&self) -> bool {
+        self.reap_from.is_some()
+    }
+
+    // ---- live bytes
+
+    fn add_live(&mut self, place: Place) {
+        let segment = place.segment as usize;
+        if self.live.len() <= segment {
+            self.live.resize(segment + 1, 0);
+        }
+        self.live[segment] += u64::from(place.length);
+        self.live_total += u64::from(place.length);
+    }
+
+    fn drop_live(&mut self, place: Place) {
+        if let Some(live) = self.live.get_mut(place.segment as usize) {
+            debug_assert!(*live >= u64::from(place.length), "more dies than lived");
+            *live = live.saturating_sub(u64::from(place.length));
+            self.live_total = self.live_total.saturating_sub(u64::from(place.length));
+        }
+    }
+
+    /// The head of an item whose queue exists.
+    pub fn head(&self, sequence: u64) -> Option<Head> {
+        self.table.head(sequence)
+    }
+}
+
+fn kind_of(slot: &Slot, extra: Option<&Extra>) -> CountKind {
+    match extra.map(|extra| &extra.head.state) {
+        _ if slot.has(SCHEDULED) => CountKind::Scheduled,
+        None | Some(State::Pending) => CountKind::Pending,
+        Some(State::Processing(_)) => CountKind::Processing,
+        Some(State::Paused) => CountKind::Paused,
+        Some(State::Completed { .. }) => CountKind::Completed,
+        Some(State::Failed { .. }) => CountKind::Failed,
+    }
+}
+
+fn key_of(order: &Order, priority: i16, ready_at: Timestamp, head: Option<&Head>) -> OrderKey {
+    match (order, head) {
+        (Order::Fifo, _) => OrderKey { rank: 0, time: ready_at },
+        (Order::Priority, _) => OrderKey { rank: i64::from(priority), time: ready_at },
+        (Order::Score(_), Some(head)) => order.key(head),
+        // A plain item: no score, created when it was ready.
+        (Order::Score(_), None) => OrderKey { rank: !0, time: ready_at },
+    }
+}
+
+fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<OrderKey> {
+    let slot = table.slot(sequence)?;
+    Some(key_of(order, slot.priority, slot.ready_at, table.extra(sequence).map(|extra| &extra.head)))
+}
+
+/// Whether a lane's entry still stands for an item that is ready there.
+fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: lane::Entry) -> bool {
+    table.slot(entry.sequence).is_some_and(|slot| {
+        slot.has(READY)
+            && slot.queue == queue
+            && order_key(table, order, entry.sequence) == Some(OrderKey { rank, time: entry.time })
+    })
+}

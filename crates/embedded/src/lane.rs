@@ -1,0 +1,185 @@
+//! Items of one queue that are ready, in the queue's order.
+//!
+//! Fifo and priority queues keep one lane a rank. Items come to a lane almost always in the order in which they
+//! leave it, so a lane is a list of blocks to push at one end and pop at the other, and a small tree for the few that
+//! come late. What leaves a lane other than by its front (cancelled, paused, expired) stays in the list until it gets
+//! to the front and is then passed over: an entry counts only while the item's slot agrees with it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use towline_domain::{Order, OrderKey, Timestamp};
+
+const BLOCK: usize = 512;
+
+/// Where an item stands within its rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    pub time: Timestamp,
+    pub sequence: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Lane {
+    blocks: VecDeque<VecDeque<Entry>>,
+    late: BTreeSet<Entry>,
+    /// Entries in `blocks`.
+    listed: usize,
+    /// Items that are really here.
+    live: usize,
+}
+
+impl Lane {
+    fn push(&mut self, entry: Entry) {
+        self.live += 1;
+        if self.last().is_some_and(|last| last > entry) {
+            self.late.insert(entry);
+            return;
+        }
+        if self.blocks.back().is_none_or(|block| block.len() == BLOCK) {
+            self.blocks.push_back(VecDeque::with_capacity(BLOCK));
+        }
+        if let Some(block) = self.blocks.back_mut() {
+            block.push_back(entry);
+            self.listed += 1;
+        }
+    }
+
+    fn last(&self) -> Option<Entry> {
+        self.blocks.back().and_then(|block| block.back()).copied()
+    }
+
+    fn first(&self) -> Option<Entry> {
+        let listed = self.blocks.front().and_then(|block| block.front()).copied();
+        let late = self.late.first().copied();
+        match (listed, late) {
+            (Some(listed), Some(late)) => Some(listed.min(late)),
+            (listed, late) => listed.or(late),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        let first = self.first()?;
+        if self.late.first() == Some(&first) {
+            return self.late.pop_first();
+        }
+        let block = self.blocks.front_mut()?;
+        block.pop_front();
+        if block.is_empty() {
+            self.blocks.pop_front();
+        }
+        self.listed -= 1;
+        Some(first)
+    }
+
+    /// Takes note that an item left; drops its entry now if it is at the front, or later.
+    fn leave(&mut self, entry: Entry, is_live: impl Fn(i64, Entry) -> bool, rank: i64) {
+        self.live -= 1;
+        if self.first() == Some(entry) {
+            self.pop();
+            return;
+        }
+        if self.late.remove(&entry) {
+            return;
+        }
+        if self.listed > 2 * self.live + 2 * BLOCK {
+            for block in &mut self.blocks {
+                block.retain(|&entry| is_live(rank, entry));
+            }
+            self.blocks.retain(|block| !block.is_empty());
+            self.listed = self.blocks.iter().map(VecDeque::len).sum();
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum Lanes {
+    Ranked(BTreeMap<i64, Lane>),
+    Scored(BTreeSet<(i64, Entry)>),
+}
+
+impl Lanes {
+    pub fn new(order: &Order) -> Lanes {
+        match order {
+            Order::Fifo | Order::Priority => Lanes::Ranked(BTreeMap::new()),
+            Order::Score(_) => Lanes::Scored(BTreeSet::new()),
+        }
+    }
+
+    pub fn push(&mut self, key: OrderKey, sequence: u64) {
+        let entry = Entry { time: key.time, sequence };
+        match self {
+            Lanes::Ranked(lanes) => lanes.entry(key.rank).or_default().push(entry),
+            Lanes::Scored(tree) => drop(tree.insert((key.rank, entry))),
+        }
+    }
+
+    /// An item leaves, from wherever it stands.
+    pub fn leave(&mut self, key: OrderKey, sequence: u64, is_live: impl Fn(i64, Entry) -> bool) {
+        let entry = Entry { time: key.time, sequence };
+        match self {
+            Lanes::Ranked(lanes) => {
+                if let Some(lane) = lanes.get_mut(&key.rank) {
+                    lane.leave(entry, is_live, key.rank);
+                    if lane.live == 0 {
+                        lanes.remove(&key.rank);
+                    }
+                }
+            }
+            Lanes::Scored(tree) => drop(tree.remove(&(key.rank, entry))),
+        }
+    }
+
+    /// The first item that is really here. It stays until it is told to leave.
+    pub fn first(&mut self, is_live: impl Fn(i64, Entry) -> bool) -> Option<(i64, Entry)> {
+        match self {
+            Lanes::Ranked(lanes) => {
+                let mut lane = lanes.first_entry()?;
+                let rank = *lane.key();
+                while let Some(entry) = lane.get().first() {
+                    if is_live(rank, entry) {
+                        return Some((rank, entry));
+                    }
+                    lane.get_mut().pop();
+                }
+                None
+            }
+            Lanes::Scored(tree) => tree.first().copied(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::RefCell;
+
+    proptest! {
+        /// Whatever is pushed and leaves, in whatever order, what comes out first is the least of what is there.
+        #[test]
+        fn a_lane_is_a_sorted_set(steps in proptest::collection::vec((0..3u8, -2..3i64, 0..50u64), 1..3000)) {
+            let model = RefCell::new(BTreeSet::new());
+            let mut lanes = Lanes::new(&Order::Priority);
+            let is_live = |rank, entry| model.borrow().contains(&(rank, entry));
+            for (sequence, (what, rank, time)) in steps.into_iter().enumerate() {
+                let sequence = sequence as u64;
+                match what {
+                    0 | 1 => {
+                        let time = Timestamp(if what == 0 { sequence } else { time });
+                        lanes.push(OrderKey { rank, time }, sequence);
+                        model.borrow_mut().insert((rank, Entry { time, sequence }));
+                    }
+                    _ => {
+                        let nth = time as usize % model.borrow().len().max(1);
+                        let gone = model.borrow().iter().nth(nth).copied();
+                        if let Some((rank, entry)) = gone {
+                            model.borrow_mut().remove(&(rank, entry));
+                            lanes.leave(OrderKey { rank, time: entry.time }, entry.sequence, is_live);
+                        }
+                    }
+                }
+                let first = model.borrow().first().copied();
+                prop_assert_eq!(lanes.first(is_live), first);
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `towline.meta`: what makes a directory a store. Written once, when the store is made.
+//!
+//! ```text
+//!  0 magic     8 bytes "TOWLINE\0"
+//!  8 format    u32
+//! 12 zero      u32
+//! 16 salt      u64   names this store: seeds every checksum and every item id
+//! 24 segment   u64   bytes of a segment
+//! 32 check     u32
+//! ```
+
+use crate::disk::{Disk, read_full, write_full};
+use crate::error::OpenError;
+use std::io;
+
+pub const META_FILE: &str = "towline.meta";
+const TEMPORARY: &str = "towline.meta.new";
+const MAGIC: [u8; 8] = *b"TOWLINE\0";
+const BYTES: usize = 36;
+
+/// The newest on-disk format this version reads, and the one it writes.
+pub const FORMAT: u32 = 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    pub salt: u64,
+    pub segment_bytes: u64,
+}
+
+impl Meta {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&FORMAT.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.salt.to_le_bytes());
+        bytes.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// Writes the file whole or not at all: aside, then renamed.
+    pub fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+        let file = disk.create(TEMPORARY)?;
+        write_full(&*file, &self.encode(), 0)?;
+        file.sync()?;
+        disk.rename(TEMPORARY, META_FILE)?;
+        disk.sync_directory()
+    }
+
+    pub fn read(disk: &dyn Disk) -> Result<Option<Meta>, OpenError> {
+        let io_error = |error| OpenError::io(disk, META_FILE, error);
+        let file = match disk.open(META_FILE) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(error)),
+        };
+        let mut bytes = vec![0; BYTES];
+        let length = read_full(&*file, &mut bytes, 0).map_err(io_error)?;
+        let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+        if length < 12 || bytes[..8] != MAGIC {
+            return Err(OpenError::corrupt(disk, META_FILE, "it does not begin as a towline.meta does"));
+        }
+        // Before the checksum: a newer format may have another layout.
+        if word(8) > FORMAT && word(8) < 1 << 16 {
+            return Err(OpenError::NewerFormat { place: disk.place(), found: word(8), supported: FORMAT });
+        }
+        if length < BYTES || word(32) != crc32c::crc32c(&bytes[..32]) || word(8) != FORMAT {
+            return Err(OpenError::corrupt(disk, META_FILE, "its checksum does not match"));
+        }
+        Ok(Some(Meta { salt: long(16), segment_bytes: long(24) }))
+    }
+}

@@ -1,0 +1,118 @@
+//! What the engine gives back before the log is read: answers, and where the items they speak of lie.
+
+use crate::reader::Reader;
+use crate::segment::Segment;
+use crate::table::PartsAt;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, Head, ItemId, QueueName, QueueState, Timestamp};
+use towline_store::{Answered, Cursor, Filter, Page, QueueView, Received, Reply, StoreError, StoredItem};
+
+/// An item that still has to be read: its head, and the records its other parts are in.
+#[derive(Debug)]
+pub struct Unread {
+    pub head: Head,
+    pub sequence: u64,
+    pub places: SmallVec<[PartsAt; 2]>,
+    pub queue: Option<QueueName>,
+}
+
+/// Items to read. **Invariant:** it holds every segment its items lie in, so none is written over meanwhile.
+#[derive(Debug, Default)]
+pub struct UnreadItems {
+    pub items: Vec<Unread>,
+    pub segments: SmallVec<[Arc<Segment>; 4]>,
+}
+
+/// The outcome of one operation.
+#[derive(Debug)]
+pub enum Outcome {
+    Answered(Answered),
+    Received { queue: QueueState, items: UnreadItems, fields: FieldSet },
+}
+
+/// A question that changes nothing.
+#[derive(Debug, Clone)]
+pub enum Query {
+    Queue(QueueName),
+    Queues { after: Option<QueueName>, limit: usize },
+    Get { ids: Vec<ItemId>, fields: FieldSet },
+    List { filter: Filter, after: Option<Cursor>, limit: usize, fields: FieldSet },
+    NextWake,
+    KvGet(Vec<String>),
+    Status,
+}
+
+#[derive(Debug)]
+pub enum Found {
+    Queue(Option<Box<QueueView>>),
+    Queues(Vec<QueueView>),
+    /// For each id asked for, which of the items it is.
+    Items { items: UnreadItems, found: Vec<Option<usize>>, fields: FieldSet },
+    Page { items: UnreadItems, next: Option<Cursor>, filter: Filter, now: Timestamp, fields: FieldSet },
+    NextWake(Option<Timestamp>),
+    Kv(Vec<Option<KvRecord>>),
+    Status(Status),
+}
+
+/// How a store is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    pub items: u64,
+    pub queues: u64,
+    pub live_bytes: u64,
+    pub segments: u64,
+    /// Segments kept for reuse.
+    pub segments_free: u64,
+    pub segment_bytes: u64,
+    pub frames: u64,
+    pub bytes_written: u64,
+    /// Bytes of the log that were carried forward by collection.
+    pub bytes_carried: u64,
+    pub rotations: u64,
+    /// Why submits are refused for want of space.
+    pub full: Option<String>,
+    /// Damage that collection met: that segment is kept as it is, and nothing in it is lost further.
+    pub damage: Option<String>,
+}
+
+impl Outcome {
+    /// Reads what the answer speaks of.
+    pub fn finish(self, reader: &Reader) -> Result<Answered, StoreError> {
+        Ok(match self {
+            Outcome::Answered(answered) => answered,
+            Outcome::Received { queue, items, fields } => {
+                Ok(Reply::Received(Received { queue, items: reader.read(&items, fields)? }))
+            }
+        })
+    }
+}
+
+impl Found {
+    /// Items that were asked for by id.
+    pub fn into_items(self, reader: &Reader) -> Result<Vec<Option<StoredItem>>, StoreError> {
+        let Found::Items { items, found, fields } = self else {
+            return Err(StoreError::Closed);
+        };
+        let stored = read_stored(reader, items, fields)?;
+        Ok(found.into_iter().map(|nth| stored.get(nth?).cloned()).collect())
+    }
+
+    /// A page of items; those the index could not rule out are held against the filter here.
+    pub fn into_page(self, reader: &Reader) -> Result<Page, StoreError> {
+        let Found::Page { items, next, filter, now, fields } = self else {
+            return Err(StoreError::Closed);
+        };
+        let mut items = read_stored(reader, items, fields)?;
+        items.retain(|stored| filter.matches(stored, now));
+        Ok(Page { items, next })
+    }
+}
+
+fn read_stored(reader: &Reader, mut unread: UnreadItems, fields: FieldSet) -> Result<Vec<StoredItem>, StoreError> {
+    let items = reader.read(&unread, fields)?;
+    let names = unread.items.iter_mut().map(|unread| unread.queue.take());
+    let with_names = names.zip(items).filter_map(|(queue, item)| Some(StoredItem { queue: queue?, item }));
+    Ok(with_names.collect())
+}

@@ -1,0 +1,137 @@
+//! Reads items back from the log, outside the writer.
+//!
+//! **Invariant:** a record is served only if its checksum holds and it is the item's own.
+
+use crate::disk::read_full;
+use crate::entry::Place;
+use crate::outcome::{Unread, UnreadItems};
+use crate::record::{self, Parts, Record, RecordError, field_part};
+use crate::segment::file_name;
+use towline_domain::{Body, Field, FieldSet, Fields, Item, Outcome};
+use towline_store::StoreError;
+
+/// Records closer than this are read in one go.
+const GAP_MAX: u32 = 4096;
+const READ_MAX: u32 = 1 << 20;
+
+/// How records of a store are checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader {
+    pub salt: u64,
+    /// For a planted bug.
+    pub unchecked: bool,
+}
+
+/// A run of bytes of one segment.
+struct Span {
+    segment: u32,
+    offset: u32,
+    bytes: bytes::Bytes,
+}
+
+impl Reader {
+    pub fn read(&self, unread: &UnreadItems, fields: FieldSet) -> Result<Vec<Item>, StoreError> {
+        let needed = Field::ALL
+            .into_iter()
+            .filter(|&field| fields.contains(field))
+            .fold(record::BODY | record::OUTCOME | record::ERROR, |parts, field| parts | field_part(field));
+        let spans = self.load(unread, needed)?;
+        unread.items.iter().map(|item| self.assemble(item, &spans, needed)).collect()
+    }
+
+    /// Reads all records in few, large, ascending reads.
+    fn load(&self, unread: &UnreadItems, needed: Parts) -> Result<Vec<Span>, StoreError> {
+        let places = unread.items.iter().flat_map(|item| item.places.iter());
+        let mut places: Vec<Place> = places.filter(|at| at.parts & needed != 0).map(|at| at.place).collect();
+        places.sort_unstable_by_key(|place| (place.segment, place.offset));
+        let mut spans: Vec<Span> = Vec::new();
+        let mut rest = &places[..];
+        while let [first, ..] = rest {
+            let mut end = first.offset + first.length;
+            let mut count = 1;
+            for next in &rest[1..] {
+                let near = next.segment == first.segment
+                    && next.offset <= end.saturating_add(GAP_MAX)
+                    && next.offset + next.length - first.offset <= READ_MAX;
+                if !near {
+                    break;
+                }
+                end = end.max(next.offset + next.length);
+                count += 1;
+            }
+            rest = &rest[count..];
+            let Some(segment) = unread.segments.iter().find(|segment| segment.number == first.segment) else {
+                let what = "an item lies in a segment that is gone".to_owned();
+                return Err(StoreError::Corrupt { file: file_name(first.segment), what });
+            };
+            let mut bytes = vec![0; (end - first.offset) as usize];
+            let length = read_full(&*segment.file, &mut bytes, u64::from(first.offset))
+                .map_err(|error| StoreError::Unavailable { cause: format!("{}: {error}", file_name(first.segment)) })?;
+            bytes.truncate(length);
+            spans.push(Span { segment: first.segment, offset: first.offset, bytes: bytes.into() });
+        }
+        Ok(spans)
+    }
+
+    fn record<'a>(&self, spans: &'a [Span], place: Place, sequence: u64) -> Result<(&'a Span, Record<'a>), StoreError> {
+        let corrupt = |what: &str| StoreError::Corrupt {
+            file: file_name(place.segment),
+            what: format!("{what}, at byte {}", place.offset),
+        };
+        let at = spans.partition_point(|span| (span.segment, span.offset) <= (place.segment, place.offset));
+        let span = at.checked_sub(1).and_then(|at| spans.get(at)).filter(|span| span.segment == place.segment);
+        let Some(span) = span else {
+            return Err(corrupt("a record was not read"));
+        };
+        let start = (place.offset - span.offset) as usize;
+        let bytes = span.bytes.get(start..start + place.length as usize);
+        let bytes = bytes.ok_or_else(|| corrupt("the file ends within a record"))?;
+        let record = if self.unchecked { Record::peek(bytes) } else { Record::read(bytes, self.salt) };
+        match record {
+            Ok(record) if self.unchecked || record.subject == sequence => Ok((span, record)),
+            Ok(_) => Err(corrupt(&RecordError::Foreign.to_string())),
+            Err(error) => Err(corrupt(&error.to_string())),
+        }
+    }
+
+    fn assemble(&self, unread: &Unread, spans: &[Span], needed: Parts) -> Result<Item, StoreError> {
+        let mut item = Item {
+            head: unread.head.clone(),
+            body: Body::default(),
+            fields: Fields::default(),
+            outcome: Outcome::default(),
+            errors: towline_domain::Errors::default(),
+        };
+        let mut errors = Vec::new();
+        for at in unread.places.iter().filter(|at| at.parts & needed != 0) {
+            let (span, record) = self.record(spans, at.place, unread.sequence)?;
+            let mut decode = || -> Result<(), RecordError> {
+                for part in record.parts() {
+                    let (part, bytes) = part?;
+                    if at.parts & needed & part == 0 {
+                        continue;
+                    }
+                    match (part, bytes) {
+                        (record::BODY, Some(bytes)) => item.body = record::decode_body(bytes)?,
+                        (record::OUTCOME, Some(bytes)) => item.outcome = record::decode_outcome(bytes)?,
+                        (record::ERROR, Some(bytes)) => errors.push(record::decode_error(bytes)?),
+                        _ => {
+                            let field = Field::ALL.into_iter().find(|&field| field_part(field) == part);
+                            if let Some(field) = field {
+                                item.fields.set(field, bytes.map(|bytes| span.bytes.slice_ref(bytes)));
+                            }
+                        }
+                    }
+                }
+                Ok(())
+            };
+            decode().map_err(|error| StoreError::Corrupt {
+                file: file_name(at.place.segment),
+                what: format!("{error}, at byte {}", at.place.offset),
+            })?;
+        }
+        errors.sort_unstable_by_key(|error| error.0);
+        item.errors = errors.into_iter().map(|error| error.1).collect();
+        Ok(item)
+    }
+}

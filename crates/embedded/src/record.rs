@@ -1,0 +1,426 @@
+//! One change inside a frame: an after-image of the parts it touched, never of those it did not.
+//!
+//! ```text
+//!  0 length   u32   of the whole record
+//!  4 check    u32   CRC32C of everything after it, seeded with the store's salt: a record is read by itself
+//!  8 kind     u8
+//!  9 event    u8    what the change tells the world
+//! 10 parts    u16   which parts follow (items)
+//! 12 subject  u64   the item's sequence number, or the queue's id
+//! 20 the parts in order of their bit, each a u32 length and its bytes
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use towline_domain::item::Settle;
+use towline_domain::kv::KvRecord;
+use towline_domain::{
+    AttemptError, Body, Change, EventKind, Extras, Field, Head, ItemId, Outcome, Queue, QueueId, State, Timestamp,
+    digest,
+};
+
+pub const HEADER_BYTES: usize = 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    Item = 1,
+    ItemRemoved = 2,
+    Queue = 3,
+    QueueDeleted = 4,
+    Kv = 5,
+    KvDeleted = 6,
+}
+
+impl Kind {
+    pub fn from_code(code: u8) -> Result<Kind, RecordError> {
+        Ok(match code {
+            1 => Kind::Item,
+            2 => Kind::ItemRemoved,
+            3 => Kind::Queue,
+            4 => Kind::QueueDeleted,
+            5 => Kind::Kv,
+            6 => Kind::KvDeleted,
+            _ => return Err(RecordError::Kind),
+        })
+    }
+}
+
+/// Sets of parts, as bits.
+pub type Parts = u16;
+pub const HEAD: Parts = 1;
+pub const BODY: Parts = 1 << 1;
+/// The four payload fields take bits 2 to 5. A field that is unset is a part of length [`UNSET`].
+pub const FIELDS: Parts = 0b1111 << 2;
+pub const OUTCOME: Parts = 1 << 6;
+pub const ERROR: Parts = 1 << 7;
+pub const INDEXED: Parts = 1 << 8;
+const PARTS: u16 = 9;
+const UNSET: u32 = u32::MAX;
+
+pub fn field_part(field: Field) -> Parts {
+    1 << (2 + field as u16)
+}
+
+/// What the index needs to know of a body, so that it need not read it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Indexed {
+    /// An id its submitter chose; others follow from time and sequence number.
+    pub id: Option<ItemId>,
+    pub key: Option<Key>,
+    /// Hashes of its tags and its group.
+    pub labels: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    pub queue: QueueId,
+    pub digest: digest::ContentDigest,
+    pub content: digest::ContentDigest,
+}
+
+impl Indexed {
+    pub fn of(body: &Body, id: Option<ItemId>) -> Option<Indexed> {
+        let key = match (&body.idempotency_key, body.claim) {
+            (Some(key), Some(claim)) => {
+                Some(Key { queue: claim.queue, digest: digest::key(key), content: claim.content })
+            }
+            _ => None,
+        };
+        let mut labels: Vec<u64> = body.tags.iter().map(|(name, value)| digest::tag(name, value)).collect();
+        labels.extend(body.group.as_deref().map(group_label));
+        let indexed = Indexed { id, key, labels };
+        (indexed != Indexed::default()).then_some(indexed)
+    }
+}
+
+/// Groups share the label index with tags, under a name no tag can have.
+pub fn group_label(group: &str) -> u64 {
+    digest::tag("", group)
+}
+
+/// A head as it is stored: without its id, which follows from the record.
+#[derive(Serialize, Deserialize)]
+struct StoredHead<'a> {
+    queue: QueueId,
+    state: Cow<'a, State>,
+    priority: i16,
+    created_at: Timestamp,
+    /// Relative to creation: most items are ready at once.
+    ready_after: u64,
+    retries: u32,
+    deliveries: u32,
+    revision: u32,
+    transitions: u32,
+    expires_at: Option<Timestamp>,
+    last_settle: Option<Settle>,
+    extras: Option<Cow<'a, Extras>>,
+}
+
+/// Appends records to a frame's buffer.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    buffer: &'a mut Vec<u8>,
+    start: usize,
+}
+
+impl<'a> Encoder<'a> {
+    pub fn new(buffer: &'a mut Vec<u8>, kind: Kind, event: Option<EventKind>, subject: u64) -> Encoder<'a> {
+        let start = buffer.len();
+        buffer.extend_from_slice(&[0; 8]);
+        buffer.push(kind as u8);
+        buffer.push(event.map_or(0, |event| event as u8));
+        buffer.extend_from_slice(&[0; 2]);
+        buffer.extend_from_slice(&subject.to_le_bytes());
+        Encoder { buffer, start }
+    }
+
+    /// Parts must come in the order of their bits.
+    fn raw(&mut self, part: Parts, bytes: &[u8]) {
+        self.mark(part);
+        self.buffer.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(UNSET).to_le_bytes());
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// `None`: a field that is unset.
+    pub fn part(&mut self, part: Parts, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.raw(part, bytes),
+            None => {
+                self.mark(part);
+                self.buffer.extend_from_slice(&UNSET.to_le_bytes());
+            }
+        }
+    }
+
+    fn encoded<T: Serialize>(&mut self, part: Parts, value: &T) {
+        self.mark(part);
+        let at = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; 4]);
+        // Serializing owned data into memory has no way to fail; an empty part would be refused when read.
+        if let Err(error) = postcard::to_io(value, &mut *self.buffer) {
+            debug_assert!(false, "{error}");
+            self.buffer.truncate(at + 4);
+        }
+        let length = u32::try_from(self.buffer.len() - at - 4).unwrap_or(UNSET);
+        self.buffer[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn mark(&mut self, part: Parts) {
+        let at = self.start + 10;
+        let parts = u16::from_le_bytes([self.buffer[at], self.buffer[at + 1]]) | part;
+        self.buffer[at..at + 2].copy_from_slice(&parts.to_le_bytes());
+    }
+
+    /// The record's length.
+    pub fn finish(self, salt: u64) -> u32 {
+        let (buffer, start) = (self.buffer, self.start);
+        let length = u32::try_from(buffer.len() - start).unwrap_or(u32::MAX);
+        buffer[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        let check = check(&buffer[start + 8..], salt);
+        buffer[start + 4..start + 8].copy_from_slice(&check.to_le_bytes());
+        length
+    }
+}
+
+fn check(bytes: &[u8], salt: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), bytes)
+}
+
+/// Writes what a change did to an item. Returns the record's length and parts.
+pub fn encode_change(
+    buffer: &mut Vec<u8>,
+    change: &Change,
+    sequence: u64,
+    indexed: Option<&Indexed>,
+    salt: u64,
+) -> (u32, Parts) {
+    let Some(head) = change.head() else {
+        let encoder = Encoder::new(buffer, Kind::ItemRemoved, change.event(), sequence);
+        return (encoder.finish(salt), 0);
+    };
+    let mut parts = HEAD;
+    let mut encoder = Encoder::new(buffer, Kind::Item, change.event(), sequence);
+    encode_head(&mut encoder, head);
+    if let Some((body, fields)) = change.submitted() {
+        // An item without a body part has the default body: the plain item of a plain queue.
+        if *body != Body::default() {
+            encoder.encoded(BODY, body);
+            parts |= BODY;
+        }
+        for field in Field::ALL {
+            if let Some(bytes) = fields.get(field) {
+                encoder.raw(field_part(field), bytes);
+                parts |= field_part(field);
+            }
+        }
+    }
+    if let Some(edits) = change.edits() {
+        for field in Field::ALL {
+            match edits.get(field) {
+                Some(Some(bytes)) => encoder.raw(field_part(field), bytes),
+                Some(None) => encoder.part(field_part(field), None),
+                None => continue,
+            }
+            parts |= field_part(field);
+        }
+    }
+    if let Some(outcome) = change.outcome() {
+        encoder.encoded(OUTCOME, outcome);
+        parts |= OUTCOME;
+    }
+    if let Some(error) = change.error() {
+        encoder.encoded(ERROR, &(head.revision, error));
+        parts |= ERROR;
+    }
+    if let Some(indexed) = indexed {
+        encoder.encoded(INDEXED, indexed);
+        parts |= INDEXED;
+    }
+    (encoder.finish(salt), parts)
+}
+
+pub fn encode_head(encoder: &mut Encoder<'_>, head: &Head) {
+    let stored = StoredHead {
+        queue: head.queue,
+        state: Cow::Borrowed(&head.state),
+        priority: head.priority,
+        created_at: head.created_at,
+        ready_after: head.ready_at.since(head.created_at).0,
+        retries: head.retries,
+        deliveries: head.deliveries,
+        revision: head.revision,
+        transitions: head.transitions,
+        expires_at: head.expires_at,
+        last_settle: head.last_settle,
+        extras: head.extras.as_deref().map(Cow::Borrowed),
+    };
+    encoder.encoded(HEAD, &stored);
+}
+
+pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind>, salt: u64) -> u32 {
+    let mut encoder = Encoder::new(buffer, Kind::Queue, event, u64::from(queue.id.0));
+    encoder.encoded(HEAD, queue);
+    encoder.finish(salt)
+}
+
+pub fn encode_queue_deleted(buffer: &mut Vec<u8>, id: QueueId, salt: u64) -> u32 {
+    Encoder::new(buffer, Kind::QueueDeleted, Some(EventKind::QueueDeleted), u64::from(id.0)).finish(salt)
+}
+
+pub fn encode_kv(buffer: &mut Vec<u8>, key: &str, record: &KvRecord, salt: u64) -> u32 {
+    let mut encoder = Encoder::new(buffer, Kind::Kv, None, 0);
+    encoder.encoded(HEAD, &(key, record));
+    encoder.finish(salt)
+}
+
+pub fn encode_kv_deleted(buffer: &mut Vec<u8>, key: &str, salt: u64) -> u32 {
+    let mut encoder = Encoder::new(buffer, Kind::KvDeleted, None, 0);
+    encoder.encoded(HEAD, &key);
+    encoder.finish(salt)
+}
+
+/// A record whose check held.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    pub kind: Kind,
+    pub event: u8,
+    pub parts: Parts,
+    pub subject: u64,
+    pub bytes: &'a [u8],
+}
+
+/// Why bytes are not the record they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    #[error("a record is cut short")]
+    Short,
+    #[error("a record's checksum does not match")]
+    Check,
+    #[error("a record is of a kind this version does not know")]
+    Kind,
+    #[error("a record's content does not decode")]
+    Content,
+    #[error("a record belongs to another item")]
+    Foreign,
+}
+
+impl<'a> Record<'a> {
+    /// The record at the beginning of `bytes`.
+    pub fn read(bytes: &'a [u8], salt: u64) -> Result<Record<'a>, RecordError> {
+        let record = Record::peek(bytes)?;
+        let stored = u32::from_le_bytes(bytes[4..8].try_into().map_err(|_| RecordError::Short)?);
+        if check(&record.bytes[8..], salt) != stored {
+            return Err(RecordError::Check);
+        }
+        Ok(record)
+    }
+
+    /// As [`Record::read`], for bytes whose frame has been checked already.
+    pub fn peek(bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
+        let header: &[u8; HEADER_BYTES] =
+            bytes.get(..HEADER_BYTES).and_then(|b| b.try_into().ok()).ok_or(RecordError::Short)?;
+        let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        if length < HEADER_BYTES || length > bytes.len() {
+            return Err(RecordError::Short);
+        }
+        let kind = Kind::from_code(header[8])?;
+        let mut subject = [0; 8];
+        subject.copy_from_slice(&header[12..20]);
+        Ok(Record {
+            kind,
+            event: header[9],
+            parts: u16::from_le_bytes([header[10], header[11]]),
+            subject: u64::from_le_bytes(subject),
+            bytes: &bytes[..length],
+        })
+    }
+
+    /// Each part with its bytes; `None` for a field that was unset.
+    pub fn parts(&self) -> impl Iterator<Item = Result<(Parts, Option<&'a [u8]>), RecordError>> + use<'a> {
+        let (bytes, parts) = (self.bytes, self.parts);
+        let mut at = HEADER_BYTES;
+        (0..PARTS).map(|bit| 1 << bit).filter(move |part| parts & part != 0).map(move |part| {
+            let length = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).ok_or(RecordError::Short)?;
+            at += 4;
+            let length = u32::from_le_bytes(length);
+            if length == UNSET {
+                return Ok((part, None));
+            }
+            let part_bytes = bytes.get(at..at + length as usize).ok_or(RecordError::Short)?;
+            at += length as usize;
+            Ok((part, Some(part_bytes)))
+        })
+    }
+
+    pub fn part(&self, wanted: Parts) -> Result<Option<&'a [u8]>, RecordError> {
+        if self.parts & wanted == 0 {
+            return Ok(None);
+        }
+        for part in self.parts() {
+            let (part, bytes) = part?;
+            if part == wanted {
+                return Ok(bytes);
+            }
+        }
+        Err(RecordError::Short)
+    }
+
+    /// A part that must be there.
+    pub fn need(&self, part: Parts) -> Result<&'a [u8], RecordError> {
+        self.part(part)?.ok_or(RecordError::Content)
+    }
+}
+
+/// The head of an item; `id` is the one its submitter chose, if any.
+pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -> Result<Head, RecordError> {
+    let stored: StoredHead<'static> = decode_static(bytes)?;
+    Ok(Head {
+        id: id.unwrap_or_else(|| ItemId::derive(salt, stored.created_at, sequence)),
+        queue: stored.queue,
+        state: stored.state.into_owned(),
+        priority: stored.priority,
+        created_at: stored.created_at,
+        ready_at: Timestamp(stored.created_at.0.saturating_add(stored.ready_after)),
+        retries: stored.retries,
+        deliveries: stored.deliveries,
+        revision: stored.revision,
+        transitions: stored.transitions,
+        expires_at: stored.expires_at,
+        last_settle: stored.last_settle,
+        extras: stored.extras.map(|extras| Box::new(extras.into_owned())),
+    })
+}
+
+fn decode_static<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, RecordError> {
+    postcard::from_bytes(bytes).map_err(|_| RecordError::Content)
+}
+
+pub fn decode_indexed(bytes: &[u8]) -> Result<Indexed, RecordError> {
+    decode_static(bytes)
+}
+
+pub fn decode_body(bytes: &[u8]) -> Result<Body, RecordError> {
+    decode_static(bytes)
+}
+
+pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, RecordError> {
+    decode_static(bytes)
+}
+
+/// An error and its ordinal: the item's revision when it happened. Errors are put in order by it, wherever they lie.
+pub fn decode_error(bytes: &[u8]) -> Result<(u32, AttemptError), RecordError> {
+    decode_static(bytes)
+}
+
+pub fn decode_kv(bytes: &[u8]) -> Result<(String, KvRecord), RecordError> {
+    decode_static(bytes)
+}
+
+pub fn decode_kv_key(bytes: &[u8]) -> Result<String, RecordError> {
+    decode_static(bytes)
+}
+
+pub fn decode_queue(bytes: &[u8]) -> Result<Queue, RecordError> {
+    decode_static(bytes)
+}

@@ -1,0 +1,438 @@
+//! Opening: finds the segments in use, replays them in order, and refuses to go on from a log that is not whole.
+
+use crate::disk::Disk;
+use crate::engine::{Engine, InUse};
+use crate::entry::{Entry, Place};
+use crate::error::OpenError;
+use crate::frame;
+use crate::index::Index;
+use crate::meta::{META_FILE, Meta};
+use crate::options::Options;
+use crate::outcome::Status;
+use crate::plant::Bug;
+use crate::record::Record;
+use crate::scan::{Checks, End, SegmentBytes};
+use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
+use crate::sidecar::Sidecar;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use towline_domain::Timestamp;
+
+/// A log read back, not yet being written.
+pub(crate) struct Recovered {
+    pub(crate) meta: Meta,
+    pub(crate) index: Index,
+    pub(crate) log: Vec<InUse>,
+    pub(crate) free: Vec<Arc<Segment>>,
+    pub(crate) next_number: u32,
+    pub(crate) next_generation: u64,
+    pub(crate) next_frame: u64,
+    pub(crate) next_item: u64,
+    pub(crate) next_queue: u32,
+    pub(crate) time: Timestamp,
+    /// What was found damaged and passed over, if that was asked for.
+    pub(crate) damage: Vec<String>,
+}
+
+/// What to do about damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Damage {
+    Refuse,
+    /// Note it and go on with what is whole.
+    PassOver,
+}
+
+impl Engine {
+    /// Opens the store in a directory, or makes one there. The caller holds the directory's lock.
+    pub fn open(disk: Arc<dyn Disk>, options: Options, clock: Timestamp) -> Result<Engine, OpenError> {
+        options.check()?;
+        let recovered = match Recovered::read(&*disk, &options, Damage::Refuse)? {
+            Some(recovered) => recovered,
+            None => Recovered::make(&*disk, &options)?,
+        };
+        Engine::start(disk, options, recovered, clock)
+    }
+
+    /// Begins to write behind what was read.
+    pub(crate) fn start(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        recovered: Recovered,
+        clock: Timestamp,
+    ) -> Result<Engine, OpenError> {
+        let Recovered { meta, mut index, log, free, .. } = recovered;
+        let now = if options.plant.has(Bug::TimeGoesBack) { clock } else { recovered.time.max(clock) };
+        index.end_replay(now);
+        if options.plant.has(Bug::CountNotRestored) {
+            for queue in index.queues.values_mut() {
+                queue.counts.completed = 0;
+            }
+        }
+        // What was replayed may be in the page cache alone; before anybody sees it, it is durable.
+        if let Some(newest) = log.last() {
+            let name = segment::file_name(newest.segment.number);
+            newest.segment.file.sync().map_err(|error| OpenError::io(&*disk, &name, error))?;
+        }
+        let next_item = if options.plant.has(Bug::SequenceReused) { 1 } else { recovered.next_item };
+        let mut engine = Engine::assemble(disk, options, meta, index);
+        engine.log = log.iter().map(|in_use| in_use.segment.number).collect::<VecDeque<_>>();
+        engine.segments = log.into_iter().map(|in_use| (in_use.segment.number, in_use)).collect::<BTreeMap<_, _>>();
+        engine.free = free;
+        engine.next_number = recovered.next_number;
+        engine.next_generation = recovered.next_generation;
+        engine.next_frame = recovered.next_frame;
+        engine.synced = recovered.next_frame - 1;
+        engine.next_item = next_item;
+        engine.next_queue = recovered.next_queue;
+        // Bytes of a write that was cut short may lie behind the end: a new segment never meets them.
+        engine.active_offset = engine.segment_bytes;
+        engine.rotate().map_err(|error| {
+            let full = engine.status.full.clone();
+            match full {
+                Some(detail) => OpenError::io(
+                    &*engine.disk,
+                    "a new segment",
+                    std::io::Error::new(std::io::ErrorKind::StorageFull, detail),
+                ),
+                None => OpenError::corrupt(&*engine.disk, "the log", error.to_string()),
+            }
+        })?;
+        Ok(engine)
+    }
+}
+
+/// A segment file found in the directory.
+struct Candidate {
+    segment: Arc<Segment>,
+    header: Option<SegmentHeader>,
+    size: u64,
+}
+
+impl Recovered {
+    fn make(disk: &dyn Disk, options: &Options) -> Result<Recovered, OpenError> {
+        let meta = Meta { salt: options.salt, segment_bytes: options.segment_bytes };
+        meta.write(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
+        Ok(Recovered {
+            meta,
+            index: Index::new(meta.salt),
+            log: Vec::new(),
+            free: Vec::new(),
+            next_number: 1,
+            next_generation: 1,
+            next_frame: 1,
+            next_item: 1,
+            next_queue: 1,
+            time: Timestamp(0),
+            damage: Vec::new(),
+        })
+    }
+
+    /// Reads the store in a directory; `None` if there is none yet.
+    pub(crate) fn read(disk: &dyn Disk, options: &Options, damage: Damage) -> Result<Option<Recovered>, OpenError> {
+        let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
+        let Some(meta) = Meta::read(disk)? else {
+            if let Some(file) = names.iter().find(|name| segment::parse_name(name).is_some()) {
+                return Err(OpenError::NoMeta { place: disk.place(), file: file.clone() });
+            }
+            return Ok(None);
+        };
+        let checks = Checks {
+            salt: meta.salt,
+            no_generation: options.plant.has(Bug::NoGenerationCheck),
+            no_frame: options.plant.has(Bug::NoFrameCheck),
+        };
+        let mut reading = Reading { disk, options, meta, checks, damage, notes: Vec::new() };
+        let mut candidates = reading.candidates(&names)?;
+        candidates.sort_by_key(|candidate| candidate.header.map_or(0, |header| header.generation));
+        reading.check_headers(&candidates)?;
+
+        let next_number = candidates.iter().map(|candidate| candidate.segment.number + 1).max().unwrap_or(1);
+        let newest = candidates.iter().rev().find_map(|candidate| Some((candidate, candidate.header?)));
+        let tail = match newest {
+            // The last whole frame knows best where the log begins.
+            Some((candidate, header)) => reading.tail(candidate, &header)?,
+            None => 0,
+        };
+        let (used, unused): (Vec<_>, Vec<_>) = candidates
+            .into_iter()
+            .partition(|candidate| candidate.header.is_some_and(|header| header.generation >= tail));
+        let mut recovered = Recovered {
+            meta,
+            index: Index::new(meta.salt),
+            log: Vec::new(),
+            free: Vec::new(),
+            next_number,
+            next_generation: 1,
+            next_frame: 1,
+            next_item: 1,
+            next_queue: 1,
+            time: Timestamp(0),
+            damage: Vec::new(),
+        };
+        recovered.index.begin_replay();
+        reading.replay(&mut recovered, used, tail)?;
+        reading.keep_unused(&mut recovered, &names, unused);
+        recovered.damage = reading.notes;
+        Ok(Some(recovered))
+    }
+}
+
+struct Reading<'a> {
+    disk: &'a dyn Disk,
+    options: &'a Options,
+    meta: Meta,
+    checks: Checks,
+    damage: Damage,
+    notes: Vec<String>,
+}
+
+impl Reading<'_> {
+    /// Refuses, or takes note and goes on.
+    fn damaged(&mut self, file: &str, what: String) -> Result<(), OpenError> {
+        match self.damage {
+            Damage::Refuse => Err(OpenError::corrupt(self.disk, file, what)),
+            Damage::PassOver => {
+                self.notes.push(format!("{file}: {what}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn candidates(&self, names: &[String]) -> Result<Vec<Candidate>, OpenError> {
+        let mut candidates = Vec::new();
+        for (name, number) in names.iter().filter_map(|name| Some((name, segment::parse_name(name)?))) {
+            let segment = Segment::open(self.disk, number)?;
+            let error = |error| OpenError::io(self.disk, name, error);
+            let header = SegmentHeader::read(&*segment.file, self.meta.salt).map_err(error)?;
+            let size = segment.file.size().map_err(error)?;
+            candidates.push(Candidate { segment: Arc::new(segment), header, size });
+        }
+        Ok(candidates)
+    }
+
+    /// A header that does not read is of no segment in use, unless a frame behind it says otherwise.
+    fn check_headers(&mut self, candidates: &[Candidate]) -> Result<(), OpenError> {
+        let newest = candidates.iter().filter_map(|candidate| candidate.header).map(|header| header.generation).max();
+        for candidate in candidates {
+            let name = segment::file_name(candidate.segment.number);
+            match candidate.header {
+                Some(header) if header.number != candidate.segment.number => {
+                    let what = format!("it is segment {} under another name", header.number);
+                    self.damaged(&name, what)?;
+                }
+                Some(_) => {}
+                None => {
+                    let error = |error| OpenError::io(self.disk, &name, error);
+                    let bytes = SegmentBytes::read(&candidate.segment, candidate.size, Vec::new()).map_err(error)?;
+                    let in_use = bytes
+                        .first_frame(self.checks)
+                        .is_some_and(|found| newest.is_none_or(|newest| found.generation > newest));
+                    if in_use {
+                        self.damaged(&name, "both copies of its header are damaged".to_owned())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, candidate: &Candidate, buffer: Vec<u8>) -> Result<SegmentBytes, OpenError> {
+        let name = segment::file_name(candidate.segment.number);
+        SegmentBytes::read(&candidate.segment, candidate.size, buffer)
+            .map_err(|error| OpenError::io(self.disk, &name, error))
+    }
+
+    fn tail(&self, newest: &Candidate, header: &SegmentHeader) -> Result<u64, OpenError> {
+        let bytes = self.read(newest, Vec::new())?;
+        let end = bytes.frames(header, self.checks, |_, _, _| Ok::<_, OpenError>(()))?;
+        Ok(end.last.map_or(header.tail, |last| last.tail.max(header.tail)))
+    }
+
+    fn replay(&mut self, recovered: &mut Recovered, used: Vec<Candidate>, tail: u64) -> Result<(), OpenError> {
+        let mut buffer = Vec::new();
+        let count = used.len();
+        let mut expected_generation = tail;
+        for (nth, candidate) in used.into_iter().enumerate() {
+            let Some(header) = candidate.header else { continue };
+            let name = segment::file_name(candidate.segment.number);
+            if header.generation != expected_generation {
+                let what = format!(
+                    "segment of generation {expected_generation} is missing, the next is {}",
+                    header.generation
+                );
+                self.damaged(&name, what)?;
+            }
+            if candidate.size < header.size {
+                let what = format!("it is cut short: {} bytes of {}", candidate.size, header.size);
+                self.damaged(&name, what)?;
+            }
+            if nth > 0 && header.first_frame != recovered.next_frame && !self.options.plant.has(Bug::CutAtDamage) {
+                let at = recovered.log.last().map_or(0, |in_use: &InUse| in_use.end);
+                let before = recovered.log.last().map_or(0, |in_use| in_use.segment.number);
+                let what = format!(
+                    "frame {} at byte {at} does not read, but the log goes on with frame {}",
+                    recovered.next_frame, header.first_frame
+                );
+                self.damaged(&segment::file_name(before), what)?;
+            }
+            recovered.take_header(&header);
+            let last = nth + 1 == count;
+            let sidecar = if last { None } else { Sidecar::read(self.disk, &header, self.meta.salt) };
+            let number = candidate.segment.number;
+            let end = match sidecar {
+                Some(sidecar) => {
+                    let salt = self.meta.salt;
+                    let applied = sidecar.entries(number, salt, |entry| {
+                        recovered.index.apply(entry).map_err(|_| crate::record::RecordError::Content)
+                    });
+                    if let Err(error) = applied {
+                        let what = format!("{error}; remove this file, it can be made again");
+                        return Err(OpenError::corrupt(self.disk, &segment::sidecar_name(number), what));
+                    }
+                    End { offset: sidecar.end, next_frame: sidecar.last_frame + 1, last: None }
+                }
+                None => {
+                    let bytes = self.read(&candidate, std::mem::take(&mut buffer))?;
+                    let end = self.replay_frames(recovered, &bytes, &header, last)?;
+                    buffer = bytes.into_buffer();
+                    end
+                }
+            };
+            recovered.next_frame = end.next_frame;
+            recovered.next_generation = header.generation + 1;
+            expected_generation = header.generation + 1;
+            recovered.log.push(InUse {
+                segment: candidate.segment,
+                header,
+                end: end.offset,
+                records: 0,
+                last_frame: end.next_frame - 1,
+            });
+        }
+        Ok(())
+    }
+
+    fn replay_frames(
+        &mut self,
+        recovered: &mut Recovered,
+        bytes: &SegmentBytes,
+        header: &SegmentHeader,
+        last: bool,
+    ) -> Result<End, OpenError> {
+        let mut header = *header;
+        let name = segment::file_name(header.number);
+        let mut start = HEADER_BYTES;
+        loop {
+            let (disk, salt) = (self.disk, self.meta.salt);
+            let end = bytes.frames_from(start, &header, self.checks, |found, offset, records| {
+                recovered.time = recovered.time.max(Timestamp(found.time));
+                recovered.next_item = recovered.next_item.max(found.next_item);
+                recovered.next_queue = recovered.next_queue.max(found.next_queue);
+                replay_records(&mut recovered.index, header.number, offset, records, salt)
+                    .map_err(|what| OpenError::corrupt(disk, &name, what))
+            })?;
+            if last
+                && !self.options.plant.has(Bug::CutAtDamage)
+                && let Some(later) = bytes.proof_of_damage(&header, &end, self.checks)
+            {
+                let what = format!(
+                    "frame {} at byte {} does not read, but frame {} says it was whole",
+                    end.next_frame, end.offset, later.sequence
+                );
+                self.damaged(&name, what)?;
+            }
+            // Passing over damage: go on with the next whole frame, if there is one.
+            let next = (self.damage == Damage::PassOver)
+                .then(|| bytes.later_frames(&header, end.offset, self.checks).next())
+                .flatten();
+            let Some((offset, found)) = next else {
+                return Ok(end);
+            };
+            if self.notes.last().is_none_or(|note| !note.starts_with(&name)) {
+                let lost = offset - end.offset;
+                self.notes.push(format!("{name}: {lost} bytes at byte {} do not read", end.offset));
+            }
+            start = offset;
+            header.first_frame = found.sequence;
+        }
+    }
+
+    /// Files no longer in use: one is kept for reuse, the others go.
+    fn keep_unused(&self, recovered: &mut Recovered, names: &[String], unused: Vec<Candidate>) {
+        if self.damage == Damage::PassOver {
+            return;
+        }
+        for candidate in unused {
+            let number = candidate.segment.number;
+            if recovered.free.is_empty() && candidate.size == self.meta.segment_bytes {
+                recovered.free.push(candidate.segment);
+            } else {
+                // If it cannot be removed now, it can at the next opening.
+                let _ = self.disk.remove(&segment::file_name(number));
+            }
+            let _ = self.disk.remove(&segment::sidecar_name(number));
+        }
+        for name in names.iter().filter(|name| name.ends_with(".new")) {
+            let _ = self.disk.remove(name);
+        }
+    }
+}
+
+impl Recovered {
+    fn take_header(&mut self, header: &SegmentHeader) {
+        self.time = self.time.max(Timestamp(header.time));
+        self.next_item = self.next_item.max(header.next_item);
+        self.next_queue = self.next_queue.max(header.next_queue);
+    }
+}
+
+fn replay_records(index: &mut Index, segment: u32, offset: u64, records: &[u8], salt: u64) -> Result<(), String> {
+    let mut at = 0;
+    while at < records.len() {
+        let place = offset + at as u64;
+        let tell = |error: &dyn std::fmt::Display| format!("{error}, at byte {place}");
+        let record = Record::peek(&records[at..]).map_err(|error| tell(&error))?;
+        let place = Place {
+            segment,
+            offset: u32::try_from(place).map_err(|error| tell(&error))?,
+            length: u32::try_from(record.bytes.len()).map_err(|error| tell(&error))?,
+        };
+        let entry = Entry::from_record(&record, place, salt).map_err(|error| tell(&error))?;
+        index.apply(entry).map_err(|error| tell(&error))?;
+        at += record.bytes.len();
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// An engine with an index and no log yet.
+    pub(crate) fn assemble(disk: Arc<dyn Disk>, options: Options, meta: Meta, index: Index) -> Engine {
+        let mut frame = Vec::new();
+        frame::begin(&mut frame);
+        Engine {
+            disk,
+            options,
+            salt: meta.salt,
+            segment_bytes: meta.segment_bytes,
+            index,
+            segments: BTreeMap::new(),
+            log: VecDeque::new(),
+            emptied: VecDeque::new(),
+            free: Vec::new(),
+            next_number: 1,
+            next_generation: 1,
+            frame,
+            active_offset: HEADER_BYTES,
+            next_frame: 1,
+            synced: 0,
+            next_item: 1,
+            next_queue: 1,
+            collection: None,
+            poisoned: None,
+            status: Status::default(),
+            chores: Vec::new(),
+            swept: 0,
+            keys_withheld: Vec::new(),
+        }
+    }
+}

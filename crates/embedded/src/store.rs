@@ -1,0 +1,222 @@
+//! The handle: sends requests to the writer, waits for answers, reads items back.
+
+use crate::disk::{Disk, RealDisk};
+use crate::engine::Engine;
+use crate::error::OpenError;
+use crate::options::Options;
+use crate::outcome::{Found, Query, Status};
+use crate::reader::Reader;
+use crate::writer::{self, Request, Shared, Writer};
+use crossbeam_channel::{Sender, TrySendError};
+use futures::FutureExt;
+use futures::channel::oneshot;
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
+use towline_store::{
+    Answered, BoxFuture, Clock, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError,
+    StoredItem,
+};
+
+/// An open store. Dropping it stops it cleanly.
+pub struct Embedded {
+    requests: Sender<Request>,
+    shared: Arc<Shared>,
+    reader: Reader,
+    waiting_max: usize,
+    waiting_bytes_max: usize,
+    threads: Vec<JoinHandle<()>>,
+    disk: Arc<dyn Disk>,
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl std::fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Embedded({})", self.disk.place())
+    }
+}
+
+impl Embedded {
+    /// Opens the store in a directory, or makes one.
+    pub fn open(path: &Path, options: Options, clock: Arc<dyn Clock>) -> std::result::Result<Embedded, OpenError> {
+        let disk = RealDisk::new(path).map_err(|source| OpenError::Io {
+            place: path.display().to_string(),
+            file: String::new(),
+            source,
+            remedy: "choose a directory that can be made and written",
+        })?;
+        Embedded::open_on(Arc::new(disk), options, clock)
+    }
+
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> std::result::Result<Embedded, OpenError> {
+        let lock = disk.lock().map_err(|error| OpenError::io(&*disk, "LOCK", error))?;
+        let Some(lock) = lock else {
+            return Err(OpenError::InUse { place: disk.place() });
+        };
+        let (waiting_max, waiting_bytes_max) = (options.waiting_max, options.waiting_bytes_max);
+        let durability = options.durability;
+        let engine = Engine::open(disk.clone(), options, clock.now())?;
+        let salt = engine.salt;
+        let shared = Arc::new(Shared::default());
+        let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
+        let (written, to_sync) = crossbeam_channel::bounded(64);
+        let (chores, to_do) = crossbeam_channel::bounded(1024);
+        let writer = Writer { engine, clock, requests: incoming, written, chores, shared: shared.clone() };
+        let (syncing, sweeping) = (shared.clone(), disk.clone());
+        let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+            thread.map_err(|error| OpenError::io(&*disk, "", error))
+        };
+        let threads = vec![
+            start("towline-writer", Box::new(move || writer.run()))?,
+            start("towline-sync", Box::new(move || writer::sync_loop(&to_sync, &syncing, durability)))?,
+            start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*sweeping, salt)))?,
+        ];
+        let reader = Reader { salt, unchecked: false };
+        Ok(Embedded { requests, shared, reader, waiting_max, waiting_bytes_max, threads, disk, _lock: lock })
+    }
+
+    /// How the store is doing.
+    pub fn status(&self) -> BoxFuture<'_, Result<Status>> {
+        async {
+            match self.ask(Query::Status).await? {
+                Found::Status(status) => Ok(status),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    /// Syncs so far.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.shared.syncs.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    pub(crate) fn send(&self, request: Request) -> Result<()> {
+        self.requests.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => StoreError::Busy { waiting: self.waiting_max },
+            TrySendError::Disconnected(_) => StoreError::Closed,
+        })
+    }
+
+    async fn ask(&self, query: Query) -> Result<Found> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Query { query, reply })?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // If the queue is full, the writer is alive and takes one soon.
+        let _ = self.requests.send(Request::Stop);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store for Embedded {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        let (reply, answer) = oneshot::channel();
+        let sent = StoreError::check_size("operations", batch.len(), limits::BATCH_MAX).and_then(|()| {
+            let bytes = batch.iter().map(crate::engine::operation_bytes).sum();
+            let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::AcqRel);
+            // One request alone is always taken, however large.
+            if waiting > 0 && waiting + bytes > self.waiting_bytes_max {
+                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+                return Err(StoreError::Busy { waiting: self.requests.len() });
+            }
+            self.send(Request::Update { batch, bytes, reply }).inspect_err(|_| {
+                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            })
+        });
+        async move {
+            sent?;
+            let outcomes = answer.await.unwrap_or(Err(StoreError::Closed))?;
+            outcomes.into_iter().map(|outcome| outcome.finish(&self.reader)).collect()
+        }
+        .boxed()
+    }
+
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        async {
+            match self.ask(Query::Queue(name)).await? {
+                Found::Queue(view) => Ok(view.map(|view| *view)),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        async move {
+            match self.ask(Query::Queues { after, limit }).await? {
+                Found::Queues(views) => Ok(views),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        async move {
+            StoreError::check_size("ids", ids.len(), limits::BATCH_MAX)?;
+            match self.ask(Query::Get { ids, fields }).await? {
+                found @ Found::Items { .. } => found.into_items(&self.reader),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        async move {
+            match self.ask(Query::List { filter, after, limit, fields }).await? {
+                found @ Found::Page { .. } => found.into_page(&self.reader),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        async {
+            match self.ask(Query::NextWake).await? {
+                Found::NextWake(at) => Ok(at),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        async move {
+            StoreError::check_size("keys", keys.len(), limits::BATCH_MAX)?;
+            match self.ask(Query::KvGet(keys)).await? {
+                Found::Kv(records) => Ok(records),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+}

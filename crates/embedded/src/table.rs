@@ -1,0 +1,302 @@
+//! Items by sequence number: a chunked table of small slots, and a slab for what few items need besides.
+//!
+//! A plain pending item (submitted, ready at once, nothing special) is its slot alone. Every other item also has
+//! an [`Extra`] with its whole head.
+
+use crate::entry::Place;
+use crate::record::{BODY, FIELDS, HEAD, Indexed, Parts};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use towline_domain::{Head, ItemId, QueueId, State, Timestamp};
+
+const CHUNK: usize = 4096;
+const NO_EXTRA: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Slot {
+    /// Where the item was submitted, or where that was carried to.
+    pub place: Place,
+    extra: u32,
+    pub queue: QueueId,
+    pub ready_at: Timestamp,
+    pub priority: i16,
+    pub flags: u8,
+    /// The parts of a plain item's record besides its head: body and fields, shifted right by one.
+    plain_parts: u8,
+}
+
+/// The slot holds an item.
+const USED: u8 = 1;
+/// Pending, and its time has not come: counted as scheduled, waiting in the schedule instead of a lane.
+pub const SCHEDULED: u8 = 2;
+/// Pending and in a lane.
+pub const READY: u8 = 4;
+
+impl Slot {
+    fn used(&self) -> bool {
+        self.flags & USED != 0
+    }
+
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The parts of a plain item's record.
+    pub fn plain_parts(&self) -> Parts {
+        HEAD | Parts::from(self.plain_parts) << 1
+    }
+
+    pub fn is_plain(&self) -> bool {
+        self.extra == NO_EXTRA
+    }
+}
+
+/// One record that still holds current parts of an item.
+#[derive(Debug, Clone, Copy)]
+pub struct PartsAt {
+    pub place: Place,
+    pub parts: Parts,
+}
+
+#[derive(Debug)]
+pub struct Extra {
+    pub head: Head,
+    /// Which parts of the record at the slot's place are current.
+    pub base_parts: Parts,
+    /// Other records with current parts, errors apart.
+    pub others: SmallVec<[PartsAt; 1]>,
+    /// Errors by ordinal. A record may be named here and in `others` or the base.
+    pub errors: Vec<(u32, Place)>,
+    pub indexed: Option<Box<Indexed>>,
+}
+
+struct Chunk {
+    slots: Box<[Slot]>,
+    used: u32,
+}
+
+impl Chunk {
+    fn new() -> Chunk {
+        let empty = Slot {
+            place: Place { segment: 0, offset: 0, length: 0 },
+            extra: NO_EXTRA,
+            queue: QueueId(0),
+            ready_at: Timestamp(0),
+            priority: 0,
+            flags: 0,
+            plain_parts: 0,
+        };
+        Chunk { slots: vec![empty; CHUNK].into_boxed_slice(), used: 0 }
+    }
+}
+
+#[derive(Default)]
+pub struct Table {
+    /// Chunk number of the first element.
+    base: u64,
+    chunks: VecDeque<Option<Chunk>>,
+    extras: Slab,
+    pub salt: u64,
+    len: u64,
+}
+
+impl Table {
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn chunk_of(sequence: u64) -> (u64, usize) {
+        (sequence / CHUNK as u64, usize::try_from(sequence % CHUNK as u64).unwrap_or(0))
+    }
+
+    pub fn slot(&self, sequence: u64) -> Option<&Slot> {
+        let (chunk, at) = Table::chunk_of(sequence);
+        let chunk = usize::try_from(chunk.checked_sub(self.base)?).ok()?;
+        self.chunks.get(chunk)?.as_ref()?.slots.get(at).filter(|slot| slot.used())
+    }
+
+    pub fn slot_mut(&mut self, sequence: u64) -> Option<&mut Slot> {
+        let (chunk, at) = Table::chunk_of(sequence);
+        let chunk = usize::try_from(chunk.checked_sub(self.base)?).ok()?;
+        self.chunks.get_mut(chunk)?.as_mut()?.slots.get_mut(at).filter(|slot| slot.used())
+    }
+
+    /// Adds an item as a plain slot.
+    pub fn insert(&mut self, sequence: u64, place: Place, parts: Parts, head: &Head) {
+        let (number, at) = Table::chunk_of(sequence);
+        if self.chunks.is_empty() {
+            self.base = number;
+        }
+        // What was carried forward is replayed after what was submitted later.
+        while number < self.base {
+            self.chunks.push_front(None);
+            self.base -= 1;
+        }
+        while self.base + self.chunks.len() as u64 <= number {
+            self.chunks.push_back(None);
+        }
+        let index = usize::try_from(number - self.base).unwrap_or(0);
+        let chunk = self.chunks[index].get_or_insert_with(Chunk::new);
+        chunk.used += 1;
+        self.len += 1;
+        chunk.slots[at] = Slot {
+            place,
+            extra: NO_EXTRA,
+            queue: head.queue,
+            ready_at: head.ready_at,
+            priority: head.priority,
+            flags: USED,
+            plain_parts: u8::try_from((parts & (BODY | FIELDS)) >> 1).unwrap_or(0),
+        };
+    }
+
+    pub fn remove(&mut self, sequence: u64) -> Option<(Slot, Option<Box<Extra>>)> {
+        let (number, at) = Table::chunk_of(sequence);
+        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        let chunk = self.chunks.get_mut(index)?.as_mut()?;
+        let slot = chunk.slots[at];
+        if !slot.used() {
+            return None;
+        }
+        chunk.slots[at].flags = 0;
+        chunk.used -= 1;
+        self.len -= 1;
+        if chunk.used == 0 {
+            self.chunks[index] = None;
+            while let Some(None) = self.chunks.front() {
+                self.chunks.pop_front();
+                self.base += 1;
+            }
+        }
+        Some((slot, self.extras.take(slot.extra)))
+    }
+
+    pub fn extra(&self, sequence: u64) -> Option<&Extra> {
+        self.extras.get(self.slot(sequence)?.extra)
+    }
+
+    pub fn extra_mut(&mut self, sequence: u64) -> Option<&mut Extra> {
+        let extra = self.slot(sequence)?.extra;
+        self.extras.get_mut(extra)
+    }
+
+    /// The extra of an item, made from its slot if it has none yet.
+    pub fn make_extra(&mut self, sequence: u64) -> Option<&mut Extra> {
+        let slot = *self.slot(sequence)?;
+        let mut at = slot.extra;
+        if at == NO_EXTRA {
+            let head = self.plain_head(sequence, &slot);
+            at = self.extras.put(Extra {
+                head,
+                base_parts: slot.plain_parts(),
+                others: SmallVec::new(),
+                errors: Vec::new(),
+                indexed: None,
+            });
+            self.slot_mut(sequence)?.extra = at;
+        }
+        self.extras.get_mut(at)
+    }
+
+    fn plain_head(&self, sequence: u64, slot: &Slot) -> Head {
+        Head {
+            id: ItemId::derive(self.salt, slot.ready_at, sequence),
+            queue: slot.queue,
+            state: State::Pending,
+            priority: slot.priority,
+            created_at: slot.ready_at,
+            ready_at: slot.ready_at,
+            retries: 0,
+            deliveries: 0,
+            revision: 1,
+            transitions: 0,
+            expires_at: None,
+            last_settle: None,
+            extras: None,
+        }
+    }
+
+    /// Whether an item with this head needs nothing but its slot.
+    pub fn is_plain(&self, sequence: u64, head: &Head) -> bool {
+        head.revision == 1
+            && head.state == State::Pending
+            && head.ready_at == head.created_at
+            && head.expires_at.is_none()
+            && head.extras.is_none()
+            && head.id == ItemId::derive(self.salt, head.created_at, sequence)
+    }
+
+    pub fn head(&self, sequence: u64) -> Option<Head> {
+        let slot = self.slot(sequence)?;
+        Some(match self.extras.get(slot.extra) {
+            Some(extra) => extra.head.clone(),
+            None => self.plain_head(sequence, slot),
+        })
+    }
+
+    /// Items from `first` on, in order, looking at no more than `scan` slots. The second value is where to go on.
+    pub fn scan(&self, first: u64, scan: usize, mut visit: impl FnMut(u64, &Slot) -> bool) -> Option<u64> {
+        let mut sequence = first.max(self.base * CHUNK as u64);
+        let end = (self.base + self.chunks.len() as u64) * CHUNK as u64;
+        let mut looked = 0;
+        while sequence < end {
+            let (number, at) = Table::chunk_of(sequence);
+            let index = usize::try_from(number - self.base).unwrap_or(usize::MAX);
+            let Some(Some(chunk)) = self.chunks.get(index) else {
+                sequence = (number + 1) * CHUNK as u64;
+                continue;
+            };
+            for (at, slot) in chunk.slots.iter().enumerate().skip(at) {
+                let sequence = number * CHUNK as u64 + at as u64;
+                if looked == scan {
+                    return Some(sequence);
+                }
+                looked += 1;
+                if slot.used() && !visit(sequence, slot) {
+                    return Some(sequence + 1);
+                }
+            }
+            sequence = (number + 1) * CHUNK as u64;
+        }
+        None
+    }
+}
+
+/// Extras in chunks, so that growing never copies what is there.
+#[derive(Default)]
+struct Slab {
+    chunks: Vec<Vec<Option<Box<Extra>>>>,
+    free: Vec<u32>,
+}
+
+impl Slab {
+    fn put(&mut self, extra: Extra) -> u32 {
+        if let Some(at) = self.free.pop() {
+            let index = at as usize;
+            self.chunks[index / CHUNK][index % CHUNK] = Some(Box::new(extra));
+            return at;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let chunk = self.chunks.len() - 1;
+        self.chunks[chunk].push(Some(Box::new(extra)));
+        u32::try_from(chunk * CHUNK + self.chunks[chunk].len() - 1).unwrap_or(NO_EXTRA)
+    }
+
+    fn get(&self, at: u32) -> Option<&Extra> {
+        self.chunks.get(at as usize / CHUNK)?.get(at as usize % CHUNK)?.as_deref()
+    }
+
+    fn get_mut(&mut self, at: u32) -> Option<&mut Extra> {
+        self.chunks.get_mut(at as usize / CHUNK)?.get_mut(at as usize % CHUNK)?.as_deref_mut()
+    }
+
+    fn take(&mut self, at: u32) -> Option<Box<Extra>> {
+        let extra = self.chunks.get_mut(at as usize / CHUNK)?.get_mut(at as usize % CHUNK)?.take();
+        if extra.is_some() {
+            self.free.push(at);
+        }
+        extra
+    }
+}

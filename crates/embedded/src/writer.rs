@@ -1,0 +1,295 @@
+//! The threads that drive the engine: one decides and writes, one syncs and answers, one does the chores.
+//!
+//! While a group is being synced the next is decided and written, so a sync covers whatever gathered meanwhile: many
+//! callers share one, and a lone caller waits for nobody.
+
+use crate::disk::Disk;
+use crate::engine::{Chore, Engine};
+use crate::options::Durability;
+use crate::outcome::{Found, Outcome, Query};
+use crate::plant::Plant;
+use crate::segment::{self, Segment, SegmentHeader};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use futures::channel::oneshot;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::time::Duration;
+use towline_store::{Clock, Operation, StoreError};
+
+pub(crate) type Answer<T> = Result<T, StoreError>;
+
+pub(crate) enum Request {
+    Update { batch: Vec<Operation>, bytes: usize, reply: oneshot::Sender<Answer<Vec<Outcome>>> },
+    Query { query: Query, reply: oneshot::Sender<Answer<Found>> },
+    /// Seal what there is and hold it, for a backup.
+    Hold { reply: oneshot::Sender<Answer<Vec<Held>>> },
+    Stop,
+}
+
+/// A sealed segment that is held for somebody.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) header: SegmentHeader,
+    pub(crate) end: u64,
+}
+
+/// What the threads and the handles share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// The last frame that is durable.
+    synced: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) waiting_bytes: AtomicUsize,
+    poisoned: Mutex<Option<String>>,
+}
+
+impl Shared {
+    fn poison(&self, cause: String) {
+        if let Ok(mut poisoned) = self.poisoned.lock() {
+            poisoned.get_or_insert(cause);
+        }
+    }
+
+    fn poisoned(&self) -> Option<String> {
+        self.poisoned.lock().ok().and_then(|poisoned| poisoned.clone())
+    }
+}
+
+/// An answer that waits for its group to be durable.
+enum Ready {
+    Update(oneshot::Sender<Answer<Vec<Outcome>>>, Answer<Vec<Outcome>>),
+    Query(oneshot::Sender<Answer<Found>>, Answer<Found>),
+    Hold(oneshot::Sender<Answer<Vec<Held>>>, Answer<Vec<Held>>),
+}
+
+impl Ready {
+    /// The receiver may be gone; then nobody wants to know.
+    fn give(self, fault: Option<&StoreError>) {
+        match (self, fault) {
+            (Ready::Update(reply, answer), None) => drop(reply.send(answer)),
+            (Ready::Query(reply, answer), None) => drop(reply.send(answer)),
+            (Ready::Hold(reply, answer), None) => drop(reply.send(answer)),
+            (Ready::Update(reply, _), Some(fault)) => drop(reply.send(Err(fault.clone()))),
+            (Ready::Query(reply, _), Some(fault)) => drop(reply.send(Err(fault.clone()))),
+            (Ready::Hold(reply, _), Some(fault)) => drop(reply.send(Err(fault.clone()))),
+        }
+    }
+}
+
+/// A written group on its way to be durable.
+pub(crate) struct Written {
+    segment: Option<Arc<Segment>>,
+    through: u64,
+    ready: Vec<Ready>,
+}
+
+/// Requests gathered into one group.
+const GATHER_MAX: usize = 1024;
+/// Collection done beside each group, besides twice what the group wrote.
+const COLLECT_BYTES: usize = 64 << 10;
+const COLLECT_IDLE_BYTES: usize = 512 << 10;
+/// After this much quiet the end of the log is marked.
+const QUIET: Duration = Duration::from_millis(10);
+
+pub(crate) struct Writer {
+    pub(crate) engine: Engine,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) requests: Receiver<Request>,
+    pub(crate) written: Sender<Written>,
+    pub(crate) chores: Sender<Chore>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Writer {
+    pub(crate) fn run(mut self) {
+        let mut marked = false;
+        loop {
+            let first = if self.engine.has_work() {
+                self.requests.try_recv().map_or_else(
+                    |error| if error == TryRecvError::Disconnected { Some(Request::Stop) } else { None },
+                    Some,
+                )
+            } else {
+                match self.requests.recv_timeout(QUIET) {
+                    Ok(request) => Some(request),
+                    Err(RecvTimeoutError::Disconnected) => Some(Request::Stop),
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
+                        if !marked && self.shared.poisoned().is_none() {
+                            // A failure poisons the engine; whoever asks next is told.
+                            let _ = self.engine.mark();
+                            marked = true;
+                        }
+                        continue;
+                    }
+                }
+            };
+            marked = false;
+            if matches!(first, Some(Request::Stop)) {
+                return self.stop();
+            }
+            if !self.group(first) {
+                return self.stop();
+            }
+        }
+    }
+
+    /// One group: from its first request to being written. Whether to go on.
+    fn group(&mut self, first: Option<Request>) -> bool {
+        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
+        if let Some(cause) = self.shared.poisoned() {
+            self.engine.poison(&cause);
+        }
+        let idle = first.is_none();
+        let begun = self.engine.begin(self.clock.now());
+        let before = self.engine.bytes_pending();
+        let mut ready = Vec::new();
+        let mut go_on = true;
+        let mut next = first;
+        while let Some(request) = next.take() {
+            match request {
+                Request::Stop => {
+                    go_on = false;
+                    break;
+                }
+                request => self.serve(request, &begun, &mut ready),
+            }
+            if ready.len() < GATHER_MAX && !self.engine.group_is_full() {
+                next = self.requests.try_recv().ok();
+            }
+        }
+        let grown = self.engine.bytes_pending().saturating_sub(before);
+        let budget = if idle { COLLECT_IDLE_BYTES } else { COLLECT_BYTES + 2 * grown };
+        let sealed = begun.and_then(|()| self.engine.collect(budget)).and_then(|_| self.engine.seal());
+        for chore in self.engine.take_chores() {
+            // Without the chore thread the chores are left to the next opening.
+            let _ = self.chores.send(chore);
+        }
+        match sealed {
+            Ok(through) => {
+                let written = Written { segment: self.engine.active(), through, ready };
+                if let Err(gone) = self.written.send(written) {
+                    gone.0.ready.into_iter().for_each(|ready| ready.give(Some(&StoreError::Closed)));
+                    return false;
+                }
+            }
+            Err(fault) => ready.into_iter().for_each(|ready| ready.give(Some(&fault))),
+        }
+        go_on
+    }
+
+    fn serve(&mut self, request: Request, begun: &Result<(), StoreError>, ready: &mut Vec<Ready>) {
+        match request {
+            Request::Update { batch, bytes, reply } => {
+                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+                let answer = begun.clone().and_then(|()| self.update(batch));
+                ready.push(Ready::Update(reply, answer));
+            }
+            Request::Query { query, reply } => {
+                let answer = begun.clone().map(|()| self.engine.query(query));
+                ready.push(Ready::Query(reply, answer));
+            }
+            Request::Hold { reply } => {
+                let answer = begun.clone().and_then(|()| self.engine.hold());
+                ready.push(Ready::Hold(reply, answer));
+            }
+            Request::Stop => {}
+        }
+    }
+
+    fn update(&mut self, batch: Vec<Operation>) -> Answer<Vec<Outcome>> {
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for operation in batch {
+            outcomes.push(self.engine.run(operation)?);
+            if self.engine.group_is_full() {
+                self.engine.seal()?;
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Leaves everything durable and marked.
+    fn stop(mut self) {
+        let _ = self.engine.begin(self.clock.now());
+        let closed = self.engine.seal().and_then(|_| self.engine.sync());
+        let _ = closed.and_then(|()| self.engine.mark()).and_then(|_| self.engine.sync());
+        for request in self.requests.try_iter() {
+            match request {
+                Request::Update { reply, .. } => drop(reply.send(Err(StoreError::Closed))),
+                Request::Query { reply, .. } => drop(reply.send(Err(StoreError::Closed))),
+                Request::Hold { reply } => drop(reply.send(Err(StoreError::Closed))),
+                Request::Stop => {}
+            }
+        }
+    }
+}
+
+/// Syncs what is written and gives the answers that waited for it.
+pub(crate) fn sync_loop(written: &Receiver<Written>, shared: &Shared, durability: Durability) {
+    while let Ok(first) = written.recv() {
+        let mut groups = vec![first];
+        groups.extend(written.try_iter());
+        if let Durability::Interval(interval) = durability {
+            // In the operating system's hands is enough; the disk follows.
+            let mut through = 0;
+            let mut segment = None;
+            let deadline = crossbeam_channel::after(interval);
+            loop {
+                for group in groups.drain(..) {
+                    (through, segment) = (group.through, group.segment);
+                    group.ready.into_iter().for_each(|ready| ready.give(None));
+                }
+                crossbeam_channel::select! {
+                    recv(deadline) -> _ => break,
+                    recv(written) -> group => match group {
+                        Ok(group) => groups.push(group),
+                        Err(_) => break,
+                    },
+                }
+            }
+            sync(shared, segment.as_deref(), through);
+            continue;
+        }
+        let through = groups.last().map_or(0, |group| group.through);
+        // Before the log goes on in another segment the writer syncs the one before, so the last is enough.
+        let segment = groups.last().and_then(|group| group.segment.clone());
+        let fault = sync(shared, segment.as_deref(), through);
+        drop(segment);
+        for group in groups {
+            drop(group.segment);
+            group.ready.into_iter().for_each(|ready| ready.give(fault.as_ref()));
+        }
+    }
+}
+
+fn sync(shared: &Shared, segment: Option<&Segment>, through: u64) -> Option<StoreError> {
+    if let Some(cause) = shared.poisoned() {
+        return Some(StoreError::Poisoned { cause });
+    }
+    if through <= shared.synced.load(Ordering::Acquire) {
+        return None;
+    }
+    let segment = segment?;
+    shared.syncs.fetch_add(1, Ordering::Relaxed);
+    match segment.file.sync() {
+        Ok(()) => {
+            shared.synced.fetch_max(through, Ordering::AcqRel);
+            None
+        }
+        Err(error) => {
+            // What a failed sync left on disk nobody knows; trying again would only hide it.
+            let cause = format!("{}: sync: {error}", segment::file_name(segment.number));
+            shared.poison(cause.clone());
+            Some(StoreError::Poisoned { cause })
+        }
+    }
+}
+
+pub(crate) fn chore_loop(chores: &Receiver<Chore>, disk: &dyn Disk, salt: u64) {
+    for chore in chores {
+        // A cache not written or a file not removed is made good at the next opening.
+        let _ = chore.run(disk, salt, Plant::default());
+    }
+}
