@@ -112,11 +112,11 @@ impl Backoff {
             Jitter::None => plain,
             Jitter::Random { permille } => {
                 let share = u128::from(plain) * u128::from((*permille).min(1000)) / 1000;
-                plain - u64::try_from(share * u128::from(seed) >> 64).unwrap_or(0)
+                plain - u64::try_from((share * u128::from(seed)) >> 64).unwrap_or(0)
             }
             Jitter::Hash { permille, round } => {
                 let spread = i128::from(plain) * i128::from((*permille).min(1000)) / 1000;
-                let offset = spread * i128::from(hash_jitter(item, retries)) >> 63;
+                let offset = (spread * i128::from(hash_jitter(item, retries))) >> 63;
                 let round = i128::from(round.0.max(1));
                 u64::try_from((i128::from(plain) + offset + round / 2) / round * round).unwrap_or(0)
             }

@@ -57,13 +57,10 @@ pub(super) fn submit(
         fields,
         ..
     } = submission;
-    body.claim = match body.idempotency_key {
-        Some(_) => Some(Claim {
-            queue: queue.id,
-            content: digest::content(&body, &fields),
-        }),
-        None => None,
-    };
+    body.claim = body.idempotency_key.is_some().then(|| Claim {
+        queue: queue.id,
+        content: digest::content(&body, &fields),
+    });
     let score = match &queue.policy.order {
         Order::Score(weights) => {
             let size = body.size_bytes.unwrap_or(fields.bytes() as u64);
