@@ -2,6 +2,7 @@
 
 use super::Harness;
 use super::rig::*;
+use super::words::*;
 use crate::{Operation, Reply};
 use bytes::Bytes;
 use futures::executor::block_on;

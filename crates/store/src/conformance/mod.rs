@@ -12,10 +12,13 @@
     reason = "a case fails by panicking, where it found the breach"
 )]
 
+mod closing;
+mod keys;
 mod kv;
 mod lease;
 mod model;
 mod operate;
+mod order;
 mod queues;
 mod races;
 mod reads;
@@ -23,10 +26,13 @@ mod receive;
 mod reopen;
 mod retries;
 mod rig;
+mod settle;
 mod submit;
 mod timers;
+mod words;
 
 use crate::{ManualClock, Store};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// How to open the store under test.
@@ -42,10 +48,20 @@ pub trait Harness: Sync {
 pub type Case = fn(&dyn Harness);
 
 /// Runs every case.
+///
+/// # Panics
+/// After the last case, naming those in which the store broke the contract.
 pub fn exercise(harness: &dyn Harness) {
-    for (_, case) in CASES {
-        case(harness);
-    }
+    let broken: Vec<&str> = CASES
+        .iter()
+        .filter(|(_, case)| catch_unwind(AssertUnwindSafe(|| case(harness))).is_err())
+        .map(|(name, _)| *name)
+        .collect();
+    assert!(
+        broken.is_empty(),
+        "the contract is broken in: {}",
+        broken.join(", ")
+    );
 }
 
 /// Runs the case of that name.
@@ -103,6 +119,13 @@ macro_rules! with_conformance_cases {
                 a_changed_policy_holds_from_then_on
                 queues_are_paged_in_byte_order_of_name
                 what_names_no_queue_is_refused
+                a_paused_queue_takes_items_and_gives_none
+                deleting_a_queue_takes_its_items_along
+                a_queue_of_finished_items_is_deleted_without_force
+                a_queue_made_again_is_another_queue
+                what_left_a_queue_outlives_it
+            }
+            closing {
                 closing_an_empty_queue_completes_it
                 a_closed_queue_accepts_nothing_and_gives_what_is_left
                 commit_and_fail_complete_a_closed_queue
@@ -111,12 +134,7 @@ macro_rules! with_conformance_cases {
                 a_move_completes_a_closed_queue
                 giving_back_does_not_complete_a_closed_queue
                 batches_complete_a_closed_queue_once
-                a_paused_queue_takes_items_and_gives_none
                 a_paused_queue_still_closes_and_completes
-                deleting_a_queue_takes_its_items_along
-                a_queue_of_finished_items_is_deleted_without_force
-                a_queue_made_again_is_another_queue
-                what_left_a_queue_outlives_it
             }
             submit {
                 a_plain_item_has_the_defaults
@@ -125,6 +143,13 @@ macro_rules! with_conformance_cases {
                 the_largest_item_fits_and_no_larger
                 what_is_beyond_the_limits_is_refused_and_leaves_nothing
                 a_time_in_the_past_means_now
+                the_depth_limit_holds_inside_a_batch
+                a_schema_is_held_to_and_a_refusal_leaves_nothing
+                one_bad_element_never_fails_its_neighbours
+                operations_of_a_batch_see_what_came_before
+                a_batch_has_a_largest_size
+            }
+            keys {
                 the_same_key_and_content_is_the_same_item
                 the_same_key_with_another_content_is_a_conflict
                 a_key_holds_within_its_batch_and_its_queue
@@ -134,28 +159,10 @@ macro_rules! with_conformance_cases {
                 a_known_key_is_answered_by_a_closed_or_full_queue
                 a_chosen_id_is_used_once
                 an_id_is_free_when_its_item_is_gone
-                the_depth_limit_holds_inside_a_batch
-                a_schema_is_held_to_and_a_refusal_leaves_nothing
-                one_bad_element_never_fails_its_neighbours
-                operations_of_a_batch_see_what_came_before
-                a_batch_has_a_largest_size
             }
             receive {
-                fifo_is_by_ready_time_then_submission
-                priority_is_lower_first_then_ready_time_then_submission
-                score_is_highest_first_and_older_items_gain
-                a_scheduled_item_of_a_scored_queue_waits_for_its_time
                 nothing_is_given_before_its_time
-                equal_ready_times_are_by_submission_however_they_came_about
-                what_became_ready_unnoticed_is_not_late
-                what_is_given_back_takes_its_place_by_time
-                what_is_given_back_for_later_takes_its_place_then
-                a_resumed_item_keeps_its_place
                 a_resumed_item_still_waits_for_its_time
-                a_lapsed_item_comes_back_behind_what_waited
-                a_changed_priority_counts_at_once
-                an_item_from_another_queue_takes_its_place_by_time
-                many_items_keep_their_order_through_batches_of_any_size
                 a_receive_gives_at_most_what_was_asked_for
                 no_item_is_given_twice_at_a_time
                 tokens_are_the_seeds_in_order
@@ -166,17 +173,38 @@ macro_rules! with_conformance_cases {
                 completed_is_never_said_together_with_an_item
                 what_expires_at_once_is_never_given
             }
+            order {
+                fifo_is_by_ready_time_then_submission
+                priority_is_lower_first_then_ready_time_then_submission
+                score_is_highest_first_and_older_items_gain
+                a_scheduled_item_of_a_scored_queue_waits_for_its_time
+                equal_ready_times_are_by_submission_however_they_came_about
+                a_chosen_id_does_not_change_the_order
+                what_became_ready_unnoticed_is_not_late
+                what_is_given_back_takes_its_place_by_time
+                what_is_given_back_for_later_takes_its_place_then
+                a_resumed_item_keeps_its_place
+                a_lapsed_item_comes_back_behind_what_waited
+                a_changed_priority_counts_at_once
+                an_item_from_another_queue_takes_its_place_by_time
+                many_items_keep_their_order_through_batches_of_any_size
+            }
             lease {
                 a_heartbeat_extends_the_lease
                 a_lease_is_valid_until_its_deadline_and_not_at_it
                 a_lapse_is_noticed_by_the_call_that_comes_too_late
                 a_foreign_token_settles_nothing
                 a_stale_token_settles_nothing
+                a_settle_comes_too_late_after_cancel_delete_or_expiry
+                an_assigned_lease_must_be_acknowledged
+                renewals_follow_the_queues_rule
+                a_settle_of_an_unknown_item_is_refused
+            }
+            settle {
                 a_repeated_settle_gets_the_same_answer
                 a_repeated_settle_may_bring_another_jitter_seed
                 another_settle_of_the_same_lease_is_refused
                 only_one_of_a_batch_of_settles_counts
-                a_settle_comes_too_late_after_cancel_delete_or_expiry
                 every_verb_can_set_and_unset_every_field
                 edits_add_up_and_reach_the_next_holder
                 every_verb_can_change_the_priority
@@ -184,9 +212,6 @@ macro_rules! with_conformance_cases {
                 a_queue_that_cannot_take_an_item_leaves_the_lease
                 a_commit_keeps_its_outcome
                 a_commit_must_satisfy_the_schema
-                an_assigned_lease_must_be_acknowledged
-                renewals_follow_the_queues_rule
-                a_settle_of_an_unknown_item_is_refused
                 a_removed_item_answers_no_repetition
                 a_commit_answers_what_it_left
             }
@@ -240,6 +265,7 @@ macro_rules! with_conformance_cases {
                 states_select
                 what_stays_is_seen_once_while_others_come_and_go
                 a_cursor_outlives_the_item_it_points_at
+                a_page_has_at_least_one_item_and_a_largest_size
             }
             kv {
                 a_value_comes_back_byte_for_byte

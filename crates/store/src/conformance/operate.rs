@@ -2,6 +2,7 @@
 
 use super::Harness;
 use super::rig::*;
+use super::words::*;
 use crate::{Filter, Operation, Reply, purge};
 use futures::executor::block_on;
 use towline_domain::change::Answer;

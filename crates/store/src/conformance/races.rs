@@ -2,6 +2,7 @@
 
 use super::Harness;
 use super::rig::*;
+use super::words::*;
 use crate::{Operation, Reply, Store};
 use futures::executor::block_on;
 use std::collections::BTreeSet;

@@ -2,6 +2,7 @@
 
 use super::Harness;
 use super::rig::*;
+use super::words::*;
 use crate::{Filter, Operation};
 use futures::executor::block_on;
 use std::collections::BTreeSet;
@@ -242,4 +243,28 @@ pub(super) fn a_cursor_outlives_the_item_it_points_at(harness: &dyn Harness) {
         .map(|stored| stored.item.head.id)
         .collect();
     assert_eq!(rest, ids[3..]);
+}
+
+pub(super) fn a_page_has_at_least_one_item_and_a_largest_size(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let ids = rig.submit_many("jobs", 3);
+    let mut seen = Vec::new();
+    let mut after = None;
+    for _ in 0..10 {
+        let page = block_on(rig.store.list(Filter::default(), after, 0, FieldSet::NONE)).expect("it answers");
+        assert!(page.items.len() <= 1);
+        seen.extend(page.items.iter().map(|stored| stored.item.head.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ids, "also who asks for none gets on");
+    let page = block_on(
+        rig.store
+            .list(Filter::default(), None, usize::MAX, FieldSet::NONE),
+    );
+    assert_eq!(page.expect("it answers").items.len(), 3);
+    let views = block_on(rig.store.queues(None, usize::MAX)).expect("the store answers");
+    assert_eq!(views.len(), 1);
 }

@@ -4,6 +4,7 @@
 
 use super::Harness;
 use super::rig::*;
+use super::words::*;
 use crate::{Filter, Operation, QueueView, StoredItem};
 use bytes::Bytes;
 use futures::executor::block_on;
@@ -240,18 +241,19 @@ pub(super) fn everything_survives_again_and_again(harness: &dyn Harness) {
 pub(super) fn each_step_of_a_life_survives(harness: &dyn Harness) {
     let mut rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", keyed("k", "work"));
-    let steps: [&dyn Fn(&Rig, &Held); 6] = [
-        &|rig, held| drop(rig.lease(held, retry("e")).expect("retried")),
-        &|rig, held| drop(rig.lease(held, release()).expect("released")),
-        &|rig, held| drop(rig.lease(held, defer(0)).expect("deferred")),
-        &|rig, held| rig.at(held.deadline()),
-        &|rig, held| {
+    type End = fn(&Rig, &Held);
+    let ends: [End; 6] = [
+        |rig, held| drop(rig.lease(held, retry("e")).expect("retried")),
+        |rig, held| drop(rig.lease(held, release()).expect("released")),
+        |rig, held| drop(rig.lease(held, defer(0)).expect("deferred")),
+        |rig, held| rig.at(held.deadline()),
+        |rig, held| {
             rig.fail(held);
             rig.ok(Operation::Redrive { id: held.id });
         },
-        &|rig, held| rig.commit(held),
+        |rig, held| rig.commit(held),
     ];
-    for step in steps {
+    for end in ends {
         let before = snapshot(&rig);
         rig = reopen!(rig, harness);
         assert_eq!(snapshot(&rig), before);
@@ -260,7 +262,7 @@ pub(super) fn each_step_of_a_life_survives(harness: &dyn Harness) {
         let before = snapshot(&rig);
         rig = reopen!(rig, harness);
         assert_eq!(snapshot(&rig), before);
-        step(&rig, &held);
+        end(&rig, &held);
     }
     let before = snapshot(&rig);
     rig = reopen!(rig, harness);

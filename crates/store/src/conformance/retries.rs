@@ -2,6 +2,7 @@
 
 use super::Harness;
 use super::rig::*;
+use super::words::*;
 use crate::Operation;
 use towline_domain::backoff::Growth;
 use towline_domain::command::Verb;

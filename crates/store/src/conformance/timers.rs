@@ -2,6 +2,7 @@
 
 use super::Harness;
 use super::rig::*;
+use super::words::*;
 use crate::{Operation, Reply};
 use towline_domain::{Counts, Millis, Policy, State, Timestamp};
 

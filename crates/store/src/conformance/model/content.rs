@@ -1,0 +1,246 @@
+//! What the numbers in an action stand for: policies, contents, verbs.
+
+use crate::Operation;
+use crate::conformance::rig::START;
+use crate::conformance::words::name;
+use towline_domain::backoff::Growth;
+use towline_domain::command::{Verb, When};
+use towline_domain::kv::KvCommand;
+use towline_domain::{
+    Backoff, Body, Field, FieldEdits, Fields, ItemId, Json, LeaseRule, Millis, Order, Outcome, Overrides,
+    Policy, PolicyPatch, Schema, ScoreWeights, StateName,
+};
+
+pub(super) const QUEUES: [&str; 3] = ["quick", "ranked", "scored"];
+pub(super) const KEYS: [&str; 3] = ["a", "b", "c"];
+
+pub(super) fn policy(queue: usize) -> Policy {
+    match queue {
+        0 => Policy {
+            visibility_timeout: Millis(300),
+            max_retries: 2,
+            backoff: Backoff {
+                growth: Growth::Constant { delay: Millis(50) },
+                ..Backoff::default()
+            },
+            completed_ttl: Some(Millis(500)),
+            failed_ttl: Some(Millis(800)),
+            order: Order::Fifo,
+            dead_letter_queue: Some(name(QUEUES[2])),
+            ..Policy::default()
+        },
+        1 => Policy {
+            visibility_timeout: Millis(200),
+            max_retries: 3,
+            completed_ttl: None,
+            expire_after: Some(Millis(2000)),
+            give_up_after: Some(Millis(900)),
+            poison_after: Some(2),
+            depth_limit: Some(5),
+            dead_letter_queue: Some(name(QUEUES[0])),
+            lease: LeaseRule {
+                ack_timeout: Some(Millis(60)),
+                renewal_permille: Some(500),
+                renewals_max: Some(2),
+            },
+            ..Policy::default()
+        },
+        _ => Policy {
+            visibility_timeout: Millis(400),
+            max_retries: 1,
+            // Without jitter: that depends on the id, and ids may differ.
+            backoff: Backoff {
+                growth: Growth::Exponential {
+                    base: Millis(20),
+                    factor_permille: 2000,
+                    cap: Some(Millis(100)),
+                },
+                ..Backoff::default()
+            },
+            failed_ttl: Some(Millis(400)),
+            order: Order::Score(Box::new(ScoreWeights {
+                age_unit: Millis::seconds(1),
+                ..ScoreWeights::default()
+            })),
+            ..Policy::default()
+        },
+    }
+}
+
+pub(super) fn create(queue: usize) -> Operation {
+    Operation::CreateQueue {
+        queue: name(QUEUES[queue]),
+        schema: Box::new(Schema::default()),
+        policy: Box::new(policy(queue)),
+    }
+}
+
+pub(super) fn patch(number: u8) -> PolicyPatch {
+    let none = PolicyPatch::default;
+    match number % 8 {
+        0 => PolicyPatch {
+            max_retries: Some(0),
+            ..none()
+        },
+        1 => PolicyPatch {
+            max_retries: Some(4),
+            ..none()
+        },
+        2 => PolicyPatch {
+            depth_limit: Some(Some(3)),
+            ..none()
+        },
+        3 => PolicyPatch {
+            depth_limit: Some(None),
+            ..none()
+        },
+        4 => PolicyPatch {
+            completed_ttl: Some(Some(Millis::ZERO)),
+            failed_ttl: Some(None),
+            ..none()
+        },
+        5 => PolicyPatch {
+            dead_letter_queue: Some(None),
+            ..none()
+        },
+        6 => PolicyPatch {
+            failed_ttl: Some(Some(Millis::ZERO)),
+            lease: Some(LeaseRule::default()),
+            ..none()
+        },
+        _ => PolicyPatch {
+            visibility_timeout: Some(Millis(150)),
+            dead_letter_queue: Some(Some(name(QUEUES[1]))),
+            ..none()
+        },
+    }
+}
+
+pub(super) fn body(key: Option<u8>, content: u8) -> Body {
+    let parity = if content.is_multiple_of(2) { "even" } else { "odd" };
+    Body {
+        idempotency_key: key.map(|key| format!("k{}", key % 4)),
+        tags: [("parity".to_owned(), parity.to_owned())].into(),
+        group: content.is_multiple_of(3).then(|| format!("g{}", content % 2)),
+        params: [("n".to_owned(), Json::string(&(content % 3).to_string()))].into(),
+        fee: Some(u64::from(content) * 37 % 1000),
+        ..Body::default()
+    }
+}
+
+pub(super) fn fields(content: u8) -> Fields {
+    let bytes = |size: usize| bytes::Bytes::from(vec![content % 3; size]);
+    Fields {
+        state_blob: (content % 3 == 1).then(|| bytes(0)),
+        blob: (content % 3 != 2).then(|| bytes(10)),
+        metadata: None,
+        parameters: (content % 3 == 2).then(|| bytes(5000)),
+    }
+}
+
+pub(super) fn own_overrides(number: u8) -> Overrides {
+    let none = Overrides::default;
+    match number % 16 {
+        0 => Overrides {
+            max_retries: Some(0),
+            ..none()
+        },
+        1 => Overrides {
+            max_retries: Some(5),
+            completed_ttl: Some(Millis(50)),
+            ..none()
+        },
+        2 => Overrides {
+            expire_after: Some(Millis(250)),
+            failed_ttl: Some(Millis(1000)),
+            ..none()
+        },
+        3 => Overrides {
+            give_up_after: Some(Millis(350)),
+            ..none()
+        },
+        4 => Overrides {
+            expire_after: Some(Millis::ZERO),
+            ..none()
+        },
+        _ => none(),
+    }
+}
+
+pub(super) fn verb_of(number: u8, millis: u16) -> Verb {
+    let span = Millis(u64::from(millis % 400));
+    match number % 16 {
+        0..=4 => Verb::Commit(Outcome {
+            output_params: (0..millis % 2)
+                .map(|n| (format!("p{n}"), Json::string(&millis.to_string())))
+                .collect(),
+            ..Outcome::default()
+        }),
+        5 => Verb::Fail {
+            reason: format!("failed {}", millis % 3),
+        },
+        6..=8 => Verb::Retry {
+            error: format!("retried {}", millis % 3),
+            delay: millis.is_multiple_of(2).then_some(span),
+            seed: u64::from(millis),
+        },
+        9..=10 => Verb::Release {
+            delay: if millis.is_multiple_of(2) {
+                Millis::ZERO
+            } else {
+                span
+            },
+        },
+        11 => Verb::Defer {
+            until: When::After(span),
+        },
+        12 => Verb::Defer {
+            until: When::At(START.after(Millis(u64::from(millis)))),
+        },
+        13..=14 => Verb::Heartbeat {
+            visibility: millis.is_multiple_of(3).then(|| Millis(100 + span.0)),
+        },
+        _ => Verb::Edit,
+    }
+}
+
+pub(super) fn edits(number: u8) -> FieldEdits {
+    let none = FieldEdits::default();
+    match number % 12 {
+        0 => none.set(Field::StateBlob, vec![number; 20].into()),
+        1 => none.set(Field::Blob, bytes::Bytes::new()),
+        2 => none.unset(Field::Blob).set(Field::Metadata, "m".into()),
+        3 => none.unset(Field::Parameters).unset(Field::StateBlob),
+        _ => none,
+    }
+}
+
+pub(super) fn operate(id: ItemId, what: u8) -> Operation {
+    let delete = |force, only| Operation::Delete { id, force, only };
+    match what % 16 {
+        0..=2 => Operation::Cancel {
+            id,
+            reason: "enough".to_owned(),
+        },
+        3..=5 => Operation::Pause { id },
+        6..=8 => Operation::Resume { id },
+        9..=12 => Operation::Redrive { id },
+        13 => delete(false, None),
+        14 => delete(true, None),
+        _ => delete(true, Some(StateName::Failed)),
+    }
+}
+
+pub(super) fn kv(what: u8) -> KvCommand {
+    let ttl = what.is_multiple_of(5).then_some(Millis(150));
+    let value = bytes::Bytes::from((what % 7).to_string());
+    match what % 8 {
+        0..=1 => KvCommand::Set { value, ttl },
+        2..=3 => KvCommand::SetIfAbsent { value, ttl },
+        4..=6 => KvCommand::Increment {
+            by: i64::from(what) - 100,
+            ttl,
+        },
+        _ => KvCommand::Delete,
+    }
+}
