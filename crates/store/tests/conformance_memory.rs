@@ -32,10 +32,6 @@ impl Harness for Kept {
 }
 
 #[test]
-fn what_is_merely_kept_passes_the_cases_about_reopening() {
-    for (name, case) in towline_store::conformance::CASES {
-        if name.starts_with("reopen::") {
-            case(&Kept);
-        }
-    }
+fn what_is_merely_kept_passes_every_case_about_reopening() {
+    towline_store::conformance::exercise(&Kept);
 }
