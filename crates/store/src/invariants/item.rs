@@ -4,6 +4,7 @@ use super::Checker;
 use super::history::{Cause, Key, Open, Span, Tick};
 use super::queue::Bounds;
 use crate::Operation;
+use bytes::Bytes;
 use towline_domain::command::Verb;
 use towline_domain::{
     Body, Field, FieldEdits, FieldSet, Fields, Head, Item, ItemId, LeaseCall, LeaseToken, Millis, Outcome,
@@ -95,6 +96,8 @@ pub(super) struct Ended {
     pub(super) span: Span,
     pub(super) completed: bool,
     pub(super) remove: Remove,
+    /// How often it had been given out then, if known: once more means that it was redriven.
+    pub(super) deliveries: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -108,41 +111,37 @@ pub(super) enum Remove {
 #[derive(Debug, Default)]
 pub(super) struct Payload {
     now: Fields,
-    since: Option<(u32, Span)>,
-    or: Vec<FieldEdits>,
+    /// By which delivery's holder, for each field.
+    since: [Option<(u32, Span)>; 4],
+    or: Vec<(Field, Option<Bytes>)>,
 }
 
 impl Payload {
     pub(super) fn new(fields: &Fields) -> Payload {
         Payload {
             now: fields.clone(),
-            since: None,
+            since: [None; 4],
             or: Vec::new(),
         }
     }
 
     /// An edit by the holder of the given delivery was answered.
     pub(super) fn edited(&mut self, edits: &FieldEdits, delivery: u32, span: &Span) {
-        if edits.is_empty() {
-            return;
-        }
-        match self.since {
-            Some((number, _)) if number > delivery => return,
-            // Two edits that overlapped: either may have been the last.
-            Some((number, then)) if number == delivery && !then.before(span) => {
-                let mut before = FieldEdits::default();
-                for field in Field::ALL.into_iter().filter(|&field| edits.get(field).is_some()) {
-                    before = match self.now.get(field) {
-                        Some(value) => before.set(field, value.clone()),
-                        None => before.unset(field),
-                    };
+        for field in Field::ALL {
+            let Some(value) = edits.get(field) else {
+                continue;
+            };
+            match self.since[field as usize] {
+                Some((number, _)) if number > delivery => continue,
+                // Two edits that overlapped: either may have been the last.
+                Some((number, then)) if number == delivery && !then.before(span) => {
+                    self.or.push((field, self.now.get(field).cloned()));
                 }
-                self.or.push(before);
+                _ => self.or.retain(|(other, _)| *other != field),
             }
-            _ => self.or.clear(),
+            self.now.set(field, value.clone());
+            self.since[field as usize] = Some((delivery, *span));
         }
-        edits.apply(&mut self.now);
-        self.since = Some((delivery, *span));
     }
 
     /// The first field that has none of the values it may have.
@@ -154,7 +153,10 @@ impl Payload {
                 let value = seen.get(field);
                 let given = |edits: &FieldEdits| edits.get(field).is_some_and(|edit| edit.as_ref() == value);
                 self.now.get(field) != value
-                    && !self.or.iter().any(given)
+                    && !self
+                        .or
+                        .iter()
+                        .any(|(other, or)| *other == field && or.as_ref() == value)
                     && !open.iter().any(|open| match open.operation() {
                         Operation::Lease { call, .. } => given(&call.adjust.edits),
                         _ => false,
@@ -276,6 +278,13 @@ impl Record {
         }
     }
 
+    /// Operators name an item by its id: what they were told of the earlier one may be about this one.
+    pub(super) fn succeed(&mut self, earlier: &Record) {
+        self.cancelled = earlier.cancelled;
+        self.redriven = earlier.redriven;
+        self.maybe_deleted |= earlier.maybe_deleted;
+    }
+
     pub(super) fn is_submission(&self, queue: &QueueName, body: &Body, fields: &Fields) -> bool {
         self.submitted_to == *queue && same_body(&self.body, body) && self.submitted == *fields
     }
@@ -328,13 +337,14 @@ impl Record {
     }
 
     /// It ended in this call at the latest; `from` at the earliest.
-    pub(super) fn end(&mut self, completed: bool, from: Timestamp, span: &Span) {
+    pub(super) fn end(&mut self, completed: bool, from: Timestamp, deliveries: Option<u32>, span: &Span) {
         // A repeated cancel or settle ends nothing: the first one counts.
-        if self.ended.is_none() {
+        if self.ended.is_none_or(|ended| completed && !ended.completed) {
             self.ended = Some(Ended {
                 span: *span,
                 completed,
                 remove: Remove::TtlAfter(from),
+                deliveries,
             });
         }
     }
@@ -501,6 +511,7 @@ impl Checker {
         span: &Span,
     ) -> bool {
         let id = item.head.id;
+        let mut earlier = None;
         if let Some(record) = self.items.get(&id) {
             match record.incarnation(item) {
                 Incarnation::Same => {}
@@ -513,7 +524,7 @@ impl Checker {
                     );
                     let cause = self.absence(id, record, span.to);
                     self.unless(cause, 1, message);
-                    self.forget(id);
+                    earlier = self.forget(id);
                     self.gone.remove(&id);
                 }
             }
@@ -526,13 +537,16 @@ impl Checker {
                 match removed {
                     Some(removed) if removed >= span.invoked => {}
                     Some(_) => self.report(2, format!("item {id} was removed and is back at {}", span.key)),
-                    None => self.from_nowhere(item, queue, wanted, span),
+                    None => self.never_submitted(item, queue, wanted, span),
                 }
                 return false;
             }
         }
         if let Some(record) = self.items.get_mut(&id) {
             record.created_at = Some(item.head.created_at);
+            if let Some(earlier) = earlier {
+                record.succeed(&earlier);
+            }
         }
         let Some(record) = self.items.get(&id) else {
             return false;
@@ -566,7 +580,7 @@ impl Checker {
         true
     }
 
-    fn from_nowhere(&mut self, item: &Item, queue: &QueueName, wanted: FieldSet, span: &Span) {
+    fn never_submitted(&mut self, item: &Item, queue: &QueueName, wanted: FieldSet, span: &Span) {
         let id = item.head.id;
         let same = |record: &&Record| {
             wanted == FieldSet::ALL
@@ -630,10 +644,13 @@ impl Checker {
         let Operation::Submit { queue, submission } = open.operation() else {
             return;
         };
+        // If there are several of this content, another one may have made it.
+        let identity = (queue.clone(), submission.fields.blob.clone());
+        let twins = || self.submits.get(&identity).into_iter().flatten().chain([open]);
         let born = Span {
             key: open.key,
-            invoked: open.invoked,
-            from: open.at,
+            invoked: twins().map(|open| open.invoked).fold(open.invoked, Tick::min),
+            from: twins().map(|open| open.at).fold(open.at, Timestamp::min),
             ..*span
         };
         self.born(Record::new(id, queue, submission, born));
@@ -642,22 +659,33 @@ impl Checker {
     pub(super) fn born(&mut self, record: Record) {
         let id = record.id;
         if let Some(key) = &record.body.idempotency_key {
-            self.keys.insert((record.submitted_to.clone(), key.clone()), id);
+            let owner = self
+                .keys
+                .entry((record.submitted_to.clone(), key.clone()))
+                .or_insert(id);
+            // The answer to the earlier of two submits may come last.
+            if self
+                .items
+                .get(owner)
+                .is_none_or(|other| other.born.invoked <= record.born.invoked)
+            {
+                *owner = id;
+            }
         }
         self.gone.remove(&id);
         self.items.insert(id, record);
     }
 
-    pub(super) fn forget(&mut self, id: ItemId) {
-        if let Some(record) = self.items.remove(&id)
-            && let Some(key) = record.body.idempotency_key
-        {
-            let key = (record.submitted_to, key);
+    pub(super) fn forget(&mut self, id: ItemId) -> Option<Record> {
+        self.gone.insert(id, self.tick);
+        let record = self.items.remove(&id)?;
+        if let Some(key) = &record.body.idempotency_key {
+            let key = (record.submitted_to.clone(), key.clone());
             if self.keys.get(&key) == Some(&id) {
                 self.keys.remove(&key);
             }
         }
-        self.gone.insert(id, self.tick);
+        Some(record)
     }
 
     /// The item is as a snapshot shows it: all that came before is settled.
@@ -725,6 +753,7 @@ impl Checker {
                 span: *span,
                 completed: matches!(head.state, State::Completed { .. }),
                 remove: Remove::At(remove_at),
+                deliveries: Some(head.deliveries),
             }),
             _ => None,
         };

@@ -1,7 +1,7 @@
 //! Answers to the holders of leases: invariants 3, 4, 5, 7 and 12.
 
 use super::Checker;
-use super::history::{Cause, Open, Span};
+use super::history::{Cause, Open, Span, Tick};
 use super::item::{LastSettle, Record, lease_call, same_settle, settle_verb};
 use crate::Operation;
 use towline_domain::change::Answer;
@@ -214,12 +214,10 @@ impl Checker {
         let most = self.bounds(record).max_retries_most;
         // An unanswered call with the same lease may have been the one that did it.
         let same = |open: &&Open| lease_call(open).is_some_and(|other| same_settle(other, call));
-        let from = self
-            .open_on(id)
-            .iter()
-            .filter(same)
-            .map(|open| open.at)
-            .fold(span.from, Timestamp::min);
+        let twins = || self.open_on(id).iter().filter(same);
+        let from = twins().map(|open| open.at).fold(span.from, Timestamp::min);
+        let invoked = twins().map(|open| open.invoked).fold(span.invoked, Tick::min);
+        let since = Span { invoked, ..*span };
         let fits = match verb {
             SettleVerb::Commit => state == "completed",
             SettleVerb::Fail => state == "failed",
@@ -272,8 +270,14 @@ impl Checker {
             }
         }
         match state {
-            "completed" => record.end(true, from, span),
-            "failed" => record.end(false, from, span),
+            "completed" => record.end(true, from, Some(number), &since),
+            // Given out since then, it was redriven.
+            "failed"
+                if record
+                    .deliveries
+                    .last()
+                    .is_some_and(|latest| latest.number > number) => {}
+            "failed" => record.end(false, from, Some(number), &since),
             _ => {
                 record.alive(from);
                 let not_before = match &call.verb {

@@ -77,6 +77,9 @@ struct Suspicion {
 }
 
 /// See the [module](self).
+///
+/// A submit is told from others by its queue and `blob`: give each its own. An id that a submitter chose, and chose
+/// again after the item was gone, is followed only as long as nobody names it meanwhile.
 #[derive(Debug, Default)]
 pub struct Checker {
     tick: Tick,

@@ -56,7 +56,7 @@ impl Checker {
                 continue;
             }
             if self.recognise(&stored.item, &stored.queue, FieldSet::ALL, &span) {
-                self.item_observed(stored, &span);
+                self.item_observed(stored);
                 self.rebase(stored, &span);
             }
         }
@@ -110,7 +110,7 @@ impl Checker {
         }
     }
 
-    fn item_observed(&mut self, stored: &StoredItem, span: &Span) {
+    fn item_observed(&mut self, stored: &StoredItem) {
         let head = &stored.item.head;
         let id = head.id;
         let Some(record) = self.items.get(&id) else {
@@ -246,10 +246,8 @@ impl Checker {
             );
         }
         for (invariant, cause, message) in found {
-            // At a quiet moment, what is in flight has either happened or has not: give it the benefit.
             self.unless(cause, invariant, message);
         }
-        let _ = span;
     }
 
     /// Nobody was told of its end: somebody must have caused it.
@@ -274,7 +272,10 @@ impl Checker {
             State::Failed {
                 kind: FailureKind::Cancelled,
                 ..
-            } => (6, Cause::among(open.iter().filter(cancel))),
+            } => {
+                let known = Cause::when(record.cancelled.is_some() || record.id_chosen);
+                (6, known.or(|| Cause::among(open.iter().filter(cancel))))
+            }
             State::Failed {
                 kind: FailureKind::RetriesExhausted | FailureKind::Poison,
                 ..

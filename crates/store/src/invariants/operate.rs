@@ -1,7 +1,7 @@
 //! Answers to operators and submitters, who need no lease: invariants 1 and 6.
 
 use super::Checker;
-use super::history::{Cause, Open, Span};
+use super::history::{Cause, Open, Span, Tick};
 use crate::Operation;
 use towline_domain::{ItemId, Timestamp};
 
@@ -21,12 +21,10 @@ impl Checker {
         };
         let cancel = |open: &&Open| matches!(open.operation(), Operation::Cancel { .. });
         // An unanswered cancel may have been the one that did it.
-        let cancelled_from = self
-            .open_on(id)
-            .iter()
-            .filter(cancel)
-            .map(|open| open.at)
-            .fold(span.from, Timestamp::min);
+        let twins = || self.open_on(id).iter().filter(cancel);
+        let from = twins().map(|open| open.at).fold(span.from, Timestamp::min);
+        let invoked = twins().map(|open| open.invoked).fold(span.invoked, Tick::min);
+        let since = Span { invoked, ..*span };
         let (verb, expected) = match operation {
             Operation::Cancel { .. } => ("cancel", "failed"),
             Operation::Pause { .. } => ("pause", "paused"),
@@ -63,7 +61,7 @@ impl Checker {
         match operation {
             Operation::Cancel { .. } => {
                 record.cancelled = Some(*span);
-                record.end(false, cancelled_from, span);
+                record.end(false, from, None, &since);
                 for delivery in &mut record.deliveries {
                     if delivery.received.unwrap_or(delivery.extended).before(span) {
                         delivery.dead.get_or_insert(*span);
@@ -72,7 +70,8 @@ impl Checker {
             }
             Operation::Redrive { .. } => {
                 record.redriven = Some(*span);
-                record.ended = None;
+                // Of two that overlap, the end may have been the later one.
+                record.ended = record.ended.filter(|ended| !ended.span.before(span));
                 record.not_before = (0, Timestamp(0));
                 record.alive(span.from);
                 record.changed(span);

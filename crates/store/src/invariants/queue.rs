@@ -191,6 +191,9 @@ impl Checker {
         let same = known.id == queue.id;
         let deletion = record.deletion(then.invoked);
         record.known = Some(next);
+        if !same {
+            record.deleted = span.answered;
+        }
         let (name, key) = (&queue.name, span.key);
         if same && rank(queue.state) < rank(before) {
             let (was, is) = (before.name(), queue.state.name());
@@ -320,6 +323,7 @@ impl Checker {
             self.unless(cause, 1, message);
             if let Some(record) = self.queues.get_mut(&name) {
                 record.known = None;
+                record.deleted = span.answered;
             }
         }
         let restarts = self.restarts;

@@ -131,6 +131,9 @@ impl Checker {
             return;
         };
         record.alive(span.from);
+        record.ended = record.ended.filter(|ended| {
+            !ended.span.before(span) && ended.deliveries.is_none_or(|before| number <= before)
+        });
         match record.deliveries.iter_mut().find(|other| other.number == number) {
             Some(known) => known.received = Some(*span),
             None => {

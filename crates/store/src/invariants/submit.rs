@@ -67,6 +67,7 @@ impl Checker {
             && let Some(&owner) = self.keys.get(&(queue.clone(), key.clone()))
             && owner != id
             && let Some(record) = self.items.get(&owner)
+            && record.born.before(span)
         {
             let cause = self.key_freed(record, span);
             let message = format!(
@@ -75,6 +76,7 @@ impl Checker {
             );
             self.unless(cause, 10, message);
         }
+        let mut earlier = None;
         if let Some(record) = self.items.get_mut(&id) {
             if record.origin == span.key {
                 record.acknowledged = true;
@@ -99,8 +101,10 @@ impl Checker {
                 1,
                 format!("{} made item {id}, which {first} had made", span.key),
             );
-            self.forget(id);
-        } else if claimed && self.gone.get(&id).is_some_and(|&removed| removed >= span.invoked) {
+            earlier = self.forget(id);
+        } else if (claimed || submission.id.is_none())
+            && self.gone.get(&id).is_some_and(|&removed| removed >= span.invoked)
+        {
             // Seen and removed before its submitter was told.
             return;
         } else if claimed {
@@ -108,6 +112,9 @@ impl Checker {
         }
         let mut record = Record::new(id, queue, submission, *span);
         record.acknowledged = true;
+        if let Some(earlier) = earlier {
+            record.succeed(&earlier);
+        }
         self.born(record);
     }
 

@@ -11,8 +11,8 @@ use towline_domain::item::Claim;
 use towline_domain::refusal::LostWhy;
 use towline_domain::{
     Body, Field, FieldEdits, FieldSet, Fields, Item, ItemId, Json, LeaseCall, LeaseToken, Millis, Order,
-    Outcome, Overrides, Policy, QueueId, QueueName, QueueState, Refusal, Schema, ScoreWeights, State,
-    Submission, Timestamp, TokenSeed,
+    Outcome, Overrides, Policy, QueueId, QueueName, QueueState, Refusal, Schema, State, Submission,
+    Timestamp, TokenSeed,
 };
 use uuid::Uuid;
 
@@ -997,11 +997,7 @@ mod order {
 
     #[test]
     fn a_batch_is_not_in_its_queues_order() {
-        for order in [
-            Order::Fifo,
-            Order::Priority,
-            Order::Score(Box::new(ScoreWeights::default())),
-        ] {
+        for order in [Order::Fifo, Order::Priority, Order::Score(Box::default())] {
             let mut history = History::with(|policy| policy.order = order);
             for (blob, priority, fee) in [("a", 3, 10), ("b", 2, 500), ("c", 1, 100)] {
                 let one = submit(blob, |submission| {

@@ -9,8 +9,7 @@ use towline_domain::change::Answer;
 use towline_domain::command::{Adjust, Verb, When};
 use towline_domain::{
     Body, Field, FieldEdits, FieldSet, Fields, ItemId, Json, LeaseCall, LeaseRule, LeaseToken, Millis, Order,
-    Outcome, Overrides, Policy, PolicyPatch, QueueName, Schema, ScoreWeights, Submission, Timestamp,
-    TokenSeed,
+    Outcome, Overrides, Policy, PolicyPatch, QueueName, Schema, Submission, Timestamp, TokenSeed,
 };
 
 /// Every history is its seed.
@@ -87,7 +86,7 @@ fn policy(queue: &str) -> Policy {
             ..plain
         },
         "scored" => Policy {
-            order: Order::Score(Box::new(ScoreWeights::default())),
+            order: Order::Score(Box::default()),
             give_up_after: Some(Millis(4000)),
             poison_after: Some(2),
             lease: LeaseRule {
@@ -223,10 +222,9 @@ impl World {
             1 => When::At(Timestamp(self.now().0.saturating_sub(200) + self.dice.below(900))),
             _ => When::NOW,
         };
-        let id = self
-            .dice
-            .one_in(12)
-            .then(|| ItemId(uuid::Uuid::from_u128(u128::from(self.dice.below(60)) + 1)));
+        // An id once chosen is not chosen again after its item is gone: see the checker's limits.
+        let id =
+            (!keyed && self.dice.one_in(12)).then(|| ItemId(uuid::Uuid::from_u128(u128::from(self.blobs))));
         let submission = Submission {
             id,
             priority: i16::try_from(self.dice.below(5)).unwrap() - 2,
