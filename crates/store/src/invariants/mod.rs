@@ -9,13 +9,17 @@
 //!
 //! **Invariant:** the cost of a call does not depend on how many items there are; what is kept of each item is bounded.
 
+mod absence;
 mod history;
 mod item;
 mod lease;
 mod observe;
 mod operate;
+mod payload;
 mod queue;
+mod rebase;
 mod receive;
+mod recognise;
 mod snapshot;
 mod submit;
 #[cfg(test)]
