@@ -28,18 +28,22 @@ impl Counts {
     /// What `depth_limit` limits: everything that waits.
     #[must_use]
     pub fn depth(&self) -> u64 {
-        self.pending + self.scheduled + self.paused
+        self.pending
+            .saturating_add(self.scheduled)
+            .saturating_add(self.paused)
     }
 
     /// Everything that is not finished. A closed queue with none of these is completed.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
-        self.depth() + self.processing
+        self.depth().saturating_add(self.processing)
     }
 
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.unfinished() + self.completed + self.failed
+        self.unfinished()
+            .saturating_add(self.completed)
+            .saturating_add(self.failed)
     }
 
     #[must_use]

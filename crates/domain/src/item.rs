@@ -155,7 +155,7 @@ pub struct Settle {
 impl Head {
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.retries + 1
+        self.retries.saturating_add(1)
     }
 
     #[must_use]

@@ -110,7 +110,8 @@ impl Policy {
     }
 }
 
-pub(crate) fn check_visibility(span: Millis) -> Result<(), Refusal> {
+/// Refuses a visibility timeout out of range.
+pub fn check_visibility(span: Millis) -> Result<(), Refusal> {
     if span < limits::VISIBILITY_MIN || span > limits::VISIBILITY_MAX {
         let message = format!(
             "visibility timeout {span} is out of range; use {} to {}",

@@ -40,7 +40,10 @@ impl Engine {
     /// Does about `budget` bytes of collection. Whether there is more to do.
     pub fn collect(&mut self, budget: usize) -> Result<bool, StoreError> {
         self.check_poison()?;
-        if self.status.full.is_some() && self.free.is_empty() && self.segment_bytes - self.active_offset < 65_536 {
+        if self.status.full.is_some()
+            && self.free.is_empty()
+            && self.segment_bytes - self.active_offset < 65_536
+        {
             return Ok(false);
         }
         let mut left = budget;
@@ -48,7 +51,9 @@ impl Engine {
             if self.collection.is_none() && !self.start_collection() {
                 return Ok(false);
             }
-            let Some(mut collection) = self.collection.take() else { return Ok(false) };
+            let Some(mut collection) = self.collection.take() else {
+                return Ok(false);
+            };
             let result = self.step(&mut collection, &mut left);
             match result {
                 Ok(true) => self.finish_collection(&collection),
@@ -63,7 +68,11 @@ impl Engine {
         if !self.should_collect() {
             return false;
         }
-        let nth = if self.plant(Bug::CollectNewestFirst) { self.log.len() - 2 } else { 0 };
+        let nth = if self.plant(Bug::CollectNewestFirst) {
+            self.log.len() - 2
+        } else {
+            0
+        };
         let Some(in_use) = self.log.get(nth).and_then(|number| self.segments.get(number)) else {
             return false;
         };
@@ -139,10 +148,14 @@ impl Engine {
                 let Some(queue) = queue.filter(|_| self.index.queue_is_at(id, at)) else {
                     return Ok(());
                 };
-                let length = record::encode_queue(&mut self.frame, &queue, Some(EventKind::Carried), self.salt);
+                let length =
+                    record::encode_queue(&mut self.frame, &queue, Some(EventKind::Carried), self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Queue { queue: Box::new(queue), place })
+                self.apply(Entry::Queue {
+                    queue: Box::new(queue),
+                    place,
+                })
             }
             Kind::Kv => {
                 let Ok((key, value)) = record.need(record::HEAD).and_then(record::decode_kv) else {
@@ -154,7 +167,11 @@ impl Engine {
                 let length = record::encode_kv(&mut self.frame, &key, &value, self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Kv { key, record: value, place })
+                self.apply(Entry::Kv {
+                    key,
+                    record: value,
+                    place,
+                })
             }
             // What these removed lies before them, and is gone.
             Kind::ItemRemoved | Kind::QueueDeleted | Kind::KvDeleted => Ok(()),
@@ -171,16 +188,22 @@ impl Engine {
             parts &= !record::ERROR;
         }
         let (start, sequence) = (self.frame.len(), record.subject);
+        // Every record of an item has its head as of then: a record never depends on one before it, which may go first.
+        let Some(head) = self.index.head(sequence) else {
+            return Err(self.poison("the index names an item it does not hold"));
+        };
         let mut encoder = Encoder::new(&mut self.frame, Kind::Item, Some(EventKind::Carried), sequence);
-        let mut kept = 0;
+        match stale.iter().find(|stale| stale.0 == sequence) {
+            Some((_, stale)) => encoder.part(record::HEAD, Some(stale)),
+            None => record::encode_head(&mut encoder, &head),
+        }
+        let mut kept = record::HEAD;
         for part in record.parts() {
             let Ok((part, bytes)) = part else {
                 return Err(self.poison("a part of a record in a whole frame does not read"));
             };
             // An unset field is remembered by saying so again: the base record may still hold the old value.
-            if parts & part != 0 {
-                let stale = stale.iter().find(|head| head.0 == sequence).map(|head| &head.1[..]);
-                let bytes = if part == record::HEAD { stale.or(bytes) } else { bytes };
+            if parts & part != 0 && part != record::HEAD {
                 encoder.part(part, bytes);
                 kept |= part;
             }
@@ -198,11 +221,16 @@ impl Engine {
 
     fn finish_collection(&mut self, collection: &Collection) {
         let number = collection.segment.number;
-        debug_assert_eq!(self.index.live_bytes_of(number), 0, "segment {number} is emptied but something lives in it");
+        debug_assert_eq!(
+            self.index.live_bytes_of(number),
+            0,
+            "segment {number} is emptied but something lives in it"
+        );
         self.log.retain(|&other| other != number);
         self.segments.remove(&number);
         // The next frame is the first to say that the log begins later: before it is durable, this segment is needed.
-        self.emptied.push_back((collection.segment.clone(), self.next_frame));
+        self.emptied
+            .push_back((collection.segment.clone(), self.next_frame));
     }
 
     fn remember_heads(&self, collection: &mut Collection) {
@@ -225,7 +253,8 @@ impl Collection {
             read_full(&*self.segment.file, buffer, offset).map_err(|error| error.to_string())
         };
         read(&mut header, self.offset)?;
-        let length = frame::peek(&header, self.generation).map(|header| frame::padded(header.length as usize));
+        let length =
+            frame::peek(&header, self.generation).map(|header| frame::padded(header.length as usize));
         let length = length.filter(|&length| self.offset + length as u64 <= self.end);
         let Some(length) = length else {
             return Err("a frame's header is damaged".to_owned());

@@ -24,8 +24,8 @@ use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand};
 use towline_domain::{
-    Change, Command, Context, EventKind, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest,
-    limits,
+    Change, Command, Context, EventKind, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide,
+    digest, limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, StoreError, item_context};
 
@@ -64,7 +64,8 @@ pub struct Engine {
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
     pub(crate) chores: Vec<Chore>,
-    pub(crate) swept: u64,
+    /// Items that time changed in this group, once that is done.
+    pub(crate) swept: Option<u64>,
     /// For a planted bug: keys of this batch, not in the index yet.
     pub(crate) keys_withheld: Vec<Entry>,
 }
@@ -82,7 +83,12 @@ pub(crate) struct InUse {
 #[derive(Debug)]
 pub enum Chore {
     /// Write the index of a sealed segment beside it, so that opening need not read it.
-    Sidecar { segment: Arc<Segment>, header: SegmentHeader, end: u64, last_frame: u64 },
+    Sidecar {
+        segment: Arc<Segment>,
+        header: SegmentHeader,
+        end: u64,
+        last_frame: u64,
+    },
     /// Remove a segment's files.
     Remove { segment: Arc<Segment> },
 }
@@ -90,7 +96,7 @@ pub enum Chore {
 impl Engine {
     // ---- the group
 
-    /// Begins a group: time moves on, and what is due is carried out.
+    /// Begins a group: time moves on.
     pub fn begin(&mut self, clock: Timestamp) -> Result<(), StoreError> {
         self.check_poison()?;
         if self.frame.is_empty() {
@@ -99,27 +105,38 @@ impl Engine {
         self.index.advance(clock);
         self.reclaim();
         self.ensure_spare();
-        self.swept = 0;
-        while self.swept < SWEEP_MAX && !self.out_of_room() {
-            let Some(sequence) = self.index.next_due(self.index.now) else { break };
-            if self.elapse(sequence)?.is_err() {
-                break;
-            }
-            self.swept += 1;
-        }
+        self.swept = None;
         if self.index.reaping() {
             self.index.reap(REAP_SLOTS);
         }
         Ok(())
     }
 
-    /// Whether there is work of its own left to do: due timers, deleted queues, dead segments.
+    /// Carries out what is due, once a group, before its first operation.
+    pub fn sweep(&mut self) -> Result<(), StoreError> {
+        self.check_poison()?;
+        if self.swept.is_some() {
+            return Ok(());
+        }
+        let mut swept = 0;
+        self.swept = Some(0);
+        while swept < SWEEP_MAX && !self.out_of_room() {
+            let Some(sequence) = self.index.next_due(self.index.now) else {
+                break;
+            };
+            if self.elapse(sequence)?.is_err() {
+                break;
+            }
+            swept += 1;
+        }
+        self.swept = Some(swept);
+        Ok(())
+    }
+
+    /// Whether there is work of its own left to do: deleted queues, dead segments.
     pub fn has_work(&self) -> bool {
         self.poisoned.is_none()
-            && (self.index.next_due(self.index.now).is_some()
-                || self.index.reaping()
-                || self.collection.is_some()
-                || self.should_collect())
+            && (self.index.reaping() || self.collection.is_some() || self.should_collect())
     }
 
     pub fn now(&self) -> Timestamp {
@@ -163,7 +180,10 @@ impl Engine {
 
     /// The segment being written: what has to be synced.
     pub fn active(&self) -> Option<Arc<Segment>> {
-        self.log.back().and_then(|number| self.segments.get(number)).map(|in_use| in_use.segment.clone())
+        self.log
+            .back()
+            .and_then(|number| self.segments.get(number))
+            .map(|in_use| in_use.segment.clone())
     }
 
     pub fn written(&self) -> u64 {
@@ -219,7 +239,11 @@ impl Engine {
         self.rotate()?;
         let held = sealed.iter().filter_map(|number| self.segments.get(number));
         Ok(held
-            .map(|in_use| Held { segment: in_use.segment.clone(), header: in_use.header, end: in_use.end })
+            .map(|in_use| Held {
+                segment: in_use.segment.clone(),
+                header: in_use.header,
+                end: in_use.end,
+            })
             .collect())
     }
 
@@ -248,6 +272,7 @@ impl Engine {
     /// Carries out one operation. An error poisons the store, unless it is [`StoreError::Full`].
     pub fn run(&mut self, operation: Operation) -> Result<Outcome, StoreError> {
         self.check_poison()?;
+        self.sweep()?;
         if let Some(refusal) = self.check_room(&operation)? {
             return Ok(Outcome::Answered(Err(refusal)));
         }
@@ -268,7 +293,11 @@ impl Engine {
             Operation::Resume { id } => self.on_item(id, Command::Resume)?,
             Operation::Redrive { id } => self.on_item(id, Command::Redrive)?,
             Operation::Delete { id, force, only } => self.on_item(id, Command::Delete { force, only })?,
-            Operation::CreateQueue { queue, schema, policy } => {
+            Operation::CreateQueue {
+                queue,
+                schema,
+                policy,
+            } => {
                 let new = NewQueue {
                     id: QueueId(self.next_queue),
                     name: queue.clone(),
@@ -277,12 +306,18 @@ impl Engine {
                 };
                 self.create_queue(&queue, new)?
             }
-            Operation::ChangePolicy { queue, patch } => self.on_queue(&queue, Command::ChangePolicy(patch))?,
+            Operation::ChangePolicy { queue, patch } => {
+                self.on_queue(&queue, Command::ChangePolicy(patch))?
+            }
             Operation::CloseQueue { queue } => self.on_queue(&queue, Command::CloseQueue)?,
             Operation::PauseQueue { queue } => self.on_queue(&queue, Command::PauseQueue)?,
             Operation::ResumeQueue { queue } => self.on_queue(&queue, Command::ResumeQueue)?,
-            Operation::DeleteQueue { queue, force } => self.on_queue(&queue, Command::DeleteQueue { force })?,
-            Operation::Sweep => Ok(Reply::Swept { changed: self.swept }),
+            Operation::DeleteQueue { queue, force } => {
+                self.on_queue(&queue, Command::DeleteQueue { force })?
+            }
+            Operation::Sweep => Ok(Reply::Swept {
+                changed: self.swept.unwrap_or(0),
+            }),
             Operation::Kv { key, command } => self.kv(key, command)?,
         };
         Ok(Outcome::Answered(answered))
@@ -290,15 +325,22 @@ impl Engine {
 
     fn submit(&mut self, name: &QueueName, submission: Box<Submission>) -> Result<Answered, StoreError> {
         let Some(queue) = self.index.queue_named(name) else {
-            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
+            return Ok(Err(Refusal::QueueNotFound {
+                name: name.to_string(),
+            }));
         };
         if self.index.table.len() >= self.options.items_max {
-            return Ok(Err(Refusal::StoreFull { what: "items", held: self.index.table.len() }));
+            return Ok(Err(Refusal::StoreFull {
+                what: "items",
+                held: self.index.table.len(),
+            }));
         }
         let chosen_id = submission.id;
         let key = submission.body.idempotency_key.as_deref().map(digest::key);
         let owner = key.and_then(|key| self.index.key_owner(queue.queue.id, key));
-        let taken = chosen_id.and_then(|id| self.index.find(id)).and_then(|sequence| self.index.head(sequence));
+        let taken = chosen_id
+            .and_then(|id| self.index.find(id))
+            .and_then(|sequence| self.index.head(sequence));
         let sequence = self.next_item;
         let context = Context {
             queue: Some(&queue.queue),
@@ -313,8 +355,12 @@ impl Engine {
             Ok(change) => {
                 if !change.is_empty() {
                     self.next_item += 1;
-                    let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, chosen_id));
-                    return self.append_item(sequence, change, indexed).map(|answer| Ok(Reply::Answer(answer)));
+                    let indexed = change
+                        .submitted()
+                        .and_then(|(body, _)| Indexed::of(body, chosen_id));
+                    return self
+                        .append_item(sequence, change, indexed)
+                        .map(|answer| Ok(Reply::Answer(answer)));
                 }
                 Ok(Ok(Reply::Answer(change.answer().clone())))
             }
@@ -324,16 +370,19 @@ impl Engine {
     fn receive(&mut self, call: &ReceiveCall) -> Result<Outcome, StoreError> {
         let refuse = |refusal| Ok(Outcome::Answered(Err(refusal)));
         let Some(queue) = self.index.queue_named(&call.queue) else {
-            return refuse(Refusal::QueueNotFound { name: call.queue.to_string() });
+            return refuse(Refusal::QueueNotFound {
+                name: call.queue.to_string(),
+            });
         };
-        if call.max == 0 || call.max > limits::RECEIVE_MAX {
-            let message = format!("{} is out of range; use 1 to {}", call.max, limits::RECEIVE_MAX);
-            return refuse(Refusal::Invalid { what: "max", message });
+        if let Err(refusal) = call.check() {
+            return refuse(refusal);
         }
         let (id, paused) = (queue.queue.id, queue.queue.paused);
         let mut given = Vec::new();
         while !paused && given.len() < call.max as usize {
-            let Some(sequence) = self.index.first_ready(id) else { break };
+            let Some(sequence) = self.index.first_ready(id) else {
+                break;
+            };
             let command = Command::Receive(Receive {
                 token: call.seed.token(u32::try_from(given.len()).unwrap_or(u32::MAX)),
                 visibility: call.visibility,
@@ -354,8 +403,14 @@ impl Engine {
         let items = self.unread(&given, false);
         let state = self.index.by_name(&call.queue).map(|queue| queue.state);
         match state {
-            Some(queue) => Ok(Outcome::Received { queue, items, fields: call.fields }),
-            None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
+            Some(queue) => Ok(Outcome::Received {
+                queue,
+                items,
+                fields: call.fields,
+            }),
+            None => refuse(Refusal::QueueNotFound {
+                name: call.queue.to_string(),
+            }),
         }
     }
 
@@ -388,13 +443,17 @@ impl Engine {
         let context = item_context(&self.index, &head, &command);
         if context.queue.is_none() {
             // Of a deleted queue, and not reaped yet.
-            self.index.apply(Entry::ItemRemoved { sequence }).map_err(|error| self.poison(error.0))?;
+            self.index
+                .apply(Entry::ItemRemoved { sequence })
+                .map_err(|error| self.poison(error.0))?;
             return Ok(Err(Refusal::ItemNotFound { id: head.id }));
         }
         match decide(&context, command, now) {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) if change.is_empty() => Ok(Ok(Reply::Answer(change.answer().clone()))),
-            Ok(change) => self.append_item(sequence, change, None).map(|answer| Ok(Reply::Answer(answer))),
+            Ok(change) => self
+                .append_item(sequence, change, None)
+                .map(|answer| Ok(Reply::Answer(answer))),
         }
     }
 
@@ -404,7 +463,10 @@ impl Engine {
             let held = self.index.queues.len() as u64;
             return Ok(Err(Refusal::StoreFull { what: "queues", held }));
         }
-        let context = Context { queue, ..Context::default() };
+        let context = Context {
+            queue,
+            ..Context::default()
+        };
         match decide(&context, Command::CreateQueue(Box::new(new)), self.index.now) {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) => {
@@ -417,10 +479,16 @@ impl Engine {
 
     fn on_queue(&mut self, name: &QueueName, command: Command) -> Result<Answered, StoreError> {
         let Some(queue) = self.index.queue_named(name) else {
-            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
+            return Ok(Err(Refusal::QueueNotFound {
+                name: name.to_string(),
+            }));
         };
         let id = queue.queue.id;
-        let context = Context { queue: Some(&queue.queue), counts: queue.counts, ..Context::default() };
+        let context = Context {
+            queue: Some(&queue.queue),
+            counts: queue.counts,
+            ..Context::default()
+        };
         match decide(&context, command, self.index.now) {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) => {
@@ -443,7 +511,10 @@ impl Engine {
             Some(record) => {
                 let (held, more) = (self.index.kv_bytes, key.len() + record.value.len());
                 if held + more > self.options.kv_bytes_max {
-                    return Ok(Err(Refusal::StoreFull { what: "bytes of key-value records", held: held as u64 }));
+                    return Ok(Err(Refusal::StoreFull {
+                        what: "bytes of key-value records",
+                        held: held as u64,
+                    }));
                 }
                 let start = self.frame.len();
                 let length = record::encode_kv(&mut self.frame, &key, &record, self.salt);
@@ -483,7 +554,10 @@ impl Engine {
         let place = self.place(start + queue_length as usize, length);
         if let Some(QueueChange::Put(queue)) = change.queue() {
             let place = self.place(start, queue_length);
-            self.apply(Entry::Queue { queue: queue.clone(), place })?;
+            self.apply(Entry::Queue {
+                queue: queue.clone(),
+                place,
+            })?;
         }
         if self.plant(Bug::EditOverwritesAll) && parts & record::FIELDS != 0 {
             parts |= record::FIELDS;
@@ -494,7 +568,14 @@ impl Engine {
             Some(head) => {
                 let error_ordinal = head.revision;
                 let indexed = indexed.map(Box::new);
-                Entry::Item(ItemEntry { sequence, place, parts, head: Some(head), indexed, error_ordinal })
+                Entry::Item(ItemEntry {
+                    sequence,
+                    place,
+                    parts,
+                    head: Some(head),
+                    indexed,
+                    error_ordinal,
+                })
             }
         };
         if self.plant(Bug::KeyOutsideBatch)
@@ -515,7 +596,10 @@ impl Engine {
                 let length = record::encode_queue(&mut self.frame, queue, change.event(), self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Queue { queue: queue.clone(), place })
+                self.apply(Entry::Queue {
+                    queue: queue.clone(),
+                    place,
+                })
             }
             (Some(QueueChange::Deleted), Some(id)) => {
                 record::encode_queue_deleted(&mut self.frame, id, self.salt);
@@ -534,7 +618,9 @@ impl Engine {
     /// segment if this one is full. Returns where in the frame it begins.
     pub(crate) fn fit(&mut self, start: usize) -> Result<usize, StoreError> {
         let mut start = start;
-        if self.active_offset + frame::padded(self.frame.len() - frame::HEADER_BYTES) as u64 > self.segment_bytes {
+        if self.active_offset + frame::padded(self.frame.len() - frame::HEADER_BYTES) as u64
+            > self.segment_bytes
+        {
             let moved = self.frame.split_off(start);
             if self.frame.len() > frame::HEADER_BYTES {
                 self.write_frame()?;
@@ -622,7 +708,11 @@ impl Engine {
             first_frame: self.next_frame,
             time: self.index.now.0,
             next_item: self.next_item,
-            tail: if self.log.is_empty() { generation } else { self.tail() },
+            tail: if self.log.is_empty() {
+                generation
+            } else {
+                self.tail()
+            },
             size: self.segment_bytes,
         };
         if let Err(error) = segment.write_header(&header, self.salt) {
@@ -640,7 +730,13 @@ impl Engine {
         self.status.rotations += 1;
         self.active_offset = HEADER_BYTES;
         self.log.push_back(segment.number);
-        let in_use = InUse { header, end: HEADER_BYTES, records: 0, last_frame: self.next_frame - 1, segment };
+        let in_use = InUse {
+            header,
+            end: HEADER_BYTES,
+            records: 0,
+            last_frame: self.next_frame - 1,
+            segment,
+        };
         self.segments.insert(in_use.segment.number, in_use);
         Ok(())
     }
@@ -688,9 +784,13 @@ impl Engine {
     /// Refuses what is too large for a segment, and submits while there is no spare one.
     fn check_room(&self, operation: &Operation) -> Result<Option<Refusal>, StoreError> {
         let bytes = operation_bytes(operation);
-        let max = self.segment_bytes as usize / 2;
+        let max = (self.segment_bytes - 4 * HEADER_BYTES) as usize;
         if bytes > max {
-            return Ok(Some(Refusal::TooLarge { what: "the item", bytes: bytes as u64, max: max as u64 }));
+            return Ok(Some(Refusal::TooLarge {
+                what: "the item",
+                bytes: bytes as u64,
+                max: max as u64,
+            }));
         }
         let Some(detail) = &self.status.full else {
             return Ok(None);
@@ -704,7 +804,9 @@ impl Engine {
             self.segment_bytes as usize / 8
         };
         if left < needed && !matches!(operation, Operation::Sweep) {
-            return Err(StoreError::Full { detail: detail.clone() });
+            return Err(StoreError::Full {
+                detail: detail.clone(),
+            });
         }
         Ok(None)
     }
@@ -713,7 +815,10 @@ impl Engine {
 
     /// Items by sequence number, with all it takes to read them.
     pub(crate) fn unread(&self, sequences: &[u64], with_queue: bool) -> UnreadItems {
-        let mut unread = UnreadItems { items: Vec::with_capacity(sequences.len()), ..UnreadItems::default() };
+        let mut unread = UnreadItems {
+            items: Vec::with_capacity(sequences.len()),
+            ..UnreadItems::default()
+        };
         let mut last = None;
         for &sequence in sequences {
             let (Some(head), Some(places)) = (self.index.head(sequence), self.index.places(sequence)) else {
@@ -722,13 +827,20 @@ impl Engine {
             for at in &places {
                 let number = at.place.segment;
                 if last != Some(number) && !unread.segments.iter().any(|segment| segment.number == number) {
-                    unread.segments.extend(self.segments.get(&number).map(|in_use| in_use.segment.clone()));
+                    unread
+                        .segments
+                        .extend(self.segments.get(&number).map(|in_use| in_use.segment.clone()));
                 }
                 last = Some(number);
             }
             let queue = self.index.queues.get(&head.queue).filter(|_| with_queue);
             let queue = queue.map(|queue| queue.queue.name.clone());
-            unread.items.push(Unread { head, sequence, places, queue });
+            unread.items.push(Unread {
+                head,
+                sequence,
+                places,
+                queue,
+            });
         }
         unread
     }
@@ -752,19 +864,34 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     let variable = match operation {
         Operation::Submit { submission, .. } => {
             let body = &submission.body;
-            let params: usize = body.params.iter().map(|(name, value)| name.len() + value.as_str().len() + 8).sum();
-            let tags: usize = body.tags.iter().map(|(name, value)| name.len() + value.len() + 24).sum();
-            let inputs: usize =
-                body.inputs.iter().map(|(slot, buffer)| slot.as_str().len() + buffer.as_str().len() + 8).sum();
+            let params: usize = body
+                .params
+                .iter()
+                .map(|(name, value)| name.len() + value.as_str().len() + 8)
+                .sum();
+            let tags: usize = body
+                .tags
+                .iter()
+                .map(|(name, value)| name.len() + value.len() + 24)
+                .sum();
+            let inputs: usize = body
+                .inputs
+                .iter()
+                .map(|(slot, buffer)| slot.as_str().len() + buffer.as_str().len() + 8)
+                .sum();
             submission.fields.bytes() + params + tags + inputs + 4 * limits::LABEL_BYTES_MAX
         }
         Operation::Lease { call, .. } => {
             let edits = &call.adjust.edits;
-            let fields = towline_domain::Field::ALL.into_iter().filter_map(|field| edits.get(field)?.as_ref());
+            let fields = towline_domain::Field::ALL
+                .into_iter()
+                .filter_map(|field| edits.get(field)?.as_ref());
             let outcome = match &call.verb {
                 towline_domain::command::Verb::Commit(outcome) => {
                     let params = outcome.output_params.iter();
-                    params.map(|(name, value)| name.len() + value.as_str().len() + 8).sum::<usize>()
+                    params
+                        .map(|(name, value)| name.len() + value.as_str().len() + 8)
+                        .sum::<usize>()
                         + outcome.outputs.len() * 400
                 }
                 _ => limits::REASON_BYTES_MAX,

@@ -75,7 +75,10 @@ impl QueueLookup for Index {
     }
 
     fn by_name(&self, name: &QueueName) -> Option<&Queue> {
-        self.names.get(name).and_then(|id| self.queues.get(id)).map(|queue| &queue.queue)
+        self.names
+            .get(name)
+            .and_then(|id| self.queues.get(id))
+            .map(|queue| &queue.queue)
     }
 }
 
@@ -106,7 +109,9 @@ impl Index {
                 same.then_some(sequence)?
             }
         };
-        self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
+        self.queues
+            .contains_key(&self.table.slot(sequence)?.queue)
+            .then_some(sequence)
     }
 
     pub fn key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<(u64, ItemId, ContentDigest)> {
@@ -124,7 +129,10 @@ impl Index {
         let Index { queues, table, .. } = self;
         let queue = queues.get_mut(&queue)?;
         let (id, order) = (queue.queue.id, &queue.queue.policy.order);
-        queue.lanes.first(|rank, entry| is_live(table, id, order, rank, entry)).map(|(_, entry)| entry.sequence)
+        queue
+            .lanes
+            .first(|rank, entry| is_live(table, id, order, rank, entry))
+            .map(|(_, entry)| entry.sequence)
     }
 
     pub fn kind(&self, sequence: u64) -> Option<CountKind> {
@@ -134,13 +142,19 @@ impl Index {
 
     /// When time next changes something or makes something ready.
     pub fn next_wake(&self) -> Option<Timestamp> {
-        let times = [self.timers.first().map(|timer| timer.0), self.schedule.first().map(|due| due.0)];
+        let times = [
+            self.timers.first().map(|timer| timer.0),
+            self.schedule.first().map(|due| due.0),
+        ];
         times.into_iter().flatten().min()
     }
 
     /// The next item whose time has come.
     pub fn next_due(&self, now: Timestamp) -> Option<u64> {
-        self.timers.first().filter(|timer| timer.0 <= now).map(|timer| timer.1)
+        self.timers
+            .first()
+            .filter(|timer| timer.0 <= now)
+            .map(|timer| timer.1)
     }
 
     /// Records that hold the current parts of an item.
@@ -148,11 +162,17 @@ impl Index {
         let slot = self.table.slot(sequence)?;
         let mut places = SmallVec::new();
         let Some(extra) = self.table.extra(sequence) else {
-            places.push(PartsAt { place: slot.place, parts: slot.plain_parts() });
+            places.push(PartsAt {
+                place: slot.place,
+                parts: slot.plain_parts(),
+            });
             return Some(places);
         };
         if extra.base_parts != 0 {
-            places.push(PartsAt { place: slot.place, parts: extra.base_parts });
+            places.push(PartsAt {
+                place: slot.place,
+                parts: extra.base_parts,
+            });
         }
         places.extend(extra.others.iter().copied());
         for &(_, place) in &extra.errors {
@@ -167,7 +187,10 @@ impl Index {
     /// Which parts of the record at `place` are the current ones of that item.
     pub fn current_parts(&self, sequence: u64, place: Place) -> Parts {
         let places = self.places(sequence).unwrap_or_default();
-        places.iter().filter(|at| at.place == place).fold(0, |parts, at| parts | at.parts)
+        places
+            .iter()
+            .filter(|at| at.place == place)
+            .fold(0, |parts, at| parts | at.parts)
     }
 
     pub fn queue_is_at(&self, id: QueueId, place: Place) -> bool {
@@ -196,10 +219,14 @@ impl Index {
                 break;
             }
             self.schedule.pop_first();
-            let Some(slot) = self.table.slot_mut(sequence) else { continue };
+            let Some(slot) = self.table.slot_mut(sequence) else {
+                continue;
+            };
             slot.flags = slot.flags & !SCHEDULED | READY;
             let id = slot.queue;
-            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            let Some(queue) = self.queues.get_mut(&id) else {
+                continue;
+            };
             queue.counts.remove(CountKind::Scheduled);
             queue.counts.add(CountKind::Pending);
             if let Some(key) = order_key(&self.table, &queue.queue.policy.order, sequence) {
@@ -236,7 +263,12 @@ impl Index {
                     }
                     None => {
                         let lanes = Lanes::new(&queue.policy.order);
-                        let known = QueueIndex { counts: Counts::default(), lanes, place, queue: *queue };
+                        let known = QueueIndex {
+                            counts: Counts::default(),
+                            lanes,
+                            place,
+                            queue: *queue,
+                        };
                         self.queues.insert(known.queue.id, known);
                     }
                 }
@@ -280,10 +312,17 @@ impl Index {
     }
 
     fn apply_item(&mut self, entry: ItemEntry) -> Result<(), Nonsense> {
-        let ItemEntry { sequence, place, parts, head, indexed, error_ordinal } = entry;
+        let ItemEntry {
+            sequence,
+            place,
+            parts,
+            head,
+            indexed,
+            error_ordinal,
+        } = entry;
         if self.table.slot(sequence).is_none() {
             let Some(mut head) = head else {
-                return Err(Nonsense("a record changes parts of an item that has no head"));
+                return Err(Nonsense("a record of an item without its head"));
             };
             if let Some(id) = indexed.as_ref().and_then(|indexed| indexed.id) {
                 head.id = id;
@@ -321,7 +360,9 @@ impl Index {
         if let Some(head) = head {
             self.unstand(sequence);
             self.hold_parts(sequence, place, parts, error_ordinal, indexed);
-            let Some(slot) = self.table.slot_mut(sequence) else { return Ok(()) };
+            let Some(slot) = self.table.slot_mut(sequence) else {
+                return Ok(());
+            };
             (slot.queue, slot.ready_at, slot.priority) = (head.queue, head.ready_at, head.priority);
             if let Some(extra) = self.table.extra_mut(sequence) {
                 let id = extra.indexed.as_ref().and_then(|indexed| indexed.id);
@@ -347,10 +388,14 @@ impl Index {
         indexed: Option<Box<Indexed>>,
     ) {
         self.add_live(place);
-        let Some(slot) = self.table.slot(sequence) else { return };
+        let Some(slot) = self.table.slot(sequence) else {
+            return;
+        };
         let mut base = slot.place;
         let mut dropped: SmallVec<[Place; 4]> = SmallVec::new();
-        let Some(extra) = self.table.make_extra(sequence) else { return };
+        let Some(extra) = self.table.make_extra(sequence) else {
+            return;
+        };
         if extra.base_parts != 0 && extra.base_parts & parts != 0 {
             extra.base_parts &= !parts;
             if extra.base_parts == 0 {
@@ -431,13 +476,18 @@ impl Index {
         for at in places {
             self.drop_live(at.place);
         }
-        let Some(indexed) = extra.and_then(|extra| extra.indexed) else { return };
+        let Some(indexed) = extra.and_then(|extra| extra.indexed) else {
+            return;
+        };
         if let Some(Key { queue, digest, .. }) = indexed.key
             && self.keys.get(&(queue, digest)) == Some(&sequence)
         {
             self.keys.remove(&(queue, digest));
         }
-        if let Some(id) = indexed.id {
+        // The id may have been chosen again since its queue was deleted.
+        if let Some(id) = indexed.id
+            && self.ids.get(&id) == Some(&sequence)
+        {
             self.ids.remove(&id);
         }
         for label in indexed.labels {
@@ -453,13 +503,21 @@ impl Index {
     fn standing(&self, sequence: u64) -> Option<Standing> {
         let slot = self.table.slot(sequence)?;
         let extra = self.table.extra(sequence);
-        let order = self.queues.get(&slot.queue).map(|queue| &queue.queue.policy.order);
+        let order = self
+            .queues
+            .get(&slot.queue)
+            .map(|queue| &queue.queue.policy.order);
         Some(Standing {
             queue: slot.queue,
             kind: kind_of(slot, extra),
-            key: order
-                .filter(|_| slot.has(READY))
-                .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
+            key: order.filter(|_| slot.has(READY)).map(|order| {
+                key_of(
+                    order,
+                    slot.priority,
+                    slot.ready_at,
+                    extra.map(|extra| &extra.head),
+                )
+            }),
             scheduled: slot.has(SCHEDULED).then_some(slot.ready_at),
             timer: extra.and_then(|extra| extra.head.timer()),
         })
@@ -469,7 +527,9 @@ impl Index {
         if self.replaying {
             return;
         }
-        let Some(standing) = self.standing(sequence) else { return };
+        let Some(standing) = self.standing(sequence) else {
+            return;
+        };
         if let Some(slot) = self.table.slot_mut(sequence) {
             slot.flags &= !(READY | SCHEDULED);
         }
@@ -480,7 +540,9 @@ impl Index {
             self.schedule.remove(&(at, sequence));
         }
         let Index { queues, table, .. } = self;
-        let Some(queue) = queues.get_mut(&standing.queue) else { return };
+        let Some(queue) = queues.get_mut(&standing.queue) else {
+            return;
+        };
         queue.counts.remove(standing.kind);
         if let Some(key) = standing.key {
             let order = &queue.queue.policy.order;
@@ -502,14 +564,18 @@ impl Index {
         if let Some(slot) = self.table.slot_mut(sequence).filter(|_| pending) {
             slot.flags |= if slot.ready_at > now { SCHEDULED } else { READY };
         }
-        let Some(standing) = self.standing(sequence) else { return };
+        let Some(standing) = self.standing(sequence) else {
+            return;
+        };
         if let Some(at) = standing.timer {
             self.timers.insert((at, sequence));
         }
         if let Some(at) = standing.scheduled {
             self.schedule.insert((at, sequence));
         }
-        let Some(queue) = self.queues.get_mut(&standing.queue) else { return };
+        let Some(queue) = self.queues.get_mut(&standing.queue) else {
+            return;
+        };
         queue.counts.add(standing.kind);
         if let Some(key) = standing.key {
             queue.lanes.push(key, sequence);
@@ -534,7 +600,9 @@ impl Index {
         let now = self.now;
         table.scan(0, usize::MAX, |sequence, slot| {
             let extra = table.extra(sequence);
-            let Some(queue) = queues.get_mut(&slot.queue) else { return true };
+            let Some(queue) = queues.get_mut(&slot.queue) else {
+                return true;
+            };
             if let Some(at) = extra.and_then(|extra| extra.head.timer()) {
                 timers.push((at, sequence));
             }
@@ -565,7 +633,9 @@ impl Index {
         for (queue, mut items) in ready {
             // Nearly sorted already: items were numbered as they came.
             items.sort_unstable();
-            let Some(queue) = self.queues.get_mut(&queue) else { continue };
+            let Some(queue) = self.queues.get_mut(&queue) else {
+                continue;
+            };
             for (key, sequence) in items {
                 if let Some(slot) = self.table.slot_mut(sequence) {
                     slot.flags |= READY;
@@ -640,17 +710,31 @@ fn kind_of(slot: &Slot, extra: Option<&Extra>) -> CountKind {
 
 fn key_of(order: &Order, priority: i16, ready_at: Timestamp, head: Option<&Head>) -> OrderKey {
     match (order, head) {
-        (Order::Fifo, _) => OrderKey { rank: 0, time: ready_at },
-        (Order::Priority, _) => OrderKey { rank: i64::from(priority), time: ready_at },
+        (Order::Fifo, _) => OrderKey {
+            rank: 0,
+            time: ready_at,
+        },
+        (Order::Priority, _) => OrderKey {
+            rank: i64::from(priority),
+            time: ready_at,
+        },
         (Order::Score(_), Some(head)) => order.key(head),
         // A plain item: no score, created when it was ready.
-        (Order::Score(_), None) => OrderKey { rank: !0, time: ready_at },
+        (Order::Score(_), None) => OrderKey {
+            rank: !0,
+            time: ready_at,
+        },
     }
 }
 
 fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<OrderKey> {
     let slot = table.slot(sequence)?;
-    Some(key_of(order, slot.priority, slot.ready_at, table.extra(sequence).map(|extra| &extra.head)))
+    Some(key_of(
+        order,
+        slot.priority,
+        slot.ready_at,
+        table.extra(sequence).map(|extra| &extra.head),
+    ))
 }
 
 /// Whether a lane's entry still stands for an item that is ready there.
@@ -658,6 +742,10 @@ fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: lane:
     table.slot(entry.sequence).is_some_and(|slot| {
         slot.has(READY)
             && slot.queue == queue
-            && order_key(table, order, entry.sequence) == Some(OrderKey { rank, time: entry.time })
+            && order_key(table, order, entry.sequence)
+                == Some(OrderKey {
+                    rank,
+                    time: entry.time,
+                })
     })
 }

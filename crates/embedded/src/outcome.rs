@@ -29,16 +29,31 @@ pub struct UnreadItems {
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Answered),
-    Received { queue: QueueState, items: UnreadItems, fields: FieldSet },
+    Received {
+        queue: QueueState,
+        items: UnreadItems,
+        fields: FieldSet,
+    },
 }
 
 /// A question that changes nothing.
 #[derive(Debug, Clone)]
 pub enum Query {
     Queue(QueueName),
-    Queues { after: Option<QueueName>, limit: usize },
-    Get { ids: Vec<ItemId>, fields: FieldSet },
-    List { filter: Filter, after: Option<Cursor>, limit: usize, fields: FieldSet },
+    Queues {
+        after: Option<QueueName>,
+        limit: usize,
+    },
+    Get {
+        ids: Vec<ItemId>,
+        fields: FieldSet,
+    },
+    List {
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    },
     NextWake,
     KvGet(Vec<String>),
     Status,
@@ -49,8 +64,18 @@ pub enum Found {
     Queue(Option<Box<QueueView>>),
     Queues(Vec<QueueView>),
     /// For each id asked for, which of the items it is.
-    Items { items: UnreadItems, found: Vec<Option<usize>>, fields: FieldSet },
-    Page { items: UnreadItems, next: Option<Cursor>, filter: Filter, now: Timestamp, fields: FieldSet },
+    Items {
+        items: UnreadItems,
+        found: Vec<Option<usize>>,
+        fields: FieldSet,
+    },
+    Page {
+        items: UnreadItems,
+        next: Option<Cursor>,
+        filter: Filter,
+        now: Timestamp,
+        fields: FieldSet,
+    },
     NextWake(Option<Timestamp>),
     Kv(Vec<Option<KvRecord>>),
     Status(Status),
@@ -82,9 +107,10 @@ impl Outcome {
     pub fn finish(self, reader: &Reader) -> Result<Answered, StoreError> {
         Ok(match self {
             Outcome::Answered(answered) => answered,
-            Outcome::Received { queue, items, fields } => {
-                Ok(Reply::Received(Received { queue, items: reader.read(&items, fields)? }))
-            }
+            Outcome::Received { queue, items, fields } => Ok(Reply::Received(Received {
+                queue,
+                items: reader.read(&items, fields)?,
+            })),
         })
     }
 }
@@ -101,7 +127,14 @@ impl Found {
 
     /// A page of items; those the index could not rule out are held against the filter here.
     pub fn into_page(self, reader: &Reader) -> Result<Page, StoreError> {
-        let Found::Page { items, next, filter, now, fields } = self else {
+        let Found::Page {
+            items,
+            next,
+            filter,
+            now,
+            fields,
+        } = self
+        else {
             return Err(StoreError::Closed);
         };
         let mut items = read_stored(reader, items, fields)?;
@@ -110,9 +143,15 @@ impl Found {
     }
 }
 
-fn read_stored(reader: &Reader, mut unread: UnreadItems, fields: FieldSet) -> Result<Vec<StoredItem>, StoreError> {
+fn read_stored(
+    reader: &Reader,
+    mut unread: UnreadItems,
+    fields: FieldSet,
+) -> Result<Vec<StoredItem>, StoreError> {
     let items = reader.read(&unread, fields)?;
     let names = unread.items.iter_mut().map(|unread| unread.queue.take());
-    let with_names = names.zip(items).filter_map(|(queue, item)| Some(StoredItem { queue: queue?, item }));
+    let with_names = names
+        .zip(items)
+        .filter_map(|(queue, item)| Some(StoredItem { queue: queue?, item }));
     Ok(with_names.collect())
 }

@@ -17,16 +17,26 @@ impl Engine {
             Query::Queue(name) => {
                 let queue = self.index.queue_named(&name);
                 Found::Queue(queue.map(|queue| {
-                    Box::new(QueueView { queue: queue.queue.clone(), counts: queue.counts })
+                    Box::new(QueueView {
+                        queue: queue.queue.clone(),
+                        counts: queue.counts,
+                    })
                 }))
             }
             Query::Queues { after, limit } => {
                 let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let ids = self.index.names.range((from, Bound::Unbounded)).take(limit.min(limits::PAGE_MAX));
+                let ids = self
+                    .index
+                    .names
+                    .range((from, Bound::Unbounded))
+                    .take(limit.min(limits::PAGE_MAX));
                 let queues = ids.filter_map(|(_, id)| self.index.queues.get(id));
                 Found::Queues(
                     queues
-                        .map(|queue| QueueView { queue: queue.queue.clone(), counts: queue.counts })
+                        .map(|queue| QueueView {
+                            queue: queue.queue.clone(),
+                            counts: queue.counts,
+                        })
                         .collect(),
                 )
             }
@@ -39,17 +49,36 @@ impl Engine {
                         sequences.len() - 1
                     }));
                 }
-                Found::Items { items: self.unread(&sequences, true), found, fields }
+                Found::Items {
+                    items: self.unread(&sequences, true),
+                    found,
+                    fields,
+                }
             }
-            Query::List { filter, after, limit, fields } => {
+            Query::List {
+                filter,
+                after,
+                limit,
+                fields,
+            } => {
                 let (sequences, next) = self.page(&filter, after, limit.clamp(1, limits::PAGE_MAX));
-                Found::Page { items: self.unread(&sequences, true), next, filter, now: self.index.now, fields }
+                Found::Page {
+                    items: self.unread(&sequences, true),
+                    next,
+                    filter,
+                    now: self.index.now,
+                    fields,
+                }
             }
             Query::NextWake => Found::NextWake(self.index.next_wake()),
             Query::KvGet(keys) => {
                 let now = self.index.now;
                 let live = |key: &String| {
-                    self.index.kv.get(key).map(|slot| slot.record.clone()).filter(|record| record.is_live(now))
+                    self.index
+                        .kv
+                        .get(key)
+                        .map(|slot| slot.record.clone())
+                        .filter(|record| record.is_live(now))
                 };
                 Found::Kv(keys.iter().map(live).collect())
             }
@@ -68,7 +97,9 @@ impl Engine {
             },
         };
         let matches = |sequence: u64, kind: CountKind| {
-            let Some(slot) = self.index.table.slot(sequence) else { return false };
+            let Some(slot) = self.index.table.slot(sequence) else {
+                return false;
+            };
             let created_at = match self.index.table.extra(sequence) {
                 Some(extra) => extra.head.created_at,
                 None => slot.ready_at,
@@ -81,9 +112,20 @@ impl Engine {
         };
         if let Some(key) = &filter.idempotency_key {
             let digest = digest::key(key);
-            let owners = self.index.queues.keys().filter_map(|&queue| self.index.key_owner(queue, digest));
-            let mut found: Vec<u64> = owners.map(|owner| owner.0).filter(|&owner| owner >= first).collect();
-            found.retain(|&sequence| self.index.kind(sequence).is_some_and(|kind| matches(sequence, kind)));
+            let owners = self
+                .index
+                .queues
+                .keys()
+                .filter_map(|&queue| self.index.key_owner(queue, digest));
+            let mut found: Vec<u64> = owners
+                .map(|owner| owner.0)
+                .filter(|&owner| owner >= first)
+                .collect();
+            found.retain(|&sequence| {
+                self.index
+                    .kind(sequence)
+                    .is_some_and(|kind| matches(sequence, kind))
+            });
             found.sort_unstable();
             let next = (found.len() > limit).then(|| Cursor(found[limit - 1]));
             found.truncate(limit);
@@ -95,13 +137,22 @@ impl Engine {
         if !labels.is_empty() {
             // The rarest label decides what is looked at.
             let none = BTreeSet::new();
-            let sets = labels.iter().map(|&label| self.index.labelled(label).unwrap_or(&none));
+            let sets = labels
+                .iter()
+                .map(|&label| self.index.labelled(label).unwrap_or(&none));
             let smallest = sets.min_by_key(|set| set.len()).unwrap_or(&none);
             for (looked, &sequence) in smallest.range(first..).enumerate() {
                 let all = labels.iter().all(|&label| {
-                    self.index.labelled(label).is_some_and(|set| set.contains(&sequence))
+                    self.index
+                        .labelled(label)
+                        .is_some_and(|set| set.contains(&sequence))
                 });
-                if all && self.index.kind(sequence).is_some_and(|kind| matches(sequence, kind)) {
+                if all
+                    && self
+                        .index
+                        .kind(sequence)
+                        .is_some_and(|kind| matches(sequence, kind))
+                {
                     found.push(sequence);
                 }
                 if found.len() == limit || looked == SCAN_MAX {
@@ -111,7 +162,11 @@ impl Engine {
             return (found, None);
         }
         let next = self.index.table.scan(first, SCAN_MAX, |sequence, _| {
-            if self.index.kind(sequence).is_some_and(|kind| matches(sequence, kind)) {
+            if self
+                .index
+                .kind(sequence)
+                .is_some_and(|kind| matches(sequence, kind))
+            {
                 found.push(sequence);
             }
             found.len() < limit

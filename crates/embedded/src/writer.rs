@@ -12,18 +12,27 @@ use crate::segment::{self, Segment, SegmentHeader};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use futures::channel::oneshot;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use towline_store::{Clock, Operation, StoreError};
 
 pub(crate) type Answer<T> = Result<T, StoreError>;
 
 pub(crate) enum Request {
-    Update { batch: Vec<Operation>, bytes: usize, reply: oneshot::Sender<Answer<Vec<Outcome>>> },
-    Query { query: Query, reply: oneshot::Sender<Answer<Found>> },
+    Update {
+        batch: Vec<Operation>,
+        bytes: usize,
+        reply: oneshot::Sender<Answer<Vec<Outcome>>>,
+    },
+    Query {
+        query: Query,
+        reply: oneshot::Sender<Answer<Found>>,
+    },
     /// Seal what there is and hold it, for a backup.
-    Hold { reply: oneshot::Sender<Answer<Vec<Held>>> },
+    Hold {
+        reply: oneshot::Sender<Answer<Vec<Held>>>,
+    },
     Stop,
 }
 
@@ -108,7 +117,13 @@ impl Writer {
         loop {
             let first = if self.engine.has_work() {
                 self.requests.try_recv().map_or_else(
-                    |error| if error == TryRecvError::Disconnected { Some(Request::Stop) } else { None },
+                    |error| {
+                        if error == TryRecvError::Disconnected {
+                            Some(Request::Stop)
+                        } else {
+                            None
+                        }
+                    },
                     Some,
                 )
             } else {
@@ -116,7 +131,8 @@ impl Writer {
                     Ok(request) => Some(request),
                     Err(RecvTimeoutError::Disconnected) => Some(Request::Stop),
                     Err(RecvTimeoutError::Timeout) => {
-                        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
+                        self.engine
+                            .note_synced(self.shared.synced.load(Ordering::Acquire));
                         if !marked && self.shared.poisoned().is_none() {
                             // A failure poisons the engine; whoever asks next is told.
                             let _ = self.engine.mark();
@@ -138,7 +154,8 @@ impl Writer {
 
     /// One group: from its first request to being written. Whether to go on.
     fn group(&mut self, first: Option<Request>) -> bool {
-        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
+        self.engine
+            .note_synced(self.shared.synced.load(Ordering::Acquire));
         if let Some(cause) = self.shared.poisoned() {
             self.engine.poison(&cause);
         }
@@ -161,17 +178,30 @@ impl Writer {
             }
         }
         let grown = self.engine.bytes_pending().saturating_sub(before);
-        let budget = if idle { COLLECT_IDLE_BYTES } else { COLLECT_BYTES + 2 * grown };
-        let sealed = begun.and_then(|()| self.engine.collect(budget)).and_then(|_| self.engine.seal());
+        let budget = if idle {
+            COLLECT_IDLE_BYTES
+        } else {
+            COLLECT_BYTES + 2 * grown
+        };
+        let sealed = begun
+            .and_then(|()| self.engine.collect(budget))
+            .and_then(|_| self.engine.seal());
         for chore in self.engine.take_chores() {
             // Without the chore thread the chores are left to the next opening.
             let _ = self.chores.send(chore);
         }
         match sealed {
             Ok(through) => {
-                let written = Written { segment: self.engine.active(), through, ready };
+                let written = Written {
+                    segment: self.engine.active(),
+                    through,
+                    ready,
+                };
                 if let Err(gone) = self.written.send(written) {
-                    gone.0.ready.into_iter().for_each(|ready| ready.give(Some(&StoreError::Closed)));
+                    gone.0
+                        .ready
+                        .into_iter()
+                        .for_each(|ready| ready.give(Some(&StoreError::Closed)));
                     return false;
                 }
             }
@@ -200,6 +230,7 @@ impl Writer {
     }
 
     fn update(&mut self, batch: Vec<Operation>) -> Answer<Vec<Outcome>> {
+        self.engine.sweep()?;
         let mut outcomes = Vec::with_capacity(batch.len());
         for operation in batch {
             outcomes.push(self.engine.run(operation)?);
@@ -214,7 +245,9 @@ impl Writer {
     fn stop(mut self) {
         let _ = self.engine.begin(self.clock.now());
         let closed = self.engine.seal().and_then(|_| self.engine.sync());
-        let _ = closed.and_then(|()| self.engine.mark()).and_then(|_| self.engine.sync());
+        let _ = closed
+            .and_then(|()| self.engine.mark())
+            .and_then(|_| self.engine.sync());
         for request in self.requests.try_iter() {
             match request {
                 Request::Update { reply, .. } => drop(reply.send(Err(StoreError::Closed))),
@@ -259,7 +292,10 @@ pub(crate) fn sync_loop(written: &Receiver<Written>, shared: &Shared, durability
         drop(segment);
         for group in groups {
             drop(group.segment);
-            group.ready.into_iter().for_each(|ready| ready.give(fault.as_ref()));
+            group
+                .ready
+                .into_iter()
+                .for_each(|ready| ready.give(fault.as_ref()));
         }
     }
 }

@@ -231,17 +231,10 @@ impl Everything {
                 name: call.queue.to_string(),
             });
         };
-        if call.max == 0 || call.max > limits::RECEIVE_MAX {
-            let message = format!("{} is out of range; use 1 to {}", call.max, limits::RECEIVE_MAX);
-            return Err(Refusal::Invalid { what: "max", message });
-        }
+        call.check()?;
         // An item can expire in the call that submitted it, before the next sweep.
-        let ready = |head: &Head| {
-            head.queue == queue.id
-                && head.state == State::Pending
-                && head.ready_at <= self.now
-                && head.expires_at.is_none_or(|at| at > self.now)
-        };
+        let ready =
+            |head: &Head| head.queue == queue.id && head.state == State::Pending && head.ready_at <= self.now;
         let mut candidates: Vec<_> = self
             .items
             .iter()
@@ -253,14 +246,25 @@ impl Everything {
             candidates.clear();
         }
         let mut items = Vec::new();
-        for (_, sequence) in candidates.into_iter().take(call.max as usize) {
+        for (_, sequence) in candidates {
+            if items.len() == call.max as usize {
+                break;
+            }
             let receive = Receive {
                 token: call.seed.token(u32::try_from(items.len()).unwrap_or(u32::MAX)),
                 visibility: call.visibility,
                 assigned: call.assigned,
                 buffers: None,
             };
-            self.on_item(sequence, Command::Receive(receive))?;
+            match self.on_item(sequence, Command::Receive(receive)) {
+                Ok(_) => {}
+                // Submitted in this call with an expiry that is due: it fails when its turn comes.
+                Err(Refusal::NotDue { .. }) => {
+                    self.on_item(sequence, Command::Elapse)?;
+                    continue;
+                }
+                Err(refusal) => return Err(refusal),
+            }
             if let Some(item) = self.items.get(&sequence) {
                 items.push(with_fields(item, call.fields));
             }

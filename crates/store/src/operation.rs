@@ -3,9 +3,10 @@
 use crate::StoreError;
 use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
+use towline_domain::policy::check_visibility;
 use towline_domain::{
     FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch, QueueName, QueueState, Refusal, Schema,
-    StateName, Submission, TokenSeed,
+    StateName, Submission, TokenSeed, limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -80,6 +81,17 @@ pub struct ReceiveCall {
     pub seed: TokenSeed,
     /// Which payload fields to bring along.
     pub fields: FieldSet,
+}
+
+impl ReceiveCall {
+    /// Refuses numbers out of range, whether or not there is anything to receive.
+    pub fn check(&self) -> std::result::Result<(), Refusal> {
+        if self.max == 0 || self.max > limits::RECEIVE_MAX {
+            let message = format!("{} is out of range; use 1 to {}", self.max, limits::RECEIVE_MAX);
+            return Err(Refusal::Invalid { what: "max", message });
+        }
+        self.visibility.map_or(Ok(()), check_visibility)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

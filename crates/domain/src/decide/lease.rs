@@ -29,7 +29,7 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
     let LeaseCall { verb, adjust, .. } = call;
     let mut change = match (verb, settle) {
         (Verb::Heartbeat { visibility }, _) => heartbeat(queue, head, lease, visibility, now)?,
-        (Verb::Edit, _) => edit(head, lease, &adjust)?,
+        (Verb::Edit, _) => edit(head, lease),
         (Verb::Commit(outcome), Some(settle)) => commit(context, lease, outcome, settle, now)?,
         (Verb::Fail { reason }, Some(settle)) => {
             let after = settled(head, settle, Settled::Failed);
@@ -116,6 +116,14 @@ fn without_lease(head: &Head, settle: Option<Settle>) -> Result<Change, Refusal>
 
 fn check(call: &LeaseCall) -> Result<(), Refusal> {
     call.adjust.edits.check()?;
+    let given_back = matches!(
+        call.verb,
+        Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. }
+    );
+    if call.adjust.queue.is_some() && !given_back {
+        let message = "an item changes its queue when it is given back: use retry, release or defer";
+        return Err(Refusal::invalid("queue", message));
+    }
     let reason = match &call.verb {
         Verb::Heartbeat {
             visibility: Some(visibility),
@@ -225,7 +233,7 @@ fn heartbeat(
         if let Some(max) = rule.renewals_max.filter(|&max| lease.renewals >= max) {
             return Err(Refusal::RenewalsExhausted { id: head.id, max });
         }
-        next.renewals += 1;
+        next.renewals = next.renewals.saturating_add(1);
         next.deadline = match rule.renewal_permille {
             None => now.after(next.visibility),
             Some(permille) => {
@@ -250,21 +258,17 @@ fn heartbeat(
     ))
 }
 
-fn edit(head: &Head, lease: &Lease, adjust: &Adjust) -> Result<Change, Refusal> {
-    if adjust.queue.is_some() {
-        let message = "an item changes its queue when it is given back: use retry, release or defer";
-        return Err(Refusal::invalid("queue", message));
-    }
+fn edit(head: &Head, lease: &Lease) -> Change {
     let mut after = head.clone();
     after.revision = after.revision.wrapping_add(1);
-    Ok(item_change(
+    item_change(
         head,
         after,
         EventKind::Edited,
         Answer::Held {
             deadline: lease.deadline,
         },
-    ))
+    )
 }
 
 fn commit(
@@ -368,7 +372,7 @@ fn give_back(
         );
     }
     let mut after = settled(head, settle, Settled::Pending);
-    after.retries += u32::from(counted);
+    after.retries = after.retries.saturating_add(u32::from(counted));
     after.ready_at = ready_at;
     let mut change = item_change(head, after, event, Answer::State("pending"));
     if let Some(other) = target {

@@ -7,6 +7,8 @@ mod operate;
 mod queue;
 mod receive;
 mod submit;
+#[cfg(test)]
+mod tests;
 mod timer;
 
 use crate::change::{Answer, Before, Change, ItemChange, QueueChange};
@@ -80,7 +82,7 @@ impl<'a> Context<'a> {
                 let state = QueueState::Completed { since: now };
                 Some(QueueChange::Put(Box::new(Queue {
                     state,
-                    revision: queue.revision + 1,
+                    revision: queue.revision.wrapping_add(1),
                     ..queue.clone()
                 })))
             }

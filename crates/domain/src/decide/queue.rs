@@ -117,7 +117,7 @@ pub(super) fn delete(context: &Context<'_>, force: bool) -> Result<Change, Refus
 
 fn next(queue: &Queue) -> Queue {
     Queue {
-        revision: queue.revision + 1,
+        revision: queue.revision.wrapping_add(1),
         ..queue.clone()
     }
 }

@@ -68,7 +68,7 @@ fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> R
     if let Some(kind) = ended {
         return fail(context, after, kind, error, EventKind::Failed, now);
     }
-    after.retries += 1;
+    after.retries = after.retries.saturating_add(1);
     // Nobody brought a seed: the item's own identity spreads the retries of a crashed fleet.
     let seed = seed(head.id, head.deliveries);
     after.ready_at = now.after(head.backoff(&queue.policy).delay(head.id, head.retries, seed));

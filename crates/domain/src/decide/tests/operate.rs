@@ -1,0 +1,225 @@
+use super::scene::{START, Scene, commit, fail, queue};
+use crate::change::Answer;
+use crate::command::{Command, When};
+use crate::event::EventKind;
+use crate::item::{ErrorKind, FailureKind, State};
+use crate::queue::QueueState;
+use crate::refusal::Refusal;
+use crate::state_name::StateName;
+use crate::time::{Millis, Timestamp};
+
+fn cancel() -> Command {
+    Command::Cancel {
+        reason: "enough".to_owned(),
+    }
+}
+
+fn delete(force: bool) -> Command {
+    Command::Delete { force, only: None }
+}
+
+fn waiting() -> Scene {
+    let mut scene = Scene::new();
+    scene.submit(|_| {}).unwrap();
+    scene
+}
+
+fn failed() -> Scene {
+    let mut scene = Scene::new().held();
+    scene.by(1, fail("no")).unwrap();
+    scene
+}
+
+fn completed() -> Scene {
+    let mut scene = Scene::new().held();
+    scene.by(1, commit()).unwrap();
+    scene
+}
+
+#[test]
+fn what_is_not_finished_can_be_cancelled_and_cancelling_again_changes_nothing() {
+    let paused = || {
+        let mut scene = waiting();
+        scene.run(Command::Pause).unwrap();
+        scene
+    };
+    for mut scene in [waiting(), paused(), Scene::new().held()] {
+        assert_eq!(scene.run(cancel()), Ok(Answer::State("failed")));
+        assert!(matches!(
+            scene.head().state,
+            State::Failed {
+                kind: FailureKind::Cancelled,
+                ..
+            }
+        ));
+        let error = scene.item.as_ref().unwrap().errors.iter().next().unwrap().clone();
+        assert_eq!(
+            (error.kind, error.message.as_str()),
+            (ErrorKind::Cancelled, "enough")
+        );
+        assert_eq!(scene.run(cancel()), Ok(Answer::State("failed")));
+        assert!(scene.change().is_empty());
+    }
+}
+
+#[test]
+fn a_finished_item_cannot_be_cancelled_paused_or_resumed() {
+    for command in [cancel(), Command::Pause, Command::Resume] {
+        for mut scene in [completed(), failed()] {
+            let before = scene.item.clone();
+            assert_eq!(scene.run(command.clone()).unwrap_err().code(), "wrong_state");
+            assert_eq!(scene.item, before);
+        }
+    }
+}
+
+#[test]
+fn a_paused_item_keeps_its_place() {
+    let mut scene = waiting();
+    let ready_at = scene.head().ready_at;
+    scene.run(Command::Pause).unwrap();
+    assert_eq!(scene.head().state, State::Paused);
+    scene.run(Command::Pause).unwrap();
+    assert!(scene.change().is_empty(), "twice is once");
+    scene.later(500);
+    scene.run(Command::Resume).unwrap();
+    assert_eq!(
+        (scene.head().ready_at, &scene.head().state),
+        (ready_at, &State::Pending)
+    );
+    scene.run(Command::Resume).unwrap();
+    assert!(scene.change().is_empty());
+    let mut scene = Scene::new().held();
+    assert_eq!(scene.run(Command::Pause).unwrap_err().code(), "wrong_state");
+}
+
+#[test]
+fn only_a_failed_item_can_be_redriven() {
+    for mut scene in [waiting(), Scene::new().held(), completed()] {
+        assert_eq!(scene.run(Command::Redrive).unwrap_err().code(), "wrong_state");
+    }
+}
+
+#[test]
+fn a_redriven_item_starts_anew_and_says_so() {
+    let mut scene = Scene::with(|policy| {
+        policy.max_retries = 0;
+        policy.expire_after = Some(Millis(5000));
+        policy.give_up_after = Some(Millis(3000));
+        policy.poison_after = Some(9);
+    });
+    scene
+        .submit(|submission| submission.ready = When::After(Millis(1)))
+        .unwrap();
+    scene.later(1);
+    scene.receive(1).unwrap();
+    scene.later(1000);
+    scene.run(Command::Elapse).unwrap();
+    assert!(scene.head().is_terminal());
+    scene.later(10_000);
+    assert_eq!(scene.run(Command::Redrive), Ok(Answer::State("pending")));
+    assert_eq!(scene.change().event(), Some(EventKind::Redriven));
+    let head = scene.head().clone();
+    assert_eq!((head.retries, head.deliveries, head.ready_at), (0, 1, scene.now));
+    assert_eq!(
+        head.expires_at,
+        Some(scene.now.after(Millis(5000))),
+        "not dead again of its old expiry"
+    );
+    let extras = head.extras.unwrap();
+    assert_eq!((extras.lapses, extras.first_received_at), (0, None));
+    assert_eq!(
+        scene.item.as_ref().unwrap().errors.len(),
+        1,
+        "its errors are kept"
+    );
+    scene.receive(2).unwrap();
+    assert_eq!(
+        scene.head().expires_at,
+        Some(scene.now.after(Millis(3000))),
+        "giving up counts anew"
+    );
+}
+
+#[test]
+fn a_dead_letter_goes_home_and_if_its_home_is_gone_it_is_tried_where_it_lies() {
+    let letter = || {
+        let mut scene = Scene::with(|policy| policy.dead_letter_queue = Some("dead".parse().unwrap())).held();
+        let dead = queue(3, "dead", |_| {});
+        scene.dead_letters = Some(dead.clone());
+        scene.by(1, fail("no")).unwrap();
+        let home = std::mem::replace(&mut scene.queue, dead);
+        (scene, home)
+    };
+    let (mut scene, home) = letter();
+    scene.target = Some(home);
+    scene.run(Command::Redrive).unwrap();
+    assert_eq!(scene.head().queue.0, 1);
+    assert_eq!(scene.head().extras.as_ref().unwrap().origin, None);
+    let (mut scene, _) = letter();
+    scene.run(Command::Redrive).unwrap();
+    assert_eq!(scene.head().queue.0, 3);
+}
+
+#[test]
+fn a_redrive_into_a_closed_queue_is_allowed_and_into_a_completed_one_refused() {
+    let since = Timestamp(START);
+    let mut scene = failed();
+    scene.queue.state = QueueState::Closed { since };
+    scene.run(Command::Redrive).unwrap();
+    let mut scene = failed();
+    scene.queue.state = QueueState::Completed { since };
+    assert!(matches!(
+        scene.run(Command::Redrive),
+        Err(Refusal::QueueCompleted { .. })
+    ));
+}
+
+#[test]
+fn an_item_that_somebody_works_on_is_deleted_only_by_force() {
+    let mut scene = Scene::new().held();
+    assert_eq!(scene.run(delete(false)).unwrap_err().code(), "wrong_state");
+    assert_eq!(scene.run(delete(true)), Ok(Answer::Removed));
+    assert_eq!(scene.item, None);
+    for mut scene in [waiting(), completed(), failed()] {
+        scene.run(delete(false)).unwrap();
+        assert!(scene.change().removes_item());
+        assert_eq!(scene.change().event(), Some(EventKind::Removed));
+    }
+}
+
+#[test]
+fn a_delete_of_one_state_leaves_an_item_that_moved_on() {
+    let only = |state| Command::Delete {
+        force: true,
+        only: Some(state),
+    };
+    let mut scene = Scene::new().held();
+    assert_eq!(
+        scene.run(only(StateName::Pending)).unwrap_err().code(),
+        "wrong_state"
+    );
+    scene.run(only(StateName::Processing)).unwrap();
+    let mut scene = Scene::new();
+    scene
+        .submit(|submission| submission.ready = When::After(Millis(5)))
+        .unwrap();
+    assert_eq!(
+        scene.run(only(StateName::Ready)).unwrap_err().code(),
+        "wrong_state"
+    );
+    scene.run(only(StateName::Pending)).unwrap();
+}
+
+#[test]
+fn deleting_the_last_unfinished_item_of_a_closed_queue_completes_it() {
+    let mut scene = waiting();
+    scene.run(Command::CloseQueue).unwrap();
+    scene.run(delete(false)).unwrap();
+    assert_eq!(scene.queue.state.name(), "completed");
+    let mut scene = failed();
+    scene.others.pending = 1;
+    scene.run(Command::CloseQueue).unwrap();
+    scene.run(delete(false)).unwrap();
+    assert_eq!(scene.queue.state.name(), "closed", "one is still waiting");
+}
