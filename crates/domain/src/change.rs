@@ -12,16 +12,17 @@ use serde::{Deserialize, Serialize};
 
 /// One decided change. A store applies it; it cannot make one.
 ///
-/// ```compile_fail
-/// use towline_domain::Change;
-/// let forged = Change { event: None };
+/// ```compile_fail,E0451
+/// fn forge(change: towline_domain::Change) -> towline_domain::Change {
+///     towline_domain::Change { event: None, ..change }
+/// }
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0599
 /// let forged = towline_domain::Change::default();
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0451
 /// fn reopen(change: towline_domain::Change) {
 ///     let towline_domain::Change { item, .. } = change;
 /// }

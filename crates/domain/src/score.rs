@@ -155,7 +155,7 @@ mod tests {
         #[test]
         fn no_input_overflows(fee: u64, size: u64, at: u64, unit: u64, half: u64) {
             let weights = ScoreWeights { age_unit: Millis(unit), fee_half: half, size_half_bytes: half, ..ScoreWeights::default() };
-            weights.static_score(fee, size, None, Timestamp(at));
+            let _ = weights.static_score(fee, size, None, Timestamp(at));
         }
     }
 }

@@ -46,7 +46,8 @@ fn creating_the_same_queue_again_is_fine_and_another_one_of_its_name_says_what_d
 
 #[test]
 fn numbers_out_of_range_are_refused_by_name() {
-    let wrong: [(&str, fn(&mut Policy)); 8] = [
+    type Edit = fn(&mut Policy);
+    let wrong: [(&str, Edit); 8] = [
         ("visibility_timeout", |policy| {
             policy.visibility_timeout = Millis(0)
         }),
