@@ -40,35 +40,21 @@ pub struct Backoff {
 }
 
 /// The names [`Backoff::preset`] knows.
-pub const PRESETS: [&str; 7] = [
-    "none",
-    "tyger",
-    "ayepi",
-    "quantumleap",
-    "cyclotron",
-    "aicf-ai",
-    "aicf-quantum",
-];
+pub const PRESETS: [&str; 7] =
+    ["none", "tyger", "ayepi", "quantumleap", "cyclotron", "aicf-ai", "aicf-quantum"];
 
 impl Backoff {
     /// The retry schedule of a system whose users come to Towline, by its name.
     #[must_use]
     pub fn preset(name: &str) -> Option<Backoff> {
-        let exponential = |base, cap| Growth::Exponential {
-            base,
-            factor_permille: 2000,
-            cap,
-        };
+        let exponential = |base, cap| Growth::Exponential { base, factor_permille: 2000, cap };
         Some(match name {
             "none" | "tyger" => Backoff::default(),
             "ayepi" => Backoff {
                 growth: exponential(Millis::seconds(1), Some(Millis::seconds(30))),
                 jitter: Jitter::Random { permille: 500 },
             },
-            "quantumleap" => Backoff {
-                growth: exponential(Millis::seconds(20), None),
-                jitter: Jitter::None,
-            },
+            "quantumleap" => Backoff { growth: exponential(Millis::seconds(20), None), jitter: Jitter::None },
             "cyclotron" => Backoff {
                 growth: exponential(Millis::seconds(1), Some(Millis::hours(1))),
                 jitter: Jitter::None,
@@ -86,10 +72,7 @@ impl Backoff {
                 factor_permille: 2000,
                 cap: Some(Millis::minutes(15)),
             },
-            jitter: Jitter::Hash {
-                permille: 100,
-                round: Millis::seconds(1),
-            },
+            jitter: Jitter::Hash { permille: 100, round: Millis::seconds(1) },
         }
     }
 
@@ -99,11 +82,7 @@ impl Backoff {
         let plain = match &self.growth {
             Growth::None => 0,
             Growth::Constant { delay } => delay.0,
-            Growth::Exponential {
-                base,
-                factor_permille,
-                cap,
-            } => {
+            Growth::Exponential { base, factor_permille, cap } => {
                 let cap = cap.unwrap_or(Millis::MAX).0.min(Millis::MAX.0);
                 grow(base.0, *factor_permille, retries, cap)
             }
@@ -182,10 +161,7 @@ mod tests {
 
     #[test]
     fn ayepi_doubles_from_one_second_to_thirty_and_jitter_only_shortens() {
-        assert_eq!(
-            delays("ayepi", 0),
-            [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]
-        );
+        assert_eq!(delays("ayepi", 0), [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
         assert_eq!(delays("ayepi", u64::MAX)[0], 501);
     }
 
@@ -196,10 +172,7 @@ mod tests {
         for n in 0..200 {
             let item = ItemId(Uuid::from_u128(n));
             let delay = backoff.delay(item, 20, 0).0;
-            assert!(
-                (810_000..=990_000).contains(&delay) && delay.is_multiple_of(1000),
-                "{delay}"
-            );
+            assert!((810_000..=990_000).contains(&delay) && delay.is_multiple_of(1000), "{delay}");
             seen_above |= delay > 900_000;
         }
         assert!(seen_above, "the cap applies before jitter");

@@ -119,18 +119,12 @@ impl Change {
     /// What was submitted, if this is a submit.
     #[must_use]
     pub fn submitted(&self) -> Option<(&Body, &Fields)> {
-        self.item
-            .as_ref()
-            .and_then(|item| item.body.as_ref())
-            .map(|body| (&body.0, &body.1))
+        self.item.as_ref().and_then(|item| item.body.as_ref()).map(|body| (&body.0, &body.1))
     }
 
     #[must_use]
     pub fn edits(&self) -> Option<&FieldEdits> {
-        self.item
-            .as_ref()
-            .map(|item| &item.edits)
-            .filter(|edits| !edits.is_empty())
+        self.item.as_ref().map(|item| &item.edits).filter(|edits| !edits.is_empty())
     }
 
     #[must_use]
@@ -146,9 +140,7 @@ impl Change {
     /// Output buffers made for an attempt that ended without committing them.
     #[must_use]
     pub fn buffers_dropped(&self) -> Option<&OutputSet> {
-        self.item
-            .as_ref()
-            .and_then(|item| item.buffers_dropped.as_deref())
+        self.item.as_ref().and_then(|item| item.buffers_dropped.as_deref())
     }
 
     /// Takes the parts a store keeps, without copying them.

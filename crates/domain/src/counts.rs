@@ -28,9 +28,7 @@ impl Counts {
     /// What `depth_limit` limits: everything that waits.
     #[must_use]
     pub fn depth(&self) -> u64 {
-        self.pending
-            .saturating_add(self.scheduled)
-            .saturating_add(self.paused)
+        self.pending.saturating_add(self.scheduled).saturating_add(self.paused)
     }
 
     /// Everything that is not finished. A closed queue with none of these is completed.
@@ -41,9 +39,7 @@ impl Counts {
 
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.unfinished()
-            .saturating_add(self.completed)
-            .saturating_add(self.failed)
+        self.unfinished().saturating_add(self.completed).saturating_add(self.failed)
     }
 
     #[must_use]

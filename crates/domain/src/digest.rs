@@ -41,8 +41,7 @@ impl Hasher {
     fn slots<K: AsRef<str>, V: AsRef<str>>(&mut self, slots: impl ExactSizeIterator<Item = (K, V)>) {
         self.part(&(slots.len() as u64).to_le_bytes());
         for (slot, buffer) in slots {
-            self.part(slot.as_ref().as_bytes())
-                .part(buffer.as_ref().as_bytes());
+            self.part(slot.as_ref().as_bytes()).part(buffer.as_ref().as_bytes());
         }
     }
 
@@ -62,11 +61,7 @@ impl Hasher {
 #[must_use]
 pub fn content(body: &Body, fields: &Fields) -> ContentDigest {
     let mut hasher = Hasher::new("towline|content");
-    hasher.slots(
-        body.inputs
-            .iter()
-            .map(|(slot, buffer)| (slot.as_str(), buffer.as_str())),
-    );
+    hasher.slots(body.inputs.iter().map(|(slot, buffer)| (slot.as_str(), buffer.as_str())));
     hasher.params(&body.params);
     for field in Field::ALL {
         hasher.option(fields.get(field).map(|bytes| &bytes[..]));
@@ -83,10 +78,7 @@ pub fn key(text: &str) -> ContentDigest {
 /// 64 bits that stand for one tag in an index; a reader compares the tag itself.
 #[must_use]
 pub fn tag(name: &str, value: &str) -> u64 {
-    Hasher::new("towline|tag")
-        .part(name.as_bytes())
-        .part(value.as_bytes())
-        .finish_short()
+    Hasher::new("towline|tag").part(name.as_bytes()).part(value.as_bytes()).finish_short()
 }
 
 pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: &[u64]) -> u64 {
@@ -95,12 +87,7 @@ pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: 
         return 0;
     }
     let mut hasher = Hasher::new("towline|settle");
-    hasher.slots(
-        outcome
-            .outputs
-            .iter()
-            .map(|(slot, buffer)| (slot.as_str(), buffer.as_str())),
-    );
+    hasher.slots(outcome.outputs.iter().map(|(slot, buffer)| (slot.as_str(), buffer.as_str())));
     hasher.params(&outcome.output_params);
     hasher.part(reason.as_bytes());
     for field in Field::ALL {
@@ -127,29 +114,13 @@ mod tests {
     fn what_is_not_content_does_not_count_and_what_is_does() {
         let plain = (Body::default(), Fields::default());
         let base = content(&plain.0, &plain.1);
-        let tagged = Body {
-            tags: [("a".to_owned(), "b".to_owned())].into(),
-            ..Body::default()
-        };
+        let tagged = Body { tags: [("a".to_owned(), "b".to_owned())].into(), ..Body::default() };
         assert_eq!(content(&tagged, &plain.1), base);
-        let param = Body {
-            params: [("a".to_owned(), Json::string("b"))].into(),
-            ..Body::default()
-        };
+        let param = Body { params: [("a".to_owned(), Json::string("b"))].into(), ..Body::default() };
         assert_ne!(content(&param, &plain.1), base);
-        let empty = Fields {
-            blob: Some(Bytes::new()),
-            ..Fields::default()
-        };
-        assert_ne!(
-            content(&plain.0, &empty),
-            base,
-            "an empty payload is not no payload"
-        );
-        let other = Fields {
-            metadata: Some(Bytes::new()),
-            ..Fields::default()
-        };
+        let empty = Fields { blob: Some(Bytes::new()), ..Fields::default() };
+        assert_ne!(content(&plain.0, &empty), base, "an empty payload is not no payload");
+        let other = Fields { metadata: Some(Bytes::new()), ..Fields::default() };
         assert_ne!(content(&plain.0, &empty), content(&plain.0, &other));
     }
 }

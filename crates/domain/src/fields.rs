@@ -79,11 +79,7 @@ impl Fields {
 
     #[must_use]
     pub fn bytes(&self) -> usize {
-        Field::ALL
-            .iter()
-            .filter_map(|&field| self.get(field))
-            .map(Bytes::len)
-            .sum()
+        Field::ALL.iter().filter_map(|&field| self.get(field)).map(Bytes::len).sum()
     }
 
     pub(crate) fn check(&self) -> Result<(), Refusal> {
@@ -98,11 +94,7 @@ fn check_one(field: Field, value: Option<&Bytes>) -> Result<(), Refusal> {
     match value {
         Some(value) if value.len() > limits::FIELD_BYTES_MAX => {
             let (bytes, max) = (value.len() as u64, limits::FIELD_BYTES_MAX as u64);
-            Err(Refusal::TooLarge {
-                what: field.name(),
-                bytes,
-                max,
-            })
+            Err(Refusal::TooLarge { what: field.name(), bytes, max })
         }
         _ => Ok(()),
     }
@@ -135,9 +127,7 @@ impl FieldEdits {
 
     #[must_use]
     pub fn get(&self, field: Field) -> Option<&Option<Bytes>> {
-        self.edits
-            .as_ref()
-            .and_then(|edits| edits[field as usize].as_ref())
+        self.edits.as_ref().and_then(|edits| edits[field as usize].as_ref())
     }
 
     pub fn apply(&self, fields: &mut Fields) {

@@ -63,15 +63,8 @@ pub enum State {
     Pending,
     Processing(Lease),
     Paused,
-    Completed {
-        at: Timestamp,
-        remove_at: Option<Timestamp>,
-    },
-    Failed {
-        at: Timestamp,
-        remove_at: Option<Timestamp>,
-        kind: FailureKind,
-    },
+    Completed { at: Timestamp, remove_at: Option<Timestamp> },
+    Failed { at: Timestamp, remove_at: Option<Timestamp>, kind: FailureKind },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -218,15 +211,11 @@ impl Head {
 
     #[must_use]
     pub fn max_retries(&self, policy: &Policy) -> u32 {
-        self.overrides()
-            .and_then(|o| o.max_retries)
-            .unwrap_or(policy.max_retries)
+        self.overrides().and_then(|o| o.max_retries).unwrap_or(policy.max_retries)
     }
 
     pub(crate) fn backoff<'a>(&'a self, policy: &'a Policy) -> &'a Backoff {
-        self.overrides()
-            .and_then(|o| o.backoff.as_ref())
-            .unwrap_or(&policy.backoff)
+        self.overrides().and_then(|o| o.backoff.as_ref()).unwrap_or(&policy.backoff)
     }
 
     pub(crate) fn overrides(&self) -> Option<&Overrides> {

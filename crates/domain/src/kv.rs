@@ -56,22 +56,14 @@ pub fn decide(
     now: Timestamp,
 ) -> Result<KvDecision, Refusal> {
     if key.is_empty() || key.len() > limits::KV_KEY_BYTES_MAX {
-        let message = format!(
-            "a key of {} bytes; use 1 to {}",
-            key.len(),
-            limits::KV_KEY_BYTES_MAX
-        );
+        let message = format!("a key of {} bytes; use 1 to {}", key.len(), limits::KV_KEY_BYTES_MAX);
         return Err(Refusal::invalid("key", message));
     }
     let record = record.filter(|record| record.is_live(now));
     let make = |value: Bytes, ttl: Option<Millis>, kept: Option<Timestamp>| {
         if value.len() > limits::KV_VALUE_BYTES_MAX {
             let (bytes, max) = (value.len() as u64, limits::KV_VALUE_BYTES_MAX as u64);
-            return Err(Refusal::TooLarge {
-                what: "value",
-                bytes,
-                max,
-            });
+            return Err(Refusal::TooLarge { what: "value", bytes, max });
         }
         let expires_at = ttl.map(|ttl| now.after(ttl)).or(kept);
         Ok(Some(Some(KvRecord { value, expires_at })))
@@ -83,24 +75,17 @@ pub fn decide(
         KvCommand::Increment { by, ttl } => {
             let before: i64 = match record {
                 None => 0,
-                Some(record) => std::str::from_utf8(&record.value)
-                    .ok()
-                    .and_then(|text| text.parse().ok())
-                    .ok_or_else(|| {
-                        Refusal::invalid("key", format!("the value of {key:?} is not a number"))
-                    })?,
+                Some(record) => {
+                    std::str::from_utf8(&record.value).ok().and_then(|text| text.parse().ok()).ok_or_else(
+                        || Refusal::invalid("key", format!("the value of {key:?} is not a number")),
+                    )?
+                }
             };
             let Some(after) = before.checked_add(by) else {
-                return Err(Refusal::invalid(
-                    "by",
-                    format!("{before} + {by} is beyond 64 bits"),
-                ));
+                return Err(Refusal::invalid("by", format!("{before} + {by} is beyond 64 bits")));
             };
             let kept = record.and_then(|record| record.expires_at);
-            (
-                make(after.to_string().into(), ttl, kept)?,
-                KvAnswer::Number(after),
-            )
+            (make(after.to_string().into(), ttl, kept)?, KvAnswer::Number(after))
         }
         KvCommand::Delete => match record {
             Some(_) => (Some(None), KvAnswer::Deleted(true)),
@@ -124,10 +109,7 @@ mod tests {
     #[test]
     fn set_if_absent_has_one_winner_until_the_ttl() {
         let mut record = None;
-        let claim = || KvCommand::SetIfAbsent {
-            value: "me".into(),
-            ttl: Some(Millis(10)),
-        };
+        let claim = || KvCommand::SetIfAbsent { value: "me".into(), ttl: Some(Millis(10)) };
         assert_eq!(run(&mut record, claim(), 0), Ok(KvAnswer::Won(true)));
         assert_eq!(run(&mut record, claim(), 9), Ok(KvAnswer::Won(false)));
         assert_eq!(run(&mut record, claim(), 10), Ok(KvAnswer::Won(true)));
@@ -137,45 +119,21 @@ mod tests {
     fn increment_counts_from_zero_keeps_its_ttl_and_refuses_text_and_overflow() {
         let mut record = None;
         let add = |by, ttl| KvCommand::Increment { by, ttl };
-        assert_eq!(
-            run(&mut record, add(2, Some(Millis(10))), 0),
-            Ok(KvAnswer::Number(2))
-        );
+        assert_eq!(run(&mut record, add(2, Some(Millis(10))), 0), Ok(KvAnswer::Number(2)));
         assert_eq!(run(&mut record, add(-5, None), 5), Ok(KvAnswer::Number(-3)));
         assert_eq!(record.as_ref().unwrap().expires_at, Some(Timestamp(10)));
         assert!(run(&mut record, add(i64::MIN, None), 5).is_err());
-        assert_eq!(
-            run(&mut record, add(1, None), 11),
-            Ok(KvAnswer::Number(1)),
-            "expired means absent"
-        );
-        record = Some(KvRecord {
-            value: "x".into(),
-            expires_at: None,
-        });
+        assert_eq!(run(&mut record, add(1, None), 11), Ok(KvAnswer::Number(1)), "expired means absent");
+        record = Some(KvRecord { value: "x".into(), expires_at: None });
         assert!(run(&mut record, add(1, None), 0).is_err());
     }
 
     #[test]
     fn delete_says_whether_there_was_anything() {
         let mut record = None;
-        assert_eq!(
-            run(&mut record, KvCommand::Delete, 0),
-            Ok(KvAnswer::Deleted(false))
-        );
-        run(
-            &mut record,
-            KvCommand::Set {
-                value: "v".into(),
-                ttl: None,
-            },
-            0,
-        )
-        .unwrap();
-        assert_eq!(
-            run(&mut record, KvCommand::Delete, 0),
-            Ok(KvAnswer::Deleted(true))
-        );
+        assert_eq!(run(&mut record, KvCommand::Delete, 0), Ok(KvAnswer::Deleted(false)));
+        run(&mut record, KvCommand::Set { value: "v".into(), ttl: None }, 0).unwrap();
+        assert_eq!(run(&mut record, KvCommand::Delete, 0), Ok(KvAnswer::Deleted(true)));
         assert_eq!(record, None);
     }
 }

@@ -10,18 +10,9 @@ pub enum NameError {
     #[error("a {what} name must not be empty")]
     Empty { what: &'static str },
     #[error("{what} name {name:?}… is {length} bytes long; at most {max} are allowed")]
-    TooLong {
-        what: &'static str,
-        name: String,
-        length: usize,
-        max: usize,
-    },
+    TooLong { what: &'static str, name: String, length: usize, max: usize },
     #[error("{what} name {name:?} is not allowed; use {rule}")]
-    Malformed {
-        what: &'static str,
-        name: String,
-        rule: &'static str,
-    },
+    Malformed { what: &'static str, name: String, rule: &'static str },
 }
 
 fn check_length(what: &'static str, text: &str, max: usize) -> Result<(), NameError> {
@@ -30,12 +21,7 @@ fn check_length(what: &'static str, text: &str, max: usize) -> Result<(), NameEr
     }
     if text.len() > max {
         let name = text.chars().take(40).collect();
-        return Err(NameError::TooLong {
-            what,
-            name,
-            length: text.len(),
-            max,
-        });
+        return Err(NameError::TooLong { what, name, length: text.len(), max });
     }
     Ok(())
 }
@@ -94,16 +80,10 @@ impl std::str::FromStr for QueueName {
         check_length("queue", text, limits::QUEUE_NAME_BYTES_MAX)?;
         let first = text.as_bytes()[0];
         let good = (first.is_ascii_alphanumeric() || first == b'_')
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
         if !good {
             let rule = "letters, digits, '.', '_' and '-', beginning with a letter, a digit or '_'";
-            return Err(NameError::Malformed {
-                what: "queue",
-                name: text.to_owned(),
-                rule,
-            });
+            return Err(NameError::Malformed { what: "queue", name: text.to_owned(), rule });
         }
         Ok(QueueName(text.into()))
     }
@@ -120,11 +100,7 @@ impl std::str::FromStr for SlotName {
             && bytes.iter().all(|&b| plain(b) || b == b'_' || b == b'-');
         if !good {
             let rule = "lower-case letters, digits, '_' and '-', beginning and ending with a letter or digit";
-            return Err(NameError::Malformed {
-                what: "slot or parameter",
-                name: text.to_owned(),
-                rule,
-            });
+            return Err(NameError::Malformed { what: "slot or parameter", name: text.to_owned(), rule });
         }
         Ok(SlotName(text.into()))
     }
@@ -134,16 +110,9 @@ impl std::str::FromStr for BufferId {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
         check_length("buffer", text, limits::BUFFER_ID_BYTES_MAX)?;
-        if !text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-        {
+        if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
             let rule = "letters, digits, '.', '_' and '-'";
-            return Err(NameError::Malformed {
-                what: "buffer",
-                name: text.to_owned(),
-                rule,
-            });
+            return Err(NameError::Malformed { what: "buffer", name: text.to_owned(), rule });
         }
         Ok(BufferId(text.into()))
     }
@@ -183,9 +152,6 @@ mod tests {
     #[test]
     fn a_refused_name_says_what_is_allowed() {
         let message = "My Slot".parse::<SlotName>().unwrap_err().to_string();
-        assert!(
-            message.contains("My Slot") && message.contains("lower-case"),
-            "{message}"
-        );
+        assert!(message.contains("My Slot") && message.contains("lower-case"), "{message}");
     }
 }

@@ -66,12 +66,7 @@ impl Policy {
     /// Refuses a number beyond its limit, naming it.
     pub fn check(&self) -> Result<(), Refusal> {
         check_visibility(self.visibility_timeout)?;
-        check_number(
-            "max_retries",
-            u64::from(self.max_retries),
-            0,
-            u64::from(limits::RETRIES_MAX),
-        )?;
+        check_number("max_retries", u64::from(self.max_retries), 0, u64::from(limits::RETRIES_MAX))?;
         for (name, span) in [
             ("completed_ttl", self.completed_ttl),
             ("failed_ttl", self.failed_ttl),
@@ -84,12 +79,7 @@ impl Policy {
             }
         }
         if let Some(count) = self.poison_after {
-            check_number(
-                "poison_after",
-                u64::from(count),
-                1,
-                u64::from(limits::RETRIES_MAX),
-            )?;
+            check_number("poison_after", u64::from(count), 1, u64::from(limits::RETRIES_MAX))?;
         }
         if let Some(limit) = self.depth_limit {
             check_number("depth_limit", limit, 1, limits::DEPTH_LIMIT_MAX)?;
@@ -100,10 +90,7 @@ impl Policy {
         if let Order::Score(weights) = &self.order {
             check_number("order.age_unit", weights.age_unit.0, 1000, Millis::MAX.0)?;
             if weights.tiers_permille.len() > limits::SLOTS_MAX {
-                return Err(Refusal::invalid(
-                    "order.tiers",
-                    format!("at most {} tiers", limits::SLOTS_MAX),
-                ));
+                return Err(Refusal::invalid("order.tiers", format!("at most {} tiers", limits::SLOTS_MAX)));
             }
         }
         Ok(())
@@ -132,10 +119,7 @@ pub(crate) fn check_span(name: &'static str, span: Millis) -> Result<(), Refusal
 
 fn check_number(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Refusal> {
     if value < min || value > max {
-        return Err(Refusal::invalid(
-            name,
-            format!("{value} is out of range; use {min} to {max}"),
-        ));
+        return Err(Refusal::invalid(name, format!("{value} is out of range; use {min} to {max}")));
     }
     Ok(())
 }

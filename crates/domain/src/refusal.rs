@@ -10,11 +10,7 @@ pub enum Refusal {
     #[error("queue {name:?} exists with another {what}; change it with an update, or use another name")]
     QueueExists { name: String, what: String },
     #[error("queue {name:?} is {state} since {since}; submit to an open queue")]
-    QueueClosed {
-        name: String,
-        state: &'static str,
-        since: Timestamp,
-    },
+    QueueClosed { name: String, state: &'static str, since: Timestamp },
     #[error("queue {name:?} has {unfinished} unfinished items; delete with force to lose them")]
     QueueBusy { name: String, unfinished: u64 },
     #[error("queue {name:?} is completed since {since} and takes no item back")]
@@ -32,21 +28,13 @@ pub enum Refusal {
     #[error("the lease on item {id} was already settled by another {settled} call")]
     AlreadySettled { id: ItemId, settled: &'static str },
     #[error("item {id} is {state}; {remedy}")]
-    WrongState {
-        id: ItemId,
-        state: &'static str,
-        remedy: &'static str,
-    },
+    WrongState { id: ItemId, state: &'static str, remedy: &'static str },
     #[error("{message}")]
     SchemaMismatch { message: String },
     #[error("{what}: {message}")]
     Invalid { what: &'static str, message: String },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
-    TooLarge {
-        what: &'static str,
-        bytes: u64,
-        max: u64,
-    },
+    TooLarge { what: &'static str, bytes: u64, max: u64 },
     #[error("lease of item {id} was renewed {max} times, the most its queue allows")]
     RenewalsExhausted { id: ItemId, max: u32 },
     #[error("item {id} is not due yet")]
@@ -77,10 +65,7 @@ impl std::fmt::Display for LostWhy {
 
 impl Refusal {
     pub(crate) fn invalid(what: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal::Invalid {
-            what,
-            message: message.into(),
-        }
+        Refusal::Invalid { what, message: message.into() }
     }
 
     /// The stable code that clients match on.

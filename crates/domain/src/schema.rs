@@ -47,11 +47,7 @@ impl Schema {
             ("schema.output_params", &self.output_params),
         ] {
             if slots.len() > limits::SLOTS_MAX {
-                let message = format!(
-                    "{} declared; at most {} are allowed",
-                    slots.len(),
-                    limits::SLOTS_MAX
-                );
+                let message = format!("{} declared; at most {} are allowed", slots.len(), limits::SLOTS_MAX);
                 return Err(Refusal::invalid(what, message));
             }
         }
@@ -69,11 +65,7 @@ impl Schema {
             return Ok(());
         }
         check_exact("input", &self.inputs, inputs.keys().map(SlotName::as_str))?;
-        check_exact(
-            "input parameter",
-            &self.input_params,
-            params.keys().map(String::as_str),
-        )
+        check_exact("input parameter", &self.input_params, params.keys().map(String::as_str))
     }
 
     pub fn check_outputs(
@@ -87,11 +79,7 @@ impl Schema {
             return Ok(());
         }
         check_exact("output", &self.outputs, outputs.keys().map(SlotName::as_str))?;
-        check_exact(
-            "output parameter",
-            &self.output_params,
-            params.keys().map(String::as_str),
-        )
+        check_exact("output parameter", &self.output_params, params.keys().map(String::as_str))
     }
 }
 
@@ -112,11 +100,7 @@ fn check_exact<'a>(
 ) -> Result<(), Refusal> {
     let names = || {
         let list: Vec<&str> = declared.keys().map(SlotName::as_str).collect();
-        if list.is_empty() {
-            "none".to_owned()
-        } else {
-            list.join(", ")
-        }
+        if list.is_empty() { "none".to_owned() } else { list.join(", ") }
     };
     for name in given.clone() {
         if !declared.contains_key(name) {
@@ -126,11 +110,8 @@ fn check_exact<'a>(
     }
     for (name, &required) in declared {
         if required && !given.clone().any(|other| other == name.as_str()) {
-            let message = format!(
-                "{what} {name:?} is missing; the queue declares: {}",
-                names(),
-                name = name.as_str()
-            );
+            let message =
+                format!("{what} {name:?} is missing; the queue declares: {}", names(), name = name.as_str());
             return Err(Refusal::SchemaMismatch { message });
         }
     }
@@ -139,31 +120,20 @@ fn check_exact<'a>(
 
 fn check_params_size(what: &'static str, params: &BTreeMap<String, Json>) -> Result<(), Refusal> {
     if params.len() > limits::PARAMS_MAX {
-        let message = format!(
-            "{} given; at most {} are allowed",
-            params.len(),
-            limits::PARAMS_MAX
-        );
+        let message = format!("{} given; at most {} are allowed", params.len(), limits::PARAMS_MAX);
         return Err(Refusal::invalid(what, message));
     }
     let mut total = 0;
     for (name, value) in params {
         if name.is_empty() || name.len() > limits::PARAM_NAME_BYTES_MAX {
-            let message = format!(
-                "a name of {} bytes; use 1 to {}",
-                name.len(),
-                limits::PARAM_NAME_BYTES_MAX
-            );
+            let message =
+                format!("a name of {} bytes; use 1 to {}", name.len(), limits::PARAM_NAME_BYTES_MAX);
             return Err(Refusal::invalid(what, message));
         }
         total += name.len() + value.as_str().len();
     }
     if total > limits::PARAMS_BYTES_MAX {
-        return Err(Refusal::TooLarge {
-            what,
-            bytes: total as u64,
-            max: limits::PARAMS_BYTES_MAX as u64,
-        });
+        return Err(Refusal::TooLarge { what, bytes: total as u64, max: limits::PARAMS_BYTES_MAX as u64 });
     }
     Ok(())
 }
@@ -174,56 +144,34 @@ mod tests {
 
     fn schema(inputs: &[&str], params: &[&str]) -> Schema {
         let declare = |list: &[&str]| list.iter().map(|text| Schema::declare(text).unwrap()).collect();
-        Schema {
-            inputs: declare(inputs),
-            input_params: declare(params),
-            ..Schema::default()
-        }
+        Schema { inputs: declare(inputs), input_params: declare(params), ..Schema::default() }
     }
 
     fn params(names: &[&str]) -> BTreeMap<String, Json> {
-        names
-            .iter()
-            .map(|name| ((*name).to_owned(), Json::string("v")))
-            .collect()
+        names.iter().map(|name| ((*name).to_owned(), Json::string("v"))).collect()
     }
 
     fn inputs(names: &[&str]) -> BTreeMap<SlotName, BufferId> {
-        names
-            .iter()
-            .map(|name| (name.parse().unwrap(), "b1".parse().unwrap()))
-            .collect()
+        names.iter().map(|name| (name.parse().unwrap(), "b1".parse().unwrap())).collect()
     }
 
     #[test]
     fn without_a_schema_anything_goes() {
-        assert_eq!(
-            Schema::default().check_inputs(&inputs(&["x"]), &params(&["Any Key!"])),
-            Ok(())
-        );
+        assert_eq!(Schema::default().check_inputs(&inputs(&["x"]), &params(&["Any Key!"])), Ok(()));
     }
 
     #[test]
     fn with_a_schema_exactly_what_it_declares() {
         let schema = schema(&["raw", "cal?"], &["level"]);
-        assert_eq!(
-            schema.check_inputs(&inputs(&["raw"]), &params(&["level"])),
-            Ok(())
-        );
-        assert_eq!(
-            schema.check_inputs(&inputs(&["raw", "cal"]), &params(&["level"])),
-            Ok(())
-        );
+        assert_eq!(schema.check_inputs(&inputs(&["raw"]), &params(&["level"])), Ok(()));
+        assert_eq!(schema.check_inputs(&inputs(&["raw", "cal"]), &params(&["level"])), Ok(()));
         for (slots, keys, names) in [
             (&["cal"][..], &["level"][..], "\"raw\" is missing"),
             (&["raw"], &[], "\"level\" is missing"),
             (&["raw", "other"], &["level"], "unknown input \"other\""),
             (&["raw"], &["level", "extra"], "unknown input parameter \"extra\""),
         ] {
-            let message = schema
-                .check_inputs(&inputs(slots), &params(keys))
-                .unwrap_err()
-                .to_string();
+            let message = schema.check_inputs(&inputs(slots), &params(keys)).unwrap_err().to_string();
             assert!(message.contains(names), "{message}");
         }
     }

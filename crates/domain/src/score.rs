@@ -64,16 +64,9 @@ impl ScoreWeights {
         let weight = |permille: u32| i128::from(permille) * (SCALE / 1000);
         let share = |part: u64, rest: u64| {
             let whole = i128::from(part) + i128::from(rest);
-            if whole == 0 {
-                0
-            } else {
-                i128::from(part) * SCALE / whole
-            }
+            if whole == 0 { 0 } else { i128::from(part) * SCALE / whole }
         };
-        let tier = tier
-            .and_then(|tier| self.tiers_permille.get(tier))
-            .copied()
-            .unwrap_or(0);
+        let tier = tier.and_then(|tier| self.tiers_permille.get(tier)).copied().unwrap_or(0);
         let score = weight(self.fee_permille) * share(fee, self.fee_half) / SCALE
             + weight(self.size_permille) * share(self.size_half_bytes, size_bytes) / SCALE
             + weight(self.tier_permille) * i128::from(tier) / 1000
@@ -93,14 +86,8 @@ impl Order {
     #[must_use]
     pub fn key(&self, head: &Head) -> OrderKey {
         match self {
-            Order::Fifo => OrderKey {
-                rank: 0,
-                time: head.ready_at,
-            },
-            Order::Priority => OrderKey {
-                rank: i64::from(head.priority),
-                time: head.ready_at,
-            },
+            Order::Fifo => OrderKey { rank: 0, time: head.ready_at },
+            Order::Priority => OrderKey { rank: i64::from(head.priority), time: head.ready_at },
             // `!score` is -score - 1: the same order reversed, without an overflow at the least value.
             Order::Score(_) => OrderKey {
                 rank: !head.extras.as_ref().map_or(0, |extras| extras.score),
@@ -132,10 +119,7 @@ mod tests {
 
     #[test]
     fn published_vector() {
-        assert_eq!(
-            score(1000, 1 << 20, "PRO", 0),
-            275_000_000 + 50_000_000 + 30_000_000
-        );
+        assert_eq!(score(1000, 1 << 20, "PRO", 0), 275_000_000 + 50_000_000 + 30_000_000);
         assert_eq!(score(0, 0, "FREE", 3_600_000), 100_000_000 - 250_000_000);
     }
 

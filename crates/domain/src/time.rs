@@ -25,10 +25,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match i64::try_from(self.0)
-            .ok()
-            .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
-        {
+        match i64::try_from(self.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()) {
             Some(time) => write!(f, "{time:.3}"),
             None => write!(f, "{} ms after 1970", self.0),
         }
@@ -85,9 +82,8 @@ impl Millis {
         }
         let malformed = || DurationError::Malformed(text.chars().take(64).collect());
         let span: jiff::Span = text.parse().map_err(|_| malformed())?;
-        let duration = span
-            .to_duration(jiff::SpanRelativeTo::days_are_24_hours())
-            .map_err(|_| malformed())?;
+        let duration =
+            span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| malformed())?;
         if duration.is_negative() {
             return Err(DurationError::Negative(text.to_owned()));
         }
@@ -114,13 +110,7 @@ impl fmt::Display for Millis {
             return f.write_str("0s");
         }
         let mut rest = self.0;
-        for (unit, size) in [
-            ("d", 86_400_000),
-            ("h", 3_600_000),
-            ("m", 60_000),
-            ("s", 1000),
-            ("ms", 1),
-        ] {
+        for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)] {
             if rest >= size {
                 write!(f, "{}{unit}", rest / size)?;
                 rest %= size;
@@ -158,16 +148,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in [
-            "",
-            "m",
-            "five minutes ago",
-            "-5s",
-            "1000000y",
-            "5m ago",
-            "\u{0}",
-            "9999999999999999999999s",
-        ] {
+        for text in
+            ["", "m", "five minutes ago", "-5s", "1000000y", "5m ago", "\u{0}", "9999999999999999999999s"]
+        {
             assert!(Millis::parse(text).is_err(), "{text:?}");
         }
     }

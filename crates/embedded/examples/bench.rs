@@ -2,12 +2,7 @@
 //!
 //! Every rate is of acknowledged, durable work. The raw rates write the same bytes in the same batches to a file that
 //! has its blocks already, one fdatasync a batch: what no store on this disk can beat.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    clippy::print_stderr
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::disallowed_methods)] // A benchmark measures time.
 
 use bytes::Bytes;
@@ -56,11 +51,7 @@ struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        Timestamp(
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |d| d.as_millis() as u64),
-        )
+        Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64))
     }
 }
 
@@ -73,21 +64,14 @@ struct Bench {
 impl Bench {
     fn row(&mut self, name: &str, value: f64, unit: &'static str, note: String) {
         if !self.arguments.json {
-            let value = if value >= 1000.0 {
-                format!("{value:.0}")
-            } else {
-                format!("{value:.2}")
-            };
+            let value = if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") };
             println!("{name:<44} {value:>12} {unit:<10} {note}");
         }
         self.rows.push((name.to_owned(), value, unit, note));
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.arguments
-            .only
-            .as_ref()
-            .is_none_or(|only| name.contains(only.as_str()))
+        self.arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 
     fn options(&self) -> Options {
@@ -95,35 +79,21 @@ impl Bench {
             "interval" => Durability::Interval(Duration::from_secs(1)),
             _ => Durability::Sync,
         };
-        Options {
-            salt: 0x5eed,
-            durability,
-            ..Options::default()
-        }
+        Options { salt: 0x5eed, durability, ..Options::default() }
     }
 
     fn open(&self, name: &str) -> (Embedded, PathBuf) {
         let path = self.directory.join(name);
         let _ = std::fs::remove_dir_all(&path);
-        (
-            Embedded::open(&path, self.options(), Arc::new(SystemClock)).unwrap(),
-            path,
-        )
+        (Embedded::open(&path, self.options(), Arc::new(SystemClock)).unwrap(), path)
     }
 }
 
 fn main() {
     let arguments = Arguments::parse();
-    let base = arguments
-        .directory
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("target/bench-data"));
+    let base = arguments.directory.clone().unwrap_or_else(|| PathBuf::from("target/bench-data"));
     std::fs::create_dir_all(&base).unwrap();
-    let mut bench = Bench {
-        arguments,
-        directory: base.clone(),
-        rows: Vec::new(),
-    };
+    let mut bench = Bench { arguments, directory: base.clone(), rows: Vec::new() };
 
     for (size, batch) in [(100, 64), (100, 4096), (4500, 64), (4500, 512)] {
         if bench.wants("raw") || bench.wants("life") || bench.wants("submit") {
@@ -170,8 +140,7 @@ fn raw_rate(directory: &Path, bytes: usize, seconds: f64) -> f64 {
     file.sync_all().unwrap();
     let (start, mut count) = (Instant::now(), 0u64);
     while start.elapsed().as_secs_f64() < seconds {
-        file.write_all_at(&buffer, count * bytes as u64 % span as u64)
-            .unwrap();
+        file.write_all_at(&buffer, count * bytes as u64 % span as u64).unwrap();
         file.sync_data().unwrap();
         count += 1;
     }
@@ -183,12 +152,7 @@ fn raw_rate(directory: &Path, bytes: usize, seconds: f64) -> f64 {
 fn raw(bench: &mut Bench, size: usize, batch: usize) {
     let rate = raw_rate(&bench.directory, size * batch, bench.arguments.seconds.min(2.0));
     let name = format!("raw durable writes, {size} B x {batch}");
-    bench.row(
-        &name,
-        rate / size as f64,
-        "items/s",
-        format!("{:.0} MB/s", rate / 1e6),
-    );
+    bench.row(&name, rate / size as f64, "items/s", format!("{:.0} MB/s", rate / 1e6));
 }
 
 fn noise(bytes: usize) -> Vec<u8> {
@@ -209,10 +173,7 @@ fn queue(name: &str) -> QueueName {
 
 fn create(store: &Embedded, name: &str) {
     // Finished items go at once: a steady state in which segments are recycled.
-    let policy = Policy {
-        completed_ttl: Some(Millis(0)),
-        ..Policy::default()
-    };
+    let policy = Policy { completed_ttl: Some(Millis(0)), ..Policy::default() };
     let create = Operation::CreateQueue {
         queue: queue(name),
         schema: Box::new(Schema::default()),
@@ -222,19 +183,10 @@ fn create(store: &Embedded, name: &str) {
 }
 
 fn submissions(name: &QueueName, payload: &Bytes, batch: usize) -> Vec<Operation> {
-    let fields = Fields {
-        blob: Some(payload.clone()),
-        ..Fields::default()
-    };
-    let submission = Submission {
-        fields,
-        ..Submission::default()
-    };
+    let fields = Fields { blob: Some(payload.clone()), ..Fields::default() };
+    let submission = Submission { fields, ..Submission::default() };
     (0..batch)
-        .map(|_| Operation::Submit {
-            queue: name.clone(),
-            submission: Box::new(submission.clone()),
-        })
+        .map(|_| Operation::Submit { queue: name.clone(), submission: Box::new(submission.clone()) })
         .collect()
 }
 
@@ -255,24 +207,12 @@ fn receive(name: &QueueName, max: usize, fields: FieldSet) -> Operation {
 
 fn received(store: &Embedded, name: &QueueName, max: usize, fields: FieldSet) -> Vec<(ItemId, Operation)> {
     let mut replies = block_on(store.update(vec![receive(name, max, fields)])).unwrap();
-    let Ok(Reply::Received(received)) = replies.remove(0) else {
-        panic!("not received")
-    };
+    let Ok(Reply::Received(received)) = replies.remove(0) else { panic!("not received") };
     let commit = |item: towline_domain::Item| {
         let lease = item.head.lease().unwrap();
         let verb = Verb::Commit(Outcome::default());
-        let call = LeaseCall {
-            token: lease.token,
-            verb,
-            adjust: Adjust::default(),
-        };
-        (
-            item.head.id,
-            Operation::Lease {
-                id: item.head.id,
-                call: Box::new(call),
-            },
-        )
+        let call = LeaseCall { token: lease.token, verb, adjust: Adjust::default() };
+        (item.head.id, Operation::Lease { id: item.head.id, call: Box::new(call) })
     };
     received.items.into_iter().map(commit).collect()
 }
@@ -298,11 +238,7 @@ fn lifecycle(bench: &mut Bench, size: usize, batch: usize) {
                     assert_eq!(items.len(), batch);
                     let commits = items.into_iter().map(|(_, commit)| commit).collect();
                     let answers = block_on(store.update(commits)).unwrap();
-                    assert!(
-                        answers
-                            .iter()
-                            .all(|a| *a == Ok(Reply::Answer(Answer::State("completed"))))
-                    );
+                    assert!(answers.iter().all(|a| *a == Ok(Reply::Answer(Answer::State("completed")))));
                     done.fetch_add(batch as u64, Ordering::Relaxed);
                 }
             });
@@ -311,28 +247,16 @@ fn lifecycle(bench: &mut Bench, size: usize, batch: usize) {
         let status = block_on(store.status()).unwrap();
         let (start, before, syncs) = (Instant::now(), done.load(Ordering::Relaxed), store.syncs());
         std::thread::sleep(Duration::from_secs_f64(bench.arguments.seconds));
-        let (count, elapsed) = (
-            done.load(Ordering::Relaxed) - before,
-            start.elapsed().as_secs_f64(),
-        );
+        let (count, elapsed) = (done.load(Ordering::Relaxed) - before, start.elapsed().as_secs_f64());
         let after = block_on(store.status()).unwrap();
         let syncs = store.syncs() - syncs;
         stop.store(true, Ordering::Relaxed);
         let bytes = after.bytes_written - status.bytes_written;
-        (
-            count as f64 / elapsed,
-            bytes as f64 / (count as f64 * size as f64),
-            syncs as f64 / elapsed,
-        )
+        (count as f64 / elapsed, bytes as f64 / (count as f64 * size as f64), syncs as f64 / elapsed)
     });
     let (rate, amplification, syncs) = measured;
     let name = format!("life-cycles, {size} B x {batch}");
-    bench.row(
-        &name,
-        rate,
-        "items/s",
-        format!("written/submitted {amplification:.3}, {syncs:.0} syncs/s"),
-    );
+    bench.row(&name, rate, "items/s", format!("written/submitted {amplification:.3}, {syncs:.0} syncs/s"));
     drop(store);
     let _ = std::fs::remove_dir_all(path);
 }
@@ -361,27 +285,17 @@ fn submit(bench: &mut Bench, size: usize, batch: usize) {
         done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
     };
     let growing = run(bench.arguments.seconds);
-    let recycle = Operation::DeleteQueue {
-        queue: name.clone(),
-        force: true,
-    };
+    let recycle = Operation::DeleteQueue { queue: name.clone(), force: true };
     block_on(store.update(vec![recycle])).unwrap()[0].clone().unwrap();
     create(&store, "q");
     let mut best = (0.0f64, 0.0f64);
     for _ in 0..2 {
         let rate = run(bench.arguments.seconds.min(1.0));
         let raw = raw_rate(&bench.directory, size * batch, 0.5) / size as f64;
-        best = if rate / raw > best.0 {
-            (rate / raw, rate)
-        } else {
-            best
-        };
+        best = if rate / raw > best.0 { (rate / raw, rate) } else { best };
     }
     let name = format!("submits, {size} B x {batch}");
-    let note = format!(
-        "{:.2} of the raw disk beside it; growing files {growing:.0}",
-        best.0
-    );
+    let note = format!("{:.2} of the raw disk beside it; growing files {growing:.0}", best.0);
     bench.row(&name, best.1, "items/s", note);
     drop(store);
     let _ = std::fs::remove_dir_all(path);
@@ -402,9 +316,7 @@ fn single(bench: &mut Bench) {
                     let mut mine = Vec::new();
                     while start.elapsed().as_secs_f64() < seconds {
                         let begun = Instant::now();
-                        block_on(store.update(submissions(&name, &payload, 1))).unwrap()[0]
-                            .clone()
-                            .unwrap();
+                        block_on(store.update(submissions(&name, &payload, 1))).unwrap()[0].clone().unwrap();
                         mine.push(begun.elapsed());
                     }
                     latencies.lock().unwrap().extend(mine);
@@ -469,12 +381,7 @@ fn large(bench: &mut Bench) {
         let before = resident();
         fill(&store, &name, &payload, count);
         let bytes = (resident() - before) / count as f64;
-        bench.row(
-            &format!("memory an item, {count} pending"),
-            bytes,
-            "bytes",
-            String::new(),
-        );
+        bench.row(&format!("memory an item, {count} pending"), bytes, "bytes", String::new());
         let cost = receive_cost(&store, &name);
         let note = format!("{:.2} x that at 10,000", cost / small);
         bench.row(&format!("receive at {count} pending"), cost, "ns/item", note);
@@ -483,14 +390,7 @@ fn large(bench: &mut Bench) {
         let store = Embedded::open(&path, bench.options(), Arc::new(SystemClock)).unwrap();
         let elapsed = start.elapsed().as_secs_f64();
         bench.row(&format!("open with {count} pending"), elapsed, "s", String::new());
-        assert_eq!(
-            block_on(store.queue(name.clone()))
-                .unwrap()
-                .unwrap()
-                .counts
-                .total(),
-            count
-        );
+        assert_eq!(block_on(store.queue(name.clone())).unwrap().unwrap().counts.total(), count);
         drop(store);
         let _ = std::fs::remove_dir_all(path);
     }
@@ -511,19 +411,14 @@ fn purge(bench: &mut Bench) {
             let mut worst = Duration::ZERO;
             while !stop.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                block_on(store.update(submissions(&new, &payload, 1))).unwrap()[0]
-                    .clone()
-                    .unwrap();
+                block_on(store.update(submissions(&new, &payload, 1))).unwrap()[0].clone().unwrap();
                 worst = worst.max(start.elapsed());
                 std::thread::sleep(Duration::from_millis(1));
             }
             worst
         });
         let start = Instant::now();
-        let filter = towline_store::Filter {
-            queue: Some(old.clone()),
-            ..towline_store::Filter::default()
-        };
+        let filter = towline_store::Filter { queue: Some(old.clone()), ..towline_store::Filter::default() };
         let mut after = None;
         loop {
             let purged = block_on(towline_store::purge(&store, filter.clone(), after, 1000, false)).unwrap();
@@ -548,23 +443,10 @@ fn purge(bench: &mut Bench) {
     let status = block_on(store.status()).unwrap();
     let allowed = 2 * status.live_bytes + 4 * status.segment_bytes;
     let after = directory_bytes(&path);
-    bench.row(
-        "purge of 1,000,000 items",
-        elapsed.as_secs_f64(),
-        "s",
-        String::new(),
-    );
-    bench.row(
-        "longest submit during it",
-        worst.as_secs_f64() * 1e3,
-        "ms",
-        String::new(),
-    );
-    let note = format!(
-        "from {:.0} MB; 2 x live + 4 segments is {:.0} MB",
-        full as f64 / 1e6,
-        allowed as f64 / 1e6
-    );
+    bench.row("purge of 1,000,000 items", elapsed.as_secs_f64(), "s", String::new());
+    bench.row("longest submit during it", worst.as_secs_f64() * 1e3, "ms", String::new());
+    let note =
+        format!("from {:.0} MB; 2 x live + 4 segments is {:.0} MB", full as f64 / 1e6, allowed as f64 / 1e6);
     bench.row("directory after it", after as f64 / 1e6, "MB", note);
     drop(store);
     let _ = std::fs::remove_dir_all(path);
@@ -573,8 +455,5 @@ fn purge(bench: &mut Bench) {
 fn directory_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(path).unwrap().filter_map(Result::ok);
-    entries
-        .filter_map(|entry| entry.metadata().ok())
-        .map(|meta| meta.blocks() * 512)
-        .sum()
+    entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.blocks() * 512).sum()
 }

@@ -68,11 +68,7 @@ impl Engine {
         if !self.should_collect() {
             return false;
         }
-        let nth = if self.plant(Bug::CollectNewestFirst) {
-            self.log.len() - 2
-        } else {
-            0
-        };
+        let nth = if self.plant(Bug::CollectNewestFirst) { self.log.len() - 2 } else { 0 };
         let Some(in_use) = self.log.get(nth).and_then(|number| self.segments.get(number)) else {
             return false;
         };
@@ -152,10 +148,7 @@ impl Engine {
                     record::encode_queue(&mut self.frame, &queue, Some(EventKind::Carried), self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Queue {
-                    queue: Box::new(queue),
-                    place,
-                })
+                self.apply(Entry::Queue { queue: Box::new(queue), place })
             }
             Kind::Kv => {
                 let Ok((key, value)) = record.need(record::HEAD).and_then(record::decode_kv) else {
@@ -167,11 +160,7 @@ impl Engine {
                 let length = record::encode_kv(&mut self.frame, &key, &value, self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Kv {
-                    key,
-                    record: value,
-                    place,
-                })
+                self.apply(Entry::Kv { key, record: value, place })
             }
             // What these removed lies before them, and is gone.
             Kind::ItemRemoved | Kind::QueueDeleted | Kind::KvDeleted => Ok(()),
@@ -229,8 +218,7 @@ impl Engine {
         self.log.retain(|&other| other != number);
         self.segments.remove(&number);
         // The next frame is the first to say that the log begins later: before it is durable, this segment is needed.
-        self.emptied
-            .push_back((collection.segment.clone(), self.next_frame));
+        self.emptied.push_back((collection.segment.clone(), self.next_frame));
     }
 
     fn remember_heads(&self, collection: &mut Collection) {

@@ -74,10 +74,7 @@ impl RealDisk {
     pub fn new(path: impl Into<PathBuf>) -> io::Result<RealDisk> {
         let path = path.into();
         if !path.is_dir() {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&path)?;
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         }
         Ok(RealDisk { path })
     }
@@ -97,12 +94,7 @@ impl Disk for RealDisk {
 
     fn lock(&self) -> io::Result<Option<Box<dyn std::any::Any + Send + Sync>>> {
         let path = self.path.join(LOCK_FILE);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(path)?;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -125,21 +117,13 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path.join(name))?;
+        let file = OpenOptions::new().read(true).write(true).open(self.path.join(name))?;
         Ok(Arc::new(RealFile(file)))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600);
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
         Ok(Arc::new(RealFile(options.open(self.path.join(name))?)))
     }
 

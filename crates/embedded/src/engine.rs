@@ -83,12 +83,7 @@ pub(crate) struct InUse {
 #[derive(Debug)]
 pub enum Chore {
     /// Write the index of a sealed segment beside it, so that opening need not read it.
-    Sidecar {
-        segment: Arc<Segment>,
-        header: SegmentHeader,
-        end: u64,
-        last_frame: u64,
-    },
+    Sidecar { segment: Arc<Segment>, header: SegmentHeader, end: u64, last_frame: u64 },
     /// Remove a segment's files.
     Remove { segment: Arc<Segment> },
 }
@@ -180,10 +175,7 @@ impl Engine {
 
     /// The segment being written: what has to be synced.
     pub fn active(&self) -> Option<Arc<Segment>> {
-        self.log
-            .back()
-            .and_then(|number| self.segments.get(number))
-            .map(|in_use| in_use.segment.clone())
+        self.log.back().and_then(|number| self.segments.get(number)).map(|in_use| in_use.segment.clone())
     }
 
     pub fn written(&self) -> u64 {
@@ -239,11 +231,7 @@ impl Engine {
         self.rotate()?;
         let held = sealed.iter().filter_map(|number| self.segments.get(number));
         Ok(held
-            .map(|in_use| Held {
-                segment: in_use.segment.clone(),
-                header: in_use.header,
-                end: in_use.end,
-            })
+            .map(|in_use| Held { segment: in_use.segment.clone(), header: in_use.header, end: in_use.end })
             .collect())
     }
 
@@ -293,11 +281,7 @@ impl Engine {
             Operation::Resume { id } => self.on_item(id, Command::Resume)?,
             Operation::Redrive { id } => self.on_item(id, Command::Redrive)?,
             Operation::Delete { id, force, only } => self.on_item(id, Command::Delete { force, only })?,
-            Operation::CreateQueue {
-                queue,
-                schema,
-                policy,
-            } => {
+            Operation::CreateQueue { queue, schema, policy } => {
                 let new = NewQueue {
                     id: QueueId(self.next_queue),
                     name: queue.clone(),
@@ -315,9 +299,7 @@ impl Engine {
             Operation::DeleteQueue { queue, force } => {
                 self.on_queue(&queue, Command::DeleteQueue { force })?
             }
-            Operation::Sweep => Ok(Reply::Swept {
-                changed: self.swept.unwrap_or(0),
-            }),
+            Operation::Sweep => Ok(Reply::Swept { changed: self.swept.unwrap_or(0) }),
             Operation::Kv { key, command } => self.kv(key, command)?,
         };
         Ok(Outcome::Answered(answered))
@@ -325,28 +307,22 @@ impl Engine {
 
     fn submit(&mut self, name: &QueueName, submission: Box<Submission>) -> Result<Answered, StoreError> {
         let Some(queue) = self.index.queue_named(name) else {
-            return Ok(Err(Refusal::QueueNotFound {
-                name: name.to_string(),
-            }));
+            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
         };
         if self.index.table.len() >= self.options.items_max {
-            return Ok(Err(Refusal::StoreFull {
-                what: "items",
-                held: self.index.table.len(),
-            }));
+            return Ok(Err(Refusal::StoreFull { what: "items", held: self.index.table.len() }));
         }
         let chosen_id = submission.id;
         let key = submission.body.idempotency_key.as_deref().map(digest::key);
         let owner = key.and_then(|key| self.index.key_owner(queue.queue.id, key));
-        let taken = chosen_id
-            .and_then(|id| self.index.find(id))
-            .and_then(|sequence| self.index.head(sequence));
+        let taken =
+            chosen_id.and_then(|id| self.index.find(id)).and_then(|sequence| self.index.head(sequence));
         let sequence = self.next_item;
         let context = Context {
             queue: Some(&queue.queue),
             counts: queue.counts,
             item: taken.as_ref(),
-            key_owner: owner.map(|(_, id, content)| (id, content)),
+            key_owner: owner,
             new_id: Some(ItemId::derive(self.salt, self.index.now, sequence)),
             ..Context::default()
         };
@@ -355,9 +331,7 @@ impl Engine {
             Ok(change) => {
                 if !change.is_empty() {
                     self.next_item += 1;
-                    let indexed = change
-                        .submitted()
-                        .and_then(|(body, _)| Indexed::of(body, chosen_id));
+                    let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, chosen_id));
                     return self
                         .append_item(sequence, change, indexed)
                         .map(|answer| Ok(Reply::Answer(answer)));
@@ -370,9 +344,7 @@ impl Engine {
     fn receive(&mut self, call: &ReceiveCall) -> Result<Outcome, StoreError> {
         let refuse = |refusal| Ok(Outcome::Answered(Err(refusal)));
         let Some(queue) = self.index.queue_named(&call.queue) else {
-            return refuse(Refusal::QueueNotFound {
-                name: call.queue.to_string(),
-            });
+            return refuse(Refusal::QueueNotFound { name: call.queue.to_string() });
         };
         if let Err(refusal) = call.check() {
             return refuse(refusal);
@@ -403,14 +375,8 @@ impl Engine {
         let items = self.unread(&given, false);
         let state = self.index.by_name(&call.queue).map(|queue| queue.state);
         match state {
-            Some(queue) => Ok(Outcome::Received {
-                queue,
-                items,
-                fields: call.fields,
-            }),
-            None => refuse(Refusal::QueueNotFound {
-                name: call.queue.to_string(),
-            }),
+            Some(queue) => Ok(Outcome::Received { queue, items, fields: call.fields }),
+            None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
         }
     }
 
@@ -443,17 +409,13 @@ impl Engine {
         let context = item_context(&self.index, &head, &command);
         if context.queue.is_none() {
             // Of a deleted queue, and not reaped yet.
-            self.index
-                .apply(Entry::ItemRemoved { sequence })
-                .map_err(|error| self.poison(error.0))?;
+            self.index.apply(Entry::ItemRemoved { sequence }).map_err(|error| self.poison(error.0))?;
             return Ok(Err(Refusal::ItemNotFound { id: head.id }));
         }
         match decide(&context, command, now) {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) if change.is_empty() => Ok(Ok(Reply::Answer(change.answer().clone()))),
-            Ok(change) => self
-                .append_item(sequence, change, None)
-                .map(|answer| Ok(Reply::Answer(answer))),
+            Ok(change) => self.append_item(sequence, change, None).map(|answer| Ok(Reply::Answer(answer))),
         }
     }
 
@@ -463,10 +425,7 @@ impl Engine {
             let held = self.index.queues.len() as u64;
             return Ok(Err(Refusal::StoreFull { what: "queues", held }));
         }
-        let context = Context {
-            queue,
-            ..Context::default()
-        };
+        let context = Context { queue, ..Context::default() };
         match decide(&context, Command::CreateQueue(Box::new(new)), self.index.now) {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) => {
@@ -479,16 +438,10 @@ impl Engine {
 
     fn on_queue(&mut self, name: &QueueName, command: Command) -> Result<Answered, StoreError> {
         let Some(queue) = self.index.queue_named(name) else {
-            return Ok(Err(Refusal::QueueNotFound {
-                name: name.to_string(),
-            }));
+            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
         };
         let id = queue.queue.id;
-        let context = Context {
-            queue: Some(&queue.queue),
-            counts: queue.counts,
-            ..Context::default()
-        };
+        let context = Context { queue: Some(&queue.queue), counts: queue.counts, ..Context::default() };
         match decide(&context, command, self.index.now) {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) => {
@@ -554,10 +507,7 @@ impl Engine {
         let place = self.place(start + queue_length as usize, length);
         if let Some(QueueChange::Put(queue)) = change.queue() {
             let place = self.place(start, queue_length);
-            self.apply(Entry::Queue {
-                queue: queue.clone(),
-                place,
-            })?;
+            self.apply(Entry::Queue { queue: queue.clone(), place })?;
         }
         if self.plant(Bug::EditOverwritesAll) && parts & record::FIELDS != 0 {
             parts |= record::FIELDS;
@@ -568,14 +518,7 @@ impl Engine {
             Some(head) => {
                 let error_ordinal = head.revision;
                 let indexed = indexed.map(Box::new);
-                Entry::Item(ItemEntry {
-                    sequence,
-                    place,
-                    parts,
-                    head: Some(head),
-                    indexed,
-                    error_ordinal,
-                })
+                Entry::Item(ItemEntry { sequence, place, parts, head: Some(head), indexed, error_ordinal })
             }
         };
         if self.plant(Bug::KeyOutsideBatch)
@@ -596,10 +539,7 @@ impl Engine {
                 let length = record::encode_queue(&mut self.frame, queue, change.event(), self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Queue {
-                    queue: queue.clone(),
-                    place,
-                })
+                self.apply(Entry::Queue { queue: queue.clone(), place })
             }
             (Some(QueueChange::Deleted), Some(id)) => {
                 record::encode_queue_deleted(&mut self.frame, id, self.salt);
@@ -708,11 +648,7 @@ impl Engine {
             first_frame: self.next_frame,
             time: self.index.now.0,
             next_item: self.next_item,
-            tail: if self.log.is_empty() {
-                generation
-            } else {
-                self.tail()
-            },
+            tail: if self.log.is_empty() { generation } else { self.tail() },
             size: self.segment_bytes,
         };
         if let Err(error) = segment.write_header(&header, self.salt) {
@@ -730,13 +666,8 @@ impl Engine {
         self.status.rotations += 1;
         self.active_offset = HEADER_BYTES;
         self.log.push_back(segment.number);
-        let in_use = InUse {
-            header,
-            end: HEADER_BYTES,
-            records: 0,
-            last_frame: self.next_frame - 1,
-            segment,
-        };
+        let in_use =
+            InUse { header, end: HEADER_BYTES, records: 0, last_frame: self.next_frame - 1, segment };
         self.segments.insert(in_use.segment.number, in_use);
         Ok(())
     }
@@ -786,11 +717,7 @@ impl Engine {
         let bytes = operation_bytes(operation);
         let max = (self.segment_bytes - 4 * HEADER_BYTES) as usize;
         if bytes > max {
-            return Ok(Some(Refusal::TooLarge {
-                what: "the item",
-                bytes: bytes as u64,
-                max: max as u64,
-            }));
+            return Ok(Some(Refusal::TooLarge { what: "the item", bytes: bytes as u64, max: max as u64 }));
         }
         let Some(detail) = &self.status.full else {
             return Ok(None);
@@ -804,9 +731,7 @@ impl Engine {
             self.segment_bytes as usize / 8
         };
         if left < needed && !matches!(operation, Operation::Sweep) {
-            return Err(StoreError::Full {
-                detail: detail.clone(),
-            });
+            return Err(StoreError::Full { detail: detail.clone() });
         }
         Ok(None)
     }
@@ -815,10 +740,7 @@ impl Engine {
 
     /// Items by sequence number, with all it takes to read them.
     pub(crate) fn unread(&self, sequences: &[u64], with_queue: bool) -> UnreadItems {
-        let mut unread = UnreadItems {
-            items: Vec::with_capacity(sequences.len()),
-            ..UnreadItems::default()
-        };
+        let mut unread = UnreadItems { items: Vec::with_capacity(sequences.len()), ..UnreadItems::default() };
         let mut last = None;
         for &sequence in sequences {
             let (Some(head), Some(places)) = (self.index.head(sequence), self.index.places(sequence)) else {
@@ -827,20 +749,13 @@ impl Engine {
             for at in &places {
                 let number = at.place.segment;
                 if last != Some(number) && !unread.segments.iter().any(|segment| segment.number == number) {
-                    unread
-                        .segments
-                        .extend(self.segments.get(&number).map(|in_use| in_use.segment.clone()));
+                    unread.segments.extend(self.segments.get(&number).map(|in_use| in_use.segment.clone()));
                 }
                 last = Some(number);
             }
             let queue = self.index.queues.get(&head.queue).filter(|_| with_queue);
             let queue = queue.map(|queue| queue.queue.name.clone());
-            unread.items.push(Unread {
-                head,
-                sequence,
-                places,
-                queue,
-            });
+            unread.items.push(Unread { head, sequence, places, queue });
         }
         unread
     }
@@ -864,16 +779,9 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     let variable = match operation {
         Operation::Submit { submission, .. } => {
             let body = &submission.body;
-            let params: usize = body
-                .params
-                .iter()
-                .map(|(name, value)| name.len() + value.as_str().len() + 8)
-                .sum();
-            let tags: usize = body
-                .tags
-                .iter()
-                .map(|(name, value)| name.len() + value.len() + 24)
-                .sum();
+            let params: usize =
+                body.params.iter().map(|(name, value)| name.len() + value.as_str().len() + 8).sum();
+            let tags: usize = body.tags.iter().map(|(name, value)| name.len() + value.len() + 24).sum();
             let inputs: usize = body
                 .inputs
                 .iter()
@@ -883,15 +791,12 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         }
         Operation::Lease { call, .. } => {
             let edits = &call.adjust.edits;
-            let fields = towline_domain::Field::ALL
-                .into_iter()
-                .filter_map(|field| edits.get(field)?.as_ref());
+            let fields =
+                towline_domain::Field::ALL.into_iter().filter_map(|field| edits.get(field)?.as_ref());
             let outcome = match &call.verb {
                 towline_domain::command::Verb::Commit(outcome) => {
                     let params = outcome.output_params.iter();
-                    params
-                        .map(|(name, value)| name.len() + value.as_str().len() + 8)
-                        .sum::<usize>()
+                    params.map(|(name, value)| name.len() + value.as_str().len() + 8).sum::<usize>()
                         + outcome.outputs.len() * 400
                 }
                 _ => limits::REASON_BYTES_MAX,

@@ -15,24 +15,11 @@ pub struct Place {
 #[derive(Debug)]
 pub enum Entry {
     Item(ItemEntry),
-    ItemRemoved {
-        sequence: u64,
-    },
-    Queue {
-        queue: Box<Queue>,
-        place: Place,
-    },
-    QueueDeleted {
-        id: QueueId,
-    },
-    Kv {
-        key: String,
-        record: KvRecord,
-        place: Place,
-    },
-    KvDeleted {
-        key: String,
-    },
+    ItemRemoved { sequence: u64 },
+    Queue { queue: Box<Queue>, place: Place },
+    QueueDeleted { id: QueueId },
+    Kv { key: String, record: KvRecord, place: Place },
+    KvDeleted { key: String },
 }
 
 #[derive(Debug)]
@@ -88,9 +75,7 @@ impl Entry {
                 let (key, record) = record::decode_kv(record.need(record::HEAD)?)?;
                 Entry::Kv { key, record, place }
             }
-            Kind::KvDeleted => Entry::KvDeleted {
-                key: record::decode_kv_key(record.need(record::HEAD)?)?,
-            },
+            Kind::KvDeleted => Entry::KvDeleted { key: record::decode_kv_key(record.need(record::HEAD)?)? },
         })
     }
 }

@@ -10,28 +10,15 @@ pub enum OpenError {
     #[error(
         "{place}/towline.meta is of format {found}, this version reads up to {supported}; use a newer towline"
     )]
-    NewerFormat {
-        place: String,
-        found: u32,
-        supported: u32,
-    },
+    NewerFormat { place: String, found: u32, supported: u32 },
     #[error("{place}/{file} is damaged: {what}; run `towline doctor` on the directory, or restore a backup")]
-    Corrupt {
-        place: String,
-        file: String,
-        what: String,
-    },
+    Corrupt { place: String, file: String, what: String },
     #[error(
         "{place} holds {file}, but no towline.meta: it is not a whole store; restore towline.meta or a backup"
     )]
     NoMeta { place: String, file: String },
     #[error("{place}/{file}: {source}; {remedy}")]
-    Io {
-        place: String,
-        file: String,
-        source: io::Error,
-        remedy: &'static str,
-    },
+    Io { place: String, file: String, source: io::Error, remedy: &'static str },
     #[error("{0}")]
     Options(String),
 }
@@ -49,19 +36,10 @@ impl OpenError {
             io::ErrorKind::NotFound => "check that the directory is still there",
             _ => "check the disk; nothing was changed",
         };
-        OpenError::Io {
-            place: disk.place(),
-            file: file.to_owned(),
-            source,
-            remedy,
-        }
+        OpenError::Io { place: disk.place(), file: file.to_owned(), source, remedy }
     }
 
     pub(crate) fn corrupt(disk: &dyn Disk, file: &str, what: impl Into<String>) -> OpenError {
-        OpenError::Corrupt {
-            place: disk.place(),
-            file: file.to_owned(),
-            what: what.into(),
-        }
+        OpenError::Corrupt { place: disk.place(), file: file.to_owned(), what: what.into() }
     }
 }

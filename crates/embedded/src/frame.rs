@@ -76,18 +76,8 @@ pub fn claimed_generation(bytes: &[u8]) -> Option<u64> {
 
 /// Reads a header without checking it against the records: `None` if this is no frame of that generation.
 pub fn peek(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
-    let word = |at: usize| {
-        bytes
-            .get(at..at + 4)
-            .and_then(|b| b.try_into().ok())
-            .map(u32::from_le_bytes)
-    };
-    let long = |at: usize| {
-        bytes
-            .get(at..at + 8)
-            .and_then(|b| b.try_into().ok())
-            .map(u64::from_le_bytes)
-    };
+    let word = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+    let long = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
     if word(0)? != MAGIC || long(16)? != generation {
         return None;
     }

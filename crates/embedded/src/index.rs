@@ -26,7 +26,8 @@ pub struct Index {
     schedule: BTreeSet<(Timestamp, u64)>,
     /// What time alone will do: lapse, expire, remove.
     timers: BTreeSet<(Timestamp, u64)>,
-    keys: FxHashMap<(QueueId, ContentDigest), u64>,
+    /// Who claims an idempotency key, in each queue it was used in.
+    keys: FxHashMap<ContentDigest, SmallVec<[(QueueId, u64); 1]>>,
     ids: FxHashMap<ItemId, u64>,
     labels: FxHashMap<u64, BTreeSet<u64>>,
     pub kv: FxHashMap<String, KvSlot>,
@@ -75,10 +76,7 @@ impl QueueLookup for Index {
     }
 
     fn by_name(&self, name: &QueueName) -> Option<&Queue> {
-        self.names
-            .get(name)
-            .and_then(|id| self.queues.get(id))
-            .map(|queue| &queue.queue)
+        self.names.get(name).and_then(|id| self.queues.get(id)).map(|queue| &queue.queue)
     }
 }
 
@@ -109,16 +107,19 @@ impl Index {
                 same.then_some(sequence)?
             }
         };
-        self.queues
-            .contains_key(&self.table.slot(sequence)?.queue)
-            .then_some(sequence)
+        self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
     }
 
-    pub fn key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<(u64, ItemId, ContentDigest)> {
-        let sequence = *self.keys.get(&(queue, key))?;
+    pub fn key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<(ItemId, ContentDigest)> {
+        let sequence = self.keys.get(&key)?.iter().find(|owner| owner.0 == queue)?.1;
         let extra = self.table.extra(sequence)?;
         let content = extra.indexed.as_ref()?.key?.content;
-        Some((sequence, extra.head.id, content))
+        Some((extra.head.id, content))
+    }
+
+    /// Every item with this idempotency key, in whatever queue.
+    pub fn keyed(&self, key: ContentDigest) -> impl Iterator<Item = u64> + '_ {
+        self.keys.get(&key).into_iter().flatten().map(|owner| owner.1)
     }
 
     pub fn labelled(&self, label: u64) -> Option<&BTreeSet<u64>> {
@@ -142,19 +143,13 @@ impl Index {
 
     /// When time next changes something or makes something ready.
     pub fn next_wake(&self) -> Option<Timestamp> {
-        let times = [
-            self.timers.first().map(|timer| timer.0),
-            self.schedule.first().map(|due| due.0),
-        ];
+        let times = [self.timers.first().map(|timer| timer.0), self.schedule.first().map(|due| due.0)];
         times.into_iter().flatten().min()
     }
 
     /// The next item whose time has come.
     pub fn next_due(&self, now: Timestamp) -> Option<u64> {
-        self.timers
-            .first()
-            .filter(|timer| timer.0 <= now)
-            .map(|timer| timer.1)
+        self.timers.first().filter(|timer| timer.0 <= now).map(|timer| timer.1)
     }
 
     /// Records that hold the current parts of an item.
@@ -162,17 +157,11 @@ impl Index {
         let slot = self.table.slot(sequence)?;
         let mut places = SmallVec::new();
         let Some(extra) = self.table.extra(sequence) else {
-            places.push(PartsAt {
-                place: slot.place,
-                parts: slot.plain_parts(),
-            });
+            places.push(PartsAt { place: slot.place, parts: slot.plain_parts() });
             return Some(places);
         };
         if extra.base_parts != 0 {
-            places.push(PartsAt {
-                place: slot.place,
-                parts: extra.base_parts,
-            });
+            places.push(PartsAt { place: slot.place, parts: extra.base_parts });
         }
         places.extend(extra.others.iter().copied());
         for &(_, place) in &extra.errors {
@@ -187,10 +176,7 @@ impl Index {
     /// Which parts of the record at `place` are the current ones of that item.
     pub fn current_parts(&self, sequence: u64, place: Place) -> Parts {
         let places = self.places(sequence).unwrap_or_default();
-        places
-            .iter()
-            .filter(|at| at.place == place)
-            .fold(0, |parts, at| parts | at.parts)
+        places.iter().filter(|at| at.place == place).fold(0, |parts, at| parts | at.parts)
     }
 
     pub fn queue_is_at(&self, id: QueueId, place: Place) -> bool {
@@ -263,12 +249,7 @@ impl Index {
                     }
                     None => {
                         let lanes = Lanes::new(&queue.policy.order);
-                        let known = QueueIndex {
-                            counts: Counts::default(),
-                            lanes,
-                            place,
-                            queue: *queue,
-                        };
+                        let known = QueueIndex { counts: Counts::default(), lanes, place, queue: *queue };
                         self.queues.insert(known.queue.id, known);
                     }
                 }
@@ -312,14 +293,7 @@ impl Index {
     }
 
     fn apply_item(&mut self, entry: ItemEntry) -> Result<(), Nonsense> {
-        let ItemEntry {
-            sequence,
-            place,
-            parts,
-            head,
-            indexed,
-            error_ordinal,
-        } = entry;
+        let ItemEntry { sequence, place, parts, head, indexed, error_ordinal } = entry;
         if self.table.slot(sequence).is_none() {
             let Some(mut head) = head else {
                 return Err(Nonsense("a record of an item without its head"));
@@ -451,7 +425,11 @@ impl Index {
     fn add_indexed(&mut self, sequence: u64, indexed: Option<Box<Indexed>>) {
         let Some(indexed) = indexed else { return };
         if let Some(Key { queue, digest, .. }) = indexed.key {
-            self.keys.insert((queue, digest), sequence);
+            let owners = self.keys.entry(digest).or_default();
+            match owners.iter_mut().find(|owner| owner.0 == queue) {
+                Some(owner) => owner.1 = sequence,
+                None => owners.push((queue, sequence)),
+            }
         }
         if let Some(id) = indexed.id {
             self.ids.insert(id, sequence);
@@ -480,9 +458,12 @@ impl Index {
             return;
         };
         if let Some(Key { queue, digest, .. }) = indexed.key
-            && self.keys.get(&(queue, digest)) == Some(&sequence)
+            && let Some(owners) = self.keys.get_mut(&digest)
         {
-            self.keys.remove(&(queue, digest));
+            owners.retain(|owner| *owner != (queue, sequence));
+            if owners.is_empty() {
+                self.keys.remove(&digest);
+            }
         }
         // The id may have been chosen again since its queue was deleted.
         if let Some(id) = indexed.id
@@ -503,21 +484,13 @@ impl Index {
     fn standing(&self, sequence: u64) -> Option<Standing> {
         let slot = self.table.slot(sequence)?;
         let extra = self.table.extra(sequence);
-        let order = self
-            .queues
-            .get(&slot.queue)
-            .map(|queue| &queue.queue.policy.order);
+        let order = self.queues.get(&slot.queue).map(|queue| &queue.queue.policy.order);
         Some(Standing {
             queue: slot.queue,
             kind: kind_of(slot, extra),
-            key: order.filter(|_| slot.has(READY)).map(|order| {
-                key_of(
-                    order,
-                    slot.priority,
-                    slot.ready_at,
-                    extra.map(|extra| &extra.head),
-                )
-            }),
+            key: order
+                .filter(|_| slot.has(READY))
+                .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
             scheduled: slot.has(SCHEDULED).then_some(slot.ready_at),
             timer: extra.and_then(|extra| extra.head.timer()),
         })
@@ -710,31 +683,17 @@ fn kind_of(slot: &Slot, extra: Option<&Extra>) -> CountKind {
 
 fn key_of(order: &Order, priority: i16, ready_at: Timestamp, head: Option<&Head>) -> OrderKey {
     match (order, head) {
-        (Order::Fifo, _) => OrderKey {
-            rank: 0,
-            time: ready_at,
-        },
-        (Order::Priority, _) => OrderKey {
-            rank: i64::from(priority),
-            time: ready_at,
-        },
+        (Order::Fifo, _) => OrderKey { rank: 0, time: ready_at },
+        (Order::Priority, _) => OrderKey { rank: i64::from(priority), time: ready_at },
         (Order::Score(_), Some(head)) => order.key(head),
         // A plain item: no score, created when it was ready.
-        (Order::Score(_), None) => OrderKey {
-            rank: !0,
-            time: ready_at,
-        },
+        (Order::Score(_), None) => OrderKey { rank: !0, time: ready_at },
     }
 }
 
 fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<OrderKey> {
     let slot = table.slot(sequence)?;
-    Some(key_of(
-        order,
-        slot.priority,
-        slot.ready_at,
-        table.extra(sequence).map(|extra| &extra.head),
-    ))
+    Some(key_of(order, slot.priority, slot.ready_at, table.extra(sequence).map(|extra| &extra.head)))
 }
 
 /// Whether a lane's entry still stands for an item that is ready there.
@@ -742,10 +701,6 @@ fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: lane:
     table.slot(entry.sequence).is_some_and(|slot| {
         slot.has(READY)
             && slot.queue == queue
-            && order_key(table, order, entry.sequence)
-                == Some(OrderKey {
-                    rank,
-                    time: entry.time,
-                })
+            && order_key(table, order, entry.sequence) == Some(OrderKey { rank, time: entry.time })
     })
 }

@@ -105,10 +105,7 @@ impl Lanes {
     }
 
     pub fn push(&mut self, key: OrderKey, sequence: u64) {
-        let entry = Entry {
-            time: key.time,
-            sequence,
-        };
+        let entry = Entry { time: key.time, sequence };
         match self {
             Lanes::Ranked(lanes) => lanes.entry(key.rank).or_default().push(entry),
             Lanes::Scored(tree) => drop(tree.insert((key.rank, entry))),
@@ -117,10 +114,7 @@ impl Lanes {
 
     /// An item leaves, from wherever it stands.
     pub fn leave(&mut self, key: OrderKey, sequence: u64, is_live: impl Fn(i64, Entry) -> bool) {
-        let entry = Entry {
-            time: key.time,
-            sequence,
-        };
+        let entry = Entry { time: key.time, sequence };
         match self {
             Lanes::Ranked(lanes) => {
                 if let Some(lane) = lanes.get_mut(&key.rank) {

@@ -60,26 +60,15 @@ impl Meta {
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
         if length < 12 || bytes[..8] != MAGIC {
-            return Err(OpenError::corrupt(
-                disk,
-                META_FILE,
-                "it does not begin as a towline.meta does",
-            ));
+            return Err(OpenError::corrupt(disk, META_FILE, "it does not begin as a towline.meta does"));
         }
         // Before the checksum: a newer format may have another layout.
         if word(8) > FORMAT && word(8) < 1 << 16 {
-            return Err(OpenError::NewerFormat {
-                place: disk.place(),
-                found: word(8),
-                supported: FORMAT,
-            });
+            return Err(OpenError::NewerFormat { place: disk.place(), found: word(8), supported: FORMAT });
         }
         if length < BYTES || word(32) != crc32c::crc32c(&bytes[..32]) || word(8) != FORMAT {
             return Err(OpenError::corrupt(disk, META_FILE, "its checksum does not match"));
         }
-        Ok(Some(Meta {
-            salt: long(16),
-            segment_bytes: long(24),
-        }))
+        Ok(Some(Meta { salt: long(16), segment_bytes: long(24) }))
     }
 }

@@ -29,31 +29,16 @@ pub struct UnreadItems {
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Answered),
-    Received {
-        queue: QueueState,
-        items: UnreadItems,
-        fields: FieldSet,
-    },
+    Received { queue: QueueState, items: UnreadItems, fields: FieldSet },
 }
 
 /// A question that changes nothing.
 #[derive(Debug, Clone)]
 pub enum Query {
     Queue(QueueName),
-    Queues {
-        after: Option<QueueName>,
-        limit: usize,
-    },
-    Get {
-        ids: Vec<ItemId>,
-        fields: FieldSet,
-    },
-    List {
-        filter: Filter,
-        after: Option<Cursor>,
-        limit: usize,
-        fields: FieldSet,
-    },
+    Queues { after: Option<QueueName>, limit: usize },
+    Get { ids: Vec<ItemId>, fields: FieldSet },
+    List { filter: Filter, after: Option<Cursor>, limit: usize, fields: FieldSet },
     NextWake,
     KvGet(Vec<String>),
     Status,
@@ -107,10 +92,9 @@ impl Outcome {
     pub fn finish(self, reader: &Reader) -> Result<Answered, StoreError> {
         Ok(match self {
             Outcome::Answered(answered) => answered,
-            Outcome::Received { queue, items, fields } => Ok(Reply::Received(Received {
-                queue,
-                items: reader.read(&items, fields)?,
-            })),
+            Outcome::Received { queue, items, fields } => {
+                Ok(Reply::Received(Received { queue, items: reader.read(&items, fields)? }))
+            }
         })
     }
 }
@@ -127,14 +111,7 @@ impl Found {
 
     /// A page of items; those the index could not rule out are held against the filter here.
     pub fn into_page(self, reader: &Reader) -> Result<Page, StoreError> {
-        let Found::Page {
-            items,
-            next,
-            filter,
-            now,
-            fields,
-        } = self
-        else {
+        let Found::Page { items, next, filter, now, fields } = self else {
             return Err(StoreError::Closed);
         };
         let mut items = read_stored(reader, items, fields)?;
@@ -150,8 +127,6 @@ fn read_stored(
 ) -> Result<Vec<StoredItem>, StoreError> {
     let items = reader.read(&unread, fields)?;
     let names = unread.items.iter_mut().map(|unread| unread.queue.take());
-    let with_names = names
-        .zip(items)
-        .filter_map(|(queue, item)| Some(StoredItem { queue: queue?, item }));
+    let with_names = names.zip(items).filter_map(|(queue, item)| Some(StoredItem { queue: queue?, item }));
     Ok(with_names.collect())
 }

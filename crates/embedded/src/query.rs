@@ -16,27 +16,19 @@ impl Engine {
         match query {
             Query::Queue(name) => {
                 let queue = self.index.queue_named(&name);
-                Found::Queue(queue.map(|queue| {
-                    Box::new(QueueView {
-                        queue: queue.queue.clone(),
-                        counts: queue.counts,
-                    })
-                }))
+                Found::Queue(
+                    queue.map(|queue| {
+                        Box::new(QueueView { queue: queue.queue.clone(), counts: queue.counts })
+                    }),
+                )
             }
             Query::Queues { after, limit } => {
                 let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let ids = self
-                    .index
-                    .names
-                    .range((from, Bound::Unbounded))
-                    .take(limit.min(limits::PAGE_MAX));
+                let ids = self.index.names.range((from, Bound::Unbounded)).take(limit.min(limits::PAGE_MAX));
                 let queues = ids.filter_map(|(_, id)| self.index.queues.get(id));
                 Found::Queues(
                     queues
-                        .map(|queue| QueueView {
-                            queue: queue.queue.clone(),
-                            counts: queue.counts,
-                        })
+                        .map(|queue| QueueView { queue: queue.queue.clone(), counts: queue.counts })
                         .collect(),
                 )
             }
@@ -49,18 +41,9 @@ impl Engine {
                         sequences.len() - 1
                     }));
                 }
-                Found::Items {
-                    items: self.unread(&sequences, true),
-                    found,
-                    fields,
-                }
+                Found::Items { items: self.unread(&sequences, true), found, fields }
             }
-            Query::List {
-                filter,
-                after,
-                limit,
-                fields,
-            } => {
+            Query::List { filter, after, limit, fields } => {
                 let (sequences, next) = self.page(&filter, after, limit.clamp(1, limits::PAGE_MAX));
                 Found::Page {
                     items: self.unread(&sequences, true),
@@ -111,21 +94,9 @@ impl Engine {
                 && filter.created_before.is_none_or(|before| created_at < before)
         };
         if let Some(key) = &filter.idempotency_key {
-            let digest = digest::key(key);
-            let owners = self
-                .index
-                .queues
-                .keys()
-                .filter_map(|&queue| self.index.key_owner(queue, digest));
-            let mut found: Vec<u64> = owners
-                .map(|owner| owner.0)
-                .filter(|&owner| owner >= first)
-                .collect();
-            found.retain(|&sequence| {
-                self.index
-                    .kind(sequence)
-                    .is_some_and(|kind| matches(sequence, kind))
-            });
+            let mut found: Vec<u64> =
+                self.index.keyed(digest::key(key)).filter(|&owner| owner >= first).collect();
+            found.retain(|&sequence| self.index.kind(sequence).is_some_and(|kind| matches(sequence, kind)));
             found.sort_unstable();
             let next = (found.len() > limit).then(|| Cursor(found[limit - 1]));
             found.truncate(limit);
@@ -137,22 +108,13 @@ impl Engine {
         if !labels.is_empty() {
             // The rarest label decides what is looked at.
             let none = BTreeSet::new();
-            let sets = labels
-                .iter()
-                .map(|&label| self.index.labelled(label).unwrap_or(&none));
+            let sets = labels.iter().map(|&label| self.index.labelled(label).unwrap_or(&none));
             let smallest = sets.min_by_key(|set| set.len()).unwrap_or(&none);
             for (looked, &sequence) in smallest.range(first..).enumerate() {
-                let all = labels.iter().all(|&label| {
-                    self.index
-                        .labelled(label)
-                        .is_some_and(|set| set.contains(&sequence))
-                });
-                if all
-                    && self
-                        .index
-                        .kind(sequence)
-                        .is_some_and(|kind| matches(sequence, kind))
-                {
+                let all = labels
+                    .iter()
+                    .all(|&label| self.index.labelled(label).is_some_and(|set| set.contains(&sequence)));
+                if all && self.index.kind(sequence).is_some_and(|kind| matches(sequence, kind)) {
                     found.push(sequence);
                 }
                 if found.len() == limit || looked == SCAN_MAX {
@@ -162,11 +124,7 @@ impl Engine {
             return (found, None);
         }
         let next = self.index.table.scan(first, SCAN_MAX, |sequence, _| {
-            if self
-                .index
-                .kind(sequence)
-                .is_some_and(|kind| matches(sequence, kind))
-            {
+            if self.index.kind(sequence).is_some_and(|kind| matches(sequence, kind)) {
                 found.push(sequence);
             }
             found.len() < limit

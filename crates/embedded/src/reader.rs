@@ -34,24 +34,15 @@ impl Reader {
         let needed = Field::ALL
             .into_iter()
             .filter(|&field| fields.contains(field))
-            .fold(record::BODY | record::OUTCOME | record::ERROR, |parts, field| {
-                parts | field_part(field)
-            });
+            .fold(record::BODY | record::OUTCOME | record::ERROR, |parts, field| parts | field_part(field));
         let spans = self.load(unread, needed)?;
-        unread
-            .items
-            .iter()
-            .map(|item| self.assemble(item, &spans, needed))
-            .collect()
+        unread.items.iter().map(|item| self.assemble(item, &spans, needed)).collect()
     }
 
     /// Reads all records in few, large, ascending reads.
     fn load(&self, unread: &UnreadItems, needed: Parts) -> Result<Vec<Span>, StoreError> {
         let places = unread.items.iter().flat_map(|item| item.places.iter());
-        let mut places: Vec<Place> = places
-            .filter(|at| at.parts & needed != 0)
-            .map(|at| at.place)
-            .collect();
+        let mut places: Vec<Place> = places.filter(|at| at.parts & needed != 0).map(|at| at.place).collect();
         places.sort_unstable_by_key(|place| (place.segment, place.offset));
         let mut spans: Vec<Span> = Vec::new();
         let mut rest = &places[..];
@@ -69,29 +60,16 @@ impl Reader {
                 count += 1;
             }
             rest = &rest[count..];
-            let Some(segment) = unread
-                .segments
-                .iter()
-                .find(|segment| segment.number == first.segment)
-            else {
+            let Some(segment) = unread.segments.iter().find(|segment| segment.number == first.segment) else {
                 let what = "an item lies in a segment that is gone".to_owned();
-                return Err(StoreError::Corrupt {
-                    file: file_name(first.segment),
-                    what,
-                });
+                return Err(StoreError::Corrupt { file: file_name(first.segment), what });
             };
             let mut bytes = vec![0; (end - first.offset) as usize];
             let length = read_full(&*segment.file, &mut bytes, u64::from(first.offset)).map_err(|error| {
-                StoreError::Unavailable {
-                    cause: format!("{}: {error}", file_name(first.segment)),
-                }
+                StoreError::Unavailable { cause: format!("{}: {error}", file_name(first.segment)) }
             })?;
             bytes.truncate(length);
-            spans.push(Span {
-                segment: first.segment,
-                offset: first.offset,
-                bytes: bytes.into(),
-            });
+            spans.push(Span { segment: first.segment, offset: first.offset, bytes: bytes.into() });
         }
         Ok(spans)
     }
@@ -107,21 +85,15 @@ impl Reader {
             what: format!("{what}, at byte {}", place.offset),
         };
         let at = spans.partition_point(|span| (span.segment, span.offset) <= (place.segment, place.offset));
-        let span = at
-            .checked_sub(1)
-            .and_then(|at| spans.get(at))
-            .filter(|span| span.segment == place.segment);
+        let span =
+            at.checked_sub(1).and_then(|at| spans.get(at)).filter(|span| span.segment == place.segment);
         let Some(span) = span else {
             return Err(corrupt("a record was not read"));
         };
         let start = (place.offset - span.offset) as usize;
         let bytes = span.bytes.get(start..start + place.length as usize);
         let bytes = bytes.ok_or_else(|| corrupt("the file ends within a record"))?;
-        let record = if self.unchecked {
-            Record::peek(bytes)
-        } else {
-            Record::read(bytes, self.salt)
-        };
+        let record = if self.unchecked { Record::peek(bytes) } else { Record::read(bytes, self.salt) };
         match record {
             Ok(record) if self.unchecked || record.subject == sequence => Ok((span, record)),
             Ok(_) => Err(corrupt(&RecordError::Foreign.to_string())),
@@ -153,8 +125,7 @@ impl Reader {
                         _ => {
                             let field = Field::ALL.into_iter().find(|&field| field_part(field) == part);
                             if let Some(field) = field {
-                                item.fields
-                                    .set(field, bytes.map(|bytes| span.bytes.slice_ref(bytes)));
+                                item.fields.set(field, bytes.map(|bytes| span.bytes.slice_ref(bytes)));
                             }
                         }
                     }

@@ -82,18 +82,12 @@ pub struct Key {
 impl Indexed {
     pub fn of(body: &Body, id: Option<ItemId>) -> Option<Indexed> {
         let key = match (&body.idempotency_key, body.claim) {
-            (Some(key), Some(claim)) => Some(Key {
-                queue: claim.queue,
-                digest: digest::key(key),
-                content: claim.content,
-            }),
+            (Some(key), Some(claim)) => {
+                Some(Key { queue: claim.queue, digest: digest::key(key), content: claim.content })
+            }
             _ => None,
         };
-        let mut labels: Vec<u64> = body
-            .tags
-            .iter()
-            .map(|(name, value)| digest::tag(name, value))
-            .collect();
+        let mut labels: Vec<u64> = body.tags.iter().map(|(name, value)| digest::tag(name, value)).collect();
         labels.extend(body.group.as_deref().map(group_label));
         let indexed = Indexed { id, key, labels };
         (indexed != Indexed::default()).then_some(indexed)
@@ -144,8 +138,7 @@ impl<'a> Encoder<'a> {
     /// Parts must come in the order of their bits.
     fn raw(&mut self, part: Parts, bytes: &[u8]) {
         self.mark(part);
-        self.buffer
-            .extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(UNSET).to_le_bytes());
+        self.buffer.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(UNSET).to_le_bytes());
         self.buffer.extend_from_slice(bytes);
     }
 
@@ -272,13 +265,7 @@ pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind
 }
 
 pub fn encode_queue_deleted(buffer: &mut Vec<u8>, id: QueueId, salt: u64) -> u32 {
-    Encoder::new(
-        buffer,
-        Kind::QueueDeleted,
-        Some(EventKind::QueueDeleted),
-        u64::from(id.0),
-    )
-    .finish(salt)
+    Encoder::new(buffer, Kind::QueueDeleted, Some(EventKind::QueueDeleted), u64::from(id.0)).finish(salt)
 }
 
 pub fn encode_kv(buffer: &mut Vec<u8>, key: &str, record: &KvRecord, salt: u64) -> u32 {
@@ -331,10 +318,8 @@ impl<'a> Record<'a> {
 
     /// As [`Record::read`], for bytes whose frame has been checked already.
     pub fn peek(bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
-        let header: &[u8; HEADER_BYTES] = bytes
-            .get(..HEADER_BYTES)
-            .and_then(|b| b.try_into().ok())
-            .ok_or(RecordError::Short)?;
+        let header: &[u8; HEADER_BYTES] =
+            bytes.get(..HEADER_BYTES).and_then(|b| b.try_into().ok()).ok_or(RecordError::Short)?;
         let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
         if length < HEADER_BYTES || length > bytes.len() {
             return Err(RecordError::Short);
@@ -355,23 +340,17 @@ impl<'a> Record<'a> {
     pub fn parts(&self) -> impl Iterator<Item = Result<(Parts, Option<&'a [u8]>), RecordError>> + use<'a> {
         let (bytes, parts) = (self.bytes, self.parts);
         let mut at = HEADER_BYTES;
-        (0..PARTS)
-            .map(|bit| 1 << bit)
-            .filter(move |part| parts & part != 0)
-            .map(move |part| {
-                let length = bytes
-                    .get(at..at + 4)
-                    .and_then(|b| b.try_into().ok())
-                    .ok_or(RecordError::Short)?;
-                at += 4;
-                let length = u32::from_le_bytes(length);
-                if length == UNSET {
-                    return Ok((part, None));
-                }
-                let part_bytes = bytes.get(at..at + length as usize).ok_or(RecordError::Short)?;
-                at += length as usize;
-                Ok((part, Some(part_bytes)))
-            })
+        (0..PARTS).map(|bit| 1 << bit).filter(move |part| parts & part != 0).map(move |part| {
+            let length = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).ok_or(RecordError::Short)?;
+            at += 4;
+            let length = u32::from_le_bytes(length);
+            if length == UNSET {
+                return Ok((part, None));
+            }
+            let part_bytes = bytes.get(at..at + length as usize).ok_or(RecordError::Short)?;
+            at += length as usize;
+            Ok((part, Some(part_bytes)))
+        })
     }
 
     pub fn part(&self, wanted: Parts) -> Result<Option<&'a [u8]>, RecordError> {

@@ -60,18 +60,8 @@ impl Engine {
         recovered: Recovered,
         clock: Timestamp,
     ) -> Result<Engine, OpenError> {
-        let Recovered {
-            meta,
-            mut index,
-            log,
-            free,
-            ..
-        } = recovered;
-        let now = if options.plant.has(Bug::TimeGoesBack) {
-            clock
-        } else {
-            recovered.time.max(clock)
-        };
+        let Recovered { meta, mut index, log, free, .. } = recovered;
+        let now = if options.plant.has(Bug::TimeGoesBack) { clock } else { recovered.time.max(clock) };
         index.end_replay(now);
         if options.plant.has(Bug::CountNotRestored) {
             for queue in index.queues.values_mut() {
@@ -81,26 +71,13 @@ impl Engine {
         // What was replayed may be in the page cache alone; before anybody sees it, it is durable.
         if let Some(newest) = log.last() {
             let name = segment::file_name(newest.segment.number);
-            newest
-                .segment
-                .file
-                .sync()
-                .map_err(|error| OpenError::io(&*disk, &name, error))?;
+            newest.segment.file.sync().map_err(|error| OpenError::io(&*disk, &name, error))?;
         }
-        let next_item = if options.plant.has(Bug::SequenceReused) {
-            1
-        } else {
-            recovered.next_item
-        };
+        let next_item = if options.plant.has(Bug::SequenceReused) { 1 } else { recovered.next_item };
         let mut engine = Engine::assemble(disk, options, meta, index);
-        engine.log = log
-            .iter()
-            .map(|in_use| in_use.segment.number)
-            .collect::<VecDeque<_>>();
-        engine.segments = log
-            .into_iter()
-            .map(|in_use| (in_use.segment.number, in_use))
-            .collect::<BTreeMap<_, _>>();
+        engine.log = log.iter().map(|in_use| in_use.segment.number).collect::<VecDeque<_>>();
+        engine.segments =
+            log.into_iter().map(|in_use| (in_use.segment.number, in_use)).collect::<BTreeMap<_, _>>();
         engine.free = free;
         engine.next_number = recovered.next_number;
         engine.next_generation = recovered.next_generation;
@@ -134,12 +111,8 @@ struct Candidate {
 
 impl Recovered {
     fn make(disk: &dyn Disk, options: &Options) -> Result<Recovered, OpenError> {
-        let meta = Meta {
-            salt: options.salt,
-            segment_bytes: options.segment_bytes,
-        };
-        meta.write(disk)
-            .map_err(|error| OpenError::io(disk, META_FILE, error))?;
+        let meta = Meta { salt: options.salt, segment_bytes: options.segment_bytes };
+        meta.write(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
         Ok(Recovered {
             meta,
             index: Index::new(meta.salt),
@@ -164,10 +137,7 @@ impl Recovered {
         let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
         let Some(meta) = Meta::read(disk)? else {
             if let Some(file) = names.iter().find(|name| segment::parse_name(name).is_some()) {
-                return Err(OpenError::NoMeta {
-                    place: disk.place(),
-                    file: file.clone(),
-                });
+                return Err(OpenError::NoMeta { place: disk.place(), file: file.clone() });
             }
             return Ok(None);
         };
@@ -176,27 +146,13 @@ impl Recovered {
             no_generation: options.plant.has(Bug::NoGenerationCheck),
             no_frame: options.plant.has(Bug::NoFrameCheck),
         };
-        let mut reading = Reading {
-            disk,
-            options,
-            meta,
-            checks,
-            damage,
-            notes: Vec::new(),
-        };
+        let mut reading = Reading { disk, options, meta, checks, damage, notes: Vec::new() };
         let mut candidates = reading.candidates(&names)?;
         candidates.sort_by_key(|candidate| candidate.header.map_or(0, |header| header.generation));
         reading.check_headers(&candidates)?;
 
-        let next_number = candidates
-            .iter()
-            .map(|candidate| candidate.segment.number + 1)
-            .max()
-            .unwrap_or(1);
-        let newest = candidates
-            .iter()
-            .rev()
-            .find_map(|candidate| Some((candidate, candidate.header?)));
+        let next_number = candidates.iter().map(|candidate| candidate.segment.number + 1).max().unwrap_or(1);
+        let newest = candidates.iter().rev().find_map(|candidate| Some((candidate, candidate.header?)));
         let tail = match newest {
             // The last whole frame knows best where the log begins.
             Some((candidate, header)) => reading.tail(candidate, &header)?,
@@ -249,30 +205,20 @@ impl Reading<'_> {
 
     fn candidates(&self, names: &[String]) -> Result<Vec<Candidate>, OpenError> {
         let mut candidates = Vec::new();
-        for (name, number) in names
-            .iter()
-            .filter_map(|name| Some((name, segment::parse_name(name)?)))
-        {
+        for (name, number) in names.iter().filter_map(|name| Some((name, segment::parse_name(name)?))) {
             let segment = Segment::open(self.disk, number)?;
             let error = |error| OpenError::io(self.disk, name, error);
             let header = SegmentHeader::read(&*segment.file, self.meta.salt).map_err(error)?;
             let size = segment.file.size().map_err(error)?;
-            candidates.push(Candidate {
-                segment: Arc::new(segment),
-                header,
-                size,
-            });
+            candidates.push(Candidate { segment: Arc::new(segment), header, size });
         }
         Ok(candidates)
     }
 
     /// A header that does not read is of no segment in use, unless a frame behind it says otherwise.
     fn check_headers(&mut self, candidates: &[Candidate]) -> Result<(), OpenError> {
-        let newest = candidates
-            .iter()
-            .filter_map(|candidate| candidate.header)
-            .map(|header| header.generation)
-            .max();
+        let newest =
+            candidates.iter().filter_map(|candidate| candidate.header).map(|header| header.generation).max();
         for candidate in candidates {
             let name = segment::file_name(candidate.segment.number);
             match candidate.header {
@@ -346,34 +292,19 @@ impl Reading<'_> {
             }
             recovered.take_header(&header);
             let last = nth + 1 == count;
-            let sidecar = if last {
-                None
-            } else {
-                Sidecar::read(self.disk, &header, self.meta.salt)
-            };
+            let sidecar = if last { None } else { Sidecar::read(self.disk, &header, self.meta.salt) };
             let number = candidate.segment.number;
             let end = match sidecar {
                 Some(sidecar) => {
                     let salt = self.meta.salt;
                     let applied = sidecar.entries(number, salt, |entry| {
-                        recovered
-                            .index
-                            .apply(entry)
-                            .map_err(|_| crate::record::RecordError::Content)
+                        recovered.index.apply(entry).map_err(|_| crate::record::RecordError::Content)
                     });
                     if let Err(error) = applied {
                         let what = format!("{error}; remove this file, it can be made again");
-                        return Err(OpenError::corrupt(
-                            self.disk,
-                            &segment::sidecar_name(number),
-                            what,
-                        ));
+                        return Err(OpenError::corrupt(self.disk, &segment::sidecar_name(number), what));
                     }
-                    End {
-                        offset: sidecar.end,
-                        next_frame: sidecar.last_frame + 1,
-                        last: None,
-                    }
+                    End { offset: sidecar.end, next_frame: sidecar.last_frame + 1, last: None }
                 }
                 None => {
                     let bytes = self.read(&candidate, std::mem::take(&mut buffer))?;
@@ -434,8 +365,7 @@ impl Reading<'_> {
             };
             if self.notes.last().is_none_or(|note| !note.starts_with(&name)) {
                 let lost = offset - end.offset;
-                self.notes
-                    .push(format!("{name}: {lost} bytes at byte {} do not read", end.offset));
+                self.notes.push(format!("{name}: {lost} bytes at byte {} do not read", end.offset));
             }
             start = offset;
             header.first_frame = found.sequence;

@@ -46,11 +46,7 @@ impl SegmentBytes {
 
     fn frame(&self, offset: u64, generation: u64, checks: Checks) -> Option<(FrameHeader, &[u8])> {
         let bytes = self.bytes.get(usize::try_from(offset).ok()?..)?;
-        let generation = if checks.no_generation {
-            frame::claimed_generation(bytes)?
-        } else {
-            generation
-        };
+        let generation = if checks.no_generation { frame::claimed_generation(bytes)? } else { generation };
         if checks.no_frame {
             let header = frame::peek(bytes, generation)?;
             let records = bytes.get(frame::HEADER_BYTES..frame::HEADER_BYTES + header.length as usize)?;
@@ -77,11 +73,7 @@ impl SegmentBytes {
         checks: Checks,
         mut visit: impl FnMut(&FrameHeader, u64, &[u8]) -> Result<(), E>,
     ) -> Result<End, E> {
-        let mut end = End {
-            offset,
-            next_frame: header.first_frame,
-            last: None,
-        };
+        let mut end = End { offset, next_frame: header.first_frame, last: None };
         while let Some((found, records)) = self.frame(end.offset, header.generation, checks) {
             if found.sequence != end.next_frame {
                 break;
@@ -97,8 +89,7 @@ impl SegmentBytes {
     /// The first frame, whatever generation it claims.
     pub fn first_frame(&self, checks: Checks) -> Option<FrameHeader> {
         let generation = frame::claimed_generation(self.bytes.get(HEADER_BYTES as usize..)?)?;
-        self.frame(HEADER_BYTES, generation, checks)
-            .map(|(found, _)| found)
+        self.frame(HEADER_BYTES, generation, checks).map(|(found, _)| found)
     }
 
     /// A later whole frame that was written when the one missing at `end` was durable already: proof of damage.

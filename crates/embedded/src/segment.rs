@@ -45,14 +45,7 @@ impl SegmentHeader {
         copy.extend_from_slice(&salt.to_le_bytes());
         copy.extend_from_slice(&self.number.to_le_bytes());
         copy.extend_from_slice(&self.next_queue.to_le_bytes());
-        for word in [
-            self.generation,
-            self.first_frame,
-            self.time,
-            self.next_item,
-            self.tail,
-            self.size,
-        ] {
+        for word in [self.generation, self.first_frame, self.time, self.next_item, self.tail, self.size] {
             copy.extend_from_slice(&word.to_le_bytes());
         }
         copy.extend_from_slice(&crc32c::crc32c(&copy).to_le_bytes());
@@ -85,9 +78,7 @@ impl SegmentHeader {
         let length = read_full(file, &mut block, 0)?;
         let block = &block[..length];
         let first = SegmentHeader::decode(block, salt);
-        let second = block
-            .get(COPY_AT..)
-            .and_then(|copy| SegmentHeader::decode(copy, salt));
+        let second = block.get(COPY_AT..).and_then(|copy| SegmentHeader::decode(copy, salt));
         // A torn header write leaves the old one in one sector: the later use of the file counts.
         Ok(match (first, second) {
             (Some(a), Some(b)) => Some(if a.generation >= b.generation { a } else { b }),
@@ -146,9 +137,7 @@ impl Segment {
 
     pub fn open(disk: &dyn Disk, number: u32) -> Result<Segment, OpenError> {
         let name = file_name(number);
-        let file = disk
-            .open(&name)
-            .map_err(|error| OpenError::io(disk, &name, error))?;
+        let file = disk.open(&name).map_err(|error| OpenError::io(disk, &name, error))?;
         Ok(Segment { number, file })
     }
 }
@@ -160,12 +149,7 @@ mod tests {
     #[test]
     fn names() {
         assert_eq!(parse_name(&file_name(17)), Some(17));
-        for name in [
-            "segment-1.log",
-            "segment-00000001.idx",
-            "segment-0000000x.log",
-            "other",
-        ] {
+        for name in ["segment-1.log", "segment-00000001.idx", "segment-0000000x.log", "other"] {
             assert_eq!(parse_name(name), None);
         }
     }

@@ -26,12 +26,7 @@ impl Chore {
     /// Does the work. A failure is no fault of the store: a sidecar is a cache, a file left over is removed at opening.
     pub fn run(self, disk: &dyn Disk, salt: u64, plant: Plant) -> io::Result<()> {
         match self {
-            Chore::Sidecar {
-                segment,
-                header,
-                end,
-                last_frame,
-            } => {
+            Chore::Sidecar { segment, header, end, last_frame } => {
                 let bytes = SegmentBytes::read(&segment, end, Vec::new())?;
                 let Some(sidecar) = build(&bytes, &header, end, last_frame, salt, plant) else {
                     return Ok(());
@@ -63,11 +58,7 @@ fn build(
     salt: u64,
     plant: Plant,
 ) -> Option<Vec<u8>> {
-    let checks = Checks {
-        salt,
-        no_generation: false,
-        no_frame: false,
-    };
+    let checks = Checks { salt, no_generation: false, no_frame: false };
     let mut out = vec![0; HEADER_BYTES];
     let limit = usize::try_from(end).ok()? / RATIO_MIN;
     let found = bytes.frames(header, checks, |frame, offset, records| {
@@ -80,25 +71,14 @@ fn build(
             encode(&mut out, &record, offset + at as u64)?;
             at += record.bytes.len();
         }
-        if out.len() > limit {
-            Err(RecordError::Short)
-        } else {
-            Ok(())
-        }
+        if out.len() > limit { Err(RecordError::Short) } else { Ok(()) }
     });
     if found.ok()?.next_frame != last_frame + 1 {
         return None;
     }
     let length = (out.len() - HEADER_BYTES) as u64;
     out[..8].copy_from_slice(&MAGIC);
-    let words = [
-        salt,
-        header.generation,
-        header.first_frame,
-        last_frame,
-        end,
-        length,
-    ];
+    let words = [salt, header.generation, header.first_frame, last_frame, end, length];
     for (nth, word) in words.into_iter().enumerate() {
         out[8 + nth * 8..16 + nth * 8].copy_from_slice(&word.to_le_bytes());
     }
@@ -148,14 +128,8 @@ impl Sidecar {
         if read_full(&*file, &mut bytes, 0).ok()? != size || bytes[..8] != MAGIC {
             return None;
         }
-        let word = |nth: usize| {
-            bytes[8 + nth * 8..16 + nth * 8]
-                .try_into()
-                .map_or(0, u64::from_le_bytes)
-        };
-        let check = bytes[HEADER_BYTES - 4..HEADER_BYTES]
-            .try_into()
-            .map_or(0, u32::from_le_bytes);
+        let word = |nth: usize| bytes[8 + nth * 8..16 + nth * 8].try_into().map_or(0, u64::from_le_bytes);
+        let check = bytes[HEADER_BYTES - 4..HEADER_BYTES].try_into().map_or(0, u32::from_le_bytes);
         let good = word(0) == salt
             && word(1) == header.generation
             && word(2) == header.first_frame
@@ -163,11 +137,7 @@ impl Sidecar {
             && check
                 == crc32c::crc32c_append(crc32c::crc32c(&bytes[..HEADER_BYTES - 4]), &bytes[HEADER_BYTES..]);
         let (last_frame, end) = (word(3), word(4));
-        good.then_some(Sidecar {
-            bytes,
-            last_frame,
-            end,
-        })
+        good.then_some(Sidecar { bytes, last_frame, end })
     }
 
     pub fn entries(
@@ -191,31 +161,18 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
         Ok(taken)
     }
     fn word(rest: &mut &[u8]) -> Result<u32, RecordError> {
-        take(rest, 4)?
-            .try_into()
-            .map(u32::from_le_bytes)
-            .map_err(|_| RecordError::Short)
+        take(rest, 4)?.try_into().map(u32::from_le_bytes).map_err(|_| RecordError::Short)
     }
     let (offset, length) = (word(rest)?, word(rest)?);
     let kind = take(rest, 1)?[0];
-    let parts = take(rest, 2)?
-        .try_into()
-        .map(u16::from_le_bytes)
-        .map_err(|_| RecordError::Short)?;
-    let subject = take(rest, 8)?
-        .try_into()
-        .map(u64::from_le_bytes)
-        .map_err(|_| RecordError::Short)?;
+    let parts = take(rest, 2)?.try_into().map(u16::from_le_bytes).map_err(|_| RecordError::Short)?;
+    let subject = take(rest, 8)?.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Short)?;
     let error_ordinal = word(rest)?;
     let head_length = word(rest)?;
     let head = take(rest, head_length as usize)?;
     let indexed_length = word(rest)?;
     let indexed = take(rest, indexed_length as usize)?;
-    let place = Place {
-        segment,
-        offset,
-        length,
-    };
+    let place = Place { segment, offset, length };
     Ok(match Kind::from_code(kind)? {
         Kind::Item => {
             let has = |part| parts & part != 0;
@@ -233,10 +190,7 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
             })
         }
         Kind::ItemRemoved => Entry::ItemRemoved { sequence: subject },
-        Kind::Queue => Entry::Queue {
-            queue: Box::new(record::decode_queue(head)?),
-            place,
-        },
+        Kind::Queue => Entry::Queue { queue: Box::new(record::decode_queue(head)?), place },
         Kind::QueueDeleted => Entry::QueueDeleted {
             id: towline_domain::QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?),
         },
@@ -244,8 +198,6 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
             let (key, record) = record::decode_kv(head)?;
             Entry::Kv { key, record, place }
         }
-        Kind::KvDeleted => Entry::KvDeleted {
-            key: record::decode_kv_key(head)?,
-        },
+        Kind::KvDeleted => Entry::KvDeleted { key: record::decode_kv_key(head)? },
     })
 }

@@ -61,9 +61,7 @@ impl Embedded {
         options: Options,
         clock: Arc<dyn Clock>,
     ) -> std::result::Result<Embedded, OpenError> {
-        let lock = disk
-            .lock()
-            .map_err(|error| OpenError::io(&*disk, "LOCK", error))?;
+        let lock = disk.lock().map_err(|error| OpenError::io(&*disk, "LOCK", error))?;
         let Some(lock) = lock else {
             return Err(OpenError::InUse { place: disk.place() });
         };
@@ -75,14 +73,7 @@ impl Embedded {
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
         let (written, to_sync) = crossbeam_channel::bounded(64);
         let (chores, to_do) = crossbeam_channel::bounded(1024);
-        let writer = Writer {
-            engine,
-            clock,
-            requests: incoming,
-            written,
-            chores,
-            shared: shared.clone(),
-        };
+        let writer = Writer { engine, clock, requests: incoming, written, chores, shared: shared.clone() };
         let (syncing, sweeping) = (shared.clone(), disk.clone());
         let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
@@ -90,29 +81,11 @@ impl Embedded {
         };
         let threads = vec![
             start("towline-writer", Box::new(move || writer.run()))?,
-            start(
-                "towline-sync",
-                Box::new(move || writer::sync_loop(&to_sync, &syncing, durability)),
-            )?,
-            start(
-                "towline-chores",
-                Box::new(move || writer::chore_loop(&to_do, &*sweeping, salt)),
-            )?,
+            start("towline-sync", Box::new(move || writer::sync_loop(&to_sync, &syncing, durability)))?,
+            start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*sweeping, salt)))?,
         ];
-        let reader = Reader {
-            salt,
-            unchecked: false,
-        };
-        Ok(Embedded {
-            requests,
-            shared,
-            reader,
-            waiting_max,
-            waiting_bytes_max,
-            threads,
-            disk,
-            _lock: lock,
-        })
+        let reader = Reader { salt, unchecked: false };
+        Ok(Embedded { requests, shared, reader, waiting_max, waiting_bytes_max, threads, disk, _lock: lock })
     }
 
     /// How the store is doing.
@@ -138,9 +111,7 @@ impl Embedded {
 
     pub(crate) fn send(&self, request: Request) -> Result<()> {
         self.requests.try_send(request).map_err(|error| match error {
-            TrySendError::Full(_) => StoreError::Busy {
-                waiting: self.waiting_max,
-            },
+            TrySendError::Full(_) => StoreError::Busy { waiting: self.waiting_max },
             TrySendError::Disconnected(_) => StoreError::Closed,
         })
     }
@@ -171,22 +142,16 @@ impl Store for Embedded {
             // One request alone is always taken, however large.
             if waiting > 0 && waiting + bytes > self.waiting_bytes_max {
                 self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
-                return Err(StoreError::Busy {
-                    waiting: self.requests.len(),
-                });
+                return Err(StoreError::Busy { waiting: self.requests.len() });
             }
-            self.send(Request::Update { batch, bytes, reply })
-                .inspect_err(|_| {
-                    self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
-                })
+            self.send(Request::Update { batch, bytes, reply }).inspect_err(|_| {
+                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            })
         });
         async move {
             sent?;
             let outcomes = answer.await.unwrap_or(Err(StoreError::Closed))?;
-            outcomes
-                .into_iter()
-                .map(|outcome| outcome.finish(&self.reader))
-                .collect()
+            outcomes.into_iter().map(|outcome| outcome.finish(&self.reader)).collect()
         }
         .boxed()
     }
@@ -230,15 +195,7 @@ impl Store for Embedded {
         fields: FieldSet,
     ) -> BoxFuture<'_, Result<Page>> {
         async move {
-            match self
-                .ask(Query::List {
-                    filter,
-                    after,
-                    limit,
-                    fields,
-                })
-                .await?
-            {
+            match self.ask(Query::List { filter, after, limit, fields }).await? {
                 found @ Found::Page { .. } => found.into_page(&self.reader),
                 _ => Err(StoreError::Closed),
             }

@@ -78,11 +78,7 @@ struct Chunk {
 impl Chunk {
     fn new() -> Chunk {
         let empty = Slot {
-            place: Place {
-                segment: 0,
-                offset: 0,
-                length: 0,
-            },
+            place: Place { segment: 0, offset: 0, length: 0 },
             extra: NO_EXTRA,
             queue: QueueId(0),
             ready_at: Timestamp(0),
@@ -90,10 +86,7 @@ impl Chunk {
             flags: 0,
             plain_parts: 0,
         };
-        Chunk {
-            slots: vec![empty; CHUNK].into_boxed_slice(),
-            used: 0,
-        }
+        Chunk { slots: vec![empty; CHUNK].into_boxed_slice(), used: 0 }
     }
 }
 
@@ -113,32 +106,19 @@ impl Table {
     }
 
     fn chunk_of(sequence: u64) -> (u64, usize) {
-        (
-            sequence / CHUNK as u64,
-            usize::try_from(sequence % CHUNK as u64).unwrap_or(0),
-        )
+        (sequence / CHUNK as u64, usize::try_from(sequence % CHUNK as u64).unwrap_or(0))
     }
 
     pub fn slot(&self, sequence: u64) -> Option<&Slot> {
         let (chunk, at) = Table::chunk_of(sequence);
         let chunk = usize::try_from(chunk.checked_sub(self.base)?).ok()?;
-        self.chunks
-            .get(chunk)?
-            .as_ref()?
-            .slots
-            .get(at)
-            .filter(|slot| slot.used())
+        self.chunks.get(chunk)?.as_ref()?.slots.get(at).filter(|slot| slot.used())
     }
 
     pub fn slot_mut(&mut self, sequence: u64) -> Option<&mut Slot> {
         let (chunk, at) = Table::chunk_of(sequence);
         let chunk = usize::try_from(chunk.checked_sub(self.base)?).ok()?;
-        self.chunks
-            .get_mut(chunk)?
-            .as_mut()?
-            .slots
-            .get_mut(at)
-            .filter(|slot| slot.used())
+        self.chunks.get_mut(chunk)?.as_mut()?.slots.get_mut(at).filter(|slot| slot.used())
     }
 
     /// Adds an item as a plain slot.
@@ -305,25 +285,15 @@ impl Slab {
     }
 
     fn get(&self, at: u32) -> Option<&Extra> {
-        self.chunks
-            .get(at as usize / CHUNK)?
-            .get(at as usize % CHUNK)?
-            .as_deref()
+        self.chunks.get(at as usize / CHUNK)?.get(at as usize % CHUNK)?.as_deref()
     }
 
     fn get_mut(&mut self, at: u32) -> Option<&mut Extra> {
-        self.chunks
-            .get_mut(at as usize / CHUNK)?
-            .get_mut(at as usize % CHUNK)?
-            .as_deref_mut()
+        self.chunks.get_mut(at as usize / CHUNK)?.get_mut(at as usize % CHUNK)?.as_deref_mut()
     }
 
     fn take(&mut self, at: u32) -> Option<Box<Extra>> {
-        let extra = self
-            .chunks
-            .get_mut(at as usize / CHUNK)?
-            .get_mut(at as usize % CHUNK)?
-            .take();
+        let extra = self.chunks.get_mut(at as usize / CHUNK)?.get_mut(at as usize % CHUNK)?.take();
         if extra.is_some() {
             self.free.push(at);
         }

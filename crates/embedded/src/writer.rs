@@ -118,11 +118,7 @@ impl Writer {
             let first = if self.engine.has_work() {
                 self.requests.try_recv().map_or_else(
                     |error| {
-                        if error == TryRecvError::Disconnected {
-                            Some(Request::Stop)
-                        } else {
-                            None
-                        }
+                        if error == TryRecvError::Disconnected { Some(Request::Stop) } else { None }
                     },
                     Some,
                 )
@@ -131,8 +127,7 @@ impl Writer {
                     Ok(request) => Some(request),
                     Err(RecvTimeoutError::Disconnected) => Some(Request::Stop),
                     Err(RecvTimeoutError::Timeout) => {
-                        self.engine
-                            .note_synced(self.shared.synced.load(Ordering::Acquire));
+                        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
                         if !marked && self.shared.poisoned().is_none() {
                             // A failure poisons the engine; whoever asks next is told.
                             let _ = self.engine.mark();
@@ -154,8 +149,7 @@ impl Writer {
 
     /// One group: from its first request to being written. Whether to go on.
     fn group(&mut self, first: Option<Request>) -> bool {
-        self.engine
-            .note_synced(self.shared.synced.load(Ordering::Acquire));
+        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
         if let Some(cause) = self.shared.poisoned() {
             self.engine.poison(&cause);
         }
@@ -178,30 +172,17 @@ impl Writer {
             }
         }
         let grown = self.engine.bytes_pending().saturating_sub(before);
-        let budget = if idle {
-            COLLECT_IDLE_BYTES
-        } else {
-            COLLECT_BYTES + 2 * grown
-        };
-        let sealed = begun
-            .and_then(|()| self.engine.collect(budget))
-            .and_then(|_| self.engine.seal());
+        let budget = if idle { COLLECT_IDLE_BYTES } else { COLLECT_BYTES + 2 * grown };
+        let sealed = begun.and_then(|()| self.engine.collect(budget)).and_then(|_| self.engine.seal());
         for chore in self.engine.take_chores() {
             // Without the chore thread the chores are left to the next opening.
             let _ = self.chores.send(chore);
         }
         match sealed {
             Ok(through) => {
-                let written = Written {
-                    segment: self.engine.active(),
-                    through,
-                    ready,
-                };
+                let written = Written { segment: self.engine.active(), through, ready };
                 if let Err(gone) = self.written.send(written) {
-                    gone.0
-                        .ready
-                        .into_iter()
-                        .for_each(|ready| ready.give(Some(&StoreError::Closed)));
+                    gone.0.ready.into_iter().for_each(|ready| ready.give(Some(&StoreError::Closed)));
                     return false;
                 }
             }
@@ -245,9 +226,7 @@ impl Writer {
     fn stop(mut self) {
         let _ = self.engine.begin(self.clock.now());
         let closed = self.engine.seal().and_then(|_| self.engine.sync());
-        let _ = closed
-            .and_then(|()| self.engine.mark())
-            .and_then(|_| self.engine.sync());
+        let _ = closed.and_then(|()| self.engine.mark()).and_then(|_| self.engine.sync());
         for request in self.requests.try_iter() {
             match request {
                 Request::Update { reply, .. } => drop(reply.send(Err(StoreError::Closed))),
@@ -292,10 +271,7 @@ pub(crate) fn sync_loop(written: &Receiver<Written>, shared: &Shared, durability
         drop(segment);
         for group in groups {
             drop(group.segment);
-            group
-                .ready
-                .into_iter()
-                .for_each(|ready| ready.give(fault.as_ref()));
+            group.ready.into_iter().for_each(|ready| ready.give(fault.as_ref()));
         }
     }
 }

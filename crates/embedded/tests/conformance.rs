@@ -1,9 +1,8 @@
-//! The contract of a store, kept by the embedded one: with segments of the usual size, and with the smallest that
-//! hold the largest item.
+//! The contract of a store, kept by the embedded one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use tempfile::TempDir;
 use towline_embedded::{Embedded, Options};
 use towline_store::conformance::Harness;
@@ -11,25 +10,21 @@ use towline_store::{ManualClock, Store};
 
 struct Directories {
     segment_bytes: u64,
-    open: Mutex<HashMap<usize, TempDir>>,
+    /// The directory of each store that is open, by the store's address.
+    open: Mutex<HashMap<usize, (Weak<dyn Store>, TempDir)>>,
 }
 
 impl Directories {
     fn new(segment_bytes: u64) -> Directories {
-        Directories {
-            segment_bytes,
-            open: Mutex::default(),
-        }
+        Directories { segment_bytes, open: Mutex::default() }
     }
 
     fn start(&self, directory: TempDir, clock: Arc<ManualClock>) -> Arc<dyn Store> {
-        let options = Options {
-            segment_bytes: self.segment_bytes,
-            salt: 7,
-            ..Options::default()
-        };
+        let options = Options { segment_bytes: self.segment_bytes, salt: 7, ..Options::default() };
         let store: Arc<dyn Store> = Arc::new(Embedded::open(directory.path(), options, clock).unwrap());
-        self.open.lock().unwrap().insert(address(&store), directory);
+        let mut open = self.open.lock().unwrap();
+        open.retain(|_, (store, _)| store.strong_count() > 0);
+        open.insert(address(&store), (Arc::downgrade(&store), directory));
         store
     }
 }
@@ -44,21 +39,23 @@ impl Harness for Directories {
     }
 
     fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>> {
-        let directory = self.open.lock().unwrap().remove(&address(&store)).unwrap();
+        let (weak, directory) = self.open.lock().unwrap().remove(&address(&store)).unwrap();
+        drop(weak);
         assert_eq!(Arc::strong_count(&store), 1, "somebody still holds the store");
         drop(store);
         Some(self.start(directory, clock))
     }
 }
 
-mod usual_segments {
-    use super::*;
-    static HARNESS: LazyLock<Directories> = LazyLock::new(|| Directories::new(64 << 20));
-    towline_store::conformance_tests!(*HARNESS);
-}
-
-mod small_segments {
+mod smallest_for_the_largest_item {
     use super::*;
     static HARNESS: LazyLock<Directories> = LazyLock::new(|| Directories::new(9 << 20));
     towline_store::conformance_tests!(*HARNESS);
+}
+
+/// Segments so small that nearly every step rotates and collects.
+#[test]
+fn random_histories_in_tiny_segments() {
+    let harness = Directories::new(64 << 10);
+    towline_store::conformance::run("model::random_histories_agree_with_the_reference_store", &harness);
 }

@@ -4,11 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("{given} {what} in one call; at most {max} are allowed, split the call")]
-    BatchTooLarge {
-        what: &'static str,
-        given: usize,
-        max: usize,
-    },
+    BatchTooLarge { what: &'static str, given: usize, max: usize },
     #[error("the store has {waiting} requests waiting, its limit; try again shortly")]
     Busy { waiting: usize },
     #[error("the store stopped taking requests after a failure: {cause}; reopen it")]

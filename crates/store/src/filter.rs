@@ -21,18 +21,9 @@ impl Filter {
         let (head, body) = (&stored.item.head, &stored.item.body);
         self.queue.as_ref().is_none_or(|queue| *queue == stored.queue)
             && self.state.is_none_or(|state| state.matches(head.count_kind(now)))
-            && self
-                .tags
-                .iter()
-                .all(|(name, value)| body.tags.get(name) == Some(value))
-            && self
-                .group
-                .as_ref()
-                .is_none_or(|group| body.group.as_ref() == Some(group))
-            && self
-                .idempotency_key
-                .as_ref()
-                .is_none_or(|key| body.idempotency_key.as_ref() == Some(key))
+            && self.tags.iter().all(|(name, value)| body.tags.get(name) == Some(value))
+            && self.group.as_ref().is_none_or(|group| body.group.as_ref() == Some(group))
+            && self.idempotency_key.as_ref().is_none_or(|key| body.idempotency_key.as_ref() == Some(key))
             && self.created_from.is_none_or(|from| head.created_at >= from)
             && self.created_before.is_none_or(|before| head.created_at < before)
     }

@@ -45,13 +45,7 @@ struct Everything {
 impl Memory {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, salt: u64) -> Memory {
-        Memory {
-            clock,
-            state: Mutex::new(Everything {
-                salt,
-                ..Everything::default()
-            }),
-        }
+        Memory { clock, state: Mutex::new(Everything { salt, ..Everything::default() }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Everything> {
@@ -82,33 +76,21 @@ impl Everything {
     }
 
     fn view(&self, queue: &Queue) -> QueueView {
-        QueueView {
-            queue: queue.clone(),
-            counts: self.counts(queue.id),
-        }
+        QueueView { queue: queue.clone(), counts: self.counts(queue.id) }
     }
 
     fn stored(&self, item: &Item, fields: FieldSet) -> StoredItem {
         let queue = self.queues.values().find(|queue| queue.id == item.head.queue);
-        let name = queue.map_or_else(
-            || unreachable!("an item without its queue"),
-            |queue| queue.name.clone(),
-        );
-        StoredItem {
-            queue: name,
-            item: with_fields(item, fields),
-        }
+        let name =
+            queue.map_or_else(|| unreachable!("an item without its queue"), |queue| queue.name.clone());
+        StoredItem { queue: name, item: with_fields(item, fields) }
     }
 
     fn sweep(&mut self) -> u64 {
         let mut changed = 0;
         loop {
             let due = |item: &Item| item.head.timer().filter(|&at| at <= self.now);
-            let next = self
-                .items
-                .iter()
-                .filter_map(|(&seq, item)| Some((due(item)?, seq)))
-                .min();
+            let next = self.items.iter().filter_map(|(&seq, item)| Some((due(item)?, seq))).min();
             let Some((_, sequence)) = next else {
                 return changed;
             };
@@ -121,28 +103,13 @@ impl Everything {
 
     fn run(&mut self, operation: Operation, swept: u64) -> Answered {
         match operation {
-            Operation::CreateQueue {
-                queue,
-                schema,
-                policy,
-            } => {
+            Operation::CreateQueue { queue, schema, policy } => {
                 let id = QueueId(self.last_queue + 1);
-                let new = NewQueue {
-                    id,
-                    name: queue.clone(),
-                    schema: *schema,
-                    policy: *policy,
-                };
+                let new = NewQueue { id, name: queue.clone(), schema: *schema, policy: *policy };
                 if self.queues.len() >= limits::QUEUES_MAX && !self.queues.contains_key(&queue) {
-                    return Err(Refusal::StoreFull {
-                        what: "queues",
-                        held: self.queues.len() as u64,
-                    });
+                    return Err(Refusal::StoreFull { what: "queues", held: self.queues.len() as u64 });
                 }
-                let context = Context {
-                    queue: self.queues.get(&queue),
-                    ..Context::default()
-                };
+                let context = Context { queue: self.queues.get(&queue), ..Context::default() };
                 let change = decide(&context, Command::CreateQueue(Box::new(new)), self.now)?;
                 self.last_queue += u32::from(!change.is_empty());
                 self.apply(None, &queue, &change);
@@ -176,15 +143,9 @@ impl Everything {
 
     fn on_queue(&mut self, name: QueueName, command: Command) -> Answered {
         let Some(queue) = self.queues.get(&name) else {
-            return Err(Refusal::QueueNotFound {
-                name: name.to_string(),
-            });
+            return Err(Refusal::QueueNotFound { name: name.to_string() });
         };
-        let context = Context {
-            queue: Some(queue),
-            counts: self.counts(queue.id),
-            ..Context::default()
-        };
+        let context = Context { queue: Some(queue), counts: self.counts(queue.id), ..Context::default() };
         let change = decide(&context, command, self.now)?;
         self.apply(None, &name, &change);
         Ok(Reply::Answer(change.answer().clone()))
@@ -192,9 +153,7 @@ impl Everything {
 
     fn submit(&mut self, name: QueueName, submission: Box<Submission>) -> Answered {
         let Some(queue) = self.queues.get(&name) else {
-            return Err(Refusal::QueueNotFound {
-                name: name.to_string(),
-            });
+            return Err(Refusal::QueueNotFound { name: name.to_string() });
         };
         let key = submission.body.idempotency_key.as_ref();
         // One key, one item, in the queue it was submitted to, wherever the item is now.
@@ -205,10 +164,7 @@ impl Everything {
             })
         });
         let sequence = self.last_item + 1;
-        let taken = submission
-            .id
-            .and_then(|id| self.sequences.get(&id))
-            .and_then(|seq| self.items.get(seq));
+        let taken = submission.id.and_then(|id| self.sequences.get(&id)).and_then(|seq| self.items.get(seq));
         let context = Context {
             queue: Some(queue),
             counts: self.counts(queue.id),
@@ -227,9 +183,7 @@ impl Everything {
 
     fn receive(&mut self, call: &crate::ReceiveCall) -> Answered {
         let Some(queue) = self.queues.get(&call.queue) else {
-            return Err(Refusal::QueueNotFound {
-                name: call.queue.to_string(),
-            });
+            return Err(Refusal::QueueNotFound { name: call.queue.to_string() });
         };
         call.check()?;
         // An item can expire in the call that submitted it, before the next sweep.
@@ -313,8 +267,7 @@ impl Everything {
                     return;
                 };
                 self.items.retain(|_, item| item.head.queue != gone.id);
-                self.sequences
-                    .retain(|_, sequence| self.items.contains_key(sequence));
+                self.sequences.retain(|_, sequence| self.items.contains_key(sequence));
             }
         }
     }
@@ -327,10 +280,7 @@ fn with_fields(item: &Item, wanted: FieldSet) -> Item {
             fields.set(field, item.fields.get(field).cloned());
         }
     }
-    Item {
-        fields,
-        ..item.clone()
-    }
+    Item { fields, ..item.clone() }
 }
 
 impl Store for Memory {
@@ -340,10 +290,7 @@ impl Store for Memory {
         }
         let mut state = self.lock();
         let swept = state.sweep();
-        let answers = batch
-            .into_iter()
-            .map(|operation| state.run(operation, swept))
-            .collect();
+        let answers = batch.into_iter().map(|operation| state.run(operation, swept)).collect();
         Box::pin(ready(Ok(answers)))
     }
 
@@ -356,10 +303,7 @@ impl Store for Memory {
         let state = self.lock();
         let later = |name: &QueueName| after.as_ref().is_none_or(|after| name > after);
         let queues = state.queues.values().filter(|queue| later(&queue.name));
-        let page = queues
-            .take(limit.min(limits::PAGE_MAX))
-            .map(|queue| state.view(queue))
-            .collect();
+        let page = queues.take(limit.min(limits::PAGE_MAX)).map(|queue| state.view(queue)).collect();
         Box::pin(ready(Ok(page)))
     }
 
@@ -368,12 +312,7 @@ impl Store for Memory {
             return Box::pin(ready(Err(error)));
         }
         let state = self.lock();
-        let find = |id| {
-            state
-                .items
-                .get(state.sequences.get(id)?)
-                .map(|item| state.stored(item, fields))
-        };
+        let find = |id| state.items.get(state.sequences.get(id)?).map(|item| state.stored(item, fields));
         Box::pin(ready(Ok(ids.iter().map(find).collect())))
     }
 
@@ -386,10 +325,7 @@ impl Store for Memory {
     ) -> BoxFuture<'_, Result<Page>> {
         let state = self.lock();
         let limit = limit.clamp(1, limits::PAGE_MAX);
-        let mut page = Page {
-            items: Vec::new(),
-            next: None,
-        };
+        let mut page = Page { items: Vec::new(), next: None };
         let first = after.map_or(0, |cursor| cursor.0.saturating_add(1));
         for (&sequence, item) in state.items.range(first..) {
             let stored = state.stored(item, fields);
@@ -409,10 +345,7 @@ impl Store for Memory {
         let scheduled = |head: &Head| {
             (head.state == State::Pending && head.ready_at > state.now).then_some(head.ready_at)
         };
-        let times = state
-            .items
-            .values()
-            .flat_map(|item| [item.head.timer(), scheduled(&item.head)]);
+        let times = state.items.values().flat_map(|item| [item.head.timer(), scheduled(&item.head)]);
         Box::pin(ready(Ok(times.flatten().min())))
     }
 
@@ -421,13 +354,7 @@ impl Store for Memory {
             return Box::pin(ready(Err(error)));
         }
         let state = self.lock();
-        let live = |key| {
-            state
-                .kv
-                .get(key)
-                .filter(|record| record.is_live(state.now))
-                .cloned()
-        };
+        let live = |key| state.kv.get(key).filter(|record| record.is_live(state.now)).cloned();
         Box::pin(ready(Ok(keys.iter().map(live).collect())))
     }
 }

@@ -24,19 +24,7 @@ pub async fn purge(
     let only = filter.state;
     let page = store.list(filter, after, chunk, FieldSet::NONE).await?;
     let delete = |id| Operation::Delete { id, force, only };
-    let batch: Vec<Operation> = page
-        .items
-        .iter()
-        .map(|stored| delete(stored.item.head.id))
-        .collect();
-    let removed = store
-        .update(batch)
-        .await?
-        .iter()
-        .filter(|answered| answered.is_ok())
-        .count();
-    Ok(Purged {
-        removed: removed as u64,
-        next: page.next,
-    })
+    let batch: Vec<Operation> = page.items.iter().map(|stored| delete(stored.item.head.id)).collect();
+    let removed = store.update(batch).await?.iter().filter(|answered| answered.is_ok()).count();
+    Ok(Purged { removed: removed as u64, next: page.next })
 }

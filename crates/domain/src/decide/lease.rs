@@ -20,10 +20,7 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
     };
     // Refuse a lapsed lease even if nobody took the item: its buffers may be gone.
     if now >= lease.deadline {
-        return Err(Refusal::LeaseLost {
-            id: head.id,
-            why: LostWhy::Lapsed,
-        });
+        return Err(Refusal::LeaseLost { id: head.id, why: LostWhy::Lapsed });
     }
     check(&call)?;
     let LeaseCall { verb, adjust, .. } = call;
@@ -34,44 +31,17 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
         (Verb::Fail { reason }, Some(settle)) => {
             let after = settled(head, settle, Settled::Failed);
             let error = error(head, ErrorKind::Failed, &reason, now);
-            fail(
-                context,
-                after,
-                FailureKind::Explicit,
-                error,
-                EventKind::Failed,
-                now,
-            )?
+            fail(context, after, FailureKind::Explicit, error, EventKind::Failed, now)?
         }
-        (
-            Verb::Retry {
-                error: message,
-                delay,
-                seed,
-            },
-            Some(settle),
-        ) => {
+        (Verb::Retry { error: message, delay, seed }, Some(settle)) => {
             let delay =
                 delay.unwrap_or_else(|| head.backoff(&queue.policy).delay(head.id, head.retries, seed));
             let error = error(head, ErrorKind::Retried, &message, now);
-            give_back(
-                context,
-                settle,
-                &adjust,
-                GiveBack::Counted {
-                    delay,
-                    error: Some(error),
-                },
-                now,
-            )?
+            give_back(context, settle, &adjust, GiveBack::Counted { delay, error: Some(error) }, now)?
         }
-        (Verb::Release { delay }, Some(settle)) => give_back(
-            context,
-            settle,
-            &adjust,
-            GiveBack::Counted { delay, error: None },
-            now,
-        )?,
+        (Verb::Release { delay }, Some(settle)) => {
+            give_back(context, settle, &adjust, GiveBack::Counted { delay, error: None }, now)?
+        }
         (Verb::Defer { until }, Some(settle)) => {
             give_back(context, settle, &adjust, GiveBack::Deferred { until }, now)?
         }
@@ -98,52 +68,31 @@ fn without_lease(head: &Head, settle: Option<Settle>) -> Result<Change, Refusal>
                     Settled::Failed => "failed",
                 })));
             }
-            Err(Refusal::AlreadySettled {
-                id,
-                settled: last.verb.name(),
-            })
+            Err(Refusal::AlreadySettled { id, settled: last.verb.name() })
         }
-        _ if head.is_terminal() => Err(Refusal::LeaseLost {
-            id,
-            why: LostWhy::Ended,
-        }),
-        _ => Err(Refusal::LeaseLost {
-            id,
-            why: LostWhy::Superseded,
-        }),
+        _ if head.is_terminal() => Err(Refusal::LeaseLost { id, why: LostWhy::Ended }),
+        _ => Err(Refusal::LeaseLost { id, why: LostWhy::Superseded }),
     }
 }
 
 fn check(call: &LeaseCall) -> Result<(), Refusal> {
     call.adjust.edits.check()?;
-    let given_back = matches!(
-        call.verb,
-        Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. }
-    );
+    let given_back = matches!(call.verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
     if call.adjust.queue.is_some() && !given_back {
         let message = "an item changes its queue when it is given back: use retry, release or defer";
         return Err(Refusal::invalid("queue", message));
     }
     let reason = match &call.verb {
-        Verb::Heartbeat {
-            visibility: Some(visibility),
-        } => return check_visibility(*visibility),
+        Verb::Heartbeat { visibility: Some(visibility) } => return check_visibility(*visibility),
         Verb::Fail { reason } => reason,
         Verb::Retry { error, delay, .. } => {
             check_span("delay", delay.unwrap_or(Millis::ZERO))?;
             error
         }
         Verb::Release { delay } => return check_span("delay", *delay),
-        Verb::Defer {
-            until: When::After(span),
-        } => return check_span("delay", *span),
-        Verb::Defer {
-            until: When::At(time),
-        } if *time > Timestamp::MAX => {
-            return Err(Refusal::invalid(
-                "until",
-                format!("{time} is beyond {}", Timestamp::MAX),
-            ));
+        Verb::Defer { until: When::After(span) } => return check_span("delay", *span),
+        Verb::Defer { until: When::At(time) } if *time > Timestamp::MAX => {
+            return Err(Refusal::invalid("until", format!("{time} is beyond {}", Timestamp::MAX)));
         }
         _ => return Ok(()),
     };
@@ -151,11 +100,7 @@ fn check(call: &LeaseCall) -> Result<(), Refusal> {
     // But an absurd one is a mistake.
     if reason.len() > 16 * limits::REASON_BYTES_MAX {
         let (bytes, max) = (reason.len() as u64, 16 * limits::REASON_BYTES_MAX as u64);
-        return Err(Refusal::TooLarge {
-            what: "the reason",
-            bytes,
-            max,
-        });
+        return Err(Refusal::TooLarge { what: "the reason", bytes, max });
     }
     Ok(())
 }
@@ -164,13 +109,8 @@ fn check(call: &LeaseCall) -> Result<(), Refusal> {
 fn settle_of(call: &LeaseCall) -> Option<Settle> {
     let none = Outcome::default();
     let adjust = &call.adjust;
-    let priority = adjust
-        .priority
-        .map_or(0, |priority| 1 << 32 | u64::from(priority.cast_unsigned()));
-    let queue = adjust
-        .queue
-        .as_ref()
-        .map_or(0, |queue| digest::tag("queue", queue.as_str()));
+    let priority = adjust.priority.map_or(0, |priority| 1 << 32 | u64::from(priority.cast_unsigned()));
+    let queue = adjust.queue.as_ref().map_or(0, |queue| digest::tag("queue", queue.as_str()));
     let digest = |outcome: &Outcome, reason: &str, a: u64, b: u64| {
         digest::settle(outcome, reason, &adjust.edits, &[a, b, priority, queue])
     };
@@ -179,29 +119,14 @@ fn settle_of(call: &LeaseCall) -> Option<Settle> {
         Verb::Commit(outcome) => (SettleVerb::Commit, digest(outcome, "", 0, 0)),
         Verb::Fail { reason } => (SettleVerb::Fail, digest(&none, reason, 0, 0)),
         // The jitter seed differs from call to call and is not part of what was asked.
-        Verb::Retry { error, delay, .. } => (
-            SettleVerb::Retry,
-            digest(
-                &none,
-                error,
-                delay.map_or(0, |delay| delay.0.saturating_add(1)),
-                0,
-            ),
-        ),
+        Verb::Retry { error, delay, .. } => {
+            (SettleVerb::Retry, digest(&none, error, delay.map_or(0, |delay| delay.0.saturating_add(1)), 0))
+        }
         Verb::Release { delay } => (SettleVerb::Release, digest(&none, "", delay.0, 0)),
-        Verb::Defer {
-            until: When::After(span),
-        } => (SettleVerb::Defer, digest(&none, "", span.0, 1)),
-        Verb::Defer {
-            until: When::At(time),
-        } => (SettleVerb::Defer, digest(&none, "", time.0, 2)),
+        Verb::Defer { until: When::After(span) } => (SettleVerb::Defer, digest(&none, "", span.0, 1)),
+        Verb::Defer { until: When::At(time) } => (SettleVerb::Defer, digest(&none, "", time.0, 2)),
     };
-    Some(Settle {
-        token: call.token,
-        verb,
-        left: Settled::Pending,
-        digest,
-    })
+    Some(Settle { token: call.token, verb, left: Settled::Pending, digest })
 }
 
 fn settled(head: &Head, settle: Settle, left: Settled) -> Head {
@@ -238,10 +163,7 @@ fn heartbeat(
             None => now.after(next.visibility),
             Some(permille) => {
                 let span = u128::from(next.visibility.0) * u128::from(permille) / 1000;
-                lease
-                    .deadline
-                    .max(now)
-                    .after(Millis(u64::try_from(span).unwrap_or(Millis::MAX.0)))
+                lease.deadline.max(now).after(Millis(u64::try_from(span).unwrap_or(Millis::MAX.0)))
             }
         };
     }
@@ -250,25 +172,13 @@ fn heartbeat(
     }
     let deadline = next.deadline;
     after.state = State::Processing(next);
-    Ok(item_change(
-        head,
-        after,
-        EventKind::LeaseRenewed,
-        Answer::Held { deadline },
-    ))
+    Ok(item_change(head, after, EventKind::LeaseRenewed, Answer::Held { deadline }))
 }
 
 fn edit(head: &Head, lease: &Lease) -> Change {
     let mut after = head.clone();
     after.revision = after.revision.wrapping_add(1);
-    item_change(
-        head,
-        after,
-        EventKind::Edited,
-        Answer::Held {
-            deadline: lease.deadline,
-        },
-    )
+    item_change(head, after, EventKind::Edited, Answer::Held { deadline: lease.deadline })
 }
 
 fn commit(
@@ -290,18 +200,10 @@ fn commit(
             Some(given) => given != buffer,
         });
     }
-    queue
-        .schema
-        .check_outputs(&outcome.outputs, &outcome.output_params)?;
-    let ttl = head
-        .overrides()
-        .and_then(|o| o.completed_ttl)
-        .or(queue.policy.completed_ttl);
+    queue.schema.check_outputs(&outcome.outputs, &outcome.output_params)?;
+    let ttl = head.overrides().and_then(|o| o.completed_ttl).or(queue.policy.completed_ttl);
     let mut after = settled(head, settle, Settled::Completed);
-    after.state = State::Completed {
-        at: now,
-        remove_at: ttl.map(|ttl| now.after(ttl)),
-    };
+    after.state = State::Completed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)) };
     let mut change = item_change(head, after, EventKind::Completed, Answer::State("completed"));
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {
@@ -312,13 +214,8 @@ fn commit(
 }
 
 enum GiveBack {
-    Counted {
-        delay: Millis,
-        error: Option<Box<crate::item::AttemptError>>,
-    },
-    Deferred {
-        until: When,
-    },
+    Counted { delay: Millis, error: Option<Box<crate::item::AttemptError>> },
+    Deferred { until: When },
 }
 
 fn give_back(
@@ -333,9 +230,7 @@ fn give_back(
         Some(name) if *name != queue.name => match context.target.filter(|other| other.name == *name) {
             Some(other) => Some(other),
             None => {
-                return Err(Refusal::QueueNotFound {
-                    name: name.to_string(),
-                });
+                return Err(Refusal::QueueNotFound { name: name.to_string() });
             }
         },
         _ => None,
@@ -347,10 +242,7 @@ fn give_back(
         return Err(Refusal::QueueClosed { name, state, since });
     }
     let (ready_at, counted, event) = match &how {
-        GiveBack::Counted {
-            delay,
-            error: Some(_),
-        } => (now.after(*delay), true, EventKind::Retried),
+        GiveBack::Counted { delay, error: Some(_) } => (now.after(*delay), true, EventKind::Retried),
         GiveBack::Counted { delay, error: None } => (now.after(*delay), true, EventKind::Released),
         GiveBack::Deferred { until } => (until.resolve(now), false, EventKind::Deferred),
     };
@@ -362,14 +254,7 @@ fn give_back(
         let after = settled(head, settle, Settled::Failed);
         let error_kept = error_kept
             .unwrap_or_else(|| error(head, ErrorKind::Retried, "released, and no retry is left", now));
-        return fail(
-            context,
-            after,
-            FailureKind::RetriesExhausted,
-            error_kept,
-            EventKind::Failed,
-            now,
-        );
+        return fail(context, after, FailureKind::RetriesExhausted, error_kept, EventKind::Failed, now);
     }
     let mut after = settled(head, settle, Settled::Pending);
     after.retries = after.retries.saturating_add(u32::from(counted));

@@ -63,14 +63,11 @@ pub fn decide(context: &Context<'_>, command: Command, now: Timestamp) -> Result
 
 impl<'a> Context<'a> {
     fn queue(&self) -> Result<&'a Queue, Refusal> {
-        self.queue.ok_or_else(|| Refusal::QueueNotFound {
-            name: "(not given)".to_owned(),
-        })
+        self.queue.ok_or_else(|| Refusal::QueueNotFound { name: "(not given)".to_owned() })
     }
 
     fn item(&self) -> Result<&'a Head, Refusal> {
-        self.item
-            .ok_or_else(|| Refusal::invalid("item", "the command is about an item, and none was given"))
+        self.item.ok_or_else(|| Refusal::invalid("item", "the command is about an item, and none was given"))
     }
 
     /// The queue after one of its unfinished items ended or left, if that completes it.
@@ -101,20 +98,11 @@ fn step(head: &Head, state: State) -> Head {
 }
 
 fn before(head: &Head) -> Before {
-    Before {
-        id: head.id,
-        queue: head.queue,
-        revision: head.revision,
-    }
+    Before { id: head.id, queue: head.queue, revision: head.revision }
 }
 
 fn unchanged(answer: Answer) -> Change {
-    Change {
-        event: None,
-        answer,
-        item: None,
-        queue: None,
-    }
+    Change { event: None, answer, item: None, queue: None }
 }
 
 fn item_change(head: &Head, after: Head, event: EventKind, answer: Answer) -> Change {
@@ -128,12 +116,7 @@ fn item_change(head: &Head, after: Head, event: EventKind, answer: Answer) -> Ch
         // A lease that ends takes the buffers made for it along, unless commit keeps them.
         buffers_dropped: None,
     };
-    Change {
-        event: Some(event),
-        answer,
-        item: Some(item),
-        queue: None,
-    }
+    Change { event: Some(event), answer, item: Some(item), queue: None }
 }
 
 fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
@@ -146,12 +129,7 @@ fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
         error: None,
         buffers_dropped: head.lease().and_then(|lease| lease.buffers.clone()),
     };
-    Change {
-        event: Some(EventKind::Removed),
-        answer: Answer::Removed,
-        item: Some(item),
-        queue,
-    }
+    Change { event: Some(EventKind::Removed), answer: Answer::Removed, item: Some(item), queue }
 }
 
 fn error(head: &Head, kind: ErrorKind, message: &str, now: Timestamp) -> Box<AttemptError> {
@@ -163,12 +141,7 @@ fn error(head: &Head, kind: ErrorKind, message: &str, now: Timestamp) -> Box<Att
         }
         message.truncate(end);
     }
-    Box::new(AttemptError {
-        at: now,
-        attempt: head.attempt(),
-        kind,
-        message,
-    })
+    Box::new(AttemptError { at: now, attempt: head.attempt(), kind, message })
 }
 
 /// Ends an item as failed: under its failed TTL, and in the dead-letter queue if there is one to go to.
@@ -197,18 +170,11 @@ fn fail(
         Some(ttl) => Some(ttl),
         None => dead_letters.unwrap_or(queue).policy.failed_ttl,
     };
-    after.state = State::Failed {
-        at: now,
-        remove_at: ttl.map(|ttl| now.after(ttl)),
-        kind,
-    };
+    after.state = State::Failed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)), kind };
     if let Some(other) = dead_letters {
         after.queue = other.id;
-        after.extras_mut().origin = Some(Origin {
-            queue: queue.name.clone(),
-            queue_id: queue.id,
-            moved_at: now,
-        });
+        after.extras_mut().origin =
+            Some(Origin { queue: queue.name.clone(), queue_id: queue.id, moved_at: now });
     }
     let mut change = item_change(head, after, event, Answer::State("failed"));
     change.queue = context.completes(head, now);

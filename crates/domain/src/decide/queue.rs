@@ -13,10 +13,7 @@ pub(super) fn create(context: &Context<'_>, new: NewQueue, now: Timestamp) -> Re
     new.schema.check()?;
     new.policy.check()?;
     if new.policy.dead_letter_queue.as_ref() == Some(&new.name) {
-        return Err(Refusal::invalid(
-            "dead_letter_queue",
-            "a queue cannot be its own dead-letter queue",
-        ));
+        return Err(Refusal::invalid("dead_letter_queue", "a queue cannot be its own dead-letter queue"));
     }
     if let Some(queue) = context.queue {
         // The same again is fine: whoever creates at start-up need not know whether somebody did before.
@@ -26,10 +23,7 @@ pub(super) fn create(context: &Context<'_>, new: NewQueue, now: Timestamp) -> Re
             (true, false) => "policy",
             (false, false) => "schema and policy",
         };
-        return Err(Refusal::QueueExists {
-            name: new.name.to_string(),
-            what: what.to_owned(),
-        });
+        return Err(Refusal::QueueExists { name: new.name.to_string(), what: what.to_owned() });
     }
     let queue = Queue {
         id: new.id,
@@ -49,21 +43,12 @@ pub(super) fn change_policy(context: &Context<'_>, patch: PolicyPatch) -> Result
     let policy = patch.apply(&queue.policy);
     policy.check()?;
     if policy.dead_letter_queue.as_ref() == Some(&queue.name) {
-        return Err(Refusal::invalid(
-            "dead_letter_queue",
-            "a queue cannot be its own dead-letter queue",
-        ));
+        return Err(Refusal::invalid("dead_letter_queue", "a queue cannot be its own dead-letter queue"));
     }
     if policy == queue.policy {
         return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));
     }
-    Ok(put(
-        Queue {
-            policy,
-            ..next(queue)
-        },
-        EventKind::QueueChanged,
-    ))
+    Ok(put(Queue { policy, ..next(queue) }, EventKind::QueueChanged))
 }
 
 pub(super) fn close(context: &Context<'_>, now: Timestamp) -> Result<Change, Refusal> {
@@ -84,28 +69,15 @@ pub(super) fn set_paused(context: &Context<'_>, paused: bool) -> Result<Change, 
     if queue.paused == paused {
         return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));
     }
-    let event = if paused {
-        EventKind::QueuePaused
-    } else {
-        EventKind::QueueResumed
-    };
-    Ok(put(
-        Queue {
-            paused,
-            ..next(queue)
-        },
-        event,
-    ))
+    let event = if paused { EventKind::QueuePaused } else { EventKind::QueueResumed };
+    Ok(put(Queue { paused, ..next(queue) }, event))
 }
 
 pub(super) fn delete(context: &Context<'_>, force: bool) -> Result<Change, Refusal> {
     let queue = context.queue()?;
     let unfinished = context.counts.unfinished();
     if unfinished > 0 && !force {
-        return Err(Refusal::QueueBusy {
-            name: queue.name.to_string(),
-            unfinished,
-        });
+        return Err(Refusal::QueueBusy { name: queue.name.to_string(), unfinished });
     }
     Ok(Change {
         event: Some(EventKind::QueueDeleted),
@@ -116,10 +88,7 @@ pub(super) fn delete(context: &Context<'_>, force: bool) -> Result<Change, Refus
 }
 
 fn next(queue: &Queue) -> Queue {
-    Queue {
-        revision: queue.revision.wrapping_add(1),
-        ..queue.clone()
-    }
+    Queue { revision: queue.revision.wrapping_add(1), ..queue.clone() }
 }
 
 fn put(queue: Queue, event: EventKind) -> Change {

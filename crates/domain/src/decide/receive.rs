@@ -16,11 +16,7 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
     }
     if queue.paused || head.state != State::Pending {
         let remedy = "only a pending item of a running queue is given out";
-        return Err(Refusal::WrongState {
-            id: head.id,
-            state: head.state_name(),
-            remedy,
-        });
+        return Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy });
     }
     if head.ready_at > now || head.expires_at.is_some_and(|at| at <= now) {
         return Err(Refusal::NotDue { id: head.id });
@@ -30,15 +26,9 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
 
     let mut after = step(head, State::Pending);
     after.deliveries = after.deliveries.saturating_add(1);
-    let give_up_after = head
-        .overrides()
-        .and_then(|o| o.give_up_after)
-        .or(queue.policy.give_up_after);
+    let give_up_after = head.overrides().and_then(|o| o.give_up_after).or(queue.policy.give_up_after);
     if let Some(span) = give_up_after
-        && head
-            .extras
-            .as_ref()
-            .is_none_or(|extras| extras.first_received_at.is_none())
+        && head.extras.as_ref().is_none_or(|extras| extras.first_received_at.is_none())
     {
         after.extras_mut().first_received_at = Some(now);
         let give_up_at = now.after(span);
@@ -55,10 +45,5 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
         renewals: 0,
         buffers: receive.buffers,
     });
-    Ok(item_change(
-        head,
-        after,
-        EventKind::Received,
-        Answer::Held { deadline },
-    ))
+    Ok(item_change(head, after, EventKind::Received, Answer::Held { deadline }))
 }

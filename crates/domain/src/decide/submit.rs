@@ -39,28 +39,17 @@ pub(super) fn submit(
     }
     let depth = context.counts.depth();
     if let Some(limit) = queue.policy.depth_limit.filter(|&limit| depth >= limit) {
-        return Err(Refusal::QueueFull {
-            name: queue.name.to_string(),
-            depth,
-            limit,
-        });
+        return Err(Refusal::QueueFull { name: queue.name.to_string(), depth, limit });
     }
     let Some(id) = submission.id.or(context.new_id) else {
         return Err(Refusal::invalid("id", "the store made no id for this item"));
     };
 
-    let Submission {
-        priority,
-        ready,
-        overrides,
-        mut body,
-        fields,
-        ..
-    } = submission;
-    body.claim = body.idempotency_key.is_some().then(|| Claim {
-        queue: queue.id,
-        content: digest::content(&body, &fields),
-    });
+    let Submission { priority, ready, overrides, mut body, fields, .. } = submission;
+    body.claim = body
+        .idempotency_key
+        .is_some()
+        .then(|| Claim { queue: queue.id, content: digest::content(&body, &fields) });
     let score = match &queue.policy.order {
         Order::Score(weights) => {
             let size = body.size_bytes.unwrap_or(fields.bytes() as u64);
@@ -69,11 +58,7 @@ pub(super) fn submit(
         _ => 0,
     };
     let expire_after = overrides.expire_after.or(queue.policy.expire_after);
-    let extras = Extras {
-        overrides,
-        score,
-        ..Extras::default()
-    };
+    let extras = Extras { overrides, score, ..Extras::default() };
     let head = Head {
         id,
         queue: queue.id,
@@ -99,21 +84,11 @@ pub(super) fn submit(
         buffers_dropped: None,
     };
     let answer = Answer::Submitted { id, created: true };
-    Ok(Change {
-        event: Some(EventKind::Submitted),
-        answer,
-        item: Some(item),
-        queue: None,
-    })
+    Ok(Change { event: Some(EventKind::Submitted), answer, item: Some(item), queue: None })
 }
 
 fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
-    let Submission {
-        body,
-        fields,
-        overrides,
-        ..
-    } = submission;
+    let Submission { body, fields, overrides, .. } = submission;
     fields.check()?;
     overrides.check()?;
     check_body(body)?;
@@ -128,26 +103,16 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
     if let crate::command::When::At(time) = submission.ready
         && time > Timestamp::MAX
     {
-        return Err(Refusal::invalid(
-            "ready_at",
-            format!("{time} is beyond {}", Timestamp::MAX),
-        ));
+        return Err(Refusal::invalid("ready_at", format!("{time} is beyond {}", Timestamp::MAX)));
     }
     if let (Order::Score(weights), Some(tier)) = (&queue.policy.order, &body.tier)
         && !weights.tiers_permille.contains_key(tier)
     {
         let known: Vec<&str> = weights.tiers_permille.keys().map(String::as_str).collect();
-        return Err(Refusal::invalid(
-            "tier",
-            format!("{tier:?} is not one of {}", known.join(", ")),
-        ));
+        return Err(Refusal::invalid("tier", format!("{tier:?} is not one of {}", known.join(", "))));
     }
     queue.schema.check_inputs(&body.inputs, &body.params)?;
-    let params: usize = body
-        .params
-        .iter()
-        .map(|(name, value)| name.len() + value.as_str().len())
-        .sum();
+    let params: usize = body.params.iter().map(|(name, value)| name.len() + value.as_str().len()).sum();
     let bytes = fields.bytes() + params;
     if bytes > limits::ITEM_BYTES_MAX {
         return Err(Refusal::TooLarge {
@@ -174,21 +139,14 @@ fn check_body(body: &Body) -> Result<(), Refusal> {
         }
     }
     if body.tags.len() > limits::TAGS_MAX {
-        let message = format!(
-            "{} given; at most {} are allowed",
-            body.tags.len(),
-            limits::TAGS_MAX
-        );
+        let message = format!("{} given; at most {} are allowed", body.tags.len(), limits::TAGS_MAX);
         return Err(Refusal::invalid("tags", message));
     }
     for (name, value) in &body.tags {
         check_text("tag name", name, limits::TAG_KEY_BYTES_MAX)?;
         if value.len() > limits::TAG_VALUE_BYTES_MAX {
-            let message = format!(
-                "tag {name:?} has {} bytes; at most {}",
-                value.len(),
-                limits::TAG_VALUE_BYTES_MAX
-            );
+            let message =
+                format!("tag {name:?} has {} bytes; at most {}", value.len(), limits::TAG_VALUE_BYTES_MAX);
             return Err(Refusal::invalid("tags", message));
         }
     }
@@ -197,10 +155,7 @@ fn check_body(body: &Body) -> Result<(), Refusal> {
 
 fn check_text(what: &'static str, text: &str, max: usize) -> Result<(), Refusal> {
     if text.is_empty() || text.len() > max {
-        return Err(Refusal::invalid(
-            what,
-            format!("{} bytes; use 1 to {max}", text.len()),
-        ));
+        return Err(Refusal::invalid(what, format!("{} bytes; use 1 to {max}", text.len())));
     }
     Ok(())
 }

@@ -37,26 +37,12 @@ pub(super) fn elapse(context: &Context<'_>, now: Timestamp) -> Result<Change, Re
 fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> Result<Change, Refusal> {
     let queue = context.queue()?;
     let mut after = step(head, State::Pending);
-    let lapses = head
-        .extras
-        .as_ref()
-        .map_or(0, |extras| extras.lapses)
-        .saturating_add(1);
+    let lapses = head.extras.as_ref().map_or(0, |extras| extras.lapses).saturating_add(1);
     after.extras_mut().lapses = lapses;
     let error = if lease.unacknowledged {
-        error(
-            head,
-            ErrorKind::Unacknowledged,
-            "its holder did not acknowledge the lease in time",
-            now,
-        )
+        error(head, ErrorKind::Unacknowledged, "its holder did not acknowledge the lease in time", now)
     } else {
-        error(
-            head,
-            ErrorKind::Lapsed,
-            "its holder neither settled nor extended the lease in time",
-            now,
-        )
+        error(head, ErrorKind::Lapsed, "its holder neither settled nor extended the lease in time", now)
     };
     let ended = if queue.policy.poison_after.is_some_and(|limit| lapses >= limit) {
         Some(FailureKind::Poison)

@@ -29,23 +29,11 @@ pub(crate) struct Step {
 
 impl Driver {
     pub(crate) fn new(policy: Policy) -> Driver {
-        let new = NewQueue {
-            id: QueueId(1),
-            name: "q".parse().unwrap(),
-            schema: Schema::default(),
-            policy,
-        };
+        let new = NewQueue { id: QueueId(1), name: "q".parse().unwrap(), schema: Schema::default(), policy };
         let now = Timestamp(1_000_000);
         let change = decide(&Context::default(), Command::CreateQueue(Box::new(new)), now).unwrap();
-        let Some(QueueChange::Put(queue)) = change.queue() else {
-            unreachable!("a queue is made")
-        };
-        Driver {
-            now,
-            queue: (**queue).clone(),
-            item: None,
-            submitted: 0,
-        }
+        let Some(QueueChange::Put(queue)) = change.queue() else { unreachable!("a queue is made") };
+        Driver { now, queue: (**queue).clone(), item: None, submitted: 0 }
     }
 
     pub(crate) fn decide(&self, command: Command) -> Result<Change, Refusal> {
@@ -69,12 +57,7 @@ impl Driver {
         let change = match self.decide(command) {
             Ok(change) => change,
             Err(refusal) => {
-                return Step {
-                    before,
-                    queue_before,
-                    answer: Err(refusal),
-                    change: None,
-                };
+                return Step { before, queue_before, answer: Err(refusal), change: None };
             }
         };
         self.submitted += u64::from(change.submitted().is_some());
@@ -82,12 +65,7 @@ impl Driver {
         if let Some(QueueChange::Put(after)) = change.queue() {
             self.queue = (**after).clone();
         }
-        Step {
-            before,
-            queue_before,
-            answer: Ok(change.answer().clone()),
-            change: Some(change),
-        }
+        Step { before, queue_before, answer: Ok(change.answer().clone()), change: Some(change) }
     }
 }
 
@@ -96,11 +74,7 @@ pub(crate) type Timed = (u64, Command);
 
 pub(crate) fn policies() -> impl Strategy<Value = Policy> {
     let ttl = || prop::option::of((0..3000u64).prop_map(Millis));
-    let lease = (
-        prop::option::of(100..500u64),
-        prop::option::of(1..=1000u32),
-        prop::option::of(0..4u32),
-    );
+    let lease = (prop::option::of(100..500u64), prop::option::of(1..=1000u32), prop::option::of(0..4u32));
     (
         0..4u32,
         ttl(),
@@ -142,10 +116,7 @@ pub(crate) fn verbs() -> impl Strategy<Value = Verb> {
         Just(Verb::Edit),
         (0..3u8).prop_map(|n| {
             let output_params = [("r".to_owned(), Json::string(&n.to_string()))].into();
-            Verb::Commit(Outcome {
-                output_params,
-                ..Outcome::default()
-            })
+            Verb::Commit(Outcome { output_params, ..Outcome::default() })
         }),
         "[ab]".prop_map(|reason| Verb::Fail { reason }),
         ("[ab]", prop::option::of(delay()), any::<u64>()).prop_map(|(error, delay, seed)| Verb::Retry {
@@ -154,59 +125,35 @@ pub(crate) fn verbs() -> impl Strategy<Value = Verb> {
             seed
         }),
         delay().prop_map(|delay| Verb::Release { delay }),
-        delay().prop_map(|delay| Verb::Defer {
-            until: When::After(delay)
-        }),
-        (1_000_000..1_010_000u64).prop_map(|time| Verb::Defer {
-            until: When::At(Timestamp(time))
-        }),
+        delay().prop_map(|delay| Verb::Defer { until: When::After(delay) }),
+        (1_000_000..1_010_000u64).prop_map(|time| Verb::Defer { until: When::At(Timestamp(time)) }),
     ]
 }
 
 pub(crate) fn lease_calls() -> impl Strategy<Value = LeaseCall> {
-    (
-        tokens(),
-        verbs(),
-        prop::option::of(-2..2i16),
-        prop::option::of(0..4usize),
-    )
-        .prop_map(|(token, verb, priority, edit)| {
-            let edits = edit.map_or_else(FieldEdits::default, |n| {
-                FieldEdits::default().set(Field::ALL[n], "new".into())
-            });
-            let adjust = Adjust {
-                edits,
-                priority,
-                queue: None,
-            };
+    (tokens(), verbs(), prop::option::of(-2..2i16), prop::option::of(0..4usize)).prop_map(
+        |(token, verb, priority, edit)| {
+            let edits = edit
+                .map_or_else(FieldEdits::default, |n| FieldEdits::default().set(Field::ALL[n], "new".into()));
+            let adjust = Adjust { edits, priority, queue: None };
             LeaseCall { token, verb, adjust }
-        })
+        },
+    )
 }
 
 pub(crate) fn commands() -> impl Strategy<Value = Command> {
     let submit = (0..500u64, prop::option::of(0..3u32)).prop_map(|(delay, max_retries)| {
         Command::Submit(Box::new(Submission {
             ready: When::After(Millis(delay)),
-            overrides: Overrides {
-                max_retries,
-                ..Overrides::default()
-            },
+            overrides: Overrides { max_retries, ..Overrides::default() },
             ..Submission::default()
         }))
     });
-    let receive = (
-        tokens(),
-        prop::option::of((100..900u64).prop_map(Millis)),
-        any::<bool>(),
-    )
-        .prop_map(|(token, visibility, assigned)| {
-            Command::Receive(Receive {
-                token,
-                visibility,
-                assigned,
-                buffers: None,
-            })
-        });
+    let receive = (tokens(), prop::option::of((100..900u64).prop_map(Millis)), any::<bool>()).prop_map(
+        |(token, visibility, assigned)| {
+            Command::Receive(Receive { token, visibility, assigned, buffers: None })
+        },
+    );
     prop_oneof![
         2 => submit,
         6 => receive,

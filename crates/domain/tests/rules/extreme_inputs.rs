@@ -70,44 +70,23 @@ fn backoff() -> BoxedStrategy<Backoff> {
     let growth = prop_oneof![
         Just(Growth::None),
         millis().prop_map(|delay| Growth::Constant { delay }),
-        (millis(), small(), prop::option::of(millis())).prop_map(|(base, factor_permille, cap)| {
-            Growth::Exponential {
-                base,
-                factor_permille,
-                cap,
-            }
-        }),
+        (millis(), small(), prop::option::of(millis()))
+            .prop_map(|(base, factor_permille, cap)| { Growth::Exponential { base, factor_permille, cap } }),
     ];
     let jitter = prop_oneof![
         Just(Jitter::None),
         small().prop_map(|permille| Jitter::Random { permille }),
         (small(), millis()).prop_map(|(permille, round)| Jitter::Hash { permille, round }),
     ];
-    (growth, jitter)
-        .prop_map(|(growth, jitter)| Backoff { growth, jitter })
-        .boxed()
+    (growth, jitter).prop_map(|(growth, jitter)| Backoff { growth, jitter }).boxed()
 }
 
 fn overrides() -> BoxedStrategy<Overrides> {
     let span = || prop::option::of(millis());
-    (
-        prop::option::of(small()),
-        prop::option::of(backoff()),
-        span(),
-        span(),
-        span(),
-        span(),
-    )
-        .prop_map(
-            |(max_retries, backoff, completed_ttl, failed_ttl, expire_after, give_up_after)| Overrides {
-                max_retries,
-                backoff,
-                completed_ttl,
-                failed_ttl,
-                expire_after,
-                give_up_after,
-            },
-        )
+    (prop::option::of(small()), prop::option::of(backoff()), span(), span(), span(), span())
+        .prop_map(|(max_retries, backoff, completed_ttl, failed_ttl, expire_after, give_up_after)| {
+            Overrides { max_retries, backoff, completed_ttl, failed_ttl, expire_after, give_up_after }
+        })
         .boxed()
 }
 
@@ -134,35 +113,21 @@ fn policy() -> BoxedStrategy<Policy> {
     let span = || prop::option::of(millis());
     let rule = (span(), prop::option::of(small()), prop::option::of(small()));
     let spans = (millis(), span(), span(), span(), span());
-    (
-        small(),
-        backoff(),
-        spans,
-        prop::option::of(small()),
-        order(),
-        prop::option::of(number()),
-        rule,
-    )
-        .prop_map(
-            |(max_retries, backoff, spans, poison_after, order, depth_limit, rule)| Policy {
-                visibility_timeout: spans.0,
-                max_retries,
-                backoff,
-                completed_ttl: spans.1,
-                failed_ttl: spans.2,
-                expire_after: spans.3,
-                give_up_after: spans.4,
-                poison_after,
-                order,
-                depth_limit,
-                dead_letter_queue: Some("dead".parse().unwrap()),
-                lease: LeaseRule {
-                    ack_timeout: rule.0,
-                    renewal_permille: rule.1,
-                    renewals_max: rule.2,
-                },
-            },
-        )
+    (small(), backoff(), spans, prop::option::of(small()), order(), prop::option::of(number()), rule)
+        .prop_map(|(max_retries, backoff, spans, poison_after, order, depth_limit, rule)| Policy {
+            visibility_timeout: spans.0,
+            max_retries,
+            backoff,
+            completed_ttl: spans.1,
+            failed_ttl: spans.2,
+            expire_after: spans.3,
+            give_up_after: spans.4,
+            poison_after,
+            order,
+            depth_limit,
+            dead_letter_queue: Some("dead".parse().unwrap()),
+            lease: LeaseRule { ack_timeout: rule.0, renewal_permille: rule.1, renewals_max: rule.2 },
+        })
         .boxed()
 }
 
@@ -208,24 +173,16 @@ fn buffers() -> impl Strategy<Value = OutputSet> {
 }
 
 fn head() -> BoxedStrategy<Head> {
-    let lease = (
-        token(),
-        time(),
-        millis(),
-        any::<bool>(),
-        small(),
-        prop::option::of(buffers()),
-    )
-        .prop_map(
-            |(token, deadline, visibility, unacknowledged, renewals, buffers)| Lease {
-                token,
-                deadline,
-                visibility,
-                unacknowledged,
-                renewals,
-                buffers: buffers.map(Box::new),
-            },
-        );
+    let lease = (token(), time(), millis(), any::<bool>(), small(), prop::option::of(buffers())).prop_map(
+        |(token, deadline, visibility, unacknowledged, renewals, buffers)| Lease {
+            token,
+            deadline,
+            visibility,
+            unacknowledged,
+            renewals,
+            buffers: buffers.map(Box::new),
+        },
+    );
     let ended = || (time(), prop::option::of(time()));
     let state = prop_oneof![
         2 => Just(State::Pending),
@@ -240,14 +197,8 @@ fn head() -> BoxedStrategy<Head> {
         left: Settled::Pending,
         digest,
     });
-    let extras = (
-        overrides(),
-        prop::option::of(time()),
-        small(),
-        any::<bool>(),
-        any::<i64>(),
-    )
-        .prop_map(|(overrides, first_received_at, lapses, letter, score)| Extras {
+    let extras = (overrides(), prop::option::of(time()), small(), any::<bool>(), any::<i64>()).prop_map(
+        |(overrides, first_received_at, lapses, letter, score)| Extras {
             overrides,
             origin: letter.then(|| Origin {
                 queue: "home".parse().unwrap(),
@@ -257,7 +208,8 @@ fn head() -> BoxedStrategy<Head> {
             lapses,
             first_received_at,
             score,
-        });
+        },
+    );
     let numbers = (small(), small(), small(), small());
     (
         state,
@@ -269,23 +221,21 @@ fn head() -> BoxedStrategy<Head> {
         prop::option::of(settle),
         prop::option::of(extras),
     )
-        .prop_map(
-            |(state, priority, created_at, ready_at, numbers, expires_at, last_settle, extras)| Head {
-                id: ItemId(Uuid::from_u128(77)),
-                queue: QueueId(1),
-                state,
-                priority,
-                created_at,
-                ready_at,
-                retries: numbers.0,
-                deliveries: numbers.1,
-                revision: numbers.2,
-                transitions: numbers.3,
-                expires_at,
-                last_settle,
-                extras: extras.map(Box::new),
-            },
-        )
+        .prop_map(|(state, priority, created_at, ready_at, numbers, expires_at, last_settle, extras)| Head {
+            id: ItemId(Uuid::from_u128(77)),
+            queue: QueueId(1),
+            state,
+            priority,
+            created_at,
+            ready_at,
+            retries: numbers.0,
+            deliveries: numbers.1,
+            revision: numbers.2,
+            transitions: numbers.3,
+            expires_at,
+            last_settle,
+            extras: extras.map(Box::new),
+        })
         .boxed()
 }
 
@@ -325,27 +275,15 @@ fn command() -> BoxedStrategy<Command> {
                 ready,
                 overrides,
                 body,
-                fields: Fields {
-                    blob: Some(blob.into()),
-                    ..Fields::default()
-                },
+                fields: Fields { blob: Some(blob.into()), ..Fields::default() },
             }))
         },
     );
-    let receive = (
-        token(),
-        prop::option::of(millis()),
-        any::<bool>(),
-        prop::option::of(buffers()),
-    )
-        .prop_map(|(token, visibility, assigned, buffers)| {
-            Command::Receive(Receive {
-                token,
-                visibility,
-                assigned,
-                buffers: buffers.map(Box::new),
-            })
-        });
+    let receive = (token(), prop::option::of(millis()), any::<bool>(), prop::option::of(buffers())).prop_map(
+        |(token, visibility, assigned, buffers)| {
+            Command::Receive(Receive { token, visibility, assigned, buffers: buffers.map(Box::new) })
+        },
+    );
     let verb = prop_oneof![
         prop::option::of(millis()).prop_map(|visibility| Verb::Heartbeat { visibility }),
         Just(Verb::Edit),
@@ -370,11 +308,7 @@ fn command() -> BoxedStrategy<Command> {
     let lease = (token(), verb, edits, prop::option::of(priority()), queue).prop_map(
         |(token, verb, edits, priority, queue)| {
             let queue = queue.map(|name| name.parse().unwrap());
-            let adjust = Adjust {
-                edits,
-                priority,
-                queue,
-            };
+            let adjust = Adjust { edits, priority, queue };
             Command::Lease(Box::new(LeaseCall { token, verb, adjust }))
         },
     );
@@ -386,19 +320,16 @@ fn command() -> BoxedStrategy<Command> {
             policy,
         }))
     });
-    let patch = (
-        prop::option::of(millis()),
-        prop::option::of(small()),
-        prop::option::of(prop::option::of(number())),
-    )
-        .prop_map(|(visibility_timeout, max_retries, depth_limit)| {
-            Command::ChangePolicy(Box::new(PolicyPatch {
-                visibility_timeout,
-                max_retries,
-                depth_limit,
-                ..PolicyPatch::default()
-            }))
-        });
+    let patch =
+        (prop::option::of(millis()), prop::option::of(small()), prop::option::of(prop::option::of(number())))
+            .prop_map(|(visibility_timeout, max_retries, depth_limit)| {
+                Command::ChangePolicy(Box::new(PolicyPatch {
+                    visibility_timeout,
+                    max_retries,
+                    depth_limit,
+                    ..PolicyPatch::default()
+                }))
+            });
     prop_oneof![
         3 => submit,
         3 => receive,
@@ -494,41 +425,20 @@ proptest! {
 
 #[test]
 fn ten_thousand_retries_are_counted_one_by_one() {
-    let mut driver = Driver::new(Policy {
-        max_retries: 10_000,
-        ..Policy::default()
-    });
+    let mut driver = Driver::new(Policy { max_retries: 10_000, ..Policy::default() });
     driver.step(Command::Submit(Box::default()));
     for number in 1..=10_001u32 {
         let token = LeaseToken(Uuid::from_u128(number.into()));
-        let receive = Receive {
-            token,
-            visibility: None,
-            assigned: false,
-            buffers: None,
-        };
+        let receive = Receive { token, visibility: None, assigned: false, buffers: None };
         driver.step(Command::Receive(receive)).answer.unwrap();
         assert_eq!(driver.item.as_ref().unwrap().head.attempt(), number);
         let error = number.to_string();
-        let verb = Verb::Retry {
-            error,
-            delay: None,
-            seed: 0,
-        };
+        let verb = Verb::Retry { error, delay: None, seed: 0 };
         let adjust = Adjust::default();
-        driver
-            .step(Command::Lease(Box::new(LeaseCall { token, verb, adjust })))
-            .answer
-            .unwrap();
+        driver.step(Command::Lease(Box::new(LeaseCall { token, verb, adjust }))).answer.unwrap();
     }
     let item = driver.item.unwrap();
-    assert!(matches!(
-        item.head.state,
-        State::Failed {
-            kind: FailureKind::RetriesExhausted,
-            ..
-        }
-    ));
+    assert!(matches!(item.head.state, State::Failed { kind: FailureKind::RetriesExhausted, .. }));
     let kept: Vec<&str> = item.errors.iter().map(|error| error.message.as_str()).collect();
     assert_eq!(kept.len(), 32, "bounded");
     assert_eq!((kept[0], kept[31]), ("1", "10001"), "the first and the latest");

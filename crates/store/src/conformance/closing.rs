@@ -21,9 +21,7 @@ pub(super) fn closing_an_empty_queue_completes_it(harness: &dyn Harness) {
     let again = answered_queue(rig.ok(close("jobs")));
     assert_eq!(again, closed, "closing again changes nothing");
     let refusal = rig.refused(submit("jobs", payload("late")));
-    let QueueState::Completed { since } = closed.state else {
-        unreachable!()
-    };
+    let QueueState::Completed { since } = closed.state else { unreachable!() };
     let (name, state) = ("jobs".to_owned(), "completed");
     assert_eq!(refusal, Refusal::QueueClosed { name, state, since });
     let received = rig.received(rig.receive_call("jobs", 1));
@@ -48,15 +46,8 @@ pub(super) fn a_closed_queue_accepts_nothing_and_gives_what_is_left(harness: &dy
         let received = rig.received(rig.receive_call("jobs", 1));
         assert_eq!((received.queue, received.items[0].head.id), (closed, id));
         let token = received.items[0].head.lease().expect("a lease").token;
-        assert_eq!(
-            rig.run(lease_call(id, token, commit(), Default::default())),
-            left("completed")
-        );
-        assert_eq!(
-            rig.queue_state("jobs"),
-            closed,
-            "scheduled and paused items are unfinished"
-        );
+        assert_eq!(rig.run(lease_call(id, token, commit(), Default::default())), left("completed"));
+        assert_eq!(rig.queue_state("jobs"), closed, "scheduled and paused items are unfinished");
     }
     rig.at(START.after(Millis(1000)));
     let held = rig.take("jobs");
@@ -67,10 +58,7 @@ pub(super) fn a_closed_queue_accepts_nothing_and_gives_what_is_left(harness: &dy
     let held = rig.take("jobs");
     rig.advance(7);
     rig.commit(&held);
-    assert_eq!(
-        rig.queue_state("jobs"),
-        QueueState::Completed { since: rig.now() }
-    );
+    assert_eq!(rig.queue_state("jobs"), QueueState::Completed { since: rig.now() });
 }
 
 /// A closed queue that holds one item, received; with `dead` and `other` beside it.
@@ -87,10 +75,7 @@ fn last_one(harness: &dyn Harness, policy: Policy) -> (Rig, Held) {
 
 #[track_caller]
 fn assert_completed_now(rig: &Rig) {
-    assert_eq!(
-        rig.queue_state("jobs"),
-        QueueState::Completed { since: rig.now() }
-    );
+    assert_eq!(rig.queue_state("jobs"), QueueState::Completed { since: rig.now() });
     let before = rig.view("jobs");
     rig.advance(1);
     rig.sweep();
@@ -111,11 +96,7 @@ pub(super) fn cancel_and_delete_complete_a_closed_queue(harness: &dyn Harness) {
     assert_completed_now(&rig);
 
     let (rig, held) = last_one(harness, Policy::default());
-    rig.ok(Operation::Delete {
-        id: held.id,
-        force: true,
-        only: None,
-    });
+    rig.ok(Operation::Delete { id: held.id, force: true, only: None });
     assert_completed_now(&rig);
 
     let (rig, held) = last_one(harness, Policy::default());
@@ -125,33 +106,18 @@ pub(super) fn cancel_and_delete_complete_a_closed_queue(harness: &dyn Harness) {
 }
 
 pub(super) fn time_completes_a_closed_queue(harness: &dyn Harness) {
-    let (rig, held) = last_one(
-        harness,
-        Policy {
-            max_retries: 0,
-            ..Policy::default()
-        },
-    );
+    let (rig, held) = last_one(harness, Policy { max_retries: 0, ..Policy::default() });
     rig.at(held.deadline());
     assert_completed_now(&rig);
 
-    let (rig, held) = last_one(
-        harness,
-        Policy {
-            expire_after: Some(Millis(5000)),
-            ..Policy::default()
-        },
-    );
+    let (rig, held) = last_one(harness, Policy { expire_after: Some(Millis(5000)), ..Policy::default() });
     rig.lease(&held, release()).expect("released");
     rig.at(START.after(Millis(5000)));
     assert_completed_now(&rig);
 }
 
 pub(super) fn a_move_completes_a_closed_queue(harness: &dyn Harness) {
-    let dead_letters = Policy {
-        dead_letter_queue: Some(name("dead")),
-        ..Policy::default()
-    };
+    let dead_letters = Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() };
     let (rig, held) = last_one(harness, dead_letters);
     rig.fail(&held);
     assert_eq!(rig.stored(held.id).queue, name("dead"));
@@ -171,11 +137,7 @@ pub(super) fn giving_back_does_not_complete_a_closed_queue(harness: &dyn Harness
     let closed = rig.queue_state("jobs");
     let mut held = held;
     for verb in [retry("again"), release(), defer(0)] {
-        assert_eq!(
-            rig.run(held.call_with(verb, to_queue("jobs"))),
-            left("pending"),
-            "to its own queue"
-        );
+        assert_eq!(rig.run(held.call_with(verb, to_queue("jobs"))), left("pending"), "to its own queue");
         assert_eq!(rig.queue_state("jobs"), closed);
         held = rig.take("jobs");
     }
@@ -210,8 +172,5 @@ pub(super) fn a_paused_queue_still_closes_and_completes(harness: &dyn Harness) {
     rig.close("jobs");
     rig.commit(&held);
     let view = rig.view("jobs");
-    assert_eq!(
-        (view.queue.paused, view.queue.state),
-        (true, QueueState::Completed { since: START })
-    );
+    assert_eq!((view.queue.paused, view.queue.state), (true, QueueState::Completed { since: START }));
 }

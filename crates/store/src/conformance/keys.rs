@@ -13,10 +13,7 @@ pub(super) fn the_same_key_and_content_is_the_same_item(harness: &dyn Harness) {
     let first = rig.submit("jobs", keyed("k", "work"));
     let before = rig.stored(first);
     rig.advance(10);
-    let same = Ok(Reply::Answer(Answer::Submitted {
-        id: first,
-        created: false,
-    }));
+    let same = Ok(Reply::Answer(Answer::Submitted { id: first, created: false }));
     assert_eq!(rig.run(submit("jobs", keyed("k", "work"))), same);
     // What is not content may differ: the first submit's stands.
     let mut other = keyed("k", "work");
@@ -50,10 +47,7 @@ pub(super) fn the_same_key_with_another_content_is_a_conflict(harness: &dyn Harn
     without.fields.blob = None;
     for other in [keyed("k", "other"), with_param, with_input, with_field, without] {
         let key = "k".to_owned();
-        assert_eq!(
-            rig.refused(submit("jobs", other)),
-            Refusal::KeyConflict { key, id }
-        );
+        assert_eq!(rig.refused(submit("jobs", other)), Refusal::KeyConflict { key, id });
     }
     assert_eq!(rig.stored(id), before);
     assert_eq!(rig.counts("jobs").total(), 1);
@@ -83,66 +77,36 @@ pub(super) fn a_key_holds_within_its_batch_and_its_queue(harness: &dyn Harness) 
 pub(super) fn a_key_claims_what_was_submitted_not_what_became_of_it(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let held = rig.hold_this("jobs", keyed("k", "work"));
-    let adjust = Adjust {
-        edits: FieldEdits::default().set(Field::Blob, "edited".into()),
-        ..Adjust::default()
-    };
+    let adjust =
+        Adjust { edits: FieldEdits::default().set(Field::Blob, "edited".into()), ..Adjust::default() };
     rig.run(held.call_with(release(), adjust)).expect("released");
     assert_eq!(rig.item(held.id).fields.blob, Some("edited".into()));
-    assert_eq!(
-        submitted(&rig.run(submit("jobs", keyed("k", "work")))),
-        (held.id, false)
-    );
-    assert_eq!(
-        code(&rig.run(submit("jobs", keyed("k", "edited")))),
-        "key_conflict"
-    );
+    assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (held.id, false));
+    assert_eq!(code(&rig.run(submit("jobs", keyed("k", "edited")))), "key_conflict");
 }
 
 pub(super) fn a_key_stays_with_its_queue_when_the_item_moves(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            dead_letter_queue: Some(name("dead")),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     rig.create("other", Policy::default());
     let dead = rig.hold_this("jobs", keyed("dead", "work"));
     rig.fail(&dead);
     let moved = rig.hold_this("jobs", keyed("moved", "work"));
-    rig.run(moved.call_with(defer(0), to_queue("other")))
-        .expect("moved");
+    rig.run(moved.call_with(defer(0), to_queue("other"))).expect("moved");
     for (key, id, elsewhere) in [("dead", dead.id, "dead"), ("moved", moved.id, "other")] {
         assert_eq!(rig.stored(id).queue, name(elsewhere));
-        assert_eq!(
-            submitted(&rig.run(submit("jobs", keyed(key, "work")))),
-            (id, false)
-        );
+        assert_eq!(submitted(&rig.run(submit("jobs", keyed(key, "work")))), (id, false));
         assert_eq!(code(&rig.run(submit("jobs", keyed(key, "else")))), "key_conflict");
         let (there, created) = submitted(&rig.run(submit(elsewhere, keyed(key, "else"))));
         assert!(created && there != id, "{elsewhere} has its own keys");
-        assert_eq!(
-            submitted(&rig.run(submit("jobs", keyed(key, "work")))),
-            (id, false)
-        );
+        assert_eq!(submitted(&rig.run(submit("jobs", keyed(key, "work")))), (id, false));
     }
     rig.ok(Operation::Redrive { id: dead.id });
-    assert_eq!(
-        submitted(&rig.run(submit("jobs", keyed("dead", "work")))),
-        (dead.id, false)
-    );
+    assert_eq!(submitted(&rig.run(submit("jobs", keyed("dead", "work")))), (dead.id, false));
 }
 
 pub(super) fn a_key_is_free_when_its_item_is_gone(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            completed_ttl: Some(Millis(1000)),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(1000)), ..Policy::default() });
     let first = rig.submit("jobs", keyed("k", "1"));
     rig.delete(first);
     let held = rig.hold_this("jobs", keyed("k", "2"));
@@ -153,38 +117,20 @@ pub(super) fn a_key_is_free_when_its_item_is_gone(harness: &dyn Harness) {
     rig.advance(1);
     // The removal is carried out first, in the very call that needs it.
     let third = rig.submit("jobs", keyed("k", "3"));
-    assert_eq!(
-        submitted(&rig.run(submit("jobs", keyed("k", "3")))),
-        (third, false)
-    );
+    assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "3")))), (third, false));
     let answers = rig.update(vec![delete(third), submit("jobs", keyed("k", "4"))]);
     assert!(submitted(&answers[1]).1);
 }
 
 pub(super) fn a_known_key_is_answered_by_a_closed_or_full_queue(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            depth_limit: Some(1),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(1), ..Policy::default() });
     let id = rig.submit("jobs", keyed("k", "work"));
-    assert_eq!(
-        submitted(&rig.run(submit("jobs", keyed("k", "work")))),
-        (id, false)
-    );
+    assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (id, false));
     assert_eq!(code(&rig.run(submit("jobs", keyed("k", "else")))), "key_conflict");
     assert_eq!(code(&rig.run(submit("jobs", keyed("new", "work")))), "queue_full");
     rig.close("jobs");
-    assert_eq!(
-        submitted(&rig.run(submit("jobs", keyed("k", "work")))),
-        (id, false)
-    );
-    assert_eq!(
-        code(&rig.run(submit("jobs", keyed("new", "work")))),
-        "queue_closed"
-    );
+    assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (id, false));
+    assert_eq!(code(&rig.run(submit("jobs", keyed("new", "work")))), "queue_closed");
 }
 
 pub(super) fn a_chosen_id_is_used_once(harness: &dyn Harness) {
@@ -203,16 +149,9 @@ pub(super) fn a_chosen_id_is_used_once(harness: &dyn Harness) {
     let held = rig.take("jobs");
     assert_eq!(held.id, chosen(1));
     rig.commit(&held);
-    assert_eq!(
-        rig.run(submit("jobs", with_id(1))),
-        taken(chosen(1)),
-        "though it is finished"
-    );
+    assert_eq!(rig.run(submit("jobs", with_id(1))), taken(chosen(1)), "though it is finished");
     let made = rig.submit("jobs", payload("made by the store"));
-    let copy = Submission {
-        id: Some(made),
-        ..payload("copy")
-    };
+    let copy = Submission { id: Some(made), ..payload("copy") };
     assert_eq!(rig.run(submit("jobs", copy)), taken(made));
     assert_eq!(rig.item(made).fields.blob, Some("made by the store".into()));
 }
@@ -224,10 +163,7 @@ pub(super) fn an_id_is_free_when_its_item_is_gone(harness: &dyn Harness) {
     rig.delete(made);
     rig.delete(chosen(1));
     for id in [made, chosen(1)] {
-        let again = Submission {
-            id: Some(id),
-            ..payload("again")
-        };
+        let again = Submission { id: Some(id), ..payload("again") };
         assert_eq!(submitted(&rig.run(submit("jobs", again))), (id, true));
         assert_eq!(rig.item(id).fields.blob, Some("again".into()));
         let held = rig.take("jobs");

@@ -10,24 +10,15 @@ use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
 use towline_domain::{Millis, limits};
 
 fn set(value: impl Into<Bytes>, ttl: Option<u64>) -> KvCommand {
-    KvCommand::Set {
-        value: value.into(),
-        ttl: ttl.map(Millis),
-    }
+    KvCommand::Set { value: value.into(), ttl: ttl.map(Millis) }
 }
 
 fn claim(value: &'static str, ttl: Option<u64>) -> KvCommand {
-    KvCommand::SetIfAbsent {
-        value: value.into(),
-        ttl: ttl.map(Millis),
-    }
+    KvCommand::SetIfAbsent { value: value.into(), ttl: ttl.map(Millis) }
 }
 
 fn add(by: i64, ttl: Option<u64>) -> KvCommand {
-    KvCommand::Increment {
-        by,
-        ttl: ttl.map(Millis),
-    }
+    KvCommand::Increment { by, ttl: ttl.map(Millis) }
 }
 
 fn answer(answer: KvAnswer) -> crate::Answered {
@@ -35,10 +26,7 @@ fn answer(answer: KvAnswer) -> crate::Answered {
 }
 
 fn record(value: impl Into<Bytes>, expires_in: Option<u64>) -> Option<KvRecord> {
-    Some(KvRecord {
-        value: value.into(),
-        expires_at: expires_in.map(|millis| START.after(Millis(millis))),
-    })
+    Some(KvRecord { value: value.into(), expires_at: expires_in.map(|millis| START.after(Millis(millis))) })
 }
 
 pub(super) fn a_value_comes_back_byte_for_byte(harness: &dyn Harness) {
@@ -48,9 +36,7 @@ pub(super) fn a_value_comes_back_byte_for_byte(harness: &dyn Harness) {
         Bytes::new(),
         Bytes::from_static(b"\0\xff\n"),
         (0..=255).collect(),
-        (0..limits::KV_VALUE_BYTES_MAX)
-            .map(|n| n.to_le_bytes()[1] ^ n.to_le_bytes()[0])
-            .collect(),
+        (0..limits::KV_VALUE_BYTES_MAX).map(|n| n.to_le_bytes()[1] ^ n.to_le_bytes()[0]).collect(),
     ];
     for value in values {
         assert_eq!(rig.kv("k", set(value.clone(), None)), answer(KvAnswer::Done));
@@ -76,10 +62,7 @@ pub(super) fn keys_are_any_text_within_the_limits(harness: &dyn Harness) {
     }
     let asked = ["ключ", "nobody's", "k", "ключ"].map(str::to_owned).to_vec();
     let found = block_on(rig.store.kv_get(asked)).expect("the store answers");
-    let found: Vec<_> = found
-        .into_iter()
-        .map(|record| record.map(|record| record.value))
-        .collect();
+    let found: Vec<_> = found.into_iter().map(|record| record.map(|record| record.value)).collect();
     let expected = [Some("ключ".into()), None, Some("k".into()), Some("ключ".into())];
     assert_eq!(found, expected);
 }
@@ -102,18 +85,11 @@ pub(super) fn a_record_ends_with_its_ttl(harness: &dyn Harness) {
 
 pub(super) fn set_if_absent_has_one_winner(harness: &dyn Harness) {
     let rig = Rig::open(harness);
-    let take = |value, ttl| Operation::Kv {
-        key: "k".to_owned(),
-        command: claim(value, ttl),
-    };
+    let take = |value, ttl| Operation::Kv { key: "k".to_owned(), command: claim(value, ttl) };
     let answers = rig.update(vec![take("a", Some(50)), take("b", Some(500)), take("c", None)]);
     let (won, lost) = (answer(KvAnswer::Won(true)), answer(KvAnswer::Won(false)));
     assert_eq!(answers, [won.clone(), lost.clone(), lost.clone()]);
-    assert_eq!(
-        rig.kv_get("k"),
-        record("a", Some(50)),
-        "the loser changed nothing"
-    );
+    assert_eq!(rig.kv_get("k"), record("a", Some(50)), "the loser changed nothing");
     rig.advance(49);
     assert_eq!(rig.run(take("d", None)), lost);
     rig.advance(1);
@@ -128,11 +104,7 @@ pub(super) fn increments_add_up(harness: &dyn Harness) {
     let number = |n| answer(KvAnswer::Number(n));
     assert_eq!(rig.kv("n", add(5, Some(100))), number(5));
     assert_eq!(rig.kv("n", add(-7, None)), number(-2));
-    assert_eq!(
-        rig.kv_get("n"),
-        record("-2", Some(100)),
-        "it keeps its time to live"
-    );
+    assert_eq!(rig.kv_get("n"), record("-2", Some(100)), "it keeps its time to live");
     rig.advance(10);
     assert_eq!(rig.kv("n", add(0, Some(200))), number(-2));
     assert_eq!(rig.kv_get("n"), record("-2", Some(210)), "or starts it anew");
@@ -144,12 +116,7 @@ pub(super) fn increments_add_up(harness: &dyn Harness) {
     rig.kv("n", set("many", None)).expect("set");
     assert_eq!(code(&rig.kv("n", add(1, None))), "invalid");
     assert_eq!(rig.kv_get("n"), record("many", None));
-    let batch = (0..10)
-        .map(|_| Operation::Kv {
-            key: "m".to_owned(),
-            command: add(3, None),
-        })
-        .collect();
+    let batch = (0..10).map(|_| Operation::Kv { key: "m".to_owned(), command: add(3, None) }).collect();
     assert_eq!(rig.update(batch)[9], number(30));
 }
 

@@ -14,14 +14,9 @@ pub(super) fn a_heartbeat_extends_the_lease(harness: &dyn Harness) {
     let held = rig.hold("jobs");
     for _ in 0..5 {
         rig.advance(999);
-        assert_eq!(
-            rig.lease(&held, heartbeat()),
-            until(rig.now().after(Millis(1000)))
-        );
+        assert_eq!(rig.lease(&held, heartbeat()), until(rig.now().after(Millis(1000))));
     }
-    let longer = Verb::Heartbeat {
-        visibility: Some(Millis(5000)),
-    };
+    let longer = Verb::Heartbeat { visibility: Some(Millis(5000)) };
     assert_eq!(rig.lease(&held, longer), until(rig.now().after(Millis(5000))));
     rig.advance(4999);
     assert_eq!(
@@ -29,9 +24,7 @@ pub(super) fn a_heartbeat_extends_the_lease(harness: &dyn Harness) {
         until(rig.now().after(Millis(5000))),
         "what was asked for last stays"
     );
-    let shorter = Verb::Heartbeat {
-        visibility: Some(Millis(100)),
-    };
+    let shorter = Verb::Heartbeat { visibility: Some(Millis(100)) };
     assert_eq!(rig.lease(&held, shorter), until(rig.now().after(Millis(100))));
     let head = rig.item(held.id).head;
     let lease = head.lease().expect("a lease");
@@ -73,10 +66,7 @@ pub(super) fn a_lapse_is_noticed_by_the_call_that_comes_too_late(harness: &dyn H
         assert_eq!(code(&rig.lease(&held, verb)), "lease_lost", "{what}");
         let item = rig.item(held.id);
         assert_eq!((item.head.state.clone(), item.head.retries), (State::Pending, 1));
-        assert_eq!(
-            item.errors.iter().map(|error| error.kind).collect::<Vec<_>>(),
-            [ErrorKind::Lapsed]
-        );
+        assert_eq!(item.errors.iter().map(|error| error.kind).collect::<Vec<_>>(), [ErrorKind::Lapsed]);
     }
 }
 
@@ -87,11 +77,7 @@ pub(super) fn a_foreign_token_settles_nothing(harness: &dyn Harness) {
     let waiting = rig.submit("jobs", payload("waiting"));
     let set = || edits(FieldEdits::default().set(Field::Blob, "stolen".into()));
     for (what, verb) in every_verb() {
-        for (id, token) in [
-            (held.id, stranger()),
-            (held.id, other.token),
-            (waiting, held.token),
-        ] {
+        for (id, token) in [(held.id, stranger()), (held.id, other.token), (waiting, held.token)] {
             let before = rig.stored(id);
             let refusal = rig.refused(lease_call(id, token, verb.clone(), set()));
             let why = LostWhy::Superseded;
@@ -138,11 +124,7 @@ pub(super) fn a_settle_comes_too_late_after_cancel_delete_or_expiry(harness: &dy
         assert_eq!(rig.stored(held.id), before);
 
         let held = rig.hold("jobs");
-        rig.ok(Operation::Delete {
-            id: held.id,
-            force: true,
-            only: None,
-        });
+        rig.ok(Operation::Delete { id: held.id, force: true, only: None });
         let answered = rig.lease(&held, verb.clone());
         assert_eq!(code(&answered), "item_not_found", "{what} after delete");
 
@@ -151,25 +133,14 @@ pub(super) fn a_settle_comes_too_late_after_cancel_delete_or_expiry(harness: &dy
         let held = rig.hold_this("jobs", short);
         rig.at(held.deadline());
         assert_eq!(code(&rig.lease(&held, verb)), "lease_lost", "{what} after expiry");
-        let State::Failed { kind, .. } = rig.item(held.id).head.state else {
-            panic!("failed")
-        };
+        let State::Failed { kind, .. } = rig.item(held.id).head.state else { panic!("failed") };
         assert_eq!(kind.name(), "expired");
     }
 }
 
 pub(super) fn an_assigned_lease_must_be_acknowledged(harness: &dyn Harness) {
-    let rule = LeaseRule {
-        ack_timeout: Some(Millis(50)),
-        ..LeaseRule::default()
-    };
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            lease: rule,
-            ..lenient()
-        },
-    );
+    let rule = LeaseRule { ack_timeout: Some(Millis(50)), ..LeaseRule::default() };
+    let rig = Rig::with_queue(harness, Policy { lease: rule, ..lenient() });
     let id = rig.submit("jobs", payload("work"));
     let assign = || {
         let mut call = rig.receive_call("jobs", 1);
@@ -202,18 +173,8 @@ pub(super) fn an_assigned_lease_must_be_acknowledged(harness: &dyn Harness) {
 }
 
 pub(super) fn renewals_follow_the_queues_rule(harness: &dyn Harness) {
-    let rule = LeaseRule {
-        ack_timeout: None,
-        renewal_permille: Some(500),
-        renewals_max: Some(2),
-    };
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            lease: rule,
-            ..lenient()
-        },
-    );
+    let rule = LeaseRule { ack_timeout: None, renewal_permille: Some(500), renewals_max: Some(2) };
+    let rig = Rig::with_queue(harness, Policy { lease: rule, ..lenient() });
     let held = rig.hold("jobs");
     let first = held.deadline();
     rig.advance(10);

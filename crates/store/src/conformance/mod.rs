@@ -57,11 +57,7 @@ pub fn exercise(harness: &dyn Harness) {
         .filter(|(_, case)| catch_unwind(AssertUnwindSafe(|| case(harness))).is_err())
         .map(|(name, _)| *name)
         .collect();
-    assert!(
-        broken.is_empty(),
-        "the contract is broken in: {}",
-        broken.join(", ")
-    );
+    assert!(broken.is_empty(), "the contract is broken in: {}", broken.join(", "));
 }
 
 /// Runs the case of that name.

@@ -75,15 +75,7 @@ pub(super) fn each_operation_is_allowed_where_it_makes_sense(harness: &dyn Harne
         ("resume", resume, [ok, ok, ok, wrong, wrong, wrong]),
         ("redrive", redrive, [wrong, wrong, wrong, wrong, wrong, ok]),
         ("delete", delete, [ok, ok, ok, wrong, ok, ok]),
-        (
-            "delete with force",
-            |id| Operation::Delete {
-                id,
-                force: true,
-                only: None,
-            },
-            [ok; 6],
-        ),
+        ("delete with force", |id| Operation::Delete { id, force: true, only: None }, [ok; 6]),
     ];
     for (what, operation, expected) in table {
         for ((state, code), expected) in codes_on_each(harness, operation).into_iter().zip(expected) {
@@ -108,10 +100,7 @@ pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) 
         let kind = FailureKind::Cancelled;
         assert_eq!(item.head.state, State::Failed { at, remove_at, kind });
         let error = item.errors.iter().next().expect("an error");
-        assert_eq!(
-            (error.kind, error.message.as_str(), error.at),
-            (ErrorKind::Cancelled, "not needed", at)
-        );
+        assert_eq!((error.kind, error.message.as_str(), error.at), (ErrorKind::Cancelled, "not needed", at));
         rig.advance(1);
         assert_eq!(rig.run(cancel(id)), left("failed"), "again is fine");
         assert_eq!(rig.item(id), item, "and changes nothing");
@@ -147,11 +136,7 @@ pub(super) fn a_deleted_item_is_gone(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     for (state, id) in one_of_each(&rig) {
         let total = rig.counts("jobs").total();
-        let operation = Operation::Delete {
-            id,
-            force: state == "processing",
-            only: None,
-        };
+        let operation = Operation::Delete { id, force: state == "processing", only: None };
         assert_eq!(rig.run(operation), Ok(Reply::Answer(Answer::Removed)));
         rig.assert_gone(id);
         assert_eq!(rig.counts("jobs").total(), total - 1);
@@ -175,11 +160,7 @@ pub(super) fn a_delete_can_be_limited_to_a_state(harness: &dyn Harness) {
         let rig = Rig::with_queue(harness, Policy::default());
         for (state, id) in one_of_each(&rig) {
             let matches = only.matches(rig.item(id).head.count_kind(rig.now()));
-            let operation = Operation::Delete {
-                id,
-                force: true,
-                only: Some(only),
-            };
+            let operation = Operation::Delete { id, force: true, only: Some(only) };
             let expected = if matches { "ok" } else { "wrong_state" };
             assert_eq!(code(&rig.run(operation)), expected, "{only:?} of {state}");
             assert_eq!(rig.find(id).is_none(), matches);
@@ -190,11 +171,7 @@ pub(super) fn a_delete_can_be_limited_to_a_state(harness: &dyn Harness) {
 pub(super) fn a_redriven_item_starts_anew(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            max_retries: 1,
-            expire_after: Some(Millis(10_000)),
-            ..Policy::default()
-        },
+        Policy { max_retries: 1, expire_after: Some(Millis(10_000)), ..Policy::default() },
     );
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.lease(&held, retry("one")).expect("retried");
@@ -204,43 +181,22 @@ pub(super) fn a_redriven_item_starts_anew(harness: &dyn Harness) {
     rig.advance(500);
     assert_eq!(rig.run(redrive(held.id)), left("pending"));
     let item = rig.item(held.id);
-    assert_eq!(
-        (item.head.retries, item.head.attempt(), item.head.deliveries),
-        (0, 1, 2)
-    );
+    assert_eq!((item.head.retries, item.head.attempt(), item.head.deliveries), (0, 1, 2));
     assert_eq!(item.head.ready_at, rig.now());
     assert_eq!(item.head.expires_at, Some(rig.now().after(Millis(10_000))));
     assert_eq!(item.head.created_at, START);
-    assert_eq!(
-        (&item.errors, &item.body, &item.fields),
-        (&failed.errors, &failed.body, &failed.fields)
-    );
-    assert_eq!(
-        code(&rig.run(redrive(held.id))),
-        "wrong_state",
-        "it is pending now"
-    );
-    assert_eq!(
-        rig.lease(&held, retry("two")),
-        left("failed"),
-        "a repetition hears what it was told"
-    );
+    assert_eq!((&item.errors, &item.body, &item.fields), (&failed.errors, &failed.body, &failed.fields));
+    assert_eq!(code(&rig.run(redrive(held.id))), "wrong_state", "it is pending now");
+    assert_eq!(rig.lease(&held, retry("two")), left("failed"), "a repetition hears what it was told");
     let held = rig.take("jobs");
-    rig.lease(&held, retry("three"))
-        .expect("retried: it has all its retries again");
+    rig.lease(&held, retry("three")).expect("retried: it has all its retries again");
     let held = rig.take("jobs");
     rig.commit(&held);
     assert_eq!(rig.item(held.id).head.retries, 1);
 }
 
 pub(super) fn every_kind_of_failure_can_be_redriven(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            max_retries: 0,
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..Policy::default() });
     let cancelled = rig.submit("jobs", payload("work"));
     rig.cancel(cancelled);
     let explicit = rig.hold("jobs");
@@ -257,11 +213,7 @@ pub(super) fn every_kind_of_failure_can_be_redriven(harness: &dyn Harness) {
     for id in all {
         assert_eq!(rig.run(redrive(id)), left("pending"));
     }
-    assert_eq!(
-        rig.receive_ids("jobs", 10),
-        all,
-        "ready at the same time, by submission"
-    );
+    assert_eq!(rig.receive_ids("jobs", 10), all, "ready at the same time, by submission");
 }
 
 pub(super) fn a_dead_letter_is_redriven_home(harness: &dyn Harness) {
@@ -280,17 +232,8 @@ pub(super) fn a_dead_letter_is_redriven_home(harness: &dyn Harness) {
     assert_eq!(rig.run(redrive(held.id)), left("pending"));
     let stored = rig.stored(held.id);
     assert_eq!(stored.queue, name("jobs"));
-    assert_eq!(
-        stored.item.head.expires_at,
-        Some(rig.now().after(Millis::days(2)))
-    );
-    assert!(
-        stored
-            .item
-            .head
-            .extras
-            .is_none_or(|extras| extras.origin.is_none())
-    );
+    assert_eq!(stored.item.head.expires_at, Some(rig.now().after(Millis::days(2))));
+    assert!(stored.item.head.extras.is_none_or(|extras| extras.origin.is_none()));
     assert_eq!((rig.counts("dead").total(), rig.counts("jobs").pending), (0, 1));
     let held = rig.take("jobs");
     rig.fail(&held);
@@ -305,11 +248,7 @@ pub(super) fn redrive_enters_a_closed_queue_but_not_a_completed_one(harness: &dy
     rig.close("jobs");
     assert_eq!(rig.run(redrive(failed.id)), left("pending"));
     rig.commit(&held);
-    assert_eq!(
-        rig.queue_state("jobs"),
-        QueueState::Closed { since: START },
-        "one more to do"
-    );
+    assert_eq!(rig.queue_state("jobs"), QueueState::Closed { since: START }, "one more to do");
     let held = rig.take("jobs");
     assert_eq!(held.id, failed.id);
     rig.advance(1);
@@ -318,31 +257,18 @@ pub(super) fn redrive_enters_a_closed_queue_but_not_a_completed_one(harness: &dy
     assert_eq!(rig.queue_state("jobs"), QueueState::Completed { since });
     let before = rig.stored(failed.id);
     let name = "jobs".to_owned();
-    assert_eq!(
-        rig.refused(redrive(failed.id)),
-        Refusal::QueueCompleted { name, since }
-    );
+    assert_eq!(rig.refused(redrive(failed.id)), Refusal::QueueCompleted { name, since });
     assert_eq!(rig.stored(failed.id), before);
 }
 
 pub(super) fn a_dead_letter_of_a_completed_queue_stays_dead(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            dead_letter_queue: Some(name("dead")),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     let first = rig.hold("jobs");
     rig.fail(&first);
     let second = rig.hold("jobs");
     rig.close("jobs");
-    assert_eq!(
-        rig.run(redrive(first.id)),
-        left("pending"),
-        "a closed home takes it back"
-    );
+    assert_eq!(rig.run(redrive(first.id)), left("pending"), "a closed home takes it back");
     rig.fail(&second);
     let again = rig.take("jobs");
     rig.fail(&again);
@@ -378,11 +304,7 @@ pub(super) fn a_purge_deletes_what_matches_in_chunks(harness: &dyn Harness) {
         rig.check();
         (removed, calls)
     };
-    let jobs = |state| Filter {
-        queue: Some(name("jobs")),
-        state,
-        ..Filter::default()
-    };
+    let jobs = |state| Filter { queue: Some(name("jobs")), state, ..Filter::default() };
     let (removed, calls) = run(&jobs(Some(StateName::Completed)), 3, false);
     assert_eq!(removed, 7);
     assert!(calls >= 3);

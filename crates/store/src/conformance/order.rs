@@ -8,17 +8,11 @@ use towline_domain::command::When;
 use towline_domain::{Backoff, ItemId, Millis, Order, Policy, ScoreWeights, Submission, backoff::Growth};
 
 fn ordered(order: Order) -> Policy {
-    Policy {
-        order,
-        ..Policy::default()
-    }
+    Policy { order, ..Policy::default() }
 }
 
 fn scored() -> Policy {
-    ordered(Order::Score(Box::new(ScoreWeights {
-        age_unit: Millis::seconds(1),
-        ..ScoreWeights::default()
-    })))
+    ordered(Order::Score(Box::new(ScoreWeights { age_unit: Millis::seconds(1), ..ScoreWeights::default() })))
 }
 
 /// All that can be given out, received in batches of `max`, and what was left of each.
@@ -37,10 +31,7 @@ fn drain(rig: &Rig, max: u32) -> Vec<ItemId> {
 
 pub(super) fn fifo_is_by_ready_time_then_submission(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, ordered(Order::Fifo));
-    let at = |millis| Submission {
-        ready: When::At(START.after(Millis(millis))),
-        ..payload("work")
-    };
+    let at = |millis| Submission { ready: When::At(START.after(Millis(millis))), ..payload("work") };
     let now_low = rig.submit("jobs", with_priority(100));
     let now_high = rig.submit("jobs", with_priority(-100));
     let late = rig.submit("jobs", at(300));
@@ -50,18 +41,12 @@ pub(super) fn fifo_is_by_ready_time_then_submission(harness: &dyn Harness) {
     let plain = rig.submit("jobs", payload("work"));
     rig.advance(200);
     let last = rig.submit("jobs", with_priority(-5));
-    assert_eq!(
-        drain(&rig, 3),
-        [now_low, now_high, early, plain, late, tied, last]
-    );
+    assert_eq!(drain(&rig, 3), [now_low, now_high, early, plain, late, tied, last]);
 }
 
 pub(super) fn priority_is_lower_first_then_ready_time_then_submission(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
-    let at = |priority, millis| Submission {
-        ready: When::After(Millis(millis)),
-        ..with_priority(priority)
-    };
+    let at = |priority, millis| Submission { ready: When::After(Millis(millis)), ..with_priority(priority) };
     let batch = [
         at(0, 0),
         at(5, 0),
@@ -74,15 +59,8 @@ pub(super) fn priority_is_lower_first_then_ready_time_then_submission(harness: &
         at(-5, 10),
         at(0, 10),
     ];
-    let batch = batch
-        .into_iter()
-        .map(|submission| submit("jobs", submission))
-        .collect();
-    let ids: Vec<_> = rig
-        .update(batch)
-        .iter()
-        .map(|answer| submitted(answer).0)
-        .collect();
+    let batch = batch.into_iter().map(|submission| submit("jobs", submission)).collect();
+    let ids: Vec<_> = rig.update(batch).iter().map(|answer| submitted(answer).0).collect();
     rig.advance(15);
     let more = rig.submit("jobs", at(0, 0));
     rig.advance(15);
@@ -198,10 +176,7 @@ pub(super) fn what_is_given_back_for_later_takes_its_place_then(harness: &dyn Ha
         harness,
         Policy {
             order: Order::Fifo,
-            backoff: Backoff {
-                growth: Growth::Constant { delay: Millis(20) },
-                ..Backoff::default()
-            },
+            backoff: Backoff { growth: Growth::Constant { delay: Millis(20) }, ..Backoff::default() },
             ..Policy::default()
         },
     );
@@ -254,8 +229,7 @@ pub(super) fn a_changed_priority_counts_at_once(harness: &dyn Harness) {
     let verbs = [release(), retry("again"), defer(0), release()];
     let priorities = [3, -3, 0, -4];
     for ((held, verb), priority) in held.iter().zip(verbs).zip(priorities) {
-        rig.run(held.call_with(verb, to_priority(priority)))
-            .expect("given back");
+        rig.run(held.call_with(verb, to_priority(priority))).expect("given back");
         assert_eq!(rig.item(held.id).head.priority, priority);
     }
     let expected = [ids[3], ids[1], ids[2], ids[4], ids[5], ids[0]];
@@ -268,8 +242,7 @@ pub(super) fn an_item_from_another_queue_takes_its_place_by_time(harness: &dyn H
     let moved = rig.hold("other");
     let before = rig.submit("jobs", payload("before"));
     rig.advance(1);
-    rig.run(moved.call_with(release(), to_queue("jobs")))
-        .expect("moved");
+    rig.run(moved.call_with(release(), to_queue("jobs"))).expect("moved");
     rig.advance(1);
     let after = rig.submit("jobs", payload("after"));
     assert_eq!(drain(&rig, 10), [before, moved.id, after]);
@@ -281,10 +254,7 @@ pub(super) fn many_items_keep_their_order_through_batches_of_any_size(harness: &
     let mut expected: Vec<(i16, ItemId)> = Vec::new();
     for round in 0..6 {
         let priorities = (0..200).map(|n: i16| (n * 7 + round) % 5);
-        let batch = priorities
-            .clone()
-            .map(|priority| submit("jobs", with_priority(priority)))
-            .collect();
+        let batch = priorities.clone().map(|priority| submit("jobs", with_priority(priority))).collect();
         let answers = rig.update(batch);
         expected.extend(priorities.zip(answers.iter().map(|answer| submitted(answer).0)));
         rig.advance(1);
@@ -297,11 +267,7 @@ pub(super) fn many_items_keep_their_order_through_batches_of_any_size(harness: &
             break;
         }
         let left = expected.len() - got.len();
-        assert_eq!(
-            batch.len(),
-            left.min(size as usize),
-            "as many as there are, up to max"
-        );
+        assert_eq!(batch.len(), left.min(size as usize), "as many as there are, up to max");
         got.extend(batch);
     }
     assert!(got.iter().eq(expected.iter().map(|(_, id)| id)));

@@ -12,17 +12,11 @@ use towline_domain::{
 };
 
 fn patch(queue: &str, patch: PolicyPatch) -> Operation {
-    Operation::ChangePolicy {
-        queue: name(queue),
-        patch: Box::new(patch),
-    }
+    Operation::ChangePolicy { queue: name(queue), patch: Box::new(patch) }
 }
 
 fn drop_queue(queue: &str, force: bool) -> Operation {
-    Operation::DeleteQueue {
-        queue: name(queue),
-        force,
-    }
+    Operation::DeleteQueue { queue: name(queue), force }
 }
 
 pub(super) fn a_new_queue_is_open_and_empty(harness: &dyn Harness) {
@@ -74,24 +68,13 @@ pub(super) fn creating_the_same_again_is_the_same_queue(harness: &dyn Harness) {
 pub(super) fn creating_another_under_the_name_is_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let before = rig.view("jobs");
-    let other_policy = Policy {
-        max_retries: 4,
-        ..Policy::default()
-    };
-    let other_schema = Schema {
-        inputs: [Schema::declare("raw").expect("declared")].into(),
-        ..Schema::default()
-    };
+    let other_policy = Policy { max_retries: 4, ..Policy::default() };
+    let other_schema =
+        Schema { inputs: [Schema::declare("raw").expect("declared")].into(), ..Schema::default() };
     for (operation, differs) in [
         (create("jobs", other_policy.clone()), "policy"),
-        (
-            create_with("jobs", other_schema.clone(), Policy::default()),
-            "schema",
-        ),
-        (
-            create_with("jobs", other_schema, other_policy),
-            "schema and policy",
-        ),
+        (create_with("jobs", other_schema.clone(), Policy::default()), "schema"),
+        (create_with("jobs", other_schema, other_policy), "schema and policy"),
     ] {
         let what = differs.to_owned();
         let name = "jobs".to_owned();
@@ -104,88 +87,34 @@ pub(super) fn a_policy_beyond_its_limits_is_refused(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let too_long = Some(Millis(Millis::MAX.0 + 1));
     let base = Policy::default;
-    let lease = |rule| Policy {
-        lease: rule,
-        ..Policy::default()
-    };
+    let lease = |rule| Policy { lease: rule, ..Policy::default() };
     let bad = [
+        Policy { visibility_timeout: Millis(99), ..base() },
+        Policy { visibility_timeout: Millis(Millis::days(30).0 + 1), ..base() },
+        Policy { max_retries: 10_001, ..base() },
+        Policy { completed_ttl: too_long, ..base() },
+        Policy { failed_ttl: too_long, ..base() },
+        Policy { expire_after: too_long, ..base() },
+        Policy { give_up_after: too_long, ..base() },
+        Policy { poison_after: Some(0), ..base() },
+        Policy { depth_limit: Some(0), ..base() },
+        Policy { dead_letter_queue: Some(name("jobs")), ..base() },
         Policy {
-            visibility_timeout: Millis(99),
+            order: Order::Score(Box::new(ScoreWeights { age_unit: Millis(999), ..ScoreWeights::default() })),
             ..base()
         },
-        Policy {
-            visibility_timeout: Millis(Millis::days(30).0 + 1),
-            ..base()
-        },
-        Policy {
-            max_retries: 10_001,
-            ..base()
-        },
-        Policy {
-            completed_ttl: too_long,
-            ..base()
-        },
-        Policy {
-            failed_ttl: too_long,
-            ..base()
-        },
-        Policy {
-            expire_after: too_long,
-            ..base()
-        },
-        Policy {
-            give_up_after: too_long,
-            ..base()
-        },
-        Policy {
-            poison_after: Some(0),
-            ..base()
-        },
-        Policy {
-            depth_limit: Some(0),
-            ..base()
-        },
-        Policy {
-            dead_letter_queue: Some(name("jobs")),
-            ..base()
-        },
-        Policy {
-            order: Order::Score(Box::new(ScoreWeights {
-                age_unit: Millis(999),
-                ..ScoreWeights::default()
-            })),
-            ..base()
-        },
-        lease(LeaseRule {
-            ack_timeout: too_long,
-            ..LeaseRule::default()
-        }),
-        lease(LeaseRule {
-            renewal_permille: Some(0),
-            ..LeaseRule::default()
-        }),
-        lease(LeaseRule {
-            renewal_permille: Some(1001),
-            ..LeaseRule::default()
-        }),
+        lease(LeaseRule { ack_timeout: too_long, ..LeaseRule::default() }),
+        lease(LeaseRule { renewal_permille: Some(0), ..LeaseRule::default() }),
+        lease(LeaseRule { renewal_permille: Some(1001), ..LeaseRule::default() }),
     ];
     for policy in bad {
-        assert_eq!(
-            code(&rig.run(create("jobs", policy.clone()))),
-            "invalid",
-            "{policy:?}"
-        );
+        assert_eq!(code(&rig.run(create("jobs", policy.clone()))), "invalid", "{policy:?}");
     }
     let wide = Schema {
-        inputs: (0..65)
-            .map(|n| Schema::declare(&format!("s{n}")).expect("declared"))
-            .collect(),
+        inputs: (0..65).map(|n| Schema::declare(&format!("s{n}")).expect("declared")).collect(),
         ..Schema::default()
     };
-    assert_eq!(
-        code(&rig.run(create_with("jobs", wide, Policy::default()))),
-        "invalid"
-    );
+    assert_eq!(code(&rig.run(create_with("jobs", wide, Policy::default()))), "invalid");
     assert_eq!(rig.find_queue("jobs"), None);
     let edge = Policy {
         visibility_timeout: Millis(100),
@@ -200,23 +129,12 @@ pub(super) fn a_policy_beyond_its_limits_is_refused(harness: &dyn Harness) {
     assert_eq!(rig.view("jobs").queue.policy, edge);
     let refused = rig.run(patch(
         "jobs",
-        PolicyPatch {
-            max_retries: Some(10_001),
-            completed_ttl: Some(None),
-            ..PolicyPatch::default()
-        },
+        PolicyPatch { max_retries: Some(10_001), completed_ttl: Some(None), ..PolicyPatch::default() },
     ));
     assert_eq!(code(&refused), "invalid");
-    let own = PolicyPatch {
-        dead_letter_queue: Some(Some(name("jobs"))),
-        ..PolicyPatch::default()
-    };
+    let own = PolicyPatch { dead_letter_queue: Some(Some(name("jobs"))), ..PolicyPatch::default() };
     assert_eq!(code(&rig.run(patch("jobs", own))), "invalid");
-    assert_eq!(
-        rig.view("jobs").queue.policy,
-        edge,
-        "a refused change changes nothing"
-    );
+    assert_eq!(rig.view("jobs").queue.policy, edge, "a refused change changes nothing");
 }
 
 pub(super) fn a_changed_policy_holds_from_then_on(harness: &dyn Harness) {
@@ -236,16 +154,10 @@ pub(super) fn a_changed_policy_holds_from_then_on(harness: &dyn Harness) {
         },
     )));
     assert_eq!(changed.revision, before.revision + 1);
-    assert_eq!(
-        (changed.id, changed.state, changed.created_at),
-        (before.id, before.state, before.created_at)
-    );
+    assert_eq!((changed.id, changed.state, changed.created_at), (before.id, before.state, before.created_at));
     assert_eq!(rig.view("jobs").queue, changed);
     // What was promised to a holder stays; what is decided now follows the new policy.
-    assert_eq!(
-        rig.item(held.id).head.lease().map(|lease| lease.deadline),
-        Some(held.deadline())
-    );
+    assert_eq!(rig.item(held.id).head.lease().map(|lease| lease.deadline), Some(held.deadline()));
     assert_eq!(rig.lease(&held, retry("no retry is left")), left("failed"));
     let next = rig.hold("jobs");
     assert_eq!(next.deadline(), rig.now().after(Millis(500)));
@@ -255,21 +167,12 @@ pub(super) fn a_changed_policy_holds_from_then_on(harness: &dyn Harness) {
     rig.assert_gone(early.id);
     rig.assert_gone(held.id);
     assert_eq!(rig.counts("jobs").completed, 1, "kept for ever");
-    let again = answered_queue(rig.ok(patch(
-        "jobs",
-        PolicyPatch {
-            max_retries: Some(0),
-            ..PolicyPatch::default()
-        },
-    )));
+    let again =
+        answered_queue(rig.ok(patch("jobs", PolicyPatch { max_retries: Some(0), ..PolicyPatch::default() })));
     assert_eq!(again, changed, "no change, no new revision");
-    let cleared = answered_queue(rig.ok(patch(
-        "jobs",
-        PolicyPatch {
-            depth_limit: Some(None),
-            ..PolicyPatch::default()
-        },
-    )));
+    let cleared = answered_queue(
+        rig.ok(patch("jobs", PolicyPatch { depth_limit: Some(None), ..PolicyPatch::default() })),
+    );
     assert_eq!(cleared.policy.depth_limit, None);
     rig.submit_many("jobs", 3);
 }
@@ -287,11 +190,7 @@ pub(super) fn queues_are_paged_in_byte_order_of_name(harness: &dyn Harness) {
     assert_eq!(names(None, 100), sorted);
     assert_eq!(names(None, 4), &sorted[..4]);
     assert_eq!(names(Some("_x"), 3), &sorted[4..7]);
-    assert_eq!(
-        names(Some("a-c"), 100),
-        &sorted[6..],
-        "after a name nobody has, too"
-    );
+    assert_eq!(names(Some("a-c"), 100), &sorted[6..], "after a name nobody has, too");
     assert!(names(Some("b"), 100).is_empty());
 }
 
@@ -324,11 +223,7 @@ pub(super) fn a_paused_queue_takes_items_and_gives_none(harness: &dyn Harness) {
     let waiting = rig.submit("jobs", payload("wait"));
     let received = rig.received(rig.receive_call("jobs", 10));
     assert_eq!((received.queue, received.items.len()), (QueueState::Open, 0));
-    assert_eq!(
-        rig.counts("jobs").pending,
-        1,
-        "the items themselves are not paused"
-    );
+    assert_eq!(rig.counts("jobs").pending, 1, "the items themselves are not paused");
     // Who holds an item goes on.
     rig.lease(&held, heartbeat()).expect("extended");
     rig.lease(&held, release()).expect("released");
@@ -351,10 +246,7 @@ pub(super) fn deleting_a_queue_takes_its_items_along(harness: &dyn Harness) {
     let name = "jobs".to_owned();
     assert_eq!(refusal, Refusal::QueueBusy { name, unfinished: 2 });
     assert_eq!(rig.counts("jobs").total(), 3);
-    assert_eq!(
-        rig.run(drop_queue("jobs", true)),
-        Ok(Reply::Answer(Answer::QueueDeleted))
-    );
+    assert_eq!(rig.run(drop_queue("jobs", true)), Ok(Reply::Answer(Answer::QueueDeleted)));
     assert_eq!(rig.find_queue("jobs"), None);
     for id in [done.id, held.id, waiting] {
         rig.assert_gone(id);
@@ -380,10 +272,7 @@ pub(super) fn a_queue_made_again_is_another_queue(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let old = rig.view("jobs").queue;
     let keyed_id = rig.submit("jobs", keyed("once", "work"));
-    let own = Submission {
-        id: Some(chosen(1)),
-        ..payload("own")
-    };
+    let own = Submission { id: Some(chosen(1)), ..payload("own") };
     rig.submit("jobs", own.clone());
     let held = rig.receive("jobs", 10);
     rig.close("jobs");
@@ -398,41 +287,24 @@ pub(super) fn a_queue_made_again_is_another_queue(harness: &dyn Harness) {
     assert_eq!((new.state, new.revision), (QueueState::Open, 1));
     let (fresh, created) = submitted(&answers[2]);
     assert!(created && fresh != keyed_id, "its key was free");
-    assert_eq!(
-        submitted(&answers[3]),
-        (own.id.expect("chosen"), true),
-        "and the chosen id"
-    );
+    assert_eq!(submitted(&answers[3]), (own.id.expect("chosen"), true), "and the chosen id");
     assert_eq!(rig.find(keyed_id), None);
     for held in &held {
-        assert!(
-            rig.lease(held, commit()).is_err(),
-            "an old lease says nothing here"
-        );
+        assert!(rig.lease(held, commit()).is_err(), "an old lease says nothing here");
     }
-    let counts = Counts {
-        pending: 2,
-        ..Counts::default()
-    };
+    let counts = Counts { pending: 2, ..Counts::default() };
     assert_eq!(rig.counts("jobs"), counts);
     assert_eq!(rig.receive_ids("jobs", 10), [fresh, chosen(1)]);
 }
 
 pub(super) fn what_left_a_queue_outlives_it(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            dead_letter_queue: Some(name("dead")),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     rig.create("other", Policy::default());
     let dead = rig.hold_this("jobs", keyed("dead", "1"));
     rig.fail(&dead);
     let moved = rig.hold_this("jobs", keyed("moved", "2"));
-    rig.run(moved.call_with(release(), to_queue("other")))
-        .expect("moved");
+    rig.run(moved.call_with(release(), to_queue("other"))).expect("moved");
     rig.ok(drop_queue("jobs", false));
     assert_eq!(rig.stored(dead.id).queue, name("dead"));
     assert_eq!(rig.take("other").id, moved.id);

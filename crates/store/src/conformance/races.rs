@@ -18,13 +18,8 @@ fn race<T: Send>(rig: &Rig, run: impl Fn(usize, &dyn Store) -> T + Sync) -> Vec<
     let store = &*rig.store;
     let run = &run;
     let results = thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || run(thread, store)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("the thread ends well"))
-            .collect()
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || run(thread, store))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("the thread ends well")).collect()
     });
     rig.check();
     results
@@ -44,10 +39,7 @@ fn one(store: &dyn Store, operation: Operation) -> crate::Answered {
 }
 
 fn receive(rig: &Rig, store: &dyn Store, max: u32, seed: TokenSeed) -> Vec<(ItemId, LeaseToken)> {
-    let call = crate::ReceiveCall {
-        seed,
-        ..rig.receive_call("jobs", max)
-    };
+    let call = crate::ReceiveCall { seed, ..rig.receive_call("jobs", max) };
     match one(store, Operation::Receive(Box::new(call))) {
         Ok(Reply::Received(received)) => {
             let pair =
@@ -59,13 +51,7 @@ fn receive(rig: &Rig, store: &dyn Store, max: u32, seed: TokenSeed) -> Vec<(Item
 }
 
 pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            max_retries: 1000,
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..Policy::default() });
     let each = 40;
     let committed = AtomicUsize::new(0);
     let commits = race(&rig, |thread, store| {
@@ -80,18 +66,12 @@ pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
             round += 1;
             let batch = receive(&rig, store, 5, seed(thread, round));
             let settle = |(n, (id, token)): (usize, &(ItemId, LeaseToken))| {
-                let verb = if (n + round).is_multiple_of(4) {
-                    release()
-                } else {
-                    commit()
-                };
+                let verb = if (n + round).is_multiple_of(4) { release() } else { commit() };
                 lease_call(*id, *token, verb, Adjust::default())
             };
             let calls: Vec<_> = batch.iter().enumerate().map(settle).collect();
-            for (answer, (id, _)) in block_on(store.update(calls))
-                .expect("the store answers")
-                .iter()
-                .zip(&batch)
+            for (answer, (id, _)) in
+                block_on(store.update(calls)).expect("the store answers").iter().zip(&batch)
             {
                 if *answer == left("completed") {
                     mine.push(*id);
@@ -114,23 +94,11 @@ pub(super) fn a_lease_is_settled_by_one_of_many(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     for _ in 0..20 {
         let held = rig.hold("jobs");
-        let verbs = [
-            commit(),
-            fail("e"),
-            retry("e"),
-            release(),
-            defer(1),
-            fail("f"),
-            retry("f"),
-            defer(2),
-        ];
+        let verbs = [commit(), fail("e"), retry("e"), release(), defer(1), fail("f"), retry("f"), defer(2)];
         let answers = race(&rig, |thread, store| one(store, held.call(verbs[thread].clone())));
         let won = answers.iter().filter(|answer| answer.is_ok()).count();
         assert_eq!(won, 1, "{answers:?}");
-        let lost = answers
-            .iter()
-            .filter(|answer| code(answer) == "already_settled")
-            .count();
+        let lost = answers.iter().filter(|answer| code(answer) == "already_settled").count();
         assert_eq!(lost, THREADS - 1);
         rig.delete(held.id);
     }
@@ -156,20 +124,12 @@ pub(super) fn one_key_makes_one_item(harness: &dyn Harness) {
             let content = if thread == 0 { "other" } else { "work" };
             one(store, submit("jobs", keyed(&key, content)))
         });
-        let created = answers
-            .iter()
-            .filter(|answer| answer.is_ok() && submitted(answer).1);
+        let created = answers.iter().filter(|answer| answer.is_ok() && submitted(answer).1);
         assert_eq!(created.count(), 1, "{answers:?}");
-        let known: BTreeSet<_> = answers
-            .iter()
-            .filter(|answer| answer.is_ok())
-            .map(|answer| submitted(answer).0)
-            .collect();
+        let known: BTreeSet<_> =
+            answers.iter().filter(|answer| answer.is_ok()).map(|answer| submitted(answer).0).collect();
         assert_eq!(known.len(), 1, "all the others were told the same item");
-        let conflicts = answers
-            .iter()
-            .filter(|answer| code(answer) == "key_conflict")
-            .count();
+        let conflicts = answers.iter().filter(|answer| code(answer) == "key_conflict").count();
         assert!(conflicts == 1 || conflicts == THREADS - 1, "{answers:?}");
         assert_eq!(rig.counts("jobs").total(), round + 1);
     }
@@ -180,10 +140,7 @@ pub(super) fn one_chosen_id_makes_one_item(harness: &dyn Harness) {
     for round in 0..20 {
         let id = chosen(round);
         let answers = race(&rig, |_, store| {
-            let submission = towline_domain::Submission {
-                id: Some(id),
-                ..payload("work")
-            };
+            let submission = towline_domain::Submission { id: Some(id), ..payload("work") };
             code(&one(store, submit("jobs", submission)))
         });
         let created = answers.iter().filter(|code| **code == "ok").count();
@@ -193,13 +150,7 @@ pub(super) fn one_chosen_id_makes_one_item(harness: &dyn Harness) {
 }
 
 pub(super) fn the_depth_limit_holds_against_many(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            depth_limit: Some(50),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(50), ..Policy::default() });
     let accepted = race(&rig, |_, store| {
         let mut accepted = 0;
         for _ in 0..10 {
@@ -218,10 +169,7 @@ pub(super) fn set_if_absent_has_one_winner_of_many(harness: &dyn Harness) {
     for round in 0..20 {
         let key = format!("key {round}");
         let won = race(&rig, |thread, store| {
-            let command = KvCommand::SetIfAbsent {
-                value: thread.to_string().into(),
-                ttl: None,
-            };
+            let command = KvCommand::SetIfAbsent { value: thread.to_string().into(), ttl: None };
             let key = key.clone();
             one(store, Operation::Kv { key, command }) == Ok(Reply::Kv(KvAnswer::Won(true)))
         });
@@ -235,10 +183,8 @@ pub(super) fn set_if_absent_has_one_winner_of_many(harness: &dyn Harness) {
 pub(super) fn increments_of_many_add_up(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let seen = race(&rig, |_, store| {
-        let add = || Operation::Kv {
-            key: "n".to_owned(),
-            command: KvCommand::Increment { by: 1, ttl: None },
-        };
+        let add =
+            || Operation::Kv { key: "n".to_owned(), command: KvCommand::Increment { by: 1, ttl: None } };
         let mut seen = Vec::new();
         for _ in 0..30 {
             let answers = block_on(store.update(vec![add(), add()])).expect("the store answers");

@@ -15,19 +15,10 @@ pub(super) fn items_are_found_in_the_order_asked_for(harness: &dyn Harness) {
     rig.delete(gone);
     let asked = vec![ids[2], chosen(404), ids[0], ids[2], gone, ids[1]];
     let found = block_on(rig.store.get(asked.clone(), FieldSet::ALL)).expect("the store answers");
-    let found: Vec<_> = found
-        .iter()
-        .map(|stored| stored.as_ref().map(|stored| stored.item.head.id))
-        .collect();
-    assert_eq!(
-        found,
-        [Some(ids[2]), None, Some(ids[0]), Some(ids[2]), None, Some(ids[1])]
-    );
-    assert!(
-        block_on(rig.store.get(Vec::new(), FieldSet::ALL))
-            .expect("the store answers")
-            .is_empty()
-    );
+    let found: Vec<_> =
+        found.iter().map(|stored| stored.as_ref().map(|stored| stored.item.head.id)).collect();
+    assert_eq!(found, [Some(ids[2]), None, Some(ids[0]), Some(ids[2]), None, Some(ids[1])]);
+    assert!(block_on(rig.store.get(Vec::new(), FieldSet::ALL)).expect("the store answers").is_empty());
 }
 
 pub(super) fn lists_are_in_order_of_submission(harness: &dyn Harness) {
@@ -48,8 +39,7 @@ pub(super) fn lists_are_in_order_of_submission(harness: &dyn Harness) {
     rig.advance(10);
     let held = rig.receive("jobs", 5);
     rig.commit(&held[0]);
-    rig.run(held[1].call_with(release(), to_queue("other")))
-        .expect("moved");
+    rig.run(held[1].call_with(release(), to_queue("other"))).expect("moved");
     rig.lease(&held[2], retry("e")).expect("retried");
     rig.fail(&held[3]);
     rig.ok(Operation::Redrive { id: held[3].id });
@@ -76,46 +66,26 @@ pub(super) fn filters_select(harness: &dyn Harness) {
     rig.create("other", Policy::default());
     let labelled = |tags: &[(&str, &str)], group: Option<&str>, key: Option<&str>| {
         let mut submission = payload("work");
-        submission.body.tags = tags
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        submission.body.tags =
+            tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         submission.body.group = group.map(str::to_owned);
         submission.body.idempotency_key = key.map(str::to_owned);
         submission
     };
-    let a = rig.submit(
-        "jobs",
-        labelled(&[("color", "red"), ("size", "s")], Some("g1"), Some("k")),
-    );
+    let a = rig.submit("jobs", labelled(&[("color", "red"), ("size", "s")], Some("g1"), Some("k")));
     rig.advance(10);
-    let b = rig.submit(
-        "jobs",
-        labelled(&[("color", "red"), ("size", "m")], Some("g2"), None),
-    );
+    let b = rig.submit("jobs", labelled(&[("color", "red"), ("size", "m")], Some("g2"), None));
     let c = rig.submit("other", labelled(&[("color", "blue")], Some("g1"), Some("k")));
     rig.advance(10);
     let d = rig.submit("other", labelled(&[("color", "red")], None, Some("k2")));
     let e = rig.submit("jobs", labelled(&[], None, None));
     let tags = |tags: &[(&str, &str)]| Filter {
-        tags: tags
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect(),
+        tags: tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         ..Filter::default()
     };
-    let key = |key: &str| Filter {
-        idempotency_key: Some(key.to_owned()),
-        ..Filter::default()
-    };
-    let group = |group: &str| Filter {
-        group: Some(group.to_owned()),
-        ..Filter::default()
-    };
-    let queue = |queue: &str, filter: Filter| Filter {
-        queue: Some(name(queue)),
-        ..filter
-    };
+    let key = |key: &str| Filter { idempotency_key: Some(key.to_owned()), ..Filter::default() };
+    let group = |group: &str| Filter { group: Some(group.to_owned()), ..Filter::default() };
+    let queue = |queue: &str, filter: Filter| Filter { queue: Some(name(queue)), ..filter };
     let created = |from: Option<u64>, before: Option<u64>| Filter {
         created_from: from.map(|millis| START.after(Millis(millis))),
         created_before: before.map(|millis| START.after(Millis(millis))),
@@ -165,13 +135,8 @@ pub(super) fn states_select(harness: &dyn Harness) {
     rig.ok(Operation::Pause { id: paused });
     let scheduled = rig.submit("jobs", delayed(100));
     let pending = rig.submit("jobs", payload("work"));
-    let in_state = |state| {
-        rig.list_ids(&Filter {
-            queue: Some(name("jobs")),
-            state: Some(state),
-            ..Filter::default()
-        })
-    };
+    let in_state =
+        |state| rig.list_ids(&Filter { queue: Some(name("jobs")), state: Some(state), ..Filter::default() });
     assert_eq!(in_state(StateName::Pending), [scheduled, pending]);
     assert_eq!(in_state(StateName::Ready), [pending]);
     assert_eq!(in_state(StateName::Scheduled), [scheduled]);
@@ -179,10 +144,7 @@ pub(super) fn states_select(harness: &dyn Harness) {
     assert_eq!(in_state(StateName::Paused), [paused]);
     assert_eq!(in_state(StateName::Completed), [completed.id]);
     assert_eq!(in_state(StateName::Failed), [failed.id]);
-    assert_eq!(
-        in_state(StateName::Unfinished),
-        [processing.id, paused, scheduled, pending]
-    );
+    assert_eq!(in_state(StateName::Unfinished), [processing.id, paused, scheduled, pending]);
     rig.advance(100);
     assert_eq!(in_state(StateName::Ready), [scheduled, pending], "by time alone");
     assert!(in_state(StateName::Scheduled).is_empty());
@@ -192,10 +154,7 @@ pub(super) fn what_stays_is_seen_once_while_others_come_and_go(harness: &dyn Har
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let ids = rig.submit_many("jobs", 40);
-    let jobs = Filter {
-        queue: Some(name("jobs")),
-        ..Filter::default()
-    };
+    let jobs = Filter { queue: Some(name("jobs")), ..Filter::default() };
     let mut deleted = BTreeSet::new();
     let mut added = Vec::new();
     let mut seen = Vec::new();
@@ -237,11 +196,7 @@ pub(super) fn a_cursor_outlives_the_item_it_points_at(harness: &dyn Harness) {
     for &id in &ids[..3] {
         rig.delete(id);
     }
-    let rest: Vec<_> = page(next)
-        .items
-        .iter()
-        .map(|stored| stored.item.head.id)
-        .collect();
+    let rest: Vec<_> = page(next).items.iter().map(|stored| stored.item.head.id).collect();
     assert_eq!(rest, ids[3..]);
 }
 
@@ -260,10 +215,7 @@ pub(super) fn a_page_has_at_least_one_item_and_a_largest_size(harness: &dyn Harn
         }
     }
     assert_eq!(seen, ids, "also who asks for none gets on");
-    let page = block_on(
-        rig.store
-            .list(Filter::default(), None, usize::MAX, FieldSet::NONE),
-    );
+    let page = block_on(rig.store.list(Filter::default(), None, usize::MAX, FieldSet::NONE));
     assert_eq!(page.expect("it answers").items.len(), 3);
     let views = block_on(rig.store.queues(None, usize::MAX)).expect("the store answers");
     assert_eq!(views.len(), 1);

@@ -10,21 +10,10 @@ use towline_domain::{
 };
 pub(super) fn nothing_is_given_before_its_time(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
-        let rig = Rig::with_queue(
-            harness,
-            Policy {
-                order,
-                ..Policy::default()
-            },
-        );
+        let rig = Rig::with_queue(harness, Policy { order, ..Policy::default() });
         let after = rig.submit("jobs", delayed(1000));
-        let at = rig.submit(
-            "jobs",
-            Submission {
-                ready: When::At(START.after(Millis(2000))),
-                ..payload("work")
-            },
-        );
+        let at =
+            rig.submit("jobs", Submission { ready: When::At(START.after(Millis(2000))), ..payload("work") });
         rig.advance(999);
         assert!(rig.receive("jobs", 10).is_empty());
         rig.advance(1);
@@ -32,8 +21,7 @@ pub(super) fn nothing_is_given_before_its_time(harness: &dyn Harness) {
         assert_eq!(held.id, after);
         // Given back until a time, likewise.
         let until = When::At(START.after(Millis(1500)));
-        rig.lease(&held, towline_domain::command::Verb::Defer { until })
-            .expect("deferred");
+        rig.lease(&held, towline_domain::command::Verb::Defer { until }).expect("deferred");
         rig.clock.set(START.after(Millis(1499)));
         assert!(rig.receive("jobs", 10).is_empty());
         rig.advance(1);
@@ -89,10 +77,8 @@ pub(super) fn no_item_is_given_twice_at_a_time(harness: &dyn Harness) {
     assert_eq!(given.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1, 0]);
     let given: Vec<_> = given.into_iter().flatten().collect();
     assert!(given.iter().map(|item| item.head.id).eq(ids));
-    let mut tokens: Vec<_> = given
-        .iter()
-        .map(|item| item.head.lease().expect("a lease").token.to_string())
-        .collect();
+    let mut tokens: Vec<_> =
+        given.iter().map(|item| item.head.lease().expect("a lease").token.to_string()).collect();
     tokens.sort();
     tokens.dedup();
     assert_eq!(tokens.len(), 5, "each delivery has a token of its own");
@@ -126,17 +112,11 @@ pub(super) fn a_receive_brings_the_fields_asked_for(harness: &dyn Harness) {
         (FieldSet::NONE, Fields::default()),
         (
             FieldSet::NONE.with(Field::Blob).with(Field::Metadata),
-            Fields {
-                blob: fields.blob.clone(),
-                ..Fields::default()
-            },
+            Fields { blob: fields.blob.clone(), ..Fields::default() },
         ),
         (
             FieldSet::NONE.with(Field::StateBlob).with(Field::Parameters),
-            Fields {
-                blob: None,
-                ..fields.clone()
-            },
+            Fields { blob: None, ..fields.clone() },
         ),
     ];
     for (set, expected) in wanted {
@@ -158,43 +138,22 @@ pub(super) fn what_is_received_is_what_is_stored(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     assert_eq!(rig.item(held.id), held.item);
-    let State::Processing(lease) = &held.item.head.state else {
-        panic!("processing")
-    };
+    let State::Processing(lease) = &held.item.head.state else { panic!("processing") };
     assert_eq!(lease.deadline, START.after(Policy::default().visibility_timeout));
     assert_eq!((lease.visibility, lease.renewals), (Millis::minutes(5), 0));
     assert!(!lease.unacknowledged && lease.buffers.is_none());
-    let counts = Counts {
-        processing: 1,
-        ..Counts::default()
-    };
+    let counts = Counts { processing: 1, ..Counts::default() };
     assert_eq!(rig.counts("jobs"), counts);
 }
 
 pub(super) fn deliveries_and_attempts_are_counted(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            max_retries: 100,
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { max_retries: 100, ..Policy::default() });
     let mut held = rig.hold("jobs");
-    let verbs = [
-        defer(0),
-        retry("again"),
-        defer(0),
-        release(),
-        defer(0),
-        retry("again"),
-    ];
+    let verbs = [defer(0), retry("again"), defer(0), release(), defer(0), retry("again")];
     let (mut deliveries, mut retries) = (1, 0);
     for verb in verbs {
         let head = &held.item.head;
-        assert_eq!(
-            (head.deliveries, head.retries, head.attempt()),
-            (deliveries, retries, retries + 1)
-        );
+        assert_eq!((head.deliveries, head.retries, head.attempt()), (deliveries, retries, retries + 1));
         retries += u32::from(verb != defer(0));
         deliveries += 1;
         rig.lease(&held, verb).expect("given back");
@@ -203,20 +162,14 @@ pub(super) fn deliveries_and_attempts_are_counted(harness: &dyn Harness) {
     rig.at(held.deadline());
     let held = rig.take("jobs");
     let head = &held.item.head;
-    assert_eq!(
-        (head.deliveries, head.retries),
-        (deliveries + 1, retries + 1),
-        "a lapse counts"
-    );
+    assert_eq!((head.deliveries, head.retries), (deliveries + 1, retries + 1), "a lapse counts");
 }
 
 pub(super) fn a_receiver_may_choose_its_visibility(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", payload("work"));
-    let call = |visibility| crate::ReceiveCall {
-        visibility: Some(visibility),
-        ..rig.receive_call("jobs", 1)
-    };
+    let call =
+        |visibility| crate::ReceiveCall { visibility: Some(visibility), ..rig.receive_call("jobs", 1) };
     for visibility in [Millis(99), Millis(Millis::days(30).0 + 1)] {
         let refused = rig.run(Operation::Receive(Box::new(call(visibility))));
         assert_eq!(code(&refused), "invalid");
@@ -224,10 +177,7 @@ pub(super) fn a_receiver_may_choose_its_visibility(harness: &dyn Harness) {
     }
     let item = rig.received(call(Millis(100))).items.remove(0);
     let lease = item.head.lease().expect("a lease");
-    assert_eq!(
-        (lease.visibility, lease.deadline),
-        (Millis(100), START.after(Millis(100)))
-    );
+    assert_eq!((lease.visibility, lease.deadline), (Millis(100), START.after(Millis(100))));
     // A heartbeat that names none keeps the one chosen here.
     rig.advance(60);
     let beat = lease_call(id, lease.token, heartbeat(), Default::default());
@@ -247,10 +197,7 @@ pub(super) fn completed_is_never_said_together_with_an_item(harness: &dyn Harnes
         let token = item.head.lease().expect("a lease").token;
         rig.ok(lease_call(item.head.id, token, commit(), Default::default()));
     }
-    assert_eq!(
-        rig.received(rig.receive_call("jobs", 10)).queue.name(),
-        "completed"
-    );
+    assert_eq!(rig.received(rig.receive_call("jobs", 10)).queue.name(), "completed");
 }
 
 pub(super) fn what_expires_at_once_is_never_given(harness: &dyn Harness) {

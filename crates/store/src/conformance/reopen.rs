@@ -47,10 +47,7 @@ fn snapshot(rig: &Rig) -> Snapshot {
 }
 
 fn drop_queue(queue: &str) -> Operation {
-    Operation::DeleteQueue {
-        queue: name(queue),
-        force: true,
-    }
+    Operation::DeleteQueue { queue: name(queue), force: true }
 }
 
 /// A store that holds something of everything.
@@ -77,13 +74,7 @@ fn furnish(rig: &Rig) {
         },
     );
     rig.create("dead", Policy::default());
-    rig.create(
-        "scored",
-        Policy {
-            order: Order::Score(Box::default()),
-            ..Policy::default()
-        },
-    );
+    rig.create("scored", Policy { order: Order::Score(Box::default()), ..Policy::default() });
     for queue in ["closed", "completed", "paused", "gone"] {
         rig.create(queue, Policy::default());
         rig.submit(queue, payload(queue));
@@ -92,9 +83,7 @@ fn furnish(rig: &Rig) {
     rig.close("completed");
     let last = rig.take("completed");
     rig.commit(&last);
-    rig.ok(Operation::PauseQueue {
-        queue: name("paused"),
-    });
+    rig.ok(Operation::PauseQueue { queue: name("paused") });
     rig.ok(drop_queue("gone"));
     rig.advance(5);
 
@@ -106,11 +95,7 @@ fn furnish(rig: &Rig) {
         group: Some("group".to_owned()),
         parent: Some(chosen(9)),
         source: Some("elsewhere".to_owned()),
-        inputs: [(
-            "raw".parse().expect("a slot"),
-            "buffer".parse().expect("a buffer"),
-        )]
-        .into(),
+        inputs: [("raw".parse().expect("a slot"), "buffer".parse().expect("a buffer"))].into(),
         params: [("level".to_owned(), Json::parse("0.10").expect("JSON"))].into(),
         fee: Some(3),
         size_bytes: Some(4),
@@ -128,10 +113,7 @@ fn furnish(rig: &Rig) {
         body,
         ..payload("whole")
     };
-    let scored = Submission {
-        id: Some(chosen(2)),
-        ..whole.clone()
-    };
+    let scored = Submission { id: Some(chosen(2)), ..whole.clone() };
     rig.submit("jobs", whole);
     rig.submit("scored", scored);
 
@@ -140,34 +122,20 @@ fn furnish(rig: &Rig) {
         let held = rig.take("jobs");
         let value = Bytes::from(vec![n; 100]);
         let edits = FieldEdits::default().set(Field::ALL[usize::from(n % 4)], value);
-        let adjust = Adjust {
-            edits,
-            ..Adjust::default()
-        };
-        rig.run(held.call_with(retry(&format!("error {n}")), adjust))
-            .expect("retried");
+        let adjust = Adjust { edits, ..Adjust::default() };
+        rig.run(held.call_with(retry(&format!("error {n}")), adjust)).expect("retried");
         rig.advance(1);
     }
     let held = rig.take("jobs");
     rig.lease(&held, heartbeat()).expect("extended");
-    let edits = FieldEdits::default()
-        .unset(Field::Metadata)
-        .set(Field::StateBlob, Bytes::new());
-    let adjust = Adjust {
-        edits,
-        priority: Some(12),
-        queue: None,
-    };
+    let edits = FieldEdits::default().unset(Field::Metadata).set(Field::StateBlob, Bytes::new());
+    let adjust = Adjust { edits, priority: Some(12), queue: None };
     rig.run(held.call_with(Verb::Edit, adjust)).expect("edited");
 
     // One in each other state.
     let committed = rig.hold("jobs");
     let outcome = Outcome {
-        outputs: [(
-            "out".parse().expect("a slot"),
-            "buffer-2".parse().expect("a buffer"),
-        )]
-        .into(),
+        outputs: [("out".parse().expect("a slot"), "buffer-2".parse().expect("a buffer"))].into(),
         output_params: [("level".to_owned(), Json::parse("1e400").expect("JSON"))].into(),
     };
     rig.lease(&committed, Verb::Commit(outcome)).expect("committed");
@@ -187,25 +155,17 @@ fn furnish(rig: &Rig) {
     rig.ok(Operation::Pause { id: asleep });
     rig.submit("jobs", delayed(4000));
     let moved = rig.hold("jobs");
-    rig.run(moved.call_with(release(), to_queue("scored")))
-        .expect("moved");
-    let large: Bytes = (0..1 << 20_u32)
-        .map(|n: u32| (n ^ n >> 7).to_le_bytes()[0])
-        .collect();
+    rig.run(moved.call_with(release(), to_queue("scored"))).expect("moved");
+    let large: Bytes = (0..1 << 20_u32).map(|n: u32| (n ^ n >> 7).to_le_bytes()[0]).collect();
     rig.submit("jobs", payload(large));
     rig.submit("jobs", Submission::default());
     let deleted = rig.submit("jobs", payload("deleted"));
     rig.delete(deleted);
 
-    let set = |value: &'static str, ttl| KvCommand::Set {
-        value: value.into(),
-        ttl,
-    };
+    let set = |value: &'static str, ttl| KvCommand::Set { value: value.into(), ttl };
     rig.kv("plain", set("\0value", None)).expect("set");
-    rig.kv("brief", set("for a while", Some(Millis(60_000))))
-        .expect("set");
-    rig.kv("number", KvCommand::Increment { by: 41, ttl: None })
-        .expect("added");
+    rig.kv("brief", set("for a while", Some(Millis(60_000)))).expect("set");
+    rig.kv("number", KvCommand::Increment { by: 41, ttl: None }).expect("added");
     rig.kv("deleted", set("gone", None)).expect("set");
     rig.kv("deleted", KvCommand::Delete).expect("deleted");
 }
@@ -231,8 +191,7 @@ pub(super) fn everything_survives_again_and_again(harness: &dyn Harness) {
     // What is written after an opening survives the next, beside what was there before.
     rig.advance(10);
     rig.submit("jobs", payload("more"));
-    rig.kv("number", KvCommand::Increment { by: 1, ttl: None })
-        .expect("added");
+    rig.kv("number", KvCommand::Increment { by: 1, ttl: None }).expect("added");
     let before = snapshot(&rig);
     let rig = reopen!(rig, harness);
     assert_eq!(snapshot(&rig), before);
@@ -282,17 +241,11 @@ pub(super) fn a_lease_outlives_a_reopening(harness: &dyn Harness) {
     let current = rig.take("jobs");
     let rig = reopen!(rig, harness);
     assert!(rig.receive("jobs", 10).is_empty(), "what is held is held still");
-    assert_eq!(
-        rig.lease(&held[0], heartbeat()),
-        until(rig.now().after(Millis::minutes(5)))
-    );
+    assert_eq!(rig.lease(&held[0], heartbeat()), until(rig.now().after(Millis::minutes(5))));
     rig.commit(&held[0]);
     assert_eq!(rig.lease(stale, release()), left("pending"), "a repetition");
     assert_eq!(code(&rig.lease(stale, commit())), "already_settled");
-    assert_eq!(
-        code(&rig.run(lease_call(held[1].id, stranger(), commit(), Adjust::default()))),
-        "lease_lost"
-    );
+    assert_eq!(code(&rig.run(lease_call(held[1].id, stranger(), commit(), Adjust::default()))), "lease_lost");
     rig.commit(&current);
     rig.clock.set(Timestamp(held[1].deadline().0 - 1));
     rig.commit(&held[1]);
@@ -329,22 +282,13 @@ fn shuffle(rig: &Rig) -> Vec<ItemId> {
     rig.lease(&held[1], defer(10)).expect("deferred");
     let plain = rig.submit("jobs", payload("plain"));
     rig.ok(Operation::Resume { id: ids[4] });
-    rig.run(held[2].call_with(retry("e"), to_priority(-1)))
-        .expect("retried");
-    vec![
-        ids[2], ids[4], ids[5], ids[6], ids[7], ids[0], plain, ids[1], tied, later,
-    ]
+    rig.run(held[2].call_with(retry("e"), to_priority(-1))).expect("retried");
+    vec![ids[2], ids[4], ids[5], ids[6], ids[7], ids[0], plain, ids[1], tied, later]
 }
 
 pub(super) fn the_order_survives(harness: &dyn Harness) {
     for order in [Order::Priority, Order::Fifo] {
-        let rig = Rig::with_queue(
-            harness,
-            Policy {
-                order: order.clone(),
-                ..Policy::default()
-            },
-        );
+        let rig = Rig::with_queue(harness, Policy { order: order.clone(), ..Policy::default() });
         let mut expected = shuffle(&rig);
         if order == Order::Fifo {
             // By time alone the retried one is among those of its millisecond.
@@ -361,13 +305,7 @@ pub(super) fn the_order_survives(harness: &dyn Harness) {
 }
 
 pub(super) fn the_order_of_scores_survives(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            order: Order::Score(Box::default()),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { order: Order::Score(Box::default()), ..Policy::default() });
     let fee = |fee| {
         let mut submission = payload("work");
         submission.body.fee = Some(fee);
@@ -385,18 +323,9 @@ pub(super) fn the_order_of_scores_survives(harness: &dyn Harness) {
 }
 
 pub(super) fn keys_and_ids_stay_taken_and_free(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            dead_letter_queue: Some(name("dead")),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
-    let with_id = |number| Submission {
-        id: Some(chosen(number)),
-        ..payload("work")
-    };
+    let with_id = |number| Submission { id: Some(chosen(number)), ..payload("work") };
     let waiting = rig.submit("jobs", keyed("waiting", "work"));
     let dead = rig.submit("jobs", keyed("dead", "work"));
     let removed = rig.submit("jobs", keyed("removed", "work"));
@@ -406,24 +335,15 @@ pub(super) fn keys_and_ids_stay_taken_and_free(harness: &dyn Harness) {
     rig.delete(chosen(2));
     let held = rig.receive("jobs", 2);
     let edits = FieldEdits::default().set(Field::Blob, "edited".into());
-    let adjust = Adjust {
-        edits,
-        ..Adjust::default()
-    };
+    let adjust = Adjust { edits, ..Adjust::default() };
     rig.run(held[0].call_with(release(), adjust)).expect("released");
     rig.fail(&held[1]);
     let mut rig = rig;
     for round in 0..2 {
         rig = reopen!(rig, harness);
         for (key, id) in [("waiting", waiting), ("dead", dead)] {
-            assert_eq!(
-                submitted(&rig.run(submit("jobs", keyed(key, "work")))),
-                (id, false)
-            );
-            assert_eq!(
-                code(&rig.run(submit("jobs", keyed(key, "edited")))),
-                "key_conflict"
-            );
+            assert_eq!(submitted(&rig.run(submit("jobs", keyed(key, "work")))), (id, false));
+            assert_eq!(code(&rig.run(submit("jobs", keyed(key, "edited")))), "key_conflict");
         }
         assert_eq!(code(&rig.run(submit("jobs", with_id(1)))), "id_taken");
         let (again, created) = submitted(&rig.run(submit("jobs", keyed("removed", "new"))));
@@ -457,10 +377,7 @@ pub(super) fn new_ids_are_new(harness: &dyn Harness) {
 pub(super) fn a_dead_letter_finds_home(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     rig.create("dead", Policy::default());
-    let policy = Policy {
-        dead_letter_queue: Some(name("dead")),
-        ..Policy::default()
-    };
+    let policy = Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() };
     rig.create("jobs", policy.clone());
     rig.create("fleeting", policy.clone());
     let home = rig.hold("jobs");
@@ -482,11 +399,7 @@ pub(super) fn a_dead_letter_finds_home(harness: &dyn Harness) {
 pub(super) fn time_passes_while_closed(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            completed_ttl: Some(Millis(1000)),
-            max_retries: 0,
-            ..Policy::default()
-        },
+        Policy { completed_ttl: Some(Millis(1000)), max_retries: 0, ..Policy::default() },
     );
     let scheduled = rig.submit("jobs", delayed(2000));
     let mut brief = delayed(9000);
@@ -537,23 +450,14 @@ pub(super) fn time_does_not_go_back_over_a_reopening(harness: &dyn Harness) {
 }
 
 pub(super) fn queues_go_on_where_they_were(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            depth_limit: Some(2),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(2), ..Policy::default() });
     rig.submit_many("jobs", 2);
     let patch = PolicyPatch {
         visibility_timeout: Some(Millis(12_345)),
         completed_ttl: Some(None),
         ..PolicyPatch::default()
     };
-    rig.ok(Operation::ChangePolicy {
-        queue: name("jobs"),
-        patch: Box::new(patch),
-    });
+    rig.ok(Operation::ChangePolicy { queue: name("jobs"), patch: Box::new(patch) });
     rig.ok(Operation::PauseQueue { queue: name("jobs") });
     let rig = reopen!(rig, harness);
     assert_eq!(code(&rig.run(submit("jobs", payload("one more")))), "queue_full");

@@ -12,20 +12,12 @@ use towline_domain::{
 };
 
 fn retries(max_retries: u32) -> Policy {
-    Policy {
-        visibility_timeout: Millis(1000),
-        max_retries,
-        ..Policy::default()
-    }
+    Policy { visibility_timeout: Millis(1000), max_retries, ..Policy::default() }
 }
 
 fn growing(base: u64, cap: u64) -> Backoff {
     Backoff {
-        growth: Growth::Exponential {
-            base: Millis(base),
-            factor_permille: 2000,
-            cap: Some(Millis(cap)),
-        },
+        growth: Growth::Exponential { base: Millis(base), factor_permille: 2000, cap: Some(Millis(cap)) },
         jitter: Jitter::None,
     }
 }
@@ -82,10 +74,7 @@ pub(super) fn all_ways_of_losing_an_attempt_count_together(harness: &dyn Harness
     }
     let item = rig.item(id);
     assert_eq!(failure(&item), FailureKind::RetriesExhausted);
-    assert_eq!(
-        kinds(&item),
-        [ErrorKind::Retried, ErrorKind::Lapsed, ErrorKind::Retried]
-    );
+    assert_eq!(kinds(&item), [ErrorKind::Retried, ErrorKind::Lapsed, ErrorKind::Retried]);
 }
 
 pub(super) fn a_defer_is_never_counted(harness: &dyn Harness) {
@@ -112,13 +101,7 @@ pub(super) fn an_item_may_have_retries_of_its_own(harness: &dyn Harness) {
 }
 
 pub(super) fn backoff_grows_up_to_its_cap(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            backoff: growing(100, 350),
-            ..retries(10)
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { backoff: growing(100, 350), ..retries(10) });
     let mut held = rig.hold("jobs");
     for delay in [100, 200, 350, 350] {
         rig.lease(&held, retry("e")).expect("retried");
@@ -130,11 +113,7 @@ pub(super) fn backoff_grows_up_to_its_cap(harness: &dyn Harness) {
         held = rig.take("jobs");
     }
     // A delay that is asked for is the delay.
-    let asked = Verb::Retry {
-        error: "e".to_owned(),
-        delay: Some(Millis(5)),
-        seed: 0,
-    };
+    let asked = Verb::Retry { error: "e".to_owned(), delay: Some(Millis(5)), seed: 0 };
     rig.lease(&held, asked).expect("retried");
     assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(5)));
     rig.advance(5);
@@ -163,28 +142,14 @@ pub(super) fn an_item_may_have_a_backoff_of_its_own(harness: &dyn Harness) {
 
 pub(super) fn jitter_follows_the_seed_of_the_call(harness: &dyn Harness) {
     let backoff = Backoff::preset("ayepi").expect("a preset");
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            backoff: backoff.clone(),
-            ..retries(10)
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { backoff: backoff.clone(), ..retries(10) });
     for (n, seed) in [0, u64::MAX / 3, u64::MAX].into_iter().enumerate() {
         let held = rig.hold("jobs");
         let error = "e".to_owned();
-        let verb = Verb::Retry {
-            error,
-            delay: None,
-            seed,
-        };
+        let verb = Verb::Retry { error, delay: None, seed };
         rig.lease(&held, verb).expect("retried");
         let delay = backoff.delay(held.id, 0, seed);
-        assert_eq!(
-            rig.item(held.id).head.ready_at,
-            rig.now().after(delay),
-            "seed {n}"
-        );
+        assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(delay), "seed {n}");
         rig.delete(held.id);
     }
 }
@@ -198,30 +163,17 @@ pub(super) fn the_first_and_the_latest_errors_are_kept(harness: &dyn Harness) {
         rig.advance(3);
         let message = format!("attempt {attempt} broke: ü\n");
         rig.lease(&held, retry(&message)).expect("retried");
-        all.push(AttemptError {
-            at: rig.now(),
-            attempt,
-            kind: ErrorKind::Retried,
-            message,
-        });
+        all.push(AttemptError { at: rig.now(), attempt, kind: ErrorKind::Retried, message });
         let kept: Vec<_> = rig.item(id).errors.iter().cloned().collect();
         let latest = all.len().saturating_sub(limits::ERRORS_KEPT_MAX - 1).max(1);
         assert_eq!(kept[0], all[0]);
         assert_eq!(kept[1..], all[latest.min(all.len())..]);
         assert!(kept.len() <= limits::ERRORS_KEPT_MAX);
     }
-    assert_eq!(
-        rig.item(id).head.retries,
-        40,
-        "how many there were is known still"
-    );
+    assert_eq!(rig.item(id).head.retries, 40, "how many there were is known still");
     let held = rig.take("jobs");
     rig.commit(&held);
-    assert_eq!(
-        rig.item(id).errors.len(),
-        limits::ERRORS_KEPT_MAX,
-        "also of what succeeded"
-    );
+    assert_eq!(rig.item(id).errors.len(), limits::ERRORS_KEPT_MAX, "also of what succeeded");
 }
 
 pub(super) fn a_long_reason_is_cut_and_an_absurd_one_refused(harness: &dyn Harness) {
@@ -238,13 +190,7 @@ pub(super) fn a_long_reason_is_cut_and_an_absurd_one_refused(harness: &dyn Harne
 }
 
 pub(super) fn holders_that_vanish_in_a_row_make_poison(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            poison_after: Some(2),
-            ..retries(100)
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { poison_after: Some(2), ..retries(100) });
     let id = rig.submit("jobs", payload("work"));
     for how in [None, Some(release()), None, Some(defer(0)), None, None] {
         assert_eq!(rig.counts("jobs").failed, 0);
@@ -257,23 +203,13 @@ pub(super) fn holders_that_vanish_in_a_row_make_poison(harness: &dyn Harness) {
 }
 
 pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            expire_after: Some(Millis(500)),
-            ..retries(100)
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { expire_after: Some(Millis(500)), ..retries(100) });
     let pending = rig.submit("jobs", payload("pending"));
     let paused = rig.submit("jobs", payload("paused"));
     rig.ok(Operation::Pause { id: paused });
     let scheduled = rig.submit("jobs", delayed(10_000));
     let held = rig.hold_this("jobs", with_priority(-1));
-    assert_eq!(
-        held.deadline(),
-        START.after(Millis(500)),
-        "no lease outlives its item"
-    );
+    assert_eq!(held.deadline(), START.after(Millis(500)), "no lease outlives its item");
     let mut own = with_priority(-1);
     own.overrides.expire_after = Some(Millis(2000));
     let own = rig.hold_this("jobs", own);
@@ -296,13 +232,7 @@ pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
 }
 
 pub(super) fn giving_up_counts_from_the_first_delivery(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            give_up_after: Some(Millis(1500)),
-            ..retries(100)
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { give_up_after: Some(Millis(1500)), ..retries(100) });
     let id = rig.submit("jobs", payload("work"));
     let untouched = rig.submit("jobs", delayed(Millis::days(1).0));
     rig.advance(10_000);
@@ -319,37 +249,20 @@ pub(super) fn giving_up_counts_from_the_first_delivery(harness: &dyn Harness) {
     let item = rig.item(id);
     assert_eq!(failure(&item), FailureKind::Expired);
     assert_eq!(kinds(&item), [ErrorKind::Lapsed, ErrorKind::Expired]);
-    assert_eq!(
-        rig.item(untouched).head.expires_at,
-        None,
-        "nobody has tried it yet"
-    );
+    assert_eq!(rig.item(untouched).head.expires_at, None, "nobody has tried it yet");
     // A second chance is a whole one.
     rig.ok(Operation::Redrive { id });
     let held = rig.take("jobs");
-    assert_eq!(
-        rig.item(held.id).head.expires_at,
-        Some(rig.now().after(Millis(1500)))
-    );
+    assert_eq!(rig.item(held.id).head.expires_at, Some(rig.now().after(Millis(1500))));
 }
 
 /// `jobs` with a dead-letter queue that keeps its items for an hour.
 fn with_dead_letters(harness: &dyn Harness, policy: Policy) -> Rig {
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            dead_letter_queue: Some(name("dead")),
-            failed_ttl: Some(Millis::minutes(1)),
-            ..policy
-        },
+        Policy { dead_letter_queue: Some(name("dead")), failed_ttl: Some(Millis::minutes(1)), ..policy },
     );
-    rig.create(
-        "dead",
-        Policy {
-            failed_ttl: Some(Millis::hours(1)),
-            ..Policy::default()
-        },
-    );
+    rig.create("dead", Policy { failed_ttl: Some(Millis::hours(1)), ..Policy::default() });
     rig
 }
 
@@ -367,13 +280,7 @@ fn assert_dead(rig: &Rig, id: ItemId, kind: FailureKind, ttl: Millis) {
 }
 
 pub(super) fn what_fails_goes_to_the_dead_letters(harness: &dyn Harness) {
-    let rig = with_dead_letters(
-        harness,
-        Policy {
-            poison_after: Some(1),
-            ..retries(0)
-        },
-    );
+    let rig = with_dead_letters(harness, Policy { poison_after: Some(1), ..retries(0) });
     let hour = Millis::hours(1);
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.fail(&held);
@@ -414,20 +321,11 @@ pub(super) fn without_open_dead_letters_a_failed_item_stays(harness: &dyn Harnes
     let held = rig.hold("jobs");
     rig.fail(&held);
     assert_eq!(rig.stored(held.id).queue, name("jobs"));
-    rig.ok(Operation::DeleteQueue {
-        queue: name("dead"),
-        force: true,
-    });
+    rig.ok(Operation::DeleteQueue { queue: name("dead"), force: true });
     let held = rig.hold("jobs");
     rig.fail(&held);
     let stored = rig.stored(held.id);
     assert_eq!(stored.queue, name("jobs"));
-    assert!(
-        stored
-            .item
-            .head
-            .extras
-            .is_none_or(|extras| extras.origin.is_none())
-    );
+    assert!(stored.item.head.extras.is_none_or(|extras| extras.origin.is_none()));
     assert_eq!(rig.counts("jobs").failed, 2);
 }

@@ -37,19 +37,11 @@ pub(super) struct Held {
 impl Held {
     fn of(item: Item) -> Held {
         let lease = item.head.lease().expect("a received item is processing");
-        Held {
-            id: item.head.id,
-            token: lease.token,
-            item,
-        }
+        Held { id: item.head.id, token: lease.token, item }
     }
 
     pub(super) fn deadline(&self) -> Timestamp {
-        self.item
-            .head
-            .lease()
-            .expect("a received item is processing")
-            .deadline
+        self.item.head.lease().expect("a received item is processing").deadline
     }
 
     pub(super) fn call(&self, verb: Verb) -> Operation {
@@ -64,11 +56,7 @@ impl Held {
 impl Rig {
     pub(super) fn open(harness: &dyn Harness) -> Rig {
         let clock = Arc::new(ManualClock::new(START));
-        Rig {
-            store: harness.open(clock.clone()),
-            clock,
-            seeds: AtomicU64::new(1),
-        }
+        Rig { store: harness.open(clock.clone()), clock, seeds: AtomicU64::new(1) }
     }
 
     /// Opened, with one queue named `jobs`.
@@ -152,13 +140,8 @@ impl Rig {
     /// Submits that many plain items and returns their ids.
     #[track_caller]
     pub(super) fn submit_many(&self, queue: &str, count: usize) -> Vec<ItemId> {
-        let batch = (0..count)
-            .map(|n| submit(queue, payload(n.to_string())))
-            .collect();
-        self.update(batch)
-            .iter()
-            .map(|answer| submitted(answer).0)
-            .collect()
+        let batch = (0..count).map(|n| submit(queue, payload(n.to_string()))).collect();
+        self.update(batch).iter().map(|answer| submitted(answer).0).collect()
     }
 
     pub(super) fn receive_call(&self, queue: &str, max: u32) -> ReceiveCall {
@@ -244,10 +227,7 @@ impl Rig {
     pub(super) fn sweep(&self) {
         let nothing = Reply::Swept { changed: 0 };
         let over = (0..10_000).any(|_| self.ok(Operation::Sweep) == nothing);
-        assert!(
-            over,
-            "what is due is carried out, and then it is not due any more"
-        );
+        assert!(over, "what is due is carried out, and then it is not due any more");
     }
 
     #[track_caller]
@@ -303,10 +283,7 @@ impl Rig {
                 return all;
             };
             let last = all.last().map(|view| &view.queue.name);
-            assert!(
-                last < Some(&first.queue.name),
-                "a page begins after the one before"
-            );
+            assert!(last < Some(&first.queue.name), "a page begins after the one before");
             all.extend(page);
         }
     }
@@ -322,10 +299,7 @@ impl Rig {
         let mut after = None;
         loop {
             let page = block_on(self.store.list(filter.clone(), after, limit, fields)).expect("it answers");
-            assert!(
-                page.items.len() <= limit,
-                "a page is no longer than it was asked to be"
-            );
+            assert!(page.items.len() <= limit, "a page is no longer than it was asked to be");
             all.extend(page.items);
             match page.next {
                 None => return all,
@@ -372,21 +346,10 @@ impl Rig {
             counts.entry(stored.queue.clone()).or_default().add(kind);
         }
         let views = self.queues();
-        assert!(
-            views.is_sorted_by(|a, b| a.queue.name < b.queue.name),
-            "queues by name"
-        );
-        for QueueView {
-            queue,
-            counts: counted,
-        } in views
-        {
+        assert!(views.is_sorted_by(|a, b| a.queue.name < b.queue.name), "queues by name");
+        for QueueView { queue, counts: counted } in views {
             let sum = counts.remove(&queue.name).unwrap_or_default();
-            assert_eq!(
-                counted, sum,
-                "counts of {} are the sum of its items' states",
-                queue.name
-            );
+            assert_eq!(counted, sum, "counts of {} are the sum of its items' states", queue.name);
             if !matches!(queue.state, QueueState::Open) {
                 let completed = matches!(queue.state, QueueState::Completed { .. });
                 assert_eq!(completed, sum.unfinished() == 0, "{} has {sum:?}", queue.name);
@@ -399,10 +362,7 @@ impl Rig {
         let ids: Vec<ItemId> = listed.iter().map(|stored| stored.item.head.id).collect();
         for (ids, listed) in ids.chunks(5000).zip(listed.chunks(5000)) {
             let found = block_on(self.store.get(ids.to_vec(), FieldSet::NONE)).expect("the store answers");
-            assert!(
-                found.iter().flatten().eq(listed),
-                "what is listed is found, the same, once"
-            );
+            assert!(found.iter().flatten().eq(listed), "what is listed is found, the same, once");
         }
     }
 }

@@ -22,14 +22,8 @@ pub(super) fn a_plain_item_has_the_defaults(harness: &dyn Harness) {
     assert_eq!((head.priority, head.created_at, head.ready_at), (0, START, START));
     assert_eq!((head.retries, head.deliveries, head.attempt()), (0, 0, 1));
     assert_eq!((head.revision, head.transitions), (1, 0));
-    assert_eq!(
-        (head.expires_at, head.last_settle, head.extras),
-        (None, None, None)
-    );
-    assert_eq!(
-        (stored.item.body, stored.item.fields),
-        (Body::default(), Fields::default())
-    );
+    assert_eq!((head.expires_at, head.last_settle, head.extras), (None, None, None));
+    assert_eq!((stored.item.body, stored.item.fields), (Body::default(), Fields::default()));
     assert!(stored.item.outcome.is_empty() && stored.item.errors.is_empty());
     assert_eq!(id.0.get_version_num(), 7, "the store's ids are UUIDv7");
 }
@@ -67,20 +61,12 @@ pub(super) fn payloads_come_back_byte_for_byte(harness: &dyn Harness) {
                 let neighbour = Field::ALL[(field as usize + 1) % 4];
                 fields.set(neighbour, Some(Bytes::from_static(b"neighbour")));
             }
-            let submission = Submission {
-                fields: fields.clone(),
-                ..Submission::default()
-            };
+            let submission = Submission { fields: fields.clone(), ..Submission::default() };
             sent.push((rig.submit("jobs", submission), fields));
         }
     }
     let listed = rig.list_paged(&Default::default(), 5, FieldSet::ALL);
-    assert!(
-        listed
-            .iter()
-            .map(|stored| &stored.item.fields)
-            .eq(sent.iter().map(|(_, fields)| fields))
-    );
+    assert!(listed.iter().map(|stored| &stored.item.fields).eq(sent.iter().map(|(_, fields)| fields)));
     for (id, fields) in &sent {
         assert_eq!(rig.item(*id).fields, *fields);
     }
@@ -101,11 +87,7 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
         group: Some("batch 9".to_owned()),
         parent: Some(chosen(77)),
         source: Some("s3://bucket/key".to_owned()),
-        inputs: [(
-            "raw".parse().expect("a slot"),
-            "buffer-1".parse().expect("a buffer"),
-        )]
-        .into(),
+        inputs: [("raw".parse().expect("a slot"), "buffer-1".parse().expect("a buffer"))].into(),
         params: [
             "123456789012345678901234567890",
             "0.10",
@@ -140,14 +122,8 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
     let answered = rig.run(submit("jobs", submission));
     assert_eq!(submitted(&answered), (chosen(5), true));
     let item = rig.item(chosen(5));
-    let claim = Claim {
-        queue: item.head.queue,
-        content: digest::content(&body, &item.fields),
-    };
-    let kept = Body {
-        claim: Some(claim),
-        ..body
-    };
+    let claim = Claim { queue: item.head.queue, content: digest::content(&body, &item.fields) };
+    let kept = Body { claim: Some(claim), ..body };
     assert_eq!(item.body, kept);
     assert_eq!(item.head.priority, i16::MIN);
     assert_eq!(item.head.ready_at, START.after(Millis(50)));
@@ -162,24 +138,11 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
 pub(super) fn the_largest_item_fits_and_no_larger(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let full = noise(limits::FIELD_BYTES_MAX);
-    let mut fields = Fields {
-        blob: Some(full.clone()),
-        state_blob: Some(full),
-        ..Fields::default()
-    };
-    let id = rig.submit(
-        "jobs",
-        Submission {
-            fields: fields.clone(),
-            ..Submission::default()
-        },
-    );
+    let mut fields = Fields { blob: Some(full.clone()), state_blob: Some(full), ..Fields::default() };
+    let id = rig.submit("jobs", Submission { fields: fields.clone(), ..Submission::default() });
     assert_eq!(rig.item(id).fields, fields);
     fields.metadata = Some(Bytes::from_static(b"x"));
-    let one_more = Submission {
-        fields,
-        ..Submission::default()
-    };
+    let one_more = Submission { fields, ..Submission::default() };
     assert_eq!(code(&rig.run(submit("jobs", one_more))), "too_large");
     let wide = payload(noise(limits::FIELD_BYTES_MAX + 1));
     assert_eq!(code(&rig.run(submit("jobs", wide))), "too_large");
@@ -188,101 +151,52 @@ pub(super) fn the_largest_item_fits_and_no_larger(harness: &dyn Harness) {
 
 pub(super) fn what_is_beyond_the_limits_is_refused_and_leaves_nothing(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
-    let body = |body: Body| Submission {
-        body,
-        ..payload("work")
-    };
+    let body = |body: Body| Submission { body, ..payload("work") };
     let text = |len| Some("x".repeat(len));
     let tags = |count: usize, key: usize, value: usize| Body {
-        tags: (0..count)
-            .map(|n| (format!("{n:0>key$}"), "v".repeat(value)))
-            .collect(),
+        tags: (0..count).map(|n| (format!("{n:0>key$}"), "v".repeat(value))).collect(),
         ..Body::default()
     };
     let bad = [
-        body(Body {
-            idempotency_key: text(0),
-            ..Body::default()
-        }),
-        body(Body {
-            idempotency_key: text(513),
-            ..Body::default()
-        }),
-        body(Body {
-            group: text(256),
-            ..Body::default()
-        }),
+        body(Body { idempotency_key: text(0), ..Body::default() }),
+        body(Body { idempotency_key: text(513), ..Body::default() }),
+        body(Body { group: text(256), ..Body::default() }),
         body(tags(33, 2, 1)),
         body(tags(1, 129, 1)),
         body(tags(1, 1, 513)),
         Submission {
-            overrides: Overrides {
-                max_retries: Some(10_001),
-                ..Overrides::default()
-            },
+            overrides: Overrides { max_retries: Some(10_001), ..Overrides::default() },
             ..payload("work")
         },
         Submission {
-            overrides: Overrides {
-                expire_after: Some(Millis(Millis::MAX.0 + 1)),
-                ..Overrides::default()
-            },
+            overrides: Overrides { expire_after: Some(Millis(Millis::MAX.0 + 1)), ..Overrides::default() },
             ..payload("work")
         },
-        Submission {
-            ready: When::After(Millis(Millis::MAX.0 + 1)),
-            ..payload("work")
-        },
-        Submission {
-            ready: When::At(Timestamp(Timestamp::MAX.0 + 1)),
-            ..payload("work")
-        },
+        Submission { ready: When::After(Millis(Millis::MAX.0 + 1)), ..payload("work") },
+        Submission { ready: When::At(Timestamp(Timestamp::MAX.0 + 1)), ..payload("work") },
     ];
     for (n, submission) in bad.into_iter().enumerate() {
-        assert_eq!(
-            code(&rig.run(submit("jobs", submission))),
-            "invalid",
-            "element {n}"
-        );
+        assert_eq!(code(&rig.run(submit("jobs", submission))), "invalid", "element {n}");
     }
     assert_eq!(rig.counts("jobs"), Counts::default());
     assert!(rig.list_ids(&Default::default()).is_empty());
     rig.submit("jobs", body(tags(32, 128, 512)));
-    let key = Body {
-        idempotency_key: text(512),
-        ..Body::default()
-    };
+    let key = Body { idempotency_key: text(512), ..Body::default() };
     rig.submit("jobs", body(key));
 }
 
 pub(super) fn a_time_in_the_past_means_now(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
-    let id = rig.submit(
-        "jobs",
-        Submission {
-            ready: When::At(Timestamp(5)),
-            ..payload("work")
-        },
-    );
+    let id = rig.submit("jobs", Submission { ready: When::At(Timestamp(5)), ..payload("work") });
     assert_eq!(rig.item(id).head.ready_at, START);
     assert_eq!(rig.take("jobs").id, id);
 }
 
 pub(super) fn the_depth_limit_holds_inside_a_batch(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            depth_limit: Some(3),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(3), ..Policy::default() });
     let batch = (0..5).map(|_| submit("jobs", payload("work"))).collect();
     let answers = rig.update(batch);
-    let full = Err(Refusal::QueueFull {
-        name: "jobs".to_owned(),
-        depth: 3,
-        limit: 3,
-    });
+    let full = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 3, limit: 3 });
     let ids: Vec<_> = answers[..3].iter().map(|answer| submitted(answer).0).collect();
     assert_eq!(answers[3..], [full.clone(), full.clone()]);
     // What is held does not wait; what is paused or scheduled does.
@@ -293,11 +207,7 @@ pub(super) fn the_depth_limit_holds_inside_a_batch(harness: &dyn Harness) {
     // Nothing that was accepted is lost for want of room.
     rig.lease(&held, release()).expect("released");
     assert_eq!(rig.counts("jobs").depth(), 4);
-    let more = Err(Refusal::QueueFull {
-        name: "jobs".to_owned(),
-        depth: 4,
-        limit: 3,
-    });
+    let more = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 4, limit: 3 });
     assert_eq!(rig.run(submit("jobs", payload("work"))), more);
     let answers = rig.update(vec![
         delete(ids[0]),
@@ -324,10 +234,7 @@ pub(super) fn a_schema_is_held_to_and_a_refusal_leaves_nothing(harness: &dyn Har
         let mut submission = keyed(key, "work");
         let buffer = |slot: &&str| (slot.parse().expect("a slot"), "b".parse().expect("a buffer"));
         submission.body.inputs = slots.iter().map(buffer).collect();
-        submission.body.params = params
-            .iter()
-            .map(|name| ((*name).to_owned(), Json::string("v")))
-            .collect();
+        submission.body.params = params.iter().map(|name| ((*name).to_owned(), Json::string("v"))).collect();
         submit("jobs", submission)
     };
     let answers = rig.update(vec![
@@ -400,10 +307,7 @@ pub(super) fn operations_of_a_batch_see_what_came_before(harness: &dyn Harness) 
         Operation::Receive(Box::new(rig.receive_call("jobs", 1))),
         Operation::Resume { id: chosen(1) },
         Operation::CloseQueue { queue: name("jobs") },
-        Operation::Cancel {
-            id: chosen(1),
-            reason: String::new(),
-        },
+        Operation::Cancel { id: chosen(1), reason: String::new() },
         delete(chosen(1)),
         delete(chosen(1)),
     ]);
@@ -415,10 +319,7 @@ pub(super) fn operations_of_a_batch_see_what_came_before(harness: &dyn Harness) 
         Ok(Reply::Received(received)) => received.items.len(),
         other => panic!("a receive was answered with {other:?}"),
     };
-    assert_eq!(
-        (given(&answers[3]), given(&answers[4]), given(&answers[7])),
-        (1, 0, 0)
-    );
+    assert_eq!((given(&answers[3]), given(&answers[4]), given(&answers[7])), (1, 0, 0));
     assert_eq!(rig.queue_state("jobs").name(), "completed");
     assert_eq!(rig.counts("jobs"), Counts::default());
 }
@@ -430,24 +331,11 @@ pub(super) fn a_batch_has_a_largest_size(harness: &dyn Harness) {
     assert_eq!(rig.update(vec![Operation::Sweep; most]).len(), most);
     let mut batch = vec![submit("jobs", payload("work"))];
     batch.resize(most + 1, Operation::Sweep);
-    let too_large = |what, given| StoreError::BatchTooLarge {
-        what,
-        given,
-        max: most,
-    };
-    assert_eq!(
-        block_on(rig.store.update(batch)),
-        Err(too_large("operations", most + 1))
-    );
+    let too_large = |what, given| StoreError::BatchTooLarge { what, given, max: most };
+    assert_eq!(block_on(rig.store.update(batch)), Err(too_large("operations", most + 1)));
     assert_eq!(rig.counts("jobs").total(), 0, "nothing of it happened");
     let ids = vec![chosen(1); most + 1];
-    assert_eq!(
-        block_on(rig.store.get(ids, FieldSet::NONE)).err(),
-        Some(too_large("ids", most + 1))
-    );
+    assert_eq!(block_on(rig.store.get(ids, FieldSet::NONE)).err(), Some(too_large("ids", most + 1)));
     let keys = vec!["k".to_owned(); most + 1];
-    assert_eq!(
-        block_on(rig.store.kv_get(keys)).err(),
-        Some(too_large("keys", most + 1))
-    );
+    assert_eq!(block_on(rig.store.kv_get(keys)).err(), Some(too_large("keys", most + 1)));
 }

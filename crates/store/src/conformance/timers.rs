@@ -9,11 +9,7 @@ use towline_domain::{Counts, Millis, Policy, State, Timestamp};
 pub(super) fn a_finished_item_is_removed_when_its_ttl_ends(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            completed_ttl: Some(Millis(1000)),
-            failed_ttl: Some(Millis(2000)),
-            ..Policy::default()
-        },
+        Policy { completed_ttl: Some(Millis(1000)), failed_ttl: Some(Millis(2000)), ..Policy::default() },
     );
     let completed = rig.hold("jobs");
     let failed = rig.hold("jobs");
@@ -28,12 +24,7 @@ pub(super) fn a_finished_item_is_removed_when_its_ttl_ends(harness: &dyn Harness
     rig.fail(&failed);
     rig.fail(&own_failed);
     let finished = rig.now();
-    for (held, ttl) in [
-        (&completed, 1000),
-        (&own_completed, 1500),
-        (&failed, 2000),
-        (&own_failed, 2500),
-    ] {
+    for (held, ttl) in [(&completed, 1000), (&own_completed, 1500), (&failed, 2000), (&own_failed, 2500)] {
         assert_eq!(rig.next_wake(), Some(finished.after(Millis(ttl))));
         rig.at(Timestamp(finished.0 + ttl - 1));
         rig.stored(held.id);
@@ -46,14 +37,7 @@ pub(super) fn a_finished_item_is_removed_when_its_ttl_ends(harness: &dyn Harness
 }
 
 pub(super) fn without_a_ttl_a_finished_item_is_kept(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            completed_ttl: None,
-            failed_ttl: None,
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { completed_ttl: None, failed_ttl: None, ..Policy::default() });
     let completed = rig.hold("jobs");
     rig.commit(&completed);
     let failed = rig.hold("jobs");
@@ -66,13 +50,7 @@ pub(super) fn without_a_ttl_a_finished_item_is_kept(harness: &dyn Harness) {
 }
 
 pub(super) fn a_ttl_of_nothing_removes_at_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy {
-            completed_ttl: Some(Millis::ZERO),
-            ..Policy::default()
-        },
-    );
+    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis::ZERO), ..Policy::default() });
     let held = rig.hold("jobs");
     rig.commit(&held);
     rig.sweep();
@@ -83,11 +61,7 @@ pub(super) fn a_ttl_of_nothing_removes_at_once(harness: &dyn Harness) {
 pub(super) fn a_ttl_touches_nothing_unfinished(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            completed_ttl: Some(Millis(10)),
-            failed_ttl: Some(Millis(10)),
-            ..Policy::default()
-        },
+        Policy { completed_ttl: Some(Millis(10)), failed_ttl: Some(Millis(10)), ..Policy::default() },
     );
     let pending = rig.submit("jobs", payload("work"));
     let scheduled = rig.submit("jobs", delayed(Millis::days(365).0));
@@ -116,11 +90,7 @@ pub(super) fn becoming_ready_needs_no_update(harness: &dyn Harness) {
     rig.submit("jobs", delayed(1000));
     rig.submit("jobs", delayed(2000));
     rig.submit("jobs", payload("work"));
-    let counts = |pending, scheduled| Counts {
-        pending,
-        scheduled,
-        ..Counts::default()
-    };
+    let counts = |pending, scheduled| Counts { pending, scheduled, ..Counts::default() };
     // Only reads from here on: time alone flips the counts.
     for (millis, expected) in [
         (0, counts(1, 2)),
@@ -160,21 +130,14 @@ pub(super) fn any_update_carries_out_what_is_due(harness: &dyn Harness) {
 pub(super) fn many_things_due_at_once_are_all_carried_out(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            completed_ttl: Some(Millis(500)),
-            max_retries: 1,
-            ..Policy::default()
-        },
+        Policy { completed_ttl: Some(Millis(500)), max_retries: 1, ..Policy::default() },
     );
     rig.submit_many("jobs", 600);
     let held = rig.receive("jobs", 400);
     rig.update(held[..200].iter().map(|held| held.call(commit())).collect());
     rig.clock.set(held[0].deadline());
     rig.sweep();
-    let counts = Counts {
-        pending: 400,
-        ..Counts::default()
-    };
+    let counts = Counts { pending: 400, ..Counts::default() };
     assert_eq!(rig.counts("jobs"), counts);
     assert_eq!(rig.receive("jobs", 1000).len(), 400);
 }
@@ -183,11 +146,7 @@ pub(super) fn the_next_wake_is_exact(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     assert_eq!(rig.next_wake(), None);
     let plain = rig.submit("jobs", payload("work"));
-    assert_eq!(
-        rig.next_wake(),
-        None,
-        "what is ready waits for nobody but a receiver"
-    );
+    assert_eq!(rig.next_wake(), None, "what is ready waits for nobody but a receiver");
     let at = |millis| Some(START.after(Millis(millis)));
     let late = rig.submit("jobs", delayed(9000));
     assert_eq!(rig.next_wake(), at(9000));
@@ -229,15 +188,11 @@ pub(super) fn time_never_goes_back(harness: &dyn Harness) {
     let scheduled = rig.submit("jobs", delayed(5));
     rig.clock.set(Timestamp(START.0 - 5000));
     // The rig's own checks read the injected clock; these calls go to the store alone.
-    let batch = vec![
-        submit("jobs", payload("work")),
-        Operation::Receive(Box::new(rig.receive_call("jobs", 10))),
-    ];
+    let batch =
+        vec![submit("jobs", payload("work")), Operation::Receive(Box::new(rig.receive_call("jobs", 10)))];
     let answers = futures::executor::block_on(rig.store.update(batch)).expect("the store answers");
     let (second, _) = submitted(&answers[0]);
-    let Ok(Reply::Received(received)) = &answers[1] else {
-        panic!("received")
-    };
+    let Ok(Reply::Received(received)) = &answers[1] else { panic!("received") };
     let ids: Vec<_> = received.items.iter().map(|item| item.head.id).collect();
     assert_eq!(ids, [first, second]);
     for item in &received.items {

@@ -12,10 +12,7 @@ use towline_domain::{
 use uuid::Uuid;
 
 pub(super) fn lease_call(id: ItemId, token: LeaseToken, verb: Verb, adjust: Adjust) -> Operation {
-    Operation::Lease {
-        id,
-        call: Box::new(LeaseCall { token, verb, adjust }),
-    }
+    Operation::Lease { id, call: Box::new(LeaseCall { token, verb, adjust }) }
 }
 
 pub(super) fn name(text: &str) -> QueueName {
@@ -27,26 +24,15 @@ pub(super) fn create(queue: &str, policy: Policy) -> Operation {
 }
 
 pub(super) fn create_with(queue: &str, schema: Schema, policy: Policy) -> Operation {
-    Operation::CreateQueue {
-        queue: name(queue),
-        schema: Box::new(schema),
-        policy: Box::new(policy),
-    }
+    Operation::CreateQueue { queue: name(queue), schema: Box::new(schema), policy: Box::new(policy) }
 }
 
 pub(super) fn submit(queue: &str, submission: Submission) -> Operation {
-    Operation::Submit {
-        queue: name(queue),
-        submission: Box::new(submission),
-    }
+    Operation::Submit { queue: name(queue), submission: Box::new(submission) }
 }
 
 pub(super) fn delete(id: ItemId) -> Operation {
-    Operation::Delete {
-        id,
-        force: false,
-        only: None,
-    }
+    Operation::Delete { id, force: false, only: None }
 }
 
 #[track_caller]
@@ -75,44 +61,24 @@ pub(super) fn code(answered: &Answered) -> &'static str {
 }
 
 pub(super) fn payload(blob: impl Into<Bytes>) -> Submission {
-    Submission {
-        fields: Fields {
-            blob: Some(blob.into()),
-            ..Fields::default()
-        },
-        ..Submission::default()
-    }
+    Submission { fields: Fields { blob: Some(blob.into()), ..Fields::default() }, ..Submission::default() }
 }
 
 pub(super) fn with_priority(priority: i16) -> Submission {
-    Submission {
-        priority,
-        ..payload("work")
-    }
+    Submission { priority, ..payload("work") }
 }
 
 pub(super) fn delayed(millis: u64) -> Submission {
-    Submission {
-        ready: When::After(Millis(millis)),
-        ..payload("later")
-    }
+    Submission { ready: When::After(Millis(millis)), ..payload("later") }
 }
 
 pub(super) fn keyed(key: &str, blob: impl Into<Bytes>) -> Submission {
-    Submission {
-        body: Body {
-            idempotency_key: Some(key.to_owned()),
-            ..Body::default()
-        },
-        ..payload(blob)
-    }
+    Submission { body: Body { idempotency_key: Some(key.to_owned()), ..Body::default() }, ..payload(blob) }
 }
 
 /// An id a submitter chose.
 pub(super) fn chosen(number: u128) -> ItemId {
-    ItemId(Uuid::from_u128(
-        0x0c40_5e00_0000_4000_8000_0000_0000_0000 | number,
-    ))
+    ItemId(Uuid::from_u128(0x0c40_5e00_0000_4000_8000_0000_0000_0000 | number))
 }
 
 pub(super) fn stranger() -> LeaseToken {
@@ -124,18 +90,12 @@ pub(super) fn commit() -> Verb {
 }
 
 pub(super) fn fail(reason: &str) -> Verb {
-    Verb::Fail {
-        reason: reason.to_owned(),
-    }
+    Verb::Fail { reason: reason.to_owned() }
 }
 
 /// A retry under the queue's own backoff.
 pub(super) fn retry(error: &str) -> Verb {
-    Verb::Retry {
-        error: error.to_owned(),
-        delay: None,
-        seed: 0,
-    }
+    Verb::Retry { error: error.to_owned(), delay: None, seed: 0 }
 }
 
 pub(super) fn release() -> Verb {
@@ -143,9 +103,7 @@ pub(super) fn release() -> Verb {
 }
 
 pub(super) fn defer(millis: u64) -> Verb {
-    Verb::Defer {
-        until: When::After(Millis(millis)),
-    }
+    Verb::Defer { until: When::After(Millis(millis)) }
 }
 
 pub(super) fn heartbeat() -> Verb {
@@ -171,41 +129,25 @@ pub(super) fn every_settle() -> Vec<(&'static str, Verb)> {
 }
 
 pub(super) fn to_queue(queue: &str) -> Adjust {
-    Adjust {
-        queue: Some(name(queue)),
-        ..Adjust::default()
-    }
+    Adjust { queue: Some(name(queue)), ..Adjust::default() }
 }
 
 pub(super) fn to_priority(priority: i16) -> Adjust {
-    Adjust {
-        priority: Some(priority),
-        ..Adjust::default()
-    }
+    Adjust { priority: Some(priority), ..Adjust::default() }
 }
 
 pub(super) fn edits(edits: FieldEdits) -> Adjust {
-    Adjust {
-        edits,
-        ..Adjust::default()
-    }
+    Adjust { edits, ..Adjust::default() }
 }
 
 /// A submit under an id its submitter chose.
 pub(super) fn with_id(number: u128) -> Submission {
-    Submission {
-        id: Some(chosen(number)),
-        ..payload("work")
-    }
+    Submission { id: Some(chosen(number)), ..payload("work") }
 }
 
 /// A queue whose items are retried almost for ever, and whose leases are short.
 pub(super) fn lenient() -> Policy {
-    Policy {
-        visibility_timeout: Millis(1000),
-        max_retries: 1000,
-        ..Policy::default()
-    }
+    Policy { visibility_timeout: Millis(1000), max_retries: 1000, ..Policy::default() }
 }
 
 #[track_caller]

@@ -2,10 +2,11 @@
 
 use super::Checker;
 use super::history::{Cause, Open};
-use super::item::{Record, Remove, lease_call, settle_verb};
+use super::item::{Delivery, Record, Remove, lease_call, settle_verb};
 use super::queue::Bounds;
 use crate::Operation;
-use towline_domain::{ItemId, Millis, SettleVerb, Timestamp, limits};
+use towline_domain::command::Verb;
+use towline_domain::{ItemId, LeaseCall, Millis, SettleVerb, Timestamp, limits};
 
 impl Checker {
     pub(super) fn open_on(&self, id: ItemId) -> &[Open] {
@@ -14,11 +15,7 @@ impl Checker {
 
     /// What the policies of the queues it may have been in allow.
     pub(super) fn bounds(&self, record: &Record) -> Bounds {
-        let mut bounds = self
-            .queues
-            .get(&record.queue)
-            .map(|queue| queue.bounds)
-            .unwrap_or_default();
+        let mut bounds = self.queues.get(&record.queue).map(|queue| queue.bounds).unwrap_or_default();
         if self.wanders(record) {
             self.queues.values().for_each(|queue| bounds.join(&queue.bounds));
         }
@@ -43,15 +40,9 @@ impl Checker {
             .as_ref()
             .is_some_and(|base| base.head.extras.as_ref().is_some_and(|e| e.origin.is_some()));
         record.moved
-            || self
-                .queues
-                .get(&record.queue)
-                .is_some_and(|queue| queue.bounds.dead_letters)
+            || self.queues.get(&record.queue).is_some_and(|queue| queue.bounds.dead_letters)
             || letter && record.redrive(0, open) != Cause::None
-            || open
-                .iter()
-                .filter_map(lease_call)
-                .any(|call| call.adjust.queue.is_some())
+            || open.iter().filter_map(lease_call).any(|call| call.adjust.queue.is_some())
     }
 
     /// Receives in flight or lost that may have given the item out.
@@ -76,9 +67,7 @@ impl Checker {
                     let queues = self.queues.values();
                     return queues.fold(Cause::None, |cause, queue| cause.or(|| queue.deletion(since)));
                 }
-                self.queues
-                    .get(&record.queue)
-                    .map_or(Cause::None, |queue| queue.deletion(since))
+                self.queues.get(&record.queue).map_or(Cause::None, |queue| queue.deletion(since))
             })
     }
 
@@ -87,18 +76,12 @@ impl Checker {
         let open = self.open_on(id);
         let bounds = self.bounds(record);
         let after = |from: Timestamp, ttl: Option<Millis>| ttl.map(|ttl| from.after(ttl));
-        let by_end = record
-            .ended
-            .as_ref()
-            .and_then(|ended| match (ended.remove, ended.completed) {
-                (Remove::At(at), _) => at,
-                (Remove::TtlAfter(from), true) => after(from, bounds.completed_ttl),
-                (Remove::TtlAfter(from), false) => after(from, bounds.failed_ttl),
-            });
-        if record
-            .ended
-            .is_some_and(|ended| record.redrive(ended.span.invoked, open) == Cause::None)
-        {
+        let by_end = record.ended.as_ref().and_then(|ended| match (ended.remove, ended.completed) {
+            (Remove::At(at), _) => at,
+            (Remove::TtlAfter(from), true) => after(from, bounds.completed_ttl),
+            (Remove::TtlAfter(from), false) => after(from, bounds.failed_ttl),
+        });
+        if record.ended.is_some_and(|ended| record.redrive(ended.span.invoked, open) == Cause::None) {
             return by_end;
         }
         let by_calls = open.iter().filter_map(|open| match open.operation() {
@@ -110,9 +93,8 @@ impl Checker {
             },
             _ => None,
         });
-        let by_time = self
-            .fails_by_time_at(record, &bounds, open)
-            .and_then(|at| after(at, bounds.failed_ttl));
+        let by_time =
+            self.fails_by_time_at(record, &bounds, open).and_then(|at| after(at, bounds.failed_ttl));
         by_calls.chain(by_time).chain(by_end).min()
     }
 
@@ -121,10 +103,7 @@ impl Checker {
         let latest = record.deliveries.last();
         let shown = record.base.as_ref().map(|base| &base.head);
         let born = record.born.from;
-        let expiry = match latest
-            .map(|delivery| delivery.expires_at)
-            .or(shown.map(|head| head.expires_at))
-        {
+        let expiry = match latest.map(|delivery| delivery.expires_at).or(shown.map(|head| head.expires_at)) {
             Some(known) if record.redrive(0, open) == Cause::None => known,
             known => [known.flatten(), bounds.expire_after.map(|span| born.after(span))]
                 .into_iter()
@@ -138,18 +117,23 @@ impl Checker {
         let unseen = u32::try_from(self.possible_receives(record).count()).unwrap_or(u32::MAX);
         let may_exhaust =
             bounds.poison || retries.saturating_add(unseen).saturating_add(1) > bounds.max_retries_least;
-        let lapse = latest
-            .filter(|d| d.settled.is_none() && d.dead.is_none())
-            .map(|d| d.deadline_least);
+        // A heartbeat that nobody was told of may have made the lease shorter.
+        let beats = |delivery: &Delivery| {
+            let own = delivery.visibility;
+            let least = open.iter().filter_map(|open| match lease_call(open)? {
+                LeaseCall { token, verb: Verb::Heartbeat { visibility }, .. } if *token == delivery.token => {
+                    Some(open.at.after(visibility.unwrap_or(own).min(own)))
+                }
+                _ => None,
+            });
+            least.fold(delivery.deadline_least, Timestamp::min)
+        };
+        let lapse = latest.filter(|d| d.settled.is_none() && d.dead.is_none()).map(beats);
         let unseen_lapse = receives.peek().is_some().then(|| {
             let first = receives.map(|open| open.at).min().unwrap_or_default();
             first.max(record.born.from).after(limits::VISIBILITY_MIN)
         });
-        let lapse = [lapse, unseen_lapse]
-            .into_iter()
-            .flatten()
-            .min()
-            .filter(|_| may_exhaust);
+        let lapse = [lapse, unseen_lapse].into_iter().flatten().min().filter(|_| may_exhaust);
         [expiry, give_up, lapse].into_iter().flatten().min()
     }
 }

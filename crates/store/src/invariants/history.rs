@@ -23,10 +23,7 @@ impl Key {
     }
 
     /// What a snapshot showed has no call.
-    pub(super) const SNAPSHOT: Key = Key {
-        call: u64::MAX,
-        index: 0,
-    };
+    pub(super) const SNAPSHOT: Key = Key { call: u64::MAX, index: 0 };
 }
 
 impl fmt::Display for Key {
@@ -109,11 +106,7 @@ impl Cause {
             }
             awaited.push(open.key);
         }
-        if awaited.is_empty() {
-            Cause::None
-        } else {
-            Cause::Awaited(awaited)
-        }
+        if awaited.is_empty() { Cause::None } else { Cause::Awaited(awaited) }
     }
 
     pub(super) fn or(self, other: impl FnOnce() -> Cause) -> Cause {

@@ -114,14 +114,9 @@ pub(super) enum Incarnation {
 /// Whether two settles are the same call: the jitter seed is not part of what was asked.
 pub(super) fn same_settle(a: &LeaseCall, b: &LeaseCall) -> bool {
     let same_verb = match (&a.verb, &b.verb) {
-        (
-            Verb::Retry { error, delay, .. },
-            Verb::Retry {
-                error: other,
-                delay: after,
-                ..
-            },
-        ) => error == other && delay == after,
+        (Verb::Retry { error, delay, .. }, Verb::Retry { error: other, delay: after, .. }) => {
+            error == other && delay == after
+        }
         (a, b) => a == b,
     };
     a.token == b.token && a.adjust == b.adjust && same_verb
@@ -230,15 +225,11 @@ impl Record {
     }
 
     pub(super) fn delivery(&self, token: LeaseToken) -> Option<usize> {
-        self.deliveries
-            .iter()
-            .position(|delivery| delivery.token == token)
+        self.deliveries.iter().position(|delivery| delivery.token == token)
     }
 
     pub(super) fn keep(&mut self, delivery: Delivery) -> usize {
-        let place = self
-            .deliveries
-            .partition_point(|other| other.number < delivery.number);
+        let place = self.deliveries.partition_point(|other| other.number < delivery.number);
         self.deliveries.insert(place, delivery);
         if self.deliveries.len() > DELIVERIES_KEPT {
             self.deliveries.remove(0);
@@ -248,9 +239,7 @@ impl Record {
     }
 
     pub(super) fn settle(&mut self, settle: LastSettle) {
-        let place = self
-            .settles
-            .partition_point(|other| other.number <= settle.number);
+        let place = self.settles.partition_point(|other| other.number <= settle.number);
         self.settles.insert(place, settle);
         if self.settles.len() > DELIVERIES_KEPT {
             self.settles.remove(0);
@@ -275,12 +264,7 @@ impl Record {
     pub(super) fn end(&mut self, completed: bool, from: Timestamp, deliveries: Option<u32>, span: &Span) {
         // A repeated cancel or settle ends nothing: the first one counts.
         if self.ended.is_none_or(|ended| completed && !ended.completed) {
-            self.ended = Some(Ended {
-                span: *span,
-                completed,
-                remove: Remove::TtlAfter(from),
-                deliveries,
-            });
+            self.ended = Some(Ended { span: *span, completed, remove: Remove::TtlAfter(from), deliveries });
         }
     }
 

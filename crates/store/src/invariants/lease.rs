@@ -14,14 +14,11 @@ impl Checker {
         let Some(record) = self.items.get(&id) else {
             match self.gone.get(&id) {
                 Some(&removed) if removed >= span.invoked => {}
-                Some(_) => self.report(
-                    4,
-                    format!("{key}: a lease of item {id} was honoured after it was removed"),
-                ),
-                None => self.report(
-                    4,
-                    format!("{key}: a lease of item {id} was honoured, which nobody submitted"),
-                ),
+                Some(_) => {
+                    self.report(4, format!("{key}: a lease of item {id} was honoured after it was removed"))
+                }
+                None => self
+                    .report(4, format!("{key}: a lease of item {id} was honoured, which nobody submitted")),
             }
             return;
         };
@@ -41,10 +38,7 @@ impl Checker {
                 let message =
                     format!("{key}: a repeated settle of item {id} was answered {answer:?}, first {left:?}");
                 self.report(5, message);
-            } else if record.settles[at + 1..]
-                .iter()
-                .any(|later| later.span.before(span))
-            {
+            } else if record.settles[at + 1..].iter().any(|later| later.span.before(span)) {
                 let message = format!("{key}: a settle of item {id} was accepted again, after a later one");
                 self.report(4, message);
             }
@@ -62,10 +56,7 @@ impl Checker {
         match (verb, answer) {
             (None, Answer::Held { deadline }) => self.held(id, call, *deadline, span),
             (Some(verb), Answer::State(state)) => self.settled(id, call, verb, state, number, span),
-            _ => self.report(
-                5,
-                format!("{key}: {:?} of item {id} was answered {answer:?}", call.verb),
-            ),
+            _ => self.report(5, format!("{key}: {:?} of item {id} was answered {answer:?}", call.verb)),
         }
     }
 
@@ -82,19 +73,11 @@ impl Checker {
         let what = || format!("{key}: {} of item {id} was accepted", verb_name(&call.verb));
         if let Some(ended) = record.ended.filter(|ended| ended.span.before(span)) {
             let cause = record.redrive(ended.span.invoked, self.open_on(id));
-            found.push((
-                4,
-                cause,
-                format!("{} after it ended at {}", what(), ended.span.key),
-            ));
+            found.push((4, cause, format!("{} after it ended at {}", what(), ended.span.key)));
         }
         let Some(at) = record.delivery(call.token) else {
             if !self.may_be_token(record, call.token) {
-                found.push((
-                    4,
-                    Cause::None,
-                    format!("{} with a lease that is not its own", what()),
-                ));
+                found.push((4, Cause::None, format!("{} with a lease that is not its own", what())));
             }
             return record.deliveries.last().map_or(0, |latest| latest.number);
         };
@@ -104,27 +87,16 @@ impl Checker {
             .iter()
             .find(|later| later.received.unwrap_or(later.extended).before(span));
         if let Some(later) = later {
-            let message = format!(
-                "{} with the lease of delivery {number}, after delivery {}",
-                what(),
-                later.number
-            );
+            let message =
+                format!("{} with the lease of delivery {number}, after delivery {}", what(), later.number);
             found.push((4, Cause::None, message));
         }
         if let Some(dead) = delivery.dead.filter(|dead| dead.before(span)) {
-            found.push((
-                4,
-                Cause::None,
-                format!("{} after it was cancelled at {}", what(), dead.key),
-            ));
+            found.push((4, Cause::None, format!("{} after it was cancelled at {}", what(), dead.key)));
         }
         if let Some((settled, verb)) = delivery.settled.filter(|(settled, _)| settled.before(span)) {
-            let message = format!(
-                "{} after its lease was settled by {} at {}",
-                what(),
-                verb.name(),
-                settled.key
-            );
+            let message =
+                format!("{} after its lease was settled by {} at {}", what(), verb.name(), settled.key);
             found.push((4, Cause::None, message));
         }
         // Each heartbeat that may have happened extended it by one timeout at most.
@@ -135,21 +107,15 @@ impl Checker {
             .filter(|other| other.token == token)
             .map(|other| match other.verb {
                 Verb::Heartbeat { visibility } => {
-                    visibility
-                        .unwrap_or(delivery.visibility)
-                        .max(delivery.visibility)
-                        .0
+                    visibility.unwrap_or(delivery.visibility).max(delivery.visibility).0
                 }
                 _ => 0,
             })
             .fold(0, u64::saturating_add);
         let deadline = delivery.deadline_most.after(Millis(extended));
         if span.from >= deadline {
-            let message = format!(
-                "{} at {} or later; its lease was valid until {deadline}",
-                what(),
-                span.from
-            );
+            let message =
+                format!("{} at {} or later; its lease was valid until {deadline}", what(), span.from);
             found.push((4, Cause::None, message));
         }
         number
@@ -191,10 +157,7 @@ impl Checker {
         if deadline <= span.from {
             self.report(
                 3,
-                format!(
-                    "{}: the lease of item {id} was extended to {deadline}, in the past",
-                    span.key
-                ),
+                format!("{}: the lease of item {id} was extended to {deadline}, in the past", span.key),
             );
         }
     }
@@ -255,10 +218,8 @@ impl Checker {
             call: Some(call.clone()),
         });
         if let Verb::Commit(outcome) = &call.verb {
-            if let Some((first, token, _)) = record
-                .committed
-                .as_deref()
-                .filter(|(_, token, _)| *token != call.token)
+            if let Some((first, token, _)) =
+                record.committed.as_deref().filter(|(_, token, _)| *token != call.token)
             {
                 let message = format!(
                     "item {id} was committed by {} ({token:?}) and by {} ({:?})",
@@ -272,23 +233,15 @@ impl Checker {
         match state {
             "completed" => record.end(true, from, Some(number), &since),
             // Given out since then, it was redriven.
-            "failed"
-                if record
-                    .deliveries
-                    .last()
-                    .is_some_and(|latest| latest.number > number) => {}
+            "failed" if record.deliveries.last().is_some_and(|latest| latest.number > number) => {}
             "failed" => record.end(false, from, Some(number), &since),
             _ => {
                 record.alive(from);
                 let not_before = match &call.verb {
                     Verb::Retry { delay, .. } => from.after(delay.unwrap_or_default()),
                     Verb::Release { delay } => from.after(*delay),
-                    Verb::Defer {
-                        until: When::After(span),
-                    } => from.after(*span),
-                    Verb::Defer {
-                        until: When::At(time),
-                    } => *time,
+                    Verb::Defer { until: When::After(span) } => from.after(*span),
+                    Verb::Defer { until: When::At(time) } => *time,
                     _ => Timestamp(0),
                 };
                 if number >= record.not_before.0 {
@@ -311,11 +264,7 @@ impl Checker {
         let Some(record) = self.items.get(&id) else {
             return;
         };
-        let Some(delivery) = record
-            .deliveries
-            .last()
-            .filter(|delivery| delivery.token == call.token)
-        else {
+        let Some(delivery) = record.deliveries.last().filter(|delivery| delivery.token == call.token) else {
             return;
         };
         let over = delivery.settled.is_some()

@@ -134,42 +134,22 @@ impl Checker {
                 self.queues.entry(name.clone()).or_default().invoked(open);
             }
         }
-        self.calls.insert(
-            call,
-            Call {
-                batch,
-                invoked: self.tick,
-                at,
-            },
-        );
+        self.calls.insert(call, Call { batch, invoked: self.tick, at });
     }
 
     /// The answers came, when the store's clock showed `at`. They are durable.
     pub fn answered(&mut self, call: u64, answers: &[Answered], at: Timestamp) {
         self.tick += 1;
-        let Some(Call {
-            batch,
-            invoked,
-            at: from,
-        }) = self.calls.remove(&call)
-        else {
+        let Some(Call { batch, invoked, at: from }) = self.calls.remove(&call) else {
             return self.report(2, format!("call {call} was answered but never made"));
         };
         if batch.len() != answers.len() {
             let (asked, got) = (batch.len(), answers.len());
-            return self.report(
-                2,
-                format!("call {call} asked {asked} operations and got {got} answers"),
-            );
+            return self.report(2, format!("call {call} asked {asked} operations and got {got} answers"));
         }
         for (index, (operation, answer)) in batch.iter().zip(answers).enumerate() {
-            let span = Span {
-                key: Key::new(call, index),
-                invoked,
-                answered: self.tick,
-                from,
-                to: at.max(from),
-            };
+            let span =
+                Span { key: Key::new(call, index), invoked, answered: self.tick, from, to: at.max(from) };
             let open = self.resolve(operation, span.key);
             self.answer(operation, answer, &span, open);
             self.settle_suspicions(span.key, answer.is_err());
@@ -184,14 +164,12 @@ impl Checker {
         let fate = Fate::Lost(self.restarts);
         for (index, operation) in lost.batch.iter().enumerate() {
             let key = Key::new(call, index);
-            if let Some(open) = self
-                .open_list(operation)
-                .and_then(|list| list.iter_mut().find(|o| o.key == key))
+            if let Some(open) =
+                self.open_list(operation).and_then(|list| list.iter_mut().find(|o| o.key == key))
             {
                 open.fate = fate;
             }
-            self.suspicions
-                .retain(|suspicion| !suspicion.unless.contains(&key));
+            self.suspicions.retain(|suspicion| !suspicion.unless.contains(&key));
         }
     }
 
@@ -243,9 +221,7 @@ impl Checker {
             return self.open.get_mut(&id);
         }
         if let Operation::Submit { queue, submission } = operation {
-            return self
-                .submits
-                .get_mut(&(queue.clone(), submission.fields.blob.clone()));
+            return self.submits.get_mut(&(queue.clone(), submission.fields.blob.clone()));
         }
         let record = self.queues.get_mut(queue_of(operation)?)?;
         Some(match operation {
@@ -263,8 +239,7 @@ impl Checker {
             if let Some(id) = item_of(operation) {
                 self.open.remove(&id);
             } else if let Operation::Submit { queue, submission } = operation {
-                self.submits
-                    .remove(&(queue.clone(), submission.fields.blob.clone()));
+                self.submits.remove(&(queue.clone(), submission.fields.blob.clone()));
             }
         }
         Some(open)

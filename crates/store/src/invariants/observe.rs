@@ -19,12 +19,8 @@ impl Checker {
             from: snapshot.now,
             to: snapshot.now,
         };
-        let places: HashMap<QueueId, usize> = snapshot
-            .queues
-            .iter()
-            .enumerate()
-            .map(|(place, view)| (view.queue.id, place))
-            .collect();
+        let places: HashMap<QueueId, usize> =
+            snapshot.queues.iter().enumerate().map(|(place, view)| (view.queue.id, place)).collect();
         let mut counted = vec![Counts::default(); snapshot.queues.len()];
         let mut keys = HashMap::new();
         let mut seen = HashSet::with_capacity(snapshot.items.len());
@@ -37,19 +33,13 @@ impl Checker {
                 }
                 _ => self.report(
                     2,
-                    format!(
-                        "item {id} is in queue {} ({:?}), which is not there",
-                        stored.queue, head.queue
-                    ),
+                    format!("item {id} is in queue {} ({:?}), which is not there", stored.queue, head.queue),
                 ),
             }
             if let (Some(key), Some(claim)) = (&stored.item.body.idempotency_key, &stored.item.body.claim)
                 && let Some(other) = keys.insert((claim.queue, key), id)
             {
-                self.report(
-                    10,
-                    format!("key {key:?} belongs to item {other} and to item {id}"),
-                );
+                self.report(10, format!("key {key:?} belongs to item {other} and to item {id}"));
             }
             if !seen.insert(id) {
                 self.report(2, format!("item {id} is there twice"));
@@ -66,12 +56,7 @@ impl Checker {
     }
 
     fn missing(&mut self, seen: &HashSet<ItemId>, now: Timestamp) {
-        let missing: Vec<ItemId> = self
-            .items
-            .keys()
-            .filter(|id| !seen.contains(id))
-            .copied()
-            .collect();
+        let missing: Vec<ItemId> = self.items.keys().filter(|id| !seen.contains(id)).copied().collect();
         for id in missing {
             let Some(record) = self.items.get(&id) else {
                 continue;
@@ -81,11 +66,7 @@ impl Checker {
                 continue;
             }
             if cause == Cause::None {
-                let how = if record.acknowledged {
-                    "acknowledged"
-                } else {
-                    "seen"
-                };
+                let how = if record.acknowledged { "acknowledged" } else { "seen" };
                 let bounds = self.bounds(record);
                 let ttl = bounds.completed_ttl.into_iter().chain(bounds.failed_ttl).min();
                 let (invariant, what) = match (&record.ended, &record.committed) {
@@ -97,9 +78,7 @@ impl Checker {
                     }
                     (None, None) => (1, format!("it had not ended at {}", record.alive_at)),
                 };
-                let earliest = self
-                    .removable_at(id, record)
-                    .map_or("never".to_owned(), |at| at.to_string());
+                let earliest = self.removable_at(id, record).map_or("never".to_owned(), |at| at.to_string());
                 let message = format!(
                     "item {id}, {how} at {}, is not there at {now}: {what}; removable: {earliest}",
                     record.origin
@@ -124,70 +103,42 @@ impl Checker {
         let base = record.base.as_deref();
 
         // What changed for certain is still changed.
-        let revision = base
-            .map_or(1, |base| base.head.revision)
-            .saturating_add(record.changes);
+        let revision = base.map_or(1, |base| base.head.revision).saturating_add(record.changes);
         if head.revision < revision {
             say(
                 1,
                 Cause::None,
-                format!(
-                    "revision {} is shown, {revision} changes were answered or shown",
-                    head.revision
-                ),
+                format!("revision {} is shown, {revision} changes were answered or shown", head.revision),
             );
         }
         if let Some(base) = base.filter(|base| base.head.revision == head.revision && base.head != *head) {
-            say(
-                6,
-                Cause::None,
-                format!(
-                    "was {:?} and is {head:?}, without a change of revision",
-                    base.head
-                ),
-            );
+            say(6, Cause::None, format!("was {:?} and is {head:?}, without a change of revision", base.head));
         }
 
         // Deliveries and retries.
         let shown = base.map_or(0, |base| base.head.deliveries);
-        let latest = record
-            .deliveries
-            .last()
-            .map_or(shown, |delivery| delivery.number.max(shown));
+        let latest = record.deliveries.last().map_or(shown, |delivery| delivery.number.max(shown));
         let possible =
             u64::from(shown) + u64::from(record.received) + self.possible_receives(record).count() as u64;
         if head.deliveries < latest || u64::from(head.deliveries) > possible {
             say(
                 7,
                 Cause::None,
-                format!(
-                    "{} deliveries are shown; there were {latest} to {possible}",
-                    head.deliveries
-                ),
+                format!("{} deliveries are shown; there were {latest} to {possible}", head.deliveries),
             );
         }
         let most = self.bounds(record).max_retries_most;
         if head.retries > most {
-            say(
-                7,
-                Cause::None,
-                format!("attempt {} of at most {}", head.attempt(), u64::from(most) + 1),
-            );
+            say(7, Cause::None, format!("attempt {} of at most {}", head.attempt(), u64::from(most) + 1));
         }
-        let retries = record
+        let retries =
+            record.deliveries.last().map(|delivery| delivery.retries).or(base.map(|base| base.head.retries));
+        let since = record
             .deliveries
             .last()
-            .map(|delivery| delivery.retries)
-            .or(base.map(|base| base.head.retries));
-        let since = record.deliveries.last().map_or(0, |delivery| {
-            delivery.received.unwrap_or(delivery.extended).invoked
-        });
+            .map_or(0, |delivery| delivery.received.unwrap_or(delivery.extended).invoked);
         if retries.is_some_and(|retries| head.retries < retries) {
-            say(
-                7,
-                record.redrive(since, open),
-                format!("retries fell from {retries:?} to {}", head.retries),
-            );
+            say(7, record.redrive(since, open), format!("retries fell from {retries:?} to {}", head.retries));
         }
 
         // What ended stays ended.
@@ -195,16 +146,9 @@ impl Checker {
         let completed = matches!(head.state, State::Completed { .. });
         if let Some(ended) = &record.ended {
             if !terminal || ended.completed != completed {
-                let cause = if ended.completed {
-                    Cause::None
-                } else {
-                    record.redrive(ended.span.invoked, open)
-                };
-                say(
-                    6,
-                    cause,
-                    format!("ended at {} and is {:?}", ended.span.key, head.state),
-                );
+                let cause =
+                    if ended.completed { Cause::None } else { record.redrive(ended.span.invoked, open) };
+                say(6, cause, format!("ended at {} and is {:?}", ended.span.key, head.state));
             }
             if let Some(base) = base.filter(|base| terminal && base.head.is_terminal() && base.head != *head)
             {
@@ -217,10 +161,7 @@ impl Checker {
         if let Some((commit, _, outcome)) = record.committed.as_deref() {
             let shown = &stored.item.outcome;
             let kept = shown.output_params == outcome.output_params
-                && outcome
-                    .outputs
-                    .iter()
-                    .all(|(slot, buffer)| shown.outputs.get(slot) == Some(buffer));
+                && outcome.outputs.iter().all(|(slot, buffer)| shown.outputs.get(slot) == Some(buffer));
             if !completed || !kept {
                 say(
                     12,
@@ -239,10 +180,7 @@ impl Checker {
             say(
                 2,
                 Cause::None,
-                format!(
-                    "submitted between {from} and {to}, and shown as of {}",
-                    head.created_at
-                ),
+                format!("submitted between {from} and {to}, and shown as of {}", head.created_at),
             );
         }
         for (invariant, cause, message) in found {
@@ -265,29 +203,20 @@ impl Checker {
         let cancel = |open: &&Open| matches!(open.operation(), Operation::Cancel { .. });
         let (invariant, cause) = match state {
             State::Completed { .. } => (5, Cause::among(open.iter().filter(settle(SettleVerb::Commit)))),
-            State::Failed {
-                kind: FailureKind::Explicit,
-                ..
-            } => (6, Cause::among(open.iter().filter(settle(SettleVerb::Fail)))),
-            State::Failed {
-                kind: FailureKind::Cancelled,
-                ..
-            } => {
+            State::Failed { kind: FailureKind::Explicit, .. } => {
+                (6, Cause::among(open.iter().filter(settle(SettleVerb::Fail))))
+            }
+            State::Failed { kind: FailureKind::Cancelled, .. } => {
                 let known = Cause::when(record.cancelled.is_some() || record.id_chosen);
                 (6, known.or(|| Cause::among(open.iter().filter(cancel))))
             }
-            State::Failed {
-                kind: FailureKind::RetriesExhausted | FailureKind::Poison,
-                ..
-            } => (6, Cause::when(deliveries > 0)),
+            State::Failed { kind: FailureKind::RetriesExhausted | FailureKind::Poison, .. } => {
+                (6, Cause::when(deliveries > 0))
+            }
             _ => (6, Cause::Known),
         };
         let by_redrive = record.redrive(0, open);
-        say(
-            invariant,
-            cause.or(|| by_redrive),
-            format!("{state:?}, and nobody did that"),
-        );
+        say(invariant, cause.or(|| by_redrive), format!("{state:?}, and nobody did that"));
     }
 
     fn check_lease(
@@ -304,11 +233,7 @@ impl Checker {
         let Some(at) = record.delivery(lease.token) else {
             let latest = record.deliveries.last().map_or(0, |delivery| delivery.number);
             if head.deliveries <= latest {
-                say(
-                    3,
-                    Cause::None,
-                    format!("delivery {latest} had another lease than the one shown"),
-                );
+                say(3, Cause::None, format!("delivery {latest} had another lease than the one shown"));
             }
             return;
         };
@@ -317,31 +242,16 @@ impl Checker {
             say(
                 3,
                 Cause::None,
-                format!(
-                    "settled by {} at {}, and still shown with that lease",
-                    verb.name(),
-                    span.key
-                ),
+                format!("settled by {} at {}, and still shown with that lease", verb.name(), span.key),
             );
         }
         if let Some(dead) = &delivery.dead {
-            say(
-                3,
-                Cause::None,
-                format!("cancelled at {}, and still shown with its lease", dead.key),
-            );
+            say(3, Cause::None, format!("cancelled at {}, and still shown with its lease", dead.key));
         }
         if delivery.number != head.deliveries {
-            say(
-                7,
-                Cause::None,
-                format!("delivery {} is shown as {}", delivery.number, head.deliveries),
-            );
+            say(7, Cause::None, format!("delivery {} is shown as {}", delivery.number, head.deliveries));
         }
-        let beats = open
-            .iter()
-            .filter_map(lease_call)
-            .filter(|call| call.token == lease.token);
+        let beats = open.iter().filter_map(lease_call).filter(|call| call.token == lease.token);
         let beats: Vec<Option<Millis>> = beats
             .filter_map(|call| match call.verb {
                 Verb::Heartbeat { visibility } => Some(visibility),
@@ -354,10 +264,7 @@ impl Checker {
             say(
                 3,
                 Cause::None,
-                format!(
-                    "the lease is shown until {}, it was given until {least} to {most}",
-                    lease.deadline
-                ),
+                format!("the lease is shown until {}, it was given until {least} to {most}", lease.deadline),
             );
         }
     }
@@ -367,10 +274,8 @@ impl Checker {
         let restarts = self.restarts;
         let items = &self.items;
         self.open.retain(|id, list| {
-            let current = items
-                .get(id)
-                .and_then(|record| record.deliveries.last())
-                .map(|delivery| delivery.token);
+            let current =
+                items.get(id).and_then(|record| record.deliveries.last()).map(|delivery| delivery.token);
             list.retain(|open| {
                 let over = match lease_call(open) {
                     Some(call) => open.is_lost() && Some(call.token) != current,
@@ -391,11 +296,8 @@ impl Checker {
 
     /// Two snapshots between which nothing was asked and no timer ran out: before and after a reopen, say.
     pub fn unchanged(&mut self, before: &Snapshot, after: &Snapshot) {
-        let now: HashMap<ItemId, &StoredItem> = after
-            .items
-            .iter()
-            .map(|stored| (stored.item.head.id, stored))
-            .collect();
+        let now: HashMap<ItemId, &StoredItem> =
+            after.items.iter().map(|stored| (stored.item.head.id, stored)).collect();
         for stored in &before.items {
             let id = stored.item.head.id;
             match now.get(&id) {
@@ -407,20 +309,11 @@ impl Checker {
             }
         }
         let then: HashSet<ItemId> = before.items.iter().map(|stored| stored.item.head.id).collect();
-        for stored in after
-            .items
-            .iter()
-            .filter(|stored| !then.contains(&stored.item.head.id))
-        {
+        for stored in after.items.iter().filter(|stored| !then.contains(&stored.item.head.id)) {
             self.report(2, format!("item {} was not there and is", stored.item.head.id));
         }
-        let order = |snapshot: &Snapshot| {
-            snapshot
-                .items
-                .iter()
-                .map(|stored| stored.item.head.id)
-                .collect::<Vec<_>>()
-        };
+        let order =
+            |snapshot: &Snapshot| snapshot.items.iter().map(|stored| stored.item.head.id).collect::<Vec<_>>();
         if then.len() == now.len() && order(before) != order(after) {
             self.report(11, "the items are listed in another order than before".to_owned());
         }
@@ -437,20 +330,10 @@ impl Checker {
         let (was, is) = (comparable(before), comparable(after));
         for view in was.iter().filter(|view| !is.contains(view)) {
             let other = is.iter().find(|other| other.queue.name == view.queue.name);
-            let invariant = if other.is_some_and(|other| other.queue == view.queue) {
-                9
-            } else {
-                1
-            };
-            self.report(
-                invariant,
-                format!("queue {} was {view:?} and is {other:?}", view.queue.name),
-            );
+            let invariant = if other.is_some_and(|other| other.queue == view.queue) { 9 } else { 1 };
+            self.report(invariant, format!("queue {} was {view:?} and is {other:?}", view.queue.name));
         }
-        for view in is
-            .iter()
-            .filter(|view| !was.iter().any(|other| other.queue.name == view.queue.name))
-        {
+        for view in is.iter().filter(|view| !was.iter().any(|other| other.queue.name == view.queue.name)) {
             self.report(2, format!("queue {} was not there and is", view.queue.name));
         }
     }

@@ -41,18 +41,10 @@ impl Checker {
                 true => Cause::None,
                 false => record.redrive(ended.span.invoked, self.open_on(id)),
             };
-            let cause = if record.id_chosen {
-                redriven.or(|| self.rebirth(id))
-            } else {
-                redriven
-            };
+            let cause = if record.id_chosen { redriven.or(|| self.rebirth(id)) } else { redriven };
             if !fits {
                 let how = if ended.completed { "completed" } else { "failed" };
-                self.unless(
-                    cause,
-                    6,
-                    format!("{key}: {verb} of item {id}, {how} since {}", ended.span.key),
-                );
+                self.unless(cause, 6, format!("{key}: {verb} of item {id}, {how} since {}", ended.span.key));
             }
         }
         let Some(record) = self.items.get_mut(&id) else {
@@ -72,6 +64,9 @@ impl Checker {
                 record.redriven = Some(*span);
                 // Of two that overlap, the end may have been the later one.
                 record.ended = record.ended.filter(|ended| !ended.span.before(span));
+                if let Some(cancel) = record.cancelled.filter(|cancel| !cancel.before(span)) {
+                    record.end(false, cancel.from, None, &cancel);
+                }
                 record.not_before = (0, Timestamp(0));
                 record.alive(span.from);
                 record.changed(span);
@@ -84,11 +79,7 @@ impl Checker {
     pub(super) fn removed(&mut self, id: ItemId, span: &Span) {
         let Some(record) = self.items.get_mut(&id) else {
             if self.gone.get(&id).is_some_and(|&removed| removed < span.invoked) {
-                self.unless(
-                    self.rebirth(id),
-                    2,
-                    format!("{}: item {id} was removed twice", span.key),
-                );
+                self.unless(self.rebirth(id), 2, format!("{}: item {id} was removed twice", span.key));
             }
             return;
         };
@@ -106,10 +97,7 @@ impl Checker {
             return;
         };
         let cause = self.absence(id, record, span.to);
-        let message = format!(
-            "{}: item {id}, submitted at {}, is not found",
-            span.key, record.origin
-        );
+        let message = format!("{}: item {id}, submitted at {}, is not found", span.key, record.origin);
         self.unless(cause, 1, message);
     }
 }

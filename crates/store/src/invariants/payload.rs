@@ -16,11 +16,7 @@ pub(super) struct Payload {
 
 impl Payload {
     pub(super) fn new(fields: &Fields) -> Payload {
-        Payload {
-            now: fields.clone(),
-            since: [None; 4],
-            or: Vec::new(),
-        }
+        Payload { now: fields.clone(), since: [None; 4], or: Vec::new() }
     }
 
     /// An edit by the holder of the given delivery was answered.
@@ -44,22 +40,16 @@ impl Payload {
 
     /// The first field that has none of the values it may have.
     pub(super) fn stranger(&self, seen: &Fields, wanted: FieldSet, open: &[Open]) -> Option<Field> {
-        Field::ALL
-            .into_iter()
-            .filter(|&field| wanted.contains(field))
-            .find(|&field| {
-                let value = seen.get(field);
-                let given = |edits: &FieldEdits| edits.get(field).is_some_and(|edit| edit.as_ref() == value);
-                self.now.get(field) != value
-                    && !self
-                        .or
-                        .iter()
-                        .any(|(other, or)| *other == field && or.as_ref() == value)
-                    && !open.iter().any(|open| match open.operation() {
-                        Operation::Lease { call, .. } => given(&call.adjust.edits),
-                        _ => false,
-                    })
-            })
+        Field::ALL.into_iter().filter(|&field| wanted.contains(field)).find(|&field| {
+            let value = seen.get(field);
+            let given = |edits: &FieldEdits| edits.get(field).is_some_and(|edit| edit.as_ref() == value);
+            self.now.get(field) != value
+                && !self.or.iter().any(|(other, or)| *other == field && or.as_ref() == value)
+                && !open.iter().any(|open| match open.operation() {
+                    Operation::Lease { call, .. } => given(&call.adjust.edits),
+                    _ => false,
+                })
+        })
     }
 
     pub(super) fn observed(&mut self, seen: &Fields) {

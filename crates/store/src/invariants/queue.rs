@@ -143,10 +143,8 @@ impl Checker {
         match answer {
             Answer::Queue(queue) => {
                 if queue.name != *name {
-                    let message = format!(
-                        "{} asked about queue {name} and was shown {}",
-                        span.key, queue.name
-                    );
+                    let message =
+                        format!("{} asked about queue {name} and was shown {}", span.key, queue.name);
                     self.report(2, message);
                 }
                 if matches!(operation, Operation::CloseQueue { .. }) && queue.state == QueueState::Open {
@@ -170,12 +168,7 @@ impl Checker {
     fn queue_seen(&mut self, queue: &Queue, span: &Span) {
         let record = self.queues.entry(queue.name.clone()).or_default();
         record.bounds.allow(&queue.policy);
-        let next = Known {
-            id: queue.id,
-            state: queue.state,
-            order: queue.policy.order.clone(),
-            span: *span,
-        };
+        let next = Known { id: queue.id, state: queue.state, order: queue.policy.order.clone(), span: *span };
         let Some(known) = &record.known else {
             record.known = Some(next);
             return;
@@ -197,10 +190,7 @@ impl Checker {
         let (name, key) = (&queue.name, span.key);
         if same && rank(queue.state) < rank(before) {
             let (was, is) = (before.name(), queue.state.name());
-            self.report(
-                8,
-                format!("queue {name} was {was} at {} and is {is} at {key}", then.key),
-            );
+            self.report(8, format!("queue {name} was {was} at {} and is {is} at {key}", then.key));
         } else if !same {
             let message = format!(
                 "queue {name} became another queue at {key}; nobody deleted the one seen at {}",
@@ -261,10 +251,7 @@ impl Checker {
         } else if rank(state) < rank(before) && then.before(span) {
             let cause = record.deletion(then.invoked);
             let (was, is) = (before.name(), state.name());
-            let message = format!(
-                "queue {name} was {was} at {} and is {is} at {}",
-                then.key, span.key
-            );
+            let message = format!("queue {name} was {was} at {} and is {is} at {}", then.key, span.key);
             self.unless(cause, 8, message);
         }
     }
@@ -275,10 +262,7 @@ impl Checker {
             let (queue, counts) = (&view.queue, &view.counts);
             let name = &queue.name;
             if counts != counted {
-                self.report(
-                    9,
-                    format!("queue {name} counts {counts:?}, its items are {counted:?}"),
-                );
+                self.report(9, format!("queue {name} counts {counts:?}, its items are {counted:?}"));
             }
             let unfinished = counted.pending + counted.scheduled + counted.processing + counted.paused;
             match queue.state {
@@ -316,10 +300,7 @@ impl Checker {
             })
             .collect();
         for (name, seen, cause) in missing {
-            let message = format!(
-                "queue {name}, seen at {}, is not there, and nobody deleted it",
-                seen.key
-            );
+            let message = format!("queue {name}, seen at {}, is not there, and nobody deleted it", seen.key);
             self.unless(cause, 1, message);
             if let Some(record) = self.queues.get_mut(&name) {
                 record.known = None;

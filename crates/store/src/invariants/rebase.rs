@@ -51,10 +51,7 @@ impl Checker {
             delivery.visibility = delivery.visibility.max(lease.visibility);
         }
         if let Some(settle) = &head.last_settle
-            && record
-                .settles
-                .last()
-                .is_none_or(|last| last.token != settle.token)
+            && record.settles.last().is_none_or(|last| last.token != settle.token)
         {
             record.settle(LastSettle {
                 token: settle.token,
@@ -78,22 +75,13 @@ impl Checker {
             _ => None,
         };
         // A delivery counts what came before it: what a snapshot says of its time is exact.
-        record.not_before = (
-            head.deliveries,
-            if head.state == State::Pending {
-                head.ready_at
-            } else {
-                Timestamp(0)
-            },
-        );
+        record.not_before =
+            (head.deliveries, if head.state == State::Pending { head.ready_at } else { Timestamp(0) });
         if let Some(base) = &mut record.base {
             base.head.clone_from(head);
             base.tick = span.answered;
         } else {
-            record.base = Some(Box::new(Base {
-                head: head.clone(),
-                tick: span.answered,
-            }));
+            record.base = Some(Box::new(Base { head: head.clone(), tick: span.answered }));
         }
     }
 }

@@ -11,19 +11,12 @@ use towline_domain::{Item, Order, SettleVerb};
 impl Checker {
     pub(super) fn received(&mut self, call: &ReceiveCall, received: &Received, span: &Span) {
         self.queue_state_seen(&call.queue, received.queue, received.items.len(), span);
-        if let Some(order) = self
-            .queues
-            .get(&call.queue)
-            .and_then(|queue| queue.order())
-            .cloned()
-        {
+        if let Some(order) = self.queues.get(&call.queue).and_then(|queue| queue.order()).cloned() {
             for pair in received.items.windows(2) {
                 if self.order_of(&order, &pair[0], &pair[1]) == Ordering::Greater {
                     let (first, second) = (pair[0].head.id, pair[1].head.id);
-                    let message = format!(
-                        "{}: item {first} came before item {second}, against {order:?}",
-                        span.key
-                    );
+                    let message =
+                        format!("{}: item {first} came before item {second}, against {order:?}", span.key);
                     self.report(11, message);
                 }
             }
@@ -44,16 +37,8 @@ impl Checker {
             Order::Score(_) => score(b).cmp(&score(a)).then(x.created_at.cmp(&y.created_at)),
         };
         // Ids that submitters chose say nothing of who came first.
-        let made = |item: &Item| {
-            self.items
-                .get(&item.head.id)
-                .is_some_and(|record| !record.id_chosen)
-        };
-        by.then(if made(a) && made(b) {
-            x.id.cmp(&y.id)
-        } else {
-            Ordering::Equal
-        })
+        let made = |item: &Item| self.items.get(&item.head.id).is_some_and(|record| !record.id_chosen);
+        by.then(if made(a) && made(b) { x.id.cmp(&y.id) } else { Ordering::Equal })
     }
 
     fn delivered(&mut self, item: &Item, span: &Span) {
@@ -62,10 +47,7 @@ impl Checker {
         let Some(lease) = head.lease() else {
             return self.report(
                 3,
-                format!(
-                    "item {id} was received by {key} as {}, without a lease",
-                    head.state_name()
-                ),
+                format!("item {id} was received by {key} as {}, without a lease", head.state_name()),
             );
         };
         let Some(record) = self.items.get(&id) else {
@@ -90,19 +72,14 @@ impl Checker {
             found.push((
                 13,
                 Cause::None,
-                format!(
-                    "item {id} was received by {key} before its time {}",
-                    head.ready_at
-                ),
+                format!("item {id} was received by {key} before its time {}", head.ready_at),
             ));
         }
         self.check_end(item, record, span, &mut found);
         self.check_counts(item, record, span, &mut found);
         if let Some(known) = record.deliveries.iter().find(|other| other.number == number) {
             if known.received.is_some() || known.token != lease.token {
-                let by = known
-                    .received
-                    .map_or("an earlier receive".to_owned(), |span| span.key.to_string());
+                let by = known.received.map_or("an earlier receive".to_owned(), |span| span.key.to_string());
                 let message = format!("item {id}: delivery {number} was given to {by} and to {key}");
                 found.push((7, Cause::None, message));
             }
@@ -137,12 +114,8 @@ impl Checker {
         match record.deliveries.iter_mut().find(|other| other.number == number) {
             Some(known) => known.received = Some(*span),
             None => {
-                record.received += u32::from(
-                    record
-                        .base
-                        .as_ref()
-                        .is_none_or(|base| base.head.deliveries < number),
-                );
+                record.received +=
+                    u32::from(record.base.as_ref().is_none_or(|base| base.head.deliveries < number));
                 record.changed(span);
                 record.keep(delivery);
             }
@@ -153,10 +126,7 @@ impl Checker {
         let (id, open) = (item.head.id, self.open_on(item.head.id));
         if let Some(ended) = record.ended.filter(|ended| ended.span.before(span)) {
             let cause = record.redrive(ended.span.invoked, open);
-            let message = format!(
-                "item {id} ended at {} and was received by {}",
-                ended.span.key, span.key
-            );
+            let message = format!("item {id} ended at {} and was received by {}", ended.span.key, span.key);
             found.push((6, cause, message));
         }
         let (deliveries, time) = record.not_before;
@@ -174,26 +144,17 @@ impl Checker {
         let (id, key) = (head.id, span.key);
         let most = self.bounds(record).max_retries_most;
         if head.retries > most {
-            let message = format!(
-                "item {id} at {key}: attempt {} of at most {}",
-                head.attempt(),
-                u64::from(most) + 1
-            );
+            let message =
+                format!("item {id} at {key}: attempt {} of at most {}", head.attempt(), u64::from(most) + 1);
             found.push((7, Cause::None, message));
         }
         if head.retries >= head.deliveries {
-            let message = format!(
-                "item {id} at {key}: {} retries in {} deliveries",
-                head.retries, head.deliveries
-            );
+            let message =
+                format!("item {id} at {key}: {} retries in {} deliveries", head.retries, head.deliveries);
             found.push((7, Cause::None, message));
         }
         let shown = record.base.as_ref().map_or(0, |base| base.head.deliveries);
-        if record
-            .base
-            .as_ref()
-            .is_some_and(|base| base.tick < span.invoked && head.deliveries <= shown)
-        {
+        if record.base.as_ref().is_some_and(|base| base.tick < span.invoked && head.deliveries <= shown) {
             let message = format!(
                 "item {id}: {key} received delivery {}; a snapshot had shown {shown}",
                 head.deliveries
@@ -232,8 +193,7 @@ impl Checker {
                 Some(call) => match &call.verb {
                     // It may have made the lease shorter.
                     Verb::Heartbeat { visibility } => {
-                        open.at
-                            .after(visibility.unwrap_or(earlier.visibility).min(earlier.visibility))
+                        open.at.after(visibility.unwrap_or(earlier.visibility).min(earlier.visibility))
                             <= span.to
                     }
                     Verb::Edit => false,

@@ -26,10 +26,8 @@ impl Checker {
                 // An answer that was long on its way tells of an item that had this id before.
                 Incarnation::Earlier => return false,
                 Incarnation::Later => {
-                    let message = format!(
-                        "item {id}, submitted at {}, is another item at {}",
-                        record.origin, span.key
-                    );
+                    let message =
+                        format!("item {id}, submitted at {}, is another item at {}", record.origin, span.key);
                     let cause = self.absence(id, record, span.to);
                     self.unless(cause, 1, message);
                     earlier = self.forget(id);
@@ -68,14 +66,8 @@ impl Checker {
             return true;
         }
         // An answer that was long on its way tells of an older payload.
-        let stale = record
-            .deliveries
-            .last()
-            .is_some_and(|latest| latest.number > item.head.deliveries);
-        if let Some(field) = record
-            .fields
-            .stranger(&item.fields, wanted, self.open_on(id))
-            .filter(|_| !stale)
+        let stale = record.deliveries.last().is_some_and(|latest| latest.number > item.head.deliveries);
+        if let Some(field) = record.fields.stranger(&item.fields, wanted, self.open_on(id)).filter(|_| !stale)
         {
             let message = format!(
                 "item {id} at {}: its {} is {:?}, which nobody put there",
@@ -98,29 +90,19 @@ impl Checker {
         };
         match self.items.values().find(same).map(|record| record.id) {
             Some(first) => {
-                let message = format!(
-                    "item {id}, seen at {}, is a submit that appeared before as {first}",
-                    span.key
-                );
+                let message =
+                    format!("item {id}, seen at {}, is a submit that appeared before as {first}", span.key);
                 self.report(1, message);
             }
-            None => self.report(
-                2,
-                format!(
-                    "item {id} of queue {queue}, seen at {}, was never submitted",
-                    span.key
-                ),
-            ),
+            None => self
+                .report(2, format!("item {id} of queue {queue}, seen at {}, was never submitted", span.key)),
         }
     }
 
     /// Recognises an item that nobody was told of as one of the submits in flight or lost.
     fn claim(&mut self, item: &Item, queue: &QueueName, wanted: FieldSet, span: &Span) -> bool {
         let fits = |open: &Open| match open.operation() {
-            Operation::Submit {
-                queue: to,
-                submission,
-            } => {
+            Operation::Submit { queue: to, submission } => {
                 (to == queue || item.head.revision > 1)
                     && submission.id.is_none_or(|id| id == item.head.id)
                     && same_body(&submission.body, &item.body)
@@ -167,16 +149,9 @@ impl Checker {
     pub(super) fn born(&mut self, record: Record) {
         let id = record.id;
         if let Some(key) = &record.body.idempotency_key {
-            let owner = self
-                .keys
-                .entry((record.submitted_to.clone(), key.clone()))
-                .or_insert(id);
+            let owner = self.keys.entry((record.submitted_to.clone(), key.clone())).or_insert(id);
             // The answer to the earlier of two submits may come last.
-            if self
-                .items
-                .get(owner)
-                .is_none_or(|other| other.born.invoked <= record.born.invoked)
-            {
+            if self.items.get(owner).is_none_or(|other| other.born.invoked <= record.born.invoked) {
                 *owner = id;
             }
         }

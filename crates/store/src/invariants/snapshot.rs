@@ -26,9 +26,7 @@ pub async fn snapshot(store: &dyn Store, now: Timestamp) -> Result<Snapshot> {
     let mut items = Vec::new();
     let mut after = None;
     loop {
-        let page = store
-            .list(Filter::default(), after, limits::PAGE_MAX, FieldSet::ALL)
-            .await?;
+        let page = store.list(Filter::default(), after, limits::PAGE_MAX, FieldSet::ALL).await?;
         items.extend(page.items);
         if page.next.is_none() {
             return Ok(Snapshot { now, queues, items });

@@ -38,10 +38,8 @@ impl Checker {
                     && record.same_content(&submission.body, &submission.fields)
                     && self.absence(*id, record, span.to) == Cause::None
                 {
-                    let message = format!(
-                        "{}: key {key:?} of item {id} was refused with the content it has",
-                        span.key
-                    );
+                    let message =
+                        format!("{}: key {key:?} of item {id} was refused with the content it has", span.key);
                     self.report(10, message);
                 }
             }
@@ -58,10 +56,7 @@ impl Checker {
         claimed: bool,
     ) {
         if submission.id.is_some_and(|chosen| chosen != id) {
-            self.report(
-                2,
-                format!("{} chose id {:?} and got {id}", span.key, submission.id),
-            );
+            self.report(2, format!("{} chose id {:?} and got {id}", span.key, submission.id));
         }
         if let Some(key) = &submission.body.idempotency_key
             && let Some(&owner) = self.keys.get(&(queue.clone(), key.clone()))
@@ -83,9 +78,7 @@ impl Checker {
                 record.born.answered = record.born.answered.min(span.answered);
                 return;
             }
-            let same_time = record
-                .created_at
-                .is_none_or(|at| span.from <= at && at <= span.to);
+            let same_time = record.created_at.is_none_or(|at| span.from <= at && at <= span.to);
             let same = record.is_submission(queue, &submission.body, &submission.fields);
             if !record.acknowledged && same && same_time {
                 // Two submits of one content: the item is this one, the other is still to be accounted for.
@@ -96,11 +89,7 @@ impl Checker {
             let first = record.origin;
             let record = &self.items[&id];
             let cause = self.absence(id, record, span.to);
-            self.unless(
-                cause,
-                1,
-                format!("{} made item {id}, which {first} had made", span.key),
-            );
+            self.unless(cause, 1, format!("{} made item {id}, which {first} had made", span.key));
             earlier = self.forget(id);
         } else if (claimed || submission.id.is_none())
             && self.gone.get(&id).is_some_and(|&removed| removed >= span.invoked)
@@ -137,10 +126,7 @@ impl Checker {
                 return;
             }
             let content = |open: &Open| match open.operation() {
-                Operation::Submit {
-                    queue: to,
-                    submission: other,
-                } => {
+                Operation::Submit { queue: to, submission: other } => {
                     to == queue
                         && other.body.idempotency_key == submission.body.idempotency_key
                         && other.id.is_none_or(|chosen| chosen == id)
@@ -148,11 +134,8 @@ impl Checker {
                 _ => false,
             };
             let identity = (queue.clone(), submission.fields.blob.clone());
-            let found = self
-                .submits
-                .get(&identity)
-                .and_then(|list| list.iter().find(|open| content(open)))
-                .cloned();
+            let found =
+                self.submits.get(&identity).and_then(|list| list.iter().find(|open| content(open))).cloned();
             match found {
                 Some(open) => {
                     self.resolve(open.operation(), open.key);
@@ -168,41 +151,28 @@ impl Checker {
             }
             return;
         };
-        let cause = if record.id_chosen {
-            self.rebirth(id)
-        } else {
-            Cause::None
-        };
+        let cause = if record.id_chosen { self.rebirth(id) } else { Cause::None };
         if submission.body.idempotency_key.is_none()
             || record.body.idempotency_key != submission.body.idempotency_key
             || record.submitted_to != *queue
         {
             let own = &record.body.idempotency_key;
-            let message = format!(
-                "{}: item {id} was taken for the owner of key {key:?}, its key is {own:?}",
-                span.key
-            );
+            let message =
+                format!("{}: item {id} was taken for the owner of key {key:?}, its key is {own:?}", span.key);
             self.unless(cause, 10, message);
         } else if !record.same_content(&submission.body, &submission.fields) {
-            let message = format!(
-                "{}: key {key:?} of item {id} was accepted again with another content",
-                span.key
-            );
+            let message =
+                format!("{}: key {key:?} of item {id} was accepted again with another content", span.key);
             self.unless(cause, 10, message);
         }
     }
 
     /// Whether a submit that chose this id may have made it again.
     pub(super) fn rebirth(&self, id: ItemId) -> Cause {
-        Cause::among(
-            self.submits
-                .values()
-                .flatten()
-                .filter(|open| match open.operation() {
-                    Operation::Submit { submission, .. } => submission.id == Some(id),
-                    _ => false,
-                }),
-        )
+        Cause::among(self.submits.values().flatten().filter(|open| match open.operation() {
+            Operation::Submit { submission, .. } => submission.id == Some(id),
+            _ => false,
+        }))
     }
 
     /// A key is free again when its item is gone, or its queue: a queue made again under its name is another one.
@@ -214,29 +184,19 @@ impl Checker {
 
     /// An item was recognised as this submit, which made none: it must be another's.
     fn unclaim(&mut self, span: &Span) {
-        let mine = self
-            .items
-            .iter()
-            .find(|(_, record)| record.origin == span.key && !record.acknowledged);
+        let mine = self.items.iter().find(|(_, record)| record.origin == span.key && !record.acknowledged);
         let Some((&id, record)) = mine else {
             return;
         };
-        let other = self
-            .submits
-            .values()
-            .flatten()
-            .find(|open| match open.operation() {
-                Operation::Submit { queue, submission } => {
-                    record.is_submission(queue, &submission.body, &submission.fields)
-                        && submission.id.is_none_or(|chosen| chosen == id)
-                }
-                _ => false,
-            });
+        let other = self.submits.values().flatten().find(|open| match open.operation() {
+            Operation::Submit { queue, submission } => {
+                record.is_submission(queue, &submission.body, &submission.fields)
+                    && submission.id.is_none_or(|chosen| chosen == id)
+            }
+            _ => false,
+        });
         let Some(other) = other.cloned() else {
-            let message = format!(
-                "item {id} holds what {} submitted, which made no such item",
-                span.key
-            );
+            let message = format!("item {id} holds what {} submitted, which made no such item", span.key);
             return self.report(2, message);
         };
         self.resolve(other.operation(), other.key);

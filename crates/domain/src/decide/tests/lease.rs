@@ -14,9 +14,7 @@ use crate::time::{Millis, Timestamp};
 use bytes::Bytes;
 
 fn beat(visibility: Option<u64>) -> Verb {
-    Verb::Heartbeat {
-        visibility: visibility.map(Millis),
-    }
+    Verb::Heartbeat { visibility: visibility.map(Millis) }
 }
 
 fn verbs() -> Vec<Verb> {
@@ -44,16 +42,7 @@ fn a_lease_ends_at_its_deadline_even_if_nobody_took_the_item() {
         let mut scene = Scene::new().held();
         scene.later(1000);
         let refused = scene.by(1, verb.clone()).unwrap_err();
-        assert!(
-            matches!(
-                refused,
-                Refusal::LeaseLost {
-                    why: LostWhy::Lapsed,
-                    ..
-                }
-            ),
-            "{verb:?}: {refused}"
-        );
+        assert!(matches!(refused, Refusal::LeaseLost { why: LostWhy::Lapsed, .. }), "{verb:?}: {refused}");
         let mut scene = Scene::new().held();
         scene.later(999);
         scene.by(1, verb).unwrap();
@@ -66,31 +55,13 @@ fn a_stale_or_foreign_lease_does_nothing() {
         let mut scene = Scene::new().held();
         let before = scene.item.clone();
         let refused = scene.by(7, verb.clone()).unwrap_err();
-        assert!(
-            matches!(
-                refused,
-                Refusal::LeaseLost {
-                    why: LostWhy::Superseded,
-                    ..
-                }
-            ),
-            "{refused}"
-        );
+        assert!(matches!(refused, Refusal::LeaseLost { why: LostWhy::Superseded, .. }), "{refused}");
         assert_eq!(scene.item, before);
         scene.later(1000);
         scene.run(Command::Elapse).unwrap();
         scene.receive(2).unwrap();
         let refused = scene.by(1, verb).unwrap_err();
-        assert!(
-            matches!(
-                refused,
-                Refusal::LeaseLost {
-                    why: LostWhy::Superseded,
-                    ..
-                }
-            ),
-            "{refused}"
-        );
+        assert!(matches!(refused, Refusal::LeaseLost { why: LostWhy::Superseded, .. }), "{refused}");
     }
 }
 
@@ -101,16 +72,7 @@ fn a_cancel_takes_the_lease_away() {
         let reason = String::new();
         scene.run(Command::Cancel { reason }).unwrap();
         let refused = scene.by(1, verb).unwrap_err();
-        assert!(
-            matches!(
-                refused,
-                Refusal::LeaseLost {
-                    why: LostWhy::Ended,
-                    ..
-                }
-            ),
-            "{refused}"
-        );
+        assert!(matches!(refused, Refusal::LeaseLost { why: LostWhy::Ended, .. }), "{refused}");
     }
 }
 
@@ -122,17 +84,9 @@ fn a_heartbeat_sets_a_full_timeout_from_now() {
     let deadline = Timestamp(START + 1600);
     assert_eq!(answer, Answer::Held { deadline });
     scene.by(1, beat(Some(200))).unwrap();
-    assert_eq!(
-        scene.head().lease().unwrap().deadline,
-        Timestamp(START + 800),
-        "shorter, if asked"
-    );
+    assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 800), "shorter, if asked");
     scene.by(1, beat(None)).unwrap();
-    assert_eq!(
-        scene.head().lease().unwrap().deadline,
-        Timestamp(START + 800),
-        "and it stays so"
-    );
+    assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 800), "and it stays so");
     for absurd in [0, 99, u64::MAX] {
         assert_eq!(scene.by(1, beat(Some(absurd))).unwrap_err().code(), "invalid");
     }
@@ -148,15 +102,8 @@ fn a_renewal_rule_adds_a_share_to_the_deadline_a_number_of_times() {
     scene.by(1, beat(None)).unwrap();
     assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 1500));
     scene.by(1, beat(None)).unwrap();
-    assert!(matches!(
-        scene.by(1, beat(None)),
-        Err(Refusal::RenewalsExhausted { max: 2, .. })
-    ));
-    assert_eq!(
-        scene.head().lease().unwrap().deadline,
-        Timestamp(START + 2000),
-        "the lease is kept"
-    );
+    assert!(matches!(scene.by(1, beat(None)), Err(Refusal::RenewalsExhausted { max: 2, .. })));
+    assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 2000), "the lease is kept");
 }
 
 #[test]
@@ -166,20 +113,12 @@ fn the_acknowledgement_is_not_a_renewal() {
         policy.lease.renewals_max = Some(0);
     });
     scene.submit(|_| {}).unwrap();
-    let assigned = Receive {
-        token: token(1),
-        visibility: None,
-        assigned: true,
-        buffers: None,
-    };
+    let assigned = Receive { token: token(1), visibility: None, assigned: true, buffers: None };
     scene.run(Command::Receive(assigned)).unwrap();
     scene.later(50);
     scene.by(1, beat(None)).unwrap();
     assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 1050));
-    assert!(matches!(
-        scene.by(1, beat(None)),
-        Err(Refusal::RenewalsExhausted { .. })
-    ));
+    assert!(matches!(scene.by(1, beat(None)), Err(Refusal::RenewalsExhausted { .. })));
 }
 
 #[test]
@@ -193,14 +132,9 @@ fn no_heartbeat_reaches_beyond_the_items_expiry() {
 #[test]
 fn a_commit_completes_the_item_and_keeps_its_result_for_its_ttl() {
     let mut scene = Scene::with(|policy| policy.completed_ttl = Some(Millis(70))).held();
-    let outcome = Outcome {
-        output_params: [("r".to_owned(), Json::string("x"))].into(),
-        ..Outcome::default()
-    };
-    assert_eq!(
-        scene.by(1, Verb::Commit(outcome.clone())),
-        Ok(Answer::State("completed"))
-    );
+    let outcome =
+        Outcome { output_params: [("r".to_owned(), Json::string("x"))].into(), ..Outcome::default() };
+    assert_eq!(scene.by(1, Verb::Commit(outcome.clone())), Ok(Answer::State("completed")));
     let at = Timestamp(START);
     let remove_at = Some(Timestamp(START + 70));
     assert_eq!(scene.head().state, State::Completed { at, remove_at });
@@ -229,31 +163,18 @@ fn a_commit_that_misses_a_required_output_is_refused_and_the_lease_kept() {
 fn a_commit_uses_the_buffers_made_for_it_unless_it_names_others() {
     let mut scene = Scene::new();
     scene.submit(|_| {}).unwrap();
-    scene
-        .receive_with(1, Some(buffers(&[("a", "made-a"), ("b", "made-b")])))
-        .unwrap();
-    let outcome = Outcome {
-        outputs: buffers(&[("b", "own-b")]),
-        ..Outcome::default()
-    };
+    scene.receive_with(1, Some(buffers(&[("a", "made-a"), ("b", "made-b")]))).unwrap();
+    let outcome = Outcome { outputs: buffers(&[("b", "own-b")]), ..Outcome::default() };
     scene.by(1, Verb::Commit(outcome)).unwrap();
     let kept = &scene.item.as_ref().unwrap().outcome.outputs;
     assert_eq!(*kept, buffers(&[("a", "made-a"), ("b", "own-b")]));
-    assert_eq!(
-        scene.change().buffers_dropped(),
-        Some(&buffers(&[("b", "made-b")]))
-    );
+    assert_eq!(scene.change().buffers_dropped(), Some(&buffers(&[("b", "made-b")])));
 }
 
 #[test]
 fn an_attempt_that_ends_without_a_commit_drops_the_buffers_made_for_it() {
-    let cancel = Command::Cancel {
-        reason: String::new(),
-    };
-    let delete = Command::Delete {
-        force: true,
-        only: None,
-    };
+    let cancel = Command::Cancel { reason: String::new() };
+    let delete = Command::Delete { force: true, only: None };
     let call = |verb| {
         Command::Lease(Box::new(crate::command::LeaseCall {
             token: token(1),
@@ -262,15 +183,9 @@ fn an_attempt_that_ends_without_a_commit_drops_the_buffers_made_for_it() {
         }))
     };
     let defer = call(Verb::Defer { until: When::NOW });
-    for command in [
-        call(fail("no")),
-        call(retry("later")),
-        call(release()),
-        defer,
-        cancel,
-        delete,
-        Command::Elapse,
-    ] {
+    for command in
+        [call(fail("no")), call(retry("later")), call(release()), defer, cancel, delete, Command::Elapse]
+    {
         let mut scene = Scene::new();
         scene.submit(|_| {}).unwrap();
         scene.receive_with(1, Some(buffers(&[("a", "made-a")]))).unwrap();
@@ -278,11 +193,7 @@ fn an_attempt_that_ends_without_a_commit_drops_the_buffers_made_for_it() {
             scene.later(1000);
         }
         scene.run(command.clone()).unwrap();
-        assert_eq!(
-            scene.change().buffers_dropped(),
-            Some(&buffers(&[("a", "made-a")])),
-            "{command:?}"
-        );
+        assert_eq!(scene.change().buffers_dropped(), Some(&buffers(&[("a", "made-a")])), "{command:?}");
     }
 }
 
@@ -293,10 +204,7 @@ fn a_failure_ends_the_item_whatever_retries_are_left() {
     assert_eq!(failed_as(&scene), Some(FailureKind::Explicit));
     assert_eq!(scene.head().timer(), None, "kept for ever");
     let error = scene.item.as_ref().unwrap().errors.iter().next().unwrap().clone();
-    assert_eq!(
-        (error.kind, error.attempt, error.message.as_str()),
-        (ErrorKind::Failed, 1, "broken")
-    );
+    assert_eq!((error.kind, error.attempt, error.message.as_str()), (ErrorKind::Failed, 1, "broken"));
 }
 
 #[test]
@@ -310,14 +218,7 @@ fn three_retries_are_four_attempts_and_every_error_is_kept() {
     }
     assert_eq!(failed_as(&scene), Some(FailureKind::RetriesExhausted));
     assert_eq!((scene.head().retries, scene.head().deliveries), (3, 4));
-    let attempts: Vec<u32> = scene
-        .item
-        .as_ref()
-        .unwrap()
-        .errors
-        .iter()
-        .map(|error| error.attempt)
-        .collect();
+    let attempts: Vec<u32> = scene.item.as_ref().unwrap().errors.iter().map(|error| error.attempt).collect();
     assert_eq!(attempts, [1, 2, 3, 4]);
 }
 
@@ -339,14 +240,8 @@ fn a_defer_is_never_counted() {
     for number in 1..=20 {
         scene.receive(number).unwrap();
         let until = When::After(Millis(500));
-        assert_eq!(
-            scene.by(number, Verb::Defer { until }),
-            Ok(Answer::State("pending"))
-        );
-        assert_eq!(
-            (scene.head().retries, scene.head().ready_at),
-            (0, scene.now.after(Millis(500)))
-        );
+        assert_eq!(scene.by(number, Verb::Defer { until }), Ok(Answer::State("pending")));
+        assert_eq!((scene.head().retries, scene.head().ready_at), (0, scene.now.after(Millis(500))));
         scene.later(500);
     }
     assert_eq!(scene.head().deliveries, 20);
@@ -354,20 +249,13 @@ fn a_defer_is_never_counted() {
 
 #[test]
 fn a_retry_waits_for_the_backoff_unless_it_names_its_delay() {
-    let backoff = Backoff {
-        growth: Growth::Constant { delay: Millis(300) },
-        jitter: Jitter::None,
-    };
+    let backoff = Backoff { growth: Growth::Constant { delay: Millis(300) }, jitter: Jitter::None };
     let mut scene = Scene::with(|policy| policy.backoff = backoff).held();
     scene.by(1, retry("later")).unwrap();
     assert_eq!(scene.head().ready_at, Timestamp(START + 300));
     scene.later(300);
     scene.receive(2).unwrap();
-    let own = Verb::Retry {
-        error: String::new(),
-        delay: Some(Millis(5)),
-        seed: 1,
-    };
+    let own = Verb::Retry { error: String::new(), delay: Some(Millis(5)), seed: 1 };
     scene.by(2, own).unwrap();
     assert_eq!(scene.head().ready_at, Timestamp(START + 305));
 }
@@ -398,21 +286,14 @@ fn a_settle_by_the_same_lease_with_another_content_is_refused() {
     let mut scene = Scene::new().held();
     scene.by(1, fail("this")).unwrap();
     for other in [fail("that"), commit(), release(), retry("this")] {
-        assert!(matches!(
-            scene.by(1, other),
-            Err(Refusal::AlreadySettled { settled: "fail", .. })
-        ));
+        assert!(matches!(scene.by(1, other), Err(Refusal::AlreadySettled { settled: "fail", .. })));
     }
 }
 
 #[test]
 fn the_jitter_seed_is_not_part_of_what_was_asked() {
     let mut scene = Scene::new().held();
-    let with_seed = |seed| Verb::Retry {
-        error: "later".to_owned(),
-        delay: None,
-        seed,
-    };
+    let with_seed = |seed| Verb::Retry { error: "later".to_owned(), delay: None, seed };
     scene.by(1, with_seed(1)).unwrap();
     scene.by(1, with_seed(2)).unwrap();
     assert!(scene.change().is_empty());
@@ -429,21 +310,12 @@ fn fields_and_priority_change_with_any_verb() {
         };
         scene.submit(|submission| submission.fields = fields).unwrap();
         scene.receive(1).unwrap();
-        let edits = FieldEdits::default()
-            .set(Field::StateBlob, Bytes::from("s"))
-            .unset(Field::Metadata);
-        let adjust = Adjust {
-            edits,
-            priority: Some(-3),
-            queue: None,
-        };
+        let edits = FieldEdits::default().set(Field::StateBlob, Bytes::from("s")).unset(Field::Metadata);
+        let adjust = Adjust { edits, priority: Some(-3), queue: None };
         scene.adjusting(1, verb.clone(), adjust).unwrap();
         let item = scene.item.as_ref().unwrap();
         assert_eq!(item.fields.state_blob, Some(Bytes::from("s")), "{verb:?}");
-        assert_eq!(
-            (item.fields.metadata.as_ref(), item.fields.blob.clone()),
-            (None, Some(Bytes::from("b")))
-        );
+        assert_eq!((item.fields.metadata.as_ref(), item.fields.blob.clone()), (None, Some(Bytes::from("b"))));
         assert_eq!(item.head.priority, -3);
     }
 }
@@ -461,15 +333,9 @@ fn an_edit_leaves_the_lease_as_it_was() {
 
 #[test]
 fn an_item_goes_to_another_queue_only_when_it_is_given_back() {
-    let adjust = || Adjust {
-        queue: Some("other".parse().unwrap()),
-        ..Adjust::default()
-    };
+    let adjust = || Adjust { queue: Some("other".parse().unwrap()), ..Adjust::default() };
     for verb in verbs() {
-        let gives_back = matches!(
-            verb,
-            Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. }
-        );
+        let gives_back = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
         let mut scene = Scene::new().held();
         scene.target = Some(queue(2, "other", |_| {}));
         let answer = scene.adjusting(1, verb.clone(), adjust());
@@ -477,32 +343,20 @@ fn an_item_goes_to_another_queue_only_when_it_is_given_back() {
         assert_eq!(scene.head().queue.0, if gives_back { 2 } else { 1 });
     }
     let mut scene = Scene::new().held();
-    assert_eq!(
-        scene.adjusting(1, release(), adjust()).unwrap_err().code(),
-        "queue_not_found"
-    );
+    assert_eq!(scene.adjusting(1, release(), adjust()).unwrap_err().code(), "queue_not_found");
     let mut closed = queue(2, "other", |_| {});
     closed.state = QueueState::Closed { since: scene.now };
     scene.target = Some(closed);
-    assert_eq!(
-        scene.adjusting(1, release(), adjust()).unwrap_err().code(),
-        "queue_closed"
-    );
+    assert_eq!(scene.adjusting(1, release(), adjust()).unwrap_err().code(), "queue_closed");
     assert!(scene.head().lease().is_some(), "the lease is kept");
 }
 
 #[test]
 fn the_last_item_to_leave_a_closed_queue_completes_it() {
     let other = |scene: &mut Scene| scene.target = Some(queue(2, "other", |_| {}));
-    let moved = Adjust {
-        queue: Some("other".parse().unwrap()),
-        ..Adjust::default()
-    };
-    for (verb, adjust) in [
-        (commit(), Adjust::default()),
-        (fail("no"), Adjust::default()),
-        (release(), moved),
-    ] {
+    let moved = Adjust { queue: Some("other".parse().unwrap()), ..Adjust::default() };
+    for (verb, adjust) in [(commit(), Adjust::default()), (fail("no"), Adjust::default()), (release(), moved)]
+    {
         let mut scene = Scene::new().held();
         other(&mut scene);
         scene.run(Command::CloseQueue).unwrap();
@@ -514,11 +368,7 @@ fn the_last_item_to_leave_a_closed_queue_completes_it() {
     scene.others.paused = 1;
     scene.run(Command::CloseQueue).unwrap();
     scene.by(1, commit()).unwrap();
-    assert_eq!(
-        scene.queue.state.name(),
-        "closed",
-        "a paused item is not finished"
-    );
+    assert_eq!(scene.queue.state.name(), "closed", "a paused item is not finished");
 }
 
 #[test]
@@ -529,15 +379,8 @@ fn a_dead_letter_is_the_same_item_in_another_queue_with_its_origin_kept() {
     let head = scene.head();
     assert_eq!(head.queue.0, 3);
     let origin = head.extras.as_ref().unwrap().origin.as_ref().unwrap();
-    assert_eq!(
-        (origin.queue.as_str(), origin.queue_id.0, origin.moved_at),
-        ("q", 1, Timestamp(START))
-    );
-    assert_eq!(
-        head.timer(),
-        Some(Timestamp(START + 11)),
-        "the dead-letter queue's TTL"
-    );
+    assert_eq!((origin.queue.as_str(), origin.queue_id.0, origin.moved_at), ("q", 1, Timestamp(START)));
+    assert_eq!(head.timer(), Some(Timestamp(START + 11)), "the dead-letter queue's TTL");
     assert_eq!(failed_as(&scene), Some(FailureKind::Explicit));
 }
 
@@ -566,16 +409,7 @@ fn a_long_reason_is_cut_at_a_character_and_an_absurd_one_refused() {
     let long = "ü".repeat(limits::REASON_BYTES_MAX);
     let mut scene = Scene::new().held();
     scene.by(1, fail(&long)).unwrap();
-    let kept = scene
-        .item
-        .as_ref()
-        .unwrap()
-        .errors
-        .iter()
-        .next()
-        .unwrap()
-        .message
-        .clone();
+    let kept = scene.item.as_ref().unwrap().errors.iter().next().unwrap().message.clone();
     assert!(kept.len() <= limits::REASON_BYTES_MAX && long.starts_with(&kept) && !kept.is_empty());
     let mut scene = Scene::new().held();
     let absurd = "x".repeat(16 * limits::REASON_BYTES_MAX + 1);

@@ -9,9 +9,7 @@ use crate::state_name::StateName;
 use crate::time::{Millis, Timestamp};
 
 fn cancel() -> Command {
-    Command::Cancel {
-        reason: "enough".to_owned(),
-    }
+    Command::Cancel { reason: "enough".to_owned() }
 }
 
 fn delete(force: bool) -> Command {
@@ -45,18 +43,9 @@ fn what_is_not_finished_can_be_cancelled_and_cancelling_again_changes_nothing() 
     };
     for mut scene in [waiting(), paused(), Scene::new().held()] {
         assert_eq!(scene.run(cancel()), Ok(Answer::State("failed")));
-        assert!(matches!(
-            scene.head().state,
-            State::Failed {
-                kind: FailureKind::Cancelled,
-                ..
-            }
-        ));
+        assert!(matches!(scene.head().state, State::Failed { kind: FailureKind::Cancelled, .. }));
         let error = scene.item.as_ref().unwrap().errors.iter().next().unwrap().clone();
-        assert_eq!(
-            (error.kind, error.message.as_str()),
-            (ErrorKind::Cancelled, "enough")
-        );
+        assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Cancelled, "enough"));
         assert_eq!(scene.run(cancel()), Ok(Answer::State("failed")));
         assert!(scene.change().is_empty());
     }
@@ -83,10 +72,7 @@ fn a_paused_item_keeps_its_place() {
     assert!(scene.change().is_empty(), "twice is once");
     scene.later(500);
     scene.run(Command::Resume).unwrap();
-    assert_eq!(
-        (scene.head().ready_at, &scene.head().state),
-        (ready_at, &State::Pending)
-    );
+    assert_eq!((scene.head().ready_at, &scene.head().state), (ready_at, &State::Pending));
     scene.run(Command::Resume).unwrap();
     assert!(scene.change().is_empty());
     let mut scene = Scene::new().held();
@@ -108,9 +94,7 @@ fn a_redriven_item_starts_anew_and_says_so() {
         policy.give_up_after = Some(Millis(3000));
         policy.poison_after = Some(9);
     });
-    scene
-        .submit(|submission| submission.ready = When::After(Millis(1)))
-        .unwrap();
+    scene.submit(|submission| submission.ready = When::After(Millis(1))).unwrap();
     scene.later(1);
     scene.receive(1).unwrap();
     scene.later(1000);
@@ -121,24 +105,12 @@ fn a_redriven_item_starts_anew_and_says_so() {
     assert_eq!(scene.change().event(), Some(EventKind::Redriven));
     let head = scene.head().clone();
     assert_eq!((head.retries, head.deliveries, head.ready_at), (0, 1, scene.now));
-    assert_eq!(
-        head.expires_at,
-        Some(scene.now.after(Millis(5000))),
-        "not dead again of its old expiry"
-    );
+    assert_eq!(head.expires_at, Some(scene.now.after(Millis(5000))), "not dead again of its old expiry");
     let extras = head.extras.unwrap();
     assert_eq!((extras.lapses, extras.first_received_at), (0, None));
-    assert_eq!(
-        scene.item.as_ref().unwrap().errors.len(),
-        1,
-        "its errors are kept"
-    );
+    assert_eq!(scene.item.as_ref().unwrap().errors.len(), 1, "its errors are kept");
     scene.receive(2).unwrap();
-    assert_eq!(
-        scene.head().expires_at,
-        Some(scene.now.after(Millis(3000))),
-        "giving up counts anew"
-    );
+    assert_eq!(scene.head().expires_at, Some(scene.now.after(Millis(3000))), "giving up counts anew");
 }
 
 #[test]
@@ -169,10 +141,7 @@ fn a_redrive_into_a_closed_queue_is_allowed_and_into_a_completed_one_refused() {
     scene.run(Command::Redrive).unwrap();
     let mut scene = failed();
     scene.queue.state = QueueState::Completed { since };
-    assert!(matches!(
-        scene.run(Command::Redrive),
-        Err(Refusal::QueueCompleted { .. })
-    ));
+    assert!(matches!(scene.run(Command::Redrive), Err(Refusal::QueueCompleted { .. })));
 }
 
 #[test]
@@ -190,24 +159,13 @@ fn an_item_that_somebody_works_on_is_deleted_only_by_force() {
 
 #[test]
 fn a_delete_of_one_state_leaves_an_item_that_moved_on() {
-    let only = |state| Command::Delete {
-        force: true,
-        only: Some(state),
-    };
+    let only = |state| Command::Delete { force: true, only: Some(state) };
     let mut scene = Scene::new().held();
-    assert_eq!(
-        scene.run(only(StateName::Pending)).unwrap_err().code(),
-        "wrong_state"
-    );
+    assert_eq!(scene.run(only(StateName::Pending)).unwrap_err().code(), "wrong_state");
     scene.run(only(StateName::Processing)).unwrap();
     let mut scene = Scene::new();
-    scene
-        .submit(|submission| submission.ready = When::After(Millis(5)))
-        .unwrap();
-    assert_eq!(
-        scene.run(only(StateName::Ready)).unwrap_err().code(),
-        "wrong_state"
-    );
+    scene.submit(|submission| submission.ready = When::After(Millis(5))).unwrap();
+    assert_eq!(scene.run(only(StateName::Ready)).unwrap_err().code(), "wrong_state");
     scene.run(only(StateName::Pending)).unwrap();
 }
 

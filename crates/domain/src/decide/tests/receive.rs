@@ -6,12 +6,7 @@ use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
 fn receive(visibility: Option<Millis>, assigned: bool) -> Command {
-    Command::Receive(Receive {
-        token: token(1),
-        visibility,
-        assigned,
-        buffers: None,
-    })
+    Command::Receive(Receive { token: token(1), visibility, assigned, buffers: None })
 }
 
 #[test]
@@ -29,13 +24,7 @@ fn a_receiver_may_ask_for_another_timeout_within_limits() {
     let mut scene = Scene::new();
     scene.submit(|_| {}).unwrap();
     for absurd in [0, 99, u64::MAX] {
-        assert_eq!(
-            scene
-                .run(receive(Some(Millis(absurd)), false))
-                .unwrap_err()
-                .code(),
-            "invalid"
-        );
+        assert_eq!(scene.run(receive(Some(Millis(absurd)), false)).unwrap_err().code(), "invalid");
     }
     scene.run(receive(Some(Millis(100)), false)).unwrap();
     assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 100));
@@ -44,9 +33,7 @@ fn a_receiver_may_ask_for_another_timeout_within_limits() {
 #[test]
 fn nothing_is_given_out_before_its_time() {
     let mut scene = Scene::new();
-    scene
-        .submit(|submission| submission.ready = When::After(Millis(10)))
-        .unwrap();
+    scene.submit(|submission| submission.ready = When::After(Millis(10))).unwrap();
     scene.later(9);
     assert!(matches!(scene.receive(1), Err(Refusal::NotDue { .. })));
     scene.later(1);
@@ -102,11 +89,7 @@ fn giving_up_counts_from_the_first_delivery() {
     scene.later(1000);
     scene.run(Command::Elapse).unwrap();
     scene.receive(2).unwrap();
-    assert_eq!(
-        scene.head().expires_at,
-        Some(Timestamp(START + 2000)),
-        "not from the second"
-    );
+    assert_eq!(scene.head().expires_at, Some(Timestamp(START + 2000)), "not from the second");
     assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 2000));
 }
 
@@ -115,9 +98,7 @@ fn an_assigned_lease_must_be_acknowledged_within_its_own_timeout() {
     let mut scene = Scene::with(|policy| policy.lease.ack_timeout = Some(Millis(200)));
     scene.submit(|_| {}).unwrap();
     scene.run(receive(None, true)).unwrap();
-    let State::Processing(lease) = &scene.head().state else {
-        panic!("not leased")
-    };
+    let State::Processing(lease) = &scene.head().state else { panic!("not leased") };
     assert!(lease.unacknowledged);
     assert_eq!(lease.deadline, Timestamp(START + 200));
     // One that was asked for needs no acknowledgement.

@@ -34,22 +34,10 @@ pub(super) fn token(number: u128) -> LeaseToken {
 }
 
 pub(super) fn queue(id: u32, name: &str, change: impl FnOnce(&mut Policy)) -> Queue {
-    let mut policy = Policy {
-        visibility_timeout: Millis(1000),
-        ..Policy::default()
-    };
+    let mut policy = Policy { visibility_timeout: Millis(1000), ..Policy::default() };
     change(&mut policy);
-    let new = NewQueue {
-        id: QueueId(id),
-        name: name.parse().unwrap(),
-        schema: Schema::default(),
-        policy,
-    };
-    let change = decide(
-        &Context::default(),
-        Command::CreateQueue(Box::new(new)),
-        Timestamp(START),
-    );
+    let new = NewQueue { id: QueueId(id), name: name.parse().unwrap(), schema: Schema::default(), policy };
+    let change = decide(&Context::default(), Command::CreateQueue(Box::new(new)), Timestamp(START));
     match change.unwrap().queue() {
         Some(QueueChange::Put(queue)) => (**queue).clone(),
         other => panic!("{other:?}"),
@@ -139,11 +127,7 @@ impl Scene {
     }
 
     pub(super) fn adjusting(&mut self, number: u128, verb: Verb, adjust: Adjust) -> Result<Answer, Refusal> {
-        self.run(Command::Lease(Box::new(LeaseCall {
-            token: token(number),
-            verb,
-            adjust,
-        })))
+        self.run(Command::Lease(Box::new(LeaseCall { token: token(number), verb, adjust })))
     }
 
     /// Submitted and given out under lease 1.
@@ -155,11 +139,7 @@ impl Scene {
 }
 
 pub(super) fn retry(message: &str) -> Verb {
-    Verb::Retry {
-        error: message.to_owned(),
-        delay: None,
-        seed: 0,
-    }
+    Verb::Retry { error: message.to_owned(), delay: None, seed: 0 }
 }
 
 pub(super) fn release() -> Verb {
@@ -167,9 +147,7 @@ pub(super) fn release() -> Verb {
 }
 
 pub(super) fn fail(reason: &str) -> Verb {
-    Verb::Fail {
-        reason: reason.to_owned(),
-    }
+    Verb::Fail { reason: reason.to_owned() }
 }
 
 pub(super) fn commit() -> Verb {
@@ -177,8 +155,5 @@ pub(super) fn commit() -> Verb {
 }
 
 pub(super) fn buffers(pairs: &[(&str, &str)]) -> OutputSet {
-    pairs
-        .iter()
-        .map(|(slot, buffer)| (slot.parse().unwrap(), buffer.parse().unwrap()))
-        .collect()
+    pairs.iter().map(|(slot, buffer)| (slot.parse().unwrap(), buffer.parse().unwrap())).collect()
 }

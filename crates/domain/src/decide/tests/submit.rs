@@ -23,22 +23,10 @@ fn a_submitted_item_is_pending_and_untouched() {
     let mut scene = Scene::new();
     let answer = scene.submit(|_| {}).unwrap();
     let head = scene.head();
-    assert_eq!(
-        answer,
-        Answer::Submitted {
-            id: head.id,
-            created: true
-        }
-    );
+    assert_eq!(answer, Answer::Submitted { id: head.id, created: true });
     assert_eq!(head.state, State::Pending);
-    assert_eq!(
-        (head.attempt(), head.retries, head.deliveries, head.revision),
-        (1, 0, 0, 1)
-    );
-    assert_eq!(
-        (head.created_at, head.ready_at),
-        (Timestamp(START), Timestamp(START))
-    );
+    assert_eq!((head.attempt(), head.retries, head.deliveries, head.revision), (1, 0, 0, 1));
+    assert_eq!((head.created_at, head.ready_at), (Timestamp(START), Timestamp(START)));
     assert_eq!(scene.change().event(), Some(EventKind::Submitted));
     assert_eq!(scene.change().before(), None);
 }
@@ -59,9 +47,7 @@ fn a_ready_time_in_the_past_means_now() {
 #[test]
 fn a_time_beyond_every_calendar_is_refused() {
     for ready in [When::At(Timestamp(u64::MAX)), When::After(Millis(u64::MAX))] {
-        let refused = Scene::new()
-            .submit(|submission| submission.ready = ready)
-            .unwrap_err();
+        let refused = Scene::new().submit(|submission| submission.ready = ready).unwrap_err();
         assert_eq!(refused.code(), "invalid");
     }
 }
@@ -90,57 +76,29 @@ fn a_closed_or_completed_queue_takes_nothing() {
 #[test]
 fn a_full_queue_takes_nothing_and_what_is_worked_on_or_done_does_not_fill_it() {
     let mut scene = Scene::with(|policy| policy.depth_limit = Some(3));
-    scene.others = Counts {
-        processing: 10,
-        completed: 10,
-        failed: 10,
-        pending: 1,
-        scheduled: 1,
-        paused: 0,
-    };
+    scene.others = Counts { processing: 10, completed: 10, failed: 10, pending: 1, scheduled: 1, paused: 0 };
     scene.submit(|_| {}).unwrap();
     scene.item = None;
     scene.others.paused = 1;
     let refused = scene.submit(|_| {}).unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            Refusal::QueueFull {
-                depth: 3,
-                limit: 3,
-                ..
-            }
-        ),
-        "{refused}"
-    );
+    assert!(matches!(refused, Refusal::QueueFull { depth: 3, limit: 3, .. }), "{refused}");
 }
 
 #[test]
 fn one_key_is_one_item_and_another_content_is_a_conflict_that_names_it() {
     let owner = ItemId(Uuid::from_u128(9));
-    let fields = |text: &'static str| Fields {
-        blob: Some(Bytes::from(text)),
-        ..Fields::default()
-    };
+    let fields = |text: &'static str| Fields { blob: Some(Bytes::from(text)), ..Fields::default() };
     let mut scene = Scene::new();
     scene.key_owner = Some((owner, digest::content(&Body::default(), &fields("a"))));
     // Even closed and full: the first answer may have been lost.
-    scene.queue.state = QueueState::Closed {
-        since: Timestamp(START),
-    };
+    scene.queue.state = QueueState::Closed { since: Timestamp(START) };
     let mut submit = |text| {
         scene.submit(|submission| {
             submission.body.idempotency_key = Some("k".to_owned());
             submission.fields = fields(text);
         })
     };
-    assert_eq!(
-        submit("a"),
-        Ok(Answer::Submitted {
-            id: owner,
-            created: false
-        })
-    );
+    assert_eq!(submit("a"), Ok(Answer::Submitted { id: owner, created: false }));
     let key = "k".to_owned();
     assert_eq!(submit("b"), Err(Refusal::KeyConflict { key, id: owner }));
     assert!(scene.change().is_empty());
@@ -149,9 +107,7 @@ fn one_key_is_one_item_and_another_content_is_a_conflict_that_names_it() {
 #[test]
 fn a_key_claims_its_content_in_the_queue_it_was_submitted_to() {
     let mut scene = Scene::new();
-    scene
-        .submit(|submission| submission.body.idempotency_key = Some("k".to_owned()))
-        .unwrap();
+    scene.submit(|submission| submission.body.idempotency_key = Some("k".to_owned())).unwrap();
     let claim = scene.item.as_ref().unwrap().body.claim.unwrap();
     assert_eq!(claim.queue, scene.queue.id);
     let mut scene = Scene::new();
@@ -170,29 +126,19 @@ fn without_a_schema_any_parameter_goes_and_with_one_exactly_what_it_declares() {
         ..Schema::default()
     };
     assert_eq!(
-        scene
-            .submit(|submission| submission.body.params = odd())
-            .unwrap_err()
-            .code(),
+        scene.submit(|submission| submission.body.params = odd()).unwrap_err().code(),
         "schema_mismatch"
     );
     assert_eq!(scene.submit(|_| {}).unwrap_err().code(), "schema_mismatch");
     let level = || [("level".to_owned(), Json::string("v"))].into();
-    scene
-        .submit(|submission| submission.body.params = level())
-        .unwrap();
+    scene.submit(|submission| submission.body.params = level()).unwrap();
 }
 
 #[test]
 fn what_is_too_large_is_refused_with_its_limit() {
     let big = Bytes::from(vec![0; limits::FIELD_BYTES_MAX + 1]);
-    let refused = Scene::new()
-        .submit(|submission| submission.fields.blob = Some(big))
-        .unwrap_err();
-    assert!(
-        matches!(refused, Refusal::TooLarge { what: "blob", .. }),
-        "{refused}"
-    );
+    let refused = Scene::new().submit(|submission| submission.fields.blob = Some(big)).unwrap_err();
+    assert!(matches!(refused, Refusal::TooLarge { what: "blob", .. }), "{refused}");
     let most = Bytes::from(vec![0; limits::FIELD_BYTES_MAX]);
     let whole = |submission: &mut crate::command::Submission| {
         submission.fields = Fields {
@@ -203,10 +149,7 @@ fn what_is_too_large_is_refused_with_its_limit() {
         };
     };
     let refused = Scene::new().submit(whole).unwrap_err();
-    assert!(
-        matches!(refused, Refusal::TooLarge { what: "the item", .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, Refusal::TooLarge { what: "the item", .. }), "{refused}");
 }
 
 #[test]
@@ -228,10 +171,7 @@ fn an_item_expires_by_its_own_word_or_its_queues() {
     scene.submit(|_| {}).unwrap();
     assert_eq!(scene.head().expires_at, Some(Timestamp(START + 50)));
     let mut scene = Scene::with(|policy| policy.expire_after = Some(Millis(50)));
-    let own = Overrides {
-        expire_after: Some(Millis(9)),
-        ..Overrides::default()
-    };
+    let own = Overrides { expire_after: Some(Millis(9)), ..Overrides::default() };
     scene.submit(|submission| submission.overrides = own).unwrap();
     assert_eq!(scene.head().expires_at, Some(Timestamp(START + 9)));
 }
@@ -239,13 +179,9 @@ fn an_item_expires_by_its_own_word_or_its_queues() {
 #[test]
 fn a_scored_item_carries_its_score_and_an_unknown_tier_is_refused() {
     let mut scene = Scene::with(|policy| policy.order = Order::Score(Box::default()));
-    let refused = scene
-        .submit(|submission| submission.body.tier = Some("GOLD".to_owned()))
-        .unwrap_err();
+    let refused = scene.submit(|submission| submission.body.tier = Some("GOLD".to_owned())).unwrap_err();
     assert!(refused.to_string().contains("PREMIUM"), "{refused}");
-    scene
-        .submit(|submission| submission.body.fee = Some(500))
-        .unwrap();
+    scene.submit(|submission| submission.body.fee = Some(500)).unwrap();
     let expected = ScoreWeights::default().static_score(500, 0, None, Timestamp(START));
     assert_eq!(scene.head().extras.as_ref().unwrap().score, expected);
 }

@@ -26,10 +26,7 @@ fn nothing_happens_before_its_time() {
     let mut scene = Scene::new();
     scene.submit(|_| {}).unwrap();
     scene.later(u64::MAX);
-    assert!(
-        matches!(elapse(&mut scene), Err(Refusal::NotDue { .. })),
-        "a waiting item has no timer"
-    );
+    assert!(matches!(elapse(&mut scene), Err(Refusal::NotDue { .. })), "a waiting item has no timer");
 }
 
 #[test]
@@ -39,10 +36,7 @@ fn a_lapse_counts_as_a_retry_with_its_error() {
     assert_eq!(elapse(&mut scene), Ok(Answer::State("pending")));
     assert_eq!(scene.change().event(), Some(EventKind::Lapsed));
     assert_eq!((scene.head().retries, scene.head().deliveries), (1, 1));
-    assert_eq!(
-        scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind,
-        ErrorKind::Lapsed
-    );
+    assert_eq!(scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind, ErrorKind::Lapsed);
     for number in 2..=4 {
         scene.receive(number).unwrap();
         scene.later(1000);
@@ -54,10 +48,7 @@ fn a_lapse_counts_as_a_retry_with_its_error() {
 
 #[test]
 fn a_lapse_waits_for_the_backoff_like_a_retry() {
-    let backoff = Backoff {
-        growth: Growth::Constant { delay: Millis(300) },
-        jitter: Jitter::None,
-    };
+    let backoff = Backoff { growth: Growth::Constant { delay: Millis(300) }, jitter: Jitter::None };
     let mut scene = Scene::with(|policy| policy.backoff = backoff).held();
     scene.later(1000);
     elapse(&mut scene).unwrap();
@@ -68,19 +59,11 @@ fn a_lapse_waits_for_the_backoff_like_a_retry() {
 fn an_unacknowledged_lease_says_so() {
     let mut scene = Scene::with(|policy| policy.lease.ack_timeout = Some(Millis(100)));
     scene.submit(|_| {}).unwrap();
-    let assigned = Receive {
-        token: super::scene::token(1),
-        visibility: None,
-        assigned: true,
-        buffers: None,
-    };
+    let assigned = Receive { token: super::scene::token(1), visibility: None, assigned: true, buffers: None };
     scene.run(Command::Receive(assigned)).unwrap();
     scene.later(100);
     elapse(&mut scene).unwrap();
-    assert_eq!(
-        scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind,
-        ErrorKind::Unacknowledged
-    );
+    assert_eq!(scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind, ErrorKind::Unacknowledged);
 }
 
 #[test]
@@ -122,10 +105,7 @@ fn an_item_expires_wherever_it_is_and_that_is_a_recorded_failure() {
         assert_eq!(elapse(&mut scene), Ok(Answer::State("failed")));
         assert_eq!(failed_as(&scene), Some(FailureKind::Expired));
         assert_eq!(scene.change().event(), Some(EventKind::Expired));
-        assert_eq!(
-            scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind,
-            ErrorKind::Expired
-        );
+        assert_eq!(scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind, ErrorKind::Expired);
         assert_eq!(scene.head().retries, 0, "expiry is not an attempt");
     }
 }
@@ -161,9 +141,7 @@ fn an_expiry_may_complete_a_closed_queue() {
 #[test]
 fn the_delay_after_a_lapse_differs_from_item_to_item_by_itself() {
     let backoff = || Backoff {
-        growth: Growth::Constant {
-            delay: Millis(100_000),
-        },
+        growth: Growth::Constant { delay: Millis(100_000) },
         jitter: Jitter::Random { permille: 500 },
     };
     let delays: Vec<u64> = (0..3)

@@ -19,10 +19,7 @@ pub(super) fn policy(queue: usize) -> Policy {
         0 => Policy {
             visibility_timeout: Millis(300),
             max_retries: 2,
-            backoff: Backoff {
-                growth: Growth::Constant { delay: Millis(50) },
-                ..Backoff::default()
-            },
+            backoff: Backoff { growth: Growth::Constant { delay: Millis(50) }, ..Backoff::default() },
             completed_ttl: Some(Millis(500)),
             failed_ttl: Some(Millis(800)),
             order: Order::Fifo,
@@ -78,36 +75,15 @@ pub(super) fn create(queue: usize) -> Operation {
 pub(super) fn patch(number: u8) -> PolicyPatch {
     let none = PolicyPatch::default;
     match number % 8 {
-        0 => PolicyPatch {
-            max_retries: Some(0),
-            ..none()
-        },
-        1 => PolicyPatch {
-            max_retries: Some(4),
-            ..none()
-        },
-        2 => PolicyPatch {
-            depth_limit: Some(Some(3)),
-            ..none()
-        },
-        3 => PolicyPatch {
-            depth_limit: Some(None),
-            ..none()
-        },
-        4 => PolicyPatch {
-            completed_ttl: Some(Some(Millis::ZERO)),
-            failed_ttl: Some(None),
-            ..none()
-        },
-        5 => PolicyPatch {
-            dead_letter_queue: Some(None),
-            ..none()
-        },
-        6 => PolicyPatch {
-            failed_ttl: Some(Some(Millis::ZERO)),
-            lease: Some(LeaseRule::default()),
-            ..none()
-        },
+        0 => PolicyPatch { max_retries: Some(0), ..none() },
+        1 => PolicyPatch { max_retries: Some(4), ..none() },
+        2 => PolicyPatch { depth_limit: Some(Some(3)), ..none() },
+        3 => PolicyPatch { depth_limit: Some(None), ..none() },
+        4 => PolicyPatch { completed_ttl: Some(Some(Millis::ZERO)), failed_ttl: Some(None), ..none() },
+        5 => PolicyPatch { dead_letter_queue: Some(None), ..none() },
+        6 => {
+            PolicyPatch { failed_ttl: Some(Some(Millis::ZERO)), lease: Some(LeaseRule::default()), ..none() }
+        }
         _ => PolicyPatch {
             visibility_timeout: Some(Millis(150)),
             dead_letter_queue: Some(Some(name(QUEUES[1]))),
@@ -141,28 +117,11 @@ pub(super) fn fields(content: u8) -> Fields {
 pub(super) fn own_overrides(number: u8) -> Overrides {
     let none = Overrides::default;
     match number % 16 {
-        0 => Overrides {
-            max_retries: Some(0),
-            ..none()
-        },
-        1 => Overrides {
-            max_retries: Some(5),
-            completed_ttl: Some(Millis(50)),
-            ..none()
-        },
-        2 => Overrides {
-            expire_after: Some(Millis(250)),
-            failed_ttl: Some(Millis(1000)),
-            ..none()
-        },
-        3 => Overrides {
-            give_up_after: Some(Millis(350)),
-            ..none()
-        },
-        4 => Overrides {
-            expire_after: Some(Millis::ZERO),
-            ..none()
-        },
+        0 => Overrides { max_retries: Some(0), ..none() },
+        1 => Overrides { max_retries: Some(5), completed_ttl: Some(Millis(50)), ..none() },
+        2 => Overrides { expire_after: Some(Millis(250)), failed_ttl: Some(Millis(1000)), ..none() },
+        3 => Overrides { give_up_after: Some(Millis(350)), ..none() },
+        4 => Overrides { expire_after: Some(Millis::ZERO), ..none() },
         _ => none(),
     }
 }
@@ -176,30 +135,16 @@ pub(super) fn verb_of(number: u8, millis: u16) -> Verb {
                 .collect(),
             ..Outcome::default()
         }),
-        5 => Verb::Fail {
-            reason: format!("failed {}", millis % 3),
-        },
+        5 => Verb::Fail { reason: format!("failed {}", millis % 3) },
         6..=8 => Verb::Retry {
             error: format!("retried {}", millis % 3),
             delay: millis.is_multiple_of(2).then_some(span),
             seed: u64::from(millis),
         },
-        9..=10 => Verb::Release {
-            delay: if millis.is_multiple_of(2) {
-                Millis::ZERO
-            } else {
-                span
-            },
-        },
-        11 => Verb::Defer {
-            until: When::After(span),
-        },
-        12 => Verb::Defer {
-            until: When::At(START.after(Millis(u64::from(millis)))),
-        },
-        13..=14 => Verb::Heartbeat {
-            visibility: millis.is_multiple_of(3).then(|| Millis(100 + span.0)),
-        },
+        9..=10 => Verb::Release { delay: if millis.is_multiple_of(2) { Millis::ZERO } else { span } },
+        11 => Verb::Defer { until: When::After(span) },
+        12 => Verb::Defer { until: When::At(START.after(Millis(u64::from(millis)))) },
+        13..=14 => Verb::Heartbeat { visibility: millis.is_multiple_of(3).then(|| Millis(100 + span.0)) },
         _ => Verb::Edit,
     }
 }
@@ -218,10 +163,7 @@ pub(super) fn edits(number: u8) -> FieldEdits {
 pub(super) fn operate(id: ItemId, what: u8) -> Operation {
     let delete = |force, only| Operation::Delete { id, force, only };
     match what % 16 {
-        0..=2 => Operation::Cancel {
-            id,
-            reason: "enough".to_owned(),
-        },
+        0..=2 => Operation::Cancel { id, reason: "enough".to_owned() },
         3..=5 => Operation::Pause { id },
         6..=8 => Operation::Resume { id },
         9..=12 => Operation::Redrive { id },
@@ -237,10 +179,7 @@ pub(super) fn kv(what: u8) -> KvCommand {
     match what % 8 {
         0..=1 => KvCommand::Set { value, ttl },
         2..=3 => KvCommand::SetIfAbsent { value, ttl },
-        4..=6 => KvCommand::Increment {
-            by: i64::from(what) - 100,
-            ttl,
-        },
+        4..=6 => KvCommand::Increment { by: i64::from(what) - 100, ttl },
         _ => KvCommand::Delete,
     }
 }

@@ -28,11 +28,7 @@ fn play(harness: &dyn Harness, survives: bool, history: &[Step]) -> TestCaseResu
         let queue = u8::try_from(queue).unwrap_or(0);
         Action::Queue { queue, what: 0 }
     });
-    let first = Step {
-        wait: 0,
-        reopen: false,
-        batch: queues.collect(),
-    };
+    let first = Step { wait: 0, reopen: false, batch: queues.collect() };
     world.step(harness, survives, &first)?;
     for (n, step) in history.iter().enumerate() {
         world.step(harness, survives, step)?;
@@ -44,10 +40,7 @@ fn play(harness: &dyn Harness, survives: bool, history: &[Step]) -> TestCaseResu
 }
 
 fn number(variable: &str, otherwise: usize) -> usize {
-    env::var(variable)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(otherwise)
+    env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 pub(in crate::conformance) fn random_histories_agree_with_the_reference_store(harness: &dyn Harness) {
@@ -74,10 +67,7 @@ pub(in crate::conformance) fn random_histories_agree_with_the_reference_store(ha
         Ok(()) => {}
         Err(TestError::Fail(reason, history)) => {
             let steps: Vec<String> = history.iter().map(|step| format!("{step:?}")).collect();
-            panic!(
-                "{reason}\n\nthe shortest history found that shows it:\n{}",
-                steps.join("\n")
-            )
+            panic!("{reason}\n\nthe shortest history found that shows it:\n{}", steps.join("\n"))
         }
         Err(TestError::Abort(reason)) => panic!("{reason}"),
     }

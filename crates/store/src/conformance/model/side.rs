@@ -21,12 +21,7 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn new(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Side {
-        Side {
-            store,
-            clock,
-            ids: HashMap::new(),
-            queues: HashMap::new(),
-        }
+        Side { store, clock, ids: HashMap::new(), queues: HashMap::new() }
     }
 
     pub(super) fn update(&self, batch: Vec<Operation>) -> Vec<Answered> {
@@ -44,12 +39,7 @@ impl Side {
     pub(super) fn rename_item(&self, item: &mut Item) {
         self.rename_id(&mut item.head.id);
         self.rename_queue(&mut item.head.queue);
-        if let Some(origin) = item
-            .head
-            .extras
-            .as_mut()
-            .and_then(|extras| extras.origin.as_mut())
-        {
+        if let Some(origin) = item.head.extras.as_mut().and_then(|extras| extras.origin.as_mut()) {
             self.rename_queue(&mut origin.queue_id);
         }
         if let Some(claim) = &mut item.body.claim {
@@ -93,10 +83,7 @@ impl Side {
         for view in &mut queues {
             self.rename_queue(&mut view.queue.id);
         }
-        let lists = filters()
-            .into_iter()
-            .map(|filter| self.list(&filter, page))
-            .collect();
+        let lists = filters().into_iter().map(|filter| self.list(&filter, page)).collect();
         let keys = KEYS.map(str::to_owned).to_vec();
         Reading {
             queues,
@@ -134,28 +121,15 @@ pub(super) struct Reading {
 
 /// Everything, and a few ways of asking for less.
 pub(super) fn filters() -> Vec<Filter> {
-    let tag = |value: &str| Filter {
-        tags: vec![("parity".to_owned(), value.to_owned())],
-        ..Filter::default()
-    };
-    let state = |state| Filter {
-        state: Some(state),
-        queue: Some(name(QUEUES[0])),
-        ..Filter::default()
-    };
+    let tag =
+        |value: &str| Filter { tags: vec![("parity".to_owned(), value.to_owned())], ..Filter::default() };
+    let state = |state| Filter { state: Some(state), queue: Some(name(QUEUES[0])), ..Filter::default() };
     vec![
         Filter::default(),
         tag("odd"),
         state(StateName::Ready),
         state(StateName::Failed),
-        Filter {
-            idempotency_key: Some("k1".to_owned()),
-            ..Filter::default()
-        },
-        Filter {
-            group: Some("g0".to_owned()),
-            state: Some(StateName::Unfinished),
-            ..Filter::default()
-        },
+        Filter { idempotency_key: Some("k1".to_owned()), ..Filter::default() },
+        Filter { group: Some("g0".to_owned()), state: Some(StateName::Unfinished), ..Filter::default() },
     ]
 }

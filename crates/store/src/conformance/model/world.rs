@@ -57,36 +57,24 @@ impl World {
         let same = |operation: Operation| Some((operation.clone(), operation));
         let queue = |number: u8| name(QUEUES[usize::from(number) % QUEUES.len()]);
         match *action {
-            Action::Submit {
-                queue: to,
-                key,
-                content,
-                priority,
-                delay,
-                own_id,
-                overrides,
-            } => same(Operation::Submit {
-                queue: queue(to),
-                submission: Box::new(Submission {
-                    id: own_id.map(|number| chosen(u128::from(number % 4))),
-                    priority: i16::from(priority),
-                    ready: match delay {
-                        0 => When::NOW,
-                        delay if delay % 2 == 0 => When::After(Millis(u64::from(delay))),
-                        delay => When::At(START.after(Millis(u64::from(delay)))),
-                    },
-                    overrides: own_overrides(overrides),
-                    body: body(key, content),
-                    fields: fields(content),
-                }),
-            }),
-            Action::Receive {
-                queue: from,
-                max,
-                visibility,
-                assigned,
-                all_fields,
-            } => {
+            Action::Submit { queue: to, key, content, priority, delay, own_id, overrides } => {
+                same(Operation::Submit {
+                    queue: queue(to),
+                    submission: Box::new(Submission {
+                        id: own_id.map(|number| chosen(u128::from(number % 4))),
+                        priority: i16::from(priority),
+                        ready: match delay {
+                            0 => When::NOW,
+                            delay if delay % 2 == 0 => When::After(Millis(u64::from(delay))),
+                            delay => When::At(START.after(Millis(u64::from(delay)))),
+                        },
+                        overrides: own_overrides(overrides),
+                        body: body(key, content),
+                        fields: fields(content),
+                    }),
+                })
+            }
+            Action::Receive { queue: from, max, visibility, assigned, all_fields } => {
                 self.seeds += 1;
                 let mut seed = [0; 32];
                 seed[..8].copy_from_slice(&self.seeds.to_le_bytes());
@@ -96,22 +84,10 @@ impl World {
                     visibility: visibility.map(|millis| Millis(100 + u64::from(millis))),
                     assigned,
                     seed: TokenSeed(seed),
-                    fields: if all_fields {
-                        FieldSet::ALL
-                    } else {
-                        FieldSet::NONE.with(Field::Blob)
-                    },
+                    fields: if all_fields { FieldSet::ALL } else { FieldSet::NONE.with(Field::Blob) },
                 })))
             }
-            Action::Settle {
-                lease,
-                fresh,
-                verb,
-                millis,
-                edit,
-                priority,
-                queue: to,
-            } => {
+            Action::Settle { lease, fresh, verb, millis, edit, priority, queue: to } => {
                 let lease = if fresh {
                     latest(&self.unsettled, lease).and_then(|index| self.leases.get(index).copied())
                 } else {
@@ -143,23 +119,16 @@ impl World {
                 let queue = queue(which);
                 same(match what {
                     0..=119 => create(number),
-                    120..=159 => Operation::ChangePolicy {
-                        queue,
-                        patch: Box::new(patch(what)),
-                    },
+                    120..=159 => Operation::ChangePolicy { queue, patch: Box::new(patch(what)) },
                     160..=179 => Operation::PauseQueue { queue },
                     180..=219 => Operation::ResumeQueue { queue },
                     220..=239 => Operation::CloseQueue { queue },
-                    what => Operation::DeleteQueue {
-                        queue,
-                        force: what % 2 == 0,
-                    },
+                    what => Operation::DeleteQueue { queue, force: what % 2 == 0 },
                 })
             }
-            Action::Kv { key, what } => same(Operation::Kv {
-                key: KEYS[usize::from(key) % KEYS.len()].to_owned(),
-                command: kv(what),
-            }),
+            Action::Kv { key, what } => {
+                same(Operation::Kv { key: KEYS[usize::from(key) % KEYS.len()].to_owned(), command: kv(what) })
+            }
             Action::Sweep => same(Operation::Sweep),
         }
     }
@@ -167,10 +136,7 @@ impl World {
     fn lease(&self, item: usize, call: LeaseCall) -> (Operation, Operation) {
         let (ours, theirs) = self.items[item];
         let operation = |id, call| Operation::Lease { id, call };
-        (
-            operation(ours, Box::new(call.clone())),
-            operation(theirs, Box::new(call)),
-        )
+        (operation(ours, Box::new(call.clone())), operation(theirs, Box::new(call)))
     }
 
     pub(super) fn step(&mut self, harness: &dyn Harness, survives: bool, step: &Step) -> TestCaseResult {
@@ -180,11 +146,7 @@ impl World {
         if step.reopen && survives {
             self.reopen(harness)?;
         }
-        let pairs: Vec<_> = step
-            .batch
-            .iter()
-            .filter_map(|action| self.resolve(action))
-            .collect();
+        let pairs: Vec<_> = step.batch.iter().filter_map(|action| self.resolve(action)).collect();
         let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let reference = self.reference.update(ours.clone());
         let subject = self.subject.update(theirs);
@@ -214,14 +176,8 @@ impl World {
     fn pair(&mut self, ours: &Answered, theirs: &Answered) {
         match (ours, theirs) {
             (
-                Ok(Reply::Answer(Answer::Submitted {
-                    id: ours,
-                    created: true,
-                })),
-                Ok(Reply::Answer(Answer::Submitted {
-                    id: theirs,
-                    created: true,
-                })),
+                Ok(Reply::Answer(Answer::Submitted { id: ours, created: true })),
+                Ok(Reply::Answer(Answer::Submitted { id: theirs, created: true })),
             ) => {
                 self.items.push((*ours, *theirs));
                 self.reference.ids.insert(*ours, *ours);

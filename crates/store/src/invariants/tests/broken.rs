@@ -43,12 +43,8 @@ impl History {
         };
         change(&mut policy);
         let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
-        let mut history = History {
-            checker: Checker::new(),
-            store: Memory::new(clock.clone(), 7),
-            clock,
-            calls: 0,
-        };
+        let mut history =
+            History { checker: Checker::new(), store: Memory::new(clock.clone(), 7), clock, calls: 0 };
         history
             .done(Operation::CreateQueue {
                 queue: q(),
@@ -66,8 +62,7 @@ impl History {
 
     fn invoke(&mut self, operation: &Operation) -> u64 {
         self.calls += 1;
-        self.checker
-            .invoked(self.calls, std::slice::from_ref(operation), self.now());
+        self.checker.invoked(self.calls, std::slice::from_ref(operation), self.now());
         self.calls
     }
 
@@ -122,21 +117,13 @@ impl History {
     }
 
     fn numbers(&self) -> Vec<u8> {
-        self.checker
-            .violations()
-            .iter()
-            .map(|violation| violation.invariant)
-            .collect()
+        self.checker.violations().iter().map(|violation| violation.invariant).collect()
     }
 
     #[track_caller]
     fn breaks(&self, invariant: u8) {
         assert!(!self.numbers().is_empty(), "nothing was reported");
-        assert!(
-            self.numbers().contains(&invariant),
-            "{:#?}",
-            self.checker.violations()
-        );
+        assert!(self.numbers().contains(&invariant), "{:#?}", self.checker.violations());
     }
 
     #[track_caller]
@@ -147,27 +134,16 @@ impl History {
 
 fn submit(blob: &'static str, change: impl FnOnce(&mut Submission)) -> Operation {
     let mut submission = Submission {
-        body: Body {
-            params: [("p".to_owned(), Json::string("v"))].into(),
-            ..Body::default()
-        },
-        fields: Fields {
-            blob: Some(Bytes::from(blob)),
-            ..Fields::default()
-        },
+        body: Body { params: [("p".to_owned(), Json::string("v"))].into(), ..Body::default() },
+        fields: Fields { blob: Some(Bytes::from(blob)), ..Fields::default() },
         ..Submission::default()
     };
     change(&mut submission);
-    Operation::Submit {
-        queue: q(),
-        submission: Box::new(submission),
-    }
+    Operation::Submit { queue: q(), submission: Box::new(submission) }
 }
 
 fn keyed(blob: &'static str, key: &str) -> Operation {
-    submit(blob, |submission| {
-        submission.body.idempotency_key = Some(key.to_owned())
-    })
+    submit(blob, |submission| submission.body.idempotency_key = Some(key.to_owned()))
 }
 
 fn submitted(answer: &Answered) -> ItemId {
@@ -204,10 +180,7 @@ fn token(item: &Item) -> LeaseToken {
 
 fn lease(id: ItemId, token: LeaseToken, verb: Verb) -> Operation {
     let adjust = Adjust::default();
-    Operation::Lease {
-        id,
-        call: Box::new(LeaseCall { token, verb, adjust }),
-    }
+    Operation::Lease { id, call: Box::new(LeaseCall { token, verb, adjust }) }
 }
 
 fn by(item: &Item, verb: Verb) -> Operation {
@@ -222,9 +195,7 @@ fn commit() -> Verb {
 }
 
 fn fail() -> Verb {
-    Verb::Fail {
-        reason: "no".to_owned(),
-    }
+    Verb::Fail { reason: "no".to_owned() }
 }
 
 fn release() -> Verb {
@@ -361,10 +332,7 @@ mod submits {
             call: Box::new(LeaseCall {
                 token: LeaseToken(Uuid::from_u128(5)),
                 verb: Verb::Edit,
-                adjust: Adjust {
-                    edits,
-                    ..Adjust::default()
-                },
+                adjust: Adjust { edits, ..Adjust::default() },
             }),
         };
         assert!(history.done(edit).is_err());
@@ -377,11 +345,7 @@ mod submits {
         let mut history = History::new();
         let id = history.submit("a");
         let before = history.snapshot();
-        let delete = Operation::Delete {
-            id,
-            force: false,
-            only: None,
-        };
+        let delete = Operation::Delete { id, force: false, only: None };
         history.done(delete).unwrap();
         history.observe(|_| {});
         history.keeps();
@@ -420,9 +384,7 @@ mod leases {
         history.submit("a");
         let item = history.receive(1).remove(0);
         history.clock.advance(900);
-        history
-            .done(by(&item, Verb::Heartbeat { visibility: None }))
-            .unwrap();
+        history.done(by(&item, Verb::Heartbeat { visibility: None })).unwrap();
         history.clock.advance(500);
         history.received(vec![again(&item, history.now())]);
         history.breaks(3);
@@ -482,22 +444,13 @@ mod leases {
         let mut history = History::new();
         let id = history.submit("a");
         history.receive(1);
-        history.told(
-            lease(id, LeaseToken(Uuid::from_u128(3)), commit()),
-            state("completed"),
-        );
+        history.told(lease(id, LeaseToken(Uuid::from_u128(3)), commit()), state("completed"));
         history.breaks(4);
     }
 
     #[test]
     fn an_expired_lease_settles_or_extends() {
-        for verb in [
-            commit(),
-            fail(),
-            release(),
-            Verb::Edit,
-            Verb::Heartbeat { visibility: None },
-        ] {
+        for verb in [commit(), fail(), release(), Verb::Edit, Verb::Heartbeat { visibility: None }] {
             let mut history = History::new();
             history.submit("a");
             let item = history.receive(1).remove(0);
@@ -527,15 +480,8 @@ mod leases {
 
     #[test]
     fn a_lease_is_honoured_after_the_item_was_cancelled_or_removed() {
-        let cancel = |id| Operation::Cancel {
-            id,
-            reason: String::new(),
-        };
-        let delete = |id| Operation::Delete {
-            id,
-            force: true,
-            only: None,
-        };
+        let cancel = |id| Operation::Cancel { id, reason: String::new() };
+        let delete = |id| Operation::Delete { id, force: true, only: None };
         for end in [cancel, delete] {
             let mut history = History::new();
             let id = history.submit("a");
@@ -635,17 +581,8 @@ mod ends {
     #[test]
     fn a_completed_item_is_redriven_cancelled_or_paused() {
         for (operation, answer) in [
-            (
-                (|id| Operation::Redrive { id }) as fn(ItemId) -> Operation,
-                "pending",
-            ),
-            (
-                |id| Operation::Cancel {
-                    id,
-                    reason: String::new(),
-                },
-                "failed",
-            ),
+            ((|id| Operation::Redrive { id }) as fn(ItemId) -> Operation, "pending"),
+            (|id| Operation::Cancel { id, reason: String::new() }, "failed"),
             (|id| Operation::Pause { id }, "paused"),
         ] {
             let mut history = History::new();
@@ -797,10 +734,7 @@ mod numbers {
     fn an_attempt_beyond_the_last() {
         let mut history = History::new();
         let once = submit("a", |submission| {
-            submission.overrides = Overrides {
-                max_retries: Some(0),
-                ..Overrides::default()
-            };
+            submission.overrides = Overrides { max_retries: Some(0), ..Overrides::default() };
         });
         history.done(once).unwrap();
         let item = history.receive(1).remove(0);
@@ -913,10 +847,7 @@ mod queues {
         history.observe(|seen| seen.queues.clear());
         history.breaks(1);
         let mut history = History::new();
-        let delete = Operation::DeleteQueue {
-            queue: q(),
-            force: false,
-        };
+        let delete = Operation::DeleteQueue { queue: q(), force: false };
         history.done(delete).unwrap();
         history.observe(|seen| *seen = before);
         history.breaks(2);
@@ -926,10 +857,7 @@ mod queues {
     fn a_forced_delete_of_a_queue_takes_its_items_along() {
         let mut history = History::new();
         history.submit("a");
-        let delete = Operation::DeleteQueue {
-            queue: q(),
-            force: true,
-        };
+        let delete = Operation::DeleteQueue { queue: q(), force: true };
         history.done(delete).unwrap();
         history.observe(|seen| assert_eq!(seen.items, []));
         history.keeps();
@@ -983,10 +911,7 @@ mod keys {
             let body = &mut seen.items[1].item.body;
             body.idempotency_key = Some("k".to_owned());
             let content = [0; 16];
-            body.claim = Some(Claim {
-                queue: QueueId(1),
-                content,
-            });
+            body.claim = Some(Claim { queue: QueueId(1), content });
         });
         history.breaks(10);
     }
