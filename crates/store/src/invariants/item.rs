@@ -268,6 +268,19 @@ impl Record {
         }
     }
 
+    /// It was redriven, or given out, in this call: what ended it before is past.
+    pub(super) fn reopened(&mut self, delivery: Option<u32>, span: &Span) {
+        let past = |ended: &Ended| {
+            let again = delivery.zip(ended.deliveries).is_some_and(|(now, then)| now > then);
+            ended.span.before(span) || again
+        };
+        self.ended = self.ended.filter(|ended| !past(ended));
+        // Of two that overlap, the cancel may have been the later one.
+        if let Some(cancel) = self.cancelled.filter(|cancel| !cancel.before(span)) {
+            self.end(false, cancel.from, None, &cancel);
+        }
+    }
+
     pub(super) fn alive(&mut self, at: Timestamp) {
         self.alive_at = self.alive_at.max(at);
     }

@@ -62,11 +62,7 @@ impl Checker {
             }
             Operation::Redrive { .. } => {
                 record.redriven = Some(*span);
-                // Of two that overlap, the end may have been the later one.
-                record.ended = record.ended.filter(|ended| !ended.span.before(span));
-                if let Some(cancel) = record.cancelled.filter(|cancel| !cancel.before(span)) {
-                    record.end(false, cancel.from, None, &cancel);
-                }
+                record.reopened(None, span);
                 record.not_before = (0, Timestamp(0));
                 record.alive(span.from);
                 record.changed(span);

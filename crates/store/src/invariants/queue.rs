@@ -178,6 +178,8 @@ impl Checker {
             // Either may be the later one: what is more advanced stays so.
             if known.id == queue.id && rank(queue.state) > rank(before) {
                 record.known = Some(next);
+            } else if let Some(known) = record.known.as_mut().filter(|known| known.id != queue.id) {
+                known.span.answered = known.span.answered.max(span.answered);
             }
             return;
         }
@@ -239,13 +241,13 @@ impl Checker {
         let Some(record) = self.queues.get_mut(name) else {
             return;
         };
-        let Some(known) = &mut record.known else {
+        let Some((before, then)) = record.known.as_ref().map(|known| (known.state, known.span)) else {
             return;
         };
-        let (before, then) = (known.state, known.span);
         if rank(state) > rank(before) {
-            // Unless it is another queue by now, which a later answer will show.
-            if then.before(span) {
+            // If it may be another queue by now, a later answer will show.
+            let same = record.deletion(then.invoked) == Cause::None;
+            if let Some(known) = record.known.as_mut().filter(|_| same && then.before(span)) {
                 (known.state, known.span) = (state, *span);
             }
         } else if rank(state) < rank(before) && then.before(span) {

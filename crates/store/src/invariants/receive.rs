@@ -108,9 +108,7 @@ impl Checker {
             return;
         };
         record.alive(span.from);
-        record.ended = record.ended.filter(|ended| {
-            !ended.span.before(span) && ended.deliveries.is_none_or(|before| number <= before)
-        });
+        record.reopened(Some(number), span);
         match record.deliveries.iter_mut().find(|other| other.number == number) {
             Some(known) => known.received = Some(*span),
             None => {
