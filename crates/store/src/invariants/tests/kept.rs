@@ -74,17 +74,10 @@ fn policy(queue: &str) -> Policy {
         ..Policy::default()
     };
     match queue {
-        "fifo" => Policy {
-            order: Order::Fifo,
-            max_retries: 2,
-            dead_letter_queue: Some(name("dead")),
-            ..plain
-        },
-        "urgent" => Policy {
-            expire_after: Some(Millis(6000)),
-            depth_limit: Some(60),
-            ..plain
-        },
+        "fifo" => {
+            Policy { order: Order::Fifo, max_retries: 2, dead_letter_queue: Some(name("dead")), ..plain }
+        }
+        "urgent" => Policy { expire_after: Some(Millis(6000)), depth_limit: Some(60), ..plain },
         "scored" => Policy {
             order: Order::Score(Box::default()),
             give_up_after: Some(Millis(4000)),
@@ -96,10 +89,7 @@ fn policy(queue: &str) -> Policy {
             },
             ..plain
         },
-        _ => Policy {
-            failed_ttl: Some(Millis(1500)),
-            ..plain
-        },
+        _ => Policy { failed_ttl: Some(Millis(1500)), ..plain },
     }
 }
 
@@ -143,12 +133,7 @@ impl World {
     fn send(&mut self, batch: Vec<Operation>) {
         self.calls += 1;
         self.checker.invoked(self.calls, &batch, self.now());
-        self.flying.push(InFlight {
-            call: self.calls,
-            batch,
-            answers: None,
-            abandoned: false,
-        });
+        self.flying.push(InFlight { call: self.calls, batch, answers: None, abandoned: false });
     }
 
     fn carry_out(&mut self, at: usize) {
@@ -212,10 +197,7 @@ impl World {
         }
         self.blobs += 1;
         let blob = Some(Bytes::from(format!("payload {}", self.blobs)));
-        let key = self
-            .dice
-            .one_in(3)
-            .then(|| format!("key {}", self.dice.below(40)));
+        let key = self.dice.one_in(3).then(|| format!("key {}", self.dice.below(40)));
         let keyed = key.is_some();
         let ready = match self.dice.below(6) {
             0 => When::After(Millis(self.dice.below(800))),
@@ -242,15 +224,9 @@ impl World {
                 fee: Some(self.dice.below(3000)),
                 ..Body::default()
             },
-            fields: Fields {
-                blob,
-                ..Fields::default()
-            },
+            fields: Fields { blob, ..Fields::default() },
         };
-        let operation = Operation::Submit {
-            queue: self.queue(),
-            submission: Box::new(submission),
-        };
+        let operation = Operation::Submit { queue: self.queue(), submission: Box::new(submission) };
         if keyed {
             self.submits.push(operation.clone());
         }
@@ -266,11 +242,7 @@ impl World {
             visibility: self.dice.one_in(3).then(|| Millis(100 + self.dice.below(900))),
             assigned: self.dice.one_in(2),
             seed: TokenSeed(seed),
-            fields: if self.dice.one_in(3) {
-                FieldSet::NONE
-            } else {
-                FieldSet::ALL
-            },
+            fields: if self.dice.one_in(3) { FieldSet::NONE } else { FieldSet::ALL },
         }))
     }
 
@@ -296,11 +268,7 @@ impl World {
         if self.dice.one_in(4) {
             let value = Bytes::from(self.dice.below(1000).to_string());
             let field = Field::ALL[usize::try_from(self.dice.below(4)).unwrap()];
-            edits = if self.dice.one_in(3) {
-                edits.unset(field)
-            } else {
-                edits.set(field, value)
-            };
+            edits = if self.dice.one_in(3) { edits.unset(field) } else { edits.set(field, value) };
         }
         let delay = self.dice.one_in(2).then(|| Millis(self.dice.below(600)));
         let verb = match self.dice.below(9) {
@@ -309,32 +277,16 @@ impl World {
             },
             2 => Verb::Edit,
             3 | 4 => Verb::Commit(Outcome {
-                output_params: [(
-                    "r".to_owned(),
-                    Json::parse(&self.dice.below(99).to_string()).unwrap(),
-                )]
-                .into(),
+                output_params: [("r".to_owned(), Json::parse(&self.dice.below(99).to_string()).unwrap())]
+                    .into(),
                 ..Outcome::default()
             }),
-            5 => Verb::Fail {
-                reason: "no".to_owned(),
-            },
-            6 => Verb::Retry {
-                error: "later".to_owned(),
-                delay,
-                seed: self.dice.roll(),
-            },
-            7 => Verb::Release {
-                delay: delay.unwrap_or_default(),
-            },
-            _ => Verb::Defer {
-                until: When::After(Millis(self.dice.below(900))),
-            },
+            5 => Verb::Fail { reason: "no".to_owned() },
+            6 => Verb::Retry { error: "later".to_owned(), delay, seed: self.dice.roll() },
+            7 => Verb::Release { delay: delay.unwrap_or_default() },
+            _ => Verb::Defer { until: When::After(Millis(self.dice.below(900))) },
         };
-        let gives_back = matches!(
-            verb,
-            Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. }
-        );
+        let gives_back = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
         let adjust = Adjust {
             edits,
             priority: self.dice.one_in(6).then_some(1),
@@ -347,18 +299,11 @@ impl World {
     fn operate(&mut self) -> Option<Operation> {
         let id = *self.dice.pick(&self.known)?;
         Some(match self.dice.below(8) {
-            0 => Operation::Cancel {
-                id,
-                reason: "enough".to_owned(),
-            },
+            0 => Operation::Cancel { id, reason: "enough".to_owned() },
             1 => Operation::Pause { id },
             2 | 3 => Operation::Resume { id },
             4 | 5 => Operation::Redrive { id },
-            _ => Operation::Delete {
-                id,
-                force: self.dice.one_in(2),
-                only: None,
-            },
+            _ => Operation::Delete { id, force: self.dice.one_in(2), only: None },
         })
     }
 
@@ -366,23 +311,14 @@ impl World {
         let queue = self.queue();
         match self.dice.below(12) {
             0 => Operation::CloseQueue { queue },
-            1 | 2 => Operation::DeleteQueue {
-                queue,
-                force: self.dice.one_in(2),
-            },
+            1 | 2 => Operation::DeleteQueue { queue, force: self.dice.one_in(2) },
             3 => Operation::PauseQueue { queue },
             4 | 5 => Operation::ResumeQueue { queue },
             6 => Operation::ChangePolicy {
                 queue,
                 patch: Box::new(PolicyPatch {
-                    max_retries: self
-                        .dice
-                        .one_in(2)
-                        .then(|| u32::try_from(self.dice.below(5)).unwrap()),
-                    failed_ttl: self
-                        .dice
-                        .one_in(2)
-                        .then(|| Some(Millis(500 + self.dice.below(4000)))),
+                    max_retries: self.dice.one_in(2).then(|| u32::try_from(self.dice.below(5)).unwrap()),
+                    failed_ttl: self.dice.one_in(2).then(|| Some(Millis(500 + self.dice.below(4000)))),
                     ..PolicyPatch::default()
                 }),
             },
@@ -413,11 +349,7 @@ impl World {
         for step in 0..steps {
             match self.dice.below(100) {
                 0..40 if self.flying.len() < 8 => {
-                    let size = if self.dice.one_in(3) {
-                        1 + self.dice.below(4)
-                    } else {
-                        1
-                    };
+                    let size = if self.dice.one_in(3) { 1 + self.dice.below(4) } else { 1 };
                     let batch = (0..size).map(|_| self.operation()).collect();
                     self.send(batch);
                 }
@@ -474,8 +406,7 @@ impl World {
 
 #[test]
 fn the_reference_store_is_never_accused() {
-    let accused: Vec<_> = (0..60)
-        .filter_map(|seed| Some((seed, World::new(seed).run(4000).err()?)))
-        .collect();
+    let accused: Vec<_> =
+        (0..60).filter_map(|seed| Some((seed, World::new(seed).run(4000).err()?))).collect();
     assert_eq!(accused, []);
 }
