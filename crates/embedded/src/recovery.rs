@@ -1,6 +1,6 @@
 //! Opening: finds the segments in use, replays them in order, and refuses to go on from a log that is not whole.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, write_full};
 use crate::engine::{Engine, InUse};
 use crate::entry::{Entry, Place};
 use crate::error::OpenError;
@@ -30,6 +30,8 @@ pub(crate) struct Recovered {
     pub(crate) next_item: u64,
     pub(crate) next_queue: u32,
     pub(crate) time: Timestamp,
+    /// Frames of the newest segment that are not known to have been synced: where they begin, and their bytes.
+    pub(crate) unsure: (u64, Vec<u8>),
     /// What was found damaged and passed over, if that was asked for.
     pub(crate) damage: Vec<String>,
 }
@@ -68,10 +70,14 @@ impl Engine {
                 queue.counts.completed = 0;
             }
         }
-        // What was replayed may be in the page cache alone; before anybody sees it, it is durable.
+        // What was replayed may be in the page cache alone, and after a failed sync it may even be called clean there:
+        // it is written again, so that syncing it means something. Nobody has seen it yet.
         if let Some(newest) = log.last() {
             let name = segment::file_name(newest.segment.number);
-            newest.segment.file.sync().map_err(|error| OpenError::io(&*disk, &name, error))?;
+            let (from, bytes) = &recovered.unsure;
+            let again = write_full(&*newest.segment.file, bytes, *from)
+                .and_then(|()| newest.segment.write_header(&newest.header, meta.salt));
+            again.map_err(|error| OpenError::io(&*disk, &name, error))?;
         }
         let next_item = if options.plant.has(Bug::SequenceReused) { 1 } else { recovered.next_item };
         let mut engine = Engine::assemble(disk, options, meta, index);
@@ -124,6 +130,7 @@ impl Recovered {
             next_item: 1,
             next_queue: 1,
             time: Timestamp(0),
+            unsure: (HEADER_BYTES, Vec::new()),
             damage: Vec::new(),
         })
     }
@@ -172,6 +179,7 @@ impl Recovered {
             next_item: 1,
             next_queue: 1,
             time: Timestamp(0),
+            unsure: (HEADER_BYTES, Vec::new()),
             damage: Vec::new(),
         };
         recovered.index.begin_replay();
@@ -309,6 +317,9 @@ impl Reading<'_> {
                 None => {
                     let bytes = self.read(&candidate, std::mem::take(&mut buffer))?;
                     let end = self.replay_frames(recovered, &bytes, &header, last)?;
+                    if last {
+                        recovered.unsure = bytes.unsure(&header, &end, self.checks);
+                    }
                     buffer = bytes.into_buffer();
                     end
                 }

@@ -92,6 +92,19 @@ impl SegmentBytes {
         self.frame(HEADER_BYTES, generation, checks).map(|(found, _)| found)
     }
 
+    /// The frames up to `end` that the last of them does not know to be durable: where they begin, and their bytes.
+    pub fn unsure(&self, header: &SegmentHeader, end: &End, checks: Checks) -> (u64, Vec<u8>) {
+        let synced = end.last.map_or(0, |last| last.synced);
+        let mut from = end.offset;
+        let _ = self.frames(header, checks, |found, offset, _| {
+            if found.sequence > synced {
+                from = from.min(offset - frame::HEADER_BYTES as u64);
+            }
+            Ok::<_, ()>(())
+        });
+        (from, self.bytes[from as usize..end.offset as usize].to_vec())
+    }
+
     /// A later whole frame that was written when the one missing at `end` was durable already: proof of damage.
     pub fn proof_of_damage(&self, header: &SegmentHeader, end: &End, checks: Checks) -> Option<FrameHeader> {
         self.later_frames(header, end.offset, checks)
