@@ -17,10 +17,16 @@ pub(super) struct Key {
 }
 
 impl Key {
+    pub(super) fn call(self) -> u64 {
+        self.call
+    }
+
     pub(super) fn new(call: u64, index: usize) -> Key {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         Key { call, index }
     }
+
+    pub(super) const SEVERAL: Key = Key { call: u64::MAX, index: 1 };
 
     /// What a snapshot showed has no call.
     pub(super) const SNAPSHOT: Key = Key { call: u64::MAX, index: 0 };
@@ -30,6 +36,9 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Key::SNAPSHOT {
             return f.write_str("a snapshot");
+        }
+        if *self == Key::SEVERAL {
+            return f.write_str("calls that overlapped");
         }
         write!(f, "call {}[{}]", self.call, self.index)
     }
@@ -46,6 +55,17 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// This one or the other, nobody knows which was last.
+    pub(super) fn or(&self, other: &Span) -> Span {
+        Span {
+            key: Key::SEVERAL,
+            invoked: self.invoked.min(other.invoked),
+            answered: self.answered.max(other.answered),
+            from: self.from.min(other.from),
+            to: self.to.max(other.to),
+        }
+    }
+
     /// Certainly first: not merely possibly.
     pub(super) fn before(&self, other: &Span) -> bool {
         self.answered < other.invoked

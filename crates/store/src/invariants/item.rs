@@ -18,6 +18,8 @@ pub(super) struct Record {
     /// The submit it came from, and whether that was answered.
     pub(super) origin: Key,
     pub(super) acknowledged: bool,
+    /// That submit, while it is not answered: if another made the item, it is still to be accounted for.
+    pub(super) claim: Option<Open>,
     pub(super) born: Span,
     /// As shown, once it was.
     pub(super) created_at: Option<Timestamp>,
@@ -162,6 +164,7 @@ impl Record {
             created_at: None,
             origin: born.key,
             acknowledged: false,
+            claim: None,
             born,
             queue: queue.clone(),
             submitted_to: queue.clone(),

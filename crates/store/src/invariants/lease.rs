@@ -145,12 +145,11 @@ impl Checker {
         if let Verb::Heartbeat { visibility } = call.verb {
             if delivery.extended.before(span) {
                 (delivery.deadline_least, delivery.deadline_most) = (deadline, deadline);
+                delivery.extended = *span;
             } else {
                 (delivery.deadline_least, delivery.deadline_most) = (least.min(deadline), most.max(deadline));
+                delivery.extended = delivery.extended.or(span);
             }
-            delivery.extended.answered = delivery.extended.answered.max(span.answered);
-            delivery.extended.invoked = span.invoked;
-            delivery.extended.key = span.key;
             delivery.visibility = delivery.visibility.max(visibility.unwrap_or_default());
         }
         record.fields.edited(&call.adjust.edits, number, span);

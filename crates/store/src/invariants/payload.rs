@@ -25,16 +25,18 @@ impl Payload {
             let Some(value) = edits.get(field) else {
                 continue;
             };
+            let mut last = *span;
             match self.since[field as usize] {
                 Some((number, _)) if number > delivery => continue,
                 // Two edits that overlapped: either may have been the last.
                 Some((number, then)) if number == delivery && !then.before(span) => {
                     self.or.push((field, self.now.get(field).cloned()));
+                    last = then.or(span);
                 }
                 _ => self.or.retain(|(other, _)| *other != field),
             }
             self.now.set(field, value.clone());
-            self.since[field as usize] = Some((delivery, *span));
+            self.since[field as usize] = Some((delivery, last));
         }
     }
 

@@ -143,7 +143,9 @@ impl Checker {
             from: twins().map(|open| open.at).fold(open.at, Timestamp::min),
             ..*span
         };
-        self.born(Record::new(id, queue, submission, born));
+        let mut record = Record::new(id, queue, submission, born);
+        record.claim = Some(open.clone());
+        self.born(record);
     }
 
     pub(super) fn born(&mut self, record: Record) {

@@ -1,7 +1,7 @@
 //! Answers to submits: invariants 1, 2, 8 and 10.
 
 use super::Checker;
-use super::history::{Cause, Open, Span};
+use super::history::{Cause, Fate, Open, Span};
 use super::item::Record;
 use crate::{Answered, Operation, Reply};
 use towline_domain::change::Answer;
@@ -75,6 +75,7 @@ impl Checker {
         if let Some(record) = self.items.get_mut(&id) {
             if record.origin == span.key {
                 record.acknowledged = true;
+                record.claim = None;
                 record.born.answered = record.born.answered.min(span.answered);
                 return;
             }
@@ -84,6 +85,8 @@ impl Checker {
                 // Two submits of one content: the item is this one, the other is still to be accounted for.
                 record.origin = span.key;
                 record.acknowledged = true;
+                let other = record.claim.take();
+                self.unclaimed(other);
                 return;
             }
             let first = record.origin;
@@ -202,6 +205,21 @@ impl Checker {
         self.resolve(other.operation(), other.key);
         if let Some(record) = self.items.get_mut(&id) {
             record.origin = other.key;
+            record.claim = Some(other);
+        }
+    }
+
+    /// The item that was recognised as this submit is another's.
+    fn unclaimed(&mut self, open: Option<Open>) {
+        let Some(mut open) = open else {
+            return;
+        };
+        if !self.calls.contains_key(&open.key.call()) {
+            open.fate = Fate::Lost(self.restarts);
+        }
+        if let Operation::Submit { queue, submission } = open.operation() {
+            let identity = (queue.clone(), submission.fields.blob.clone());
+            self.submits.entry(identity).or_default().push(open);
         }
     }
 }
