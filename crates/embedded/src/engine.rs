@@ -632,7 +632,7 @@ impl Engine {
 
     /// Goes on in another segment. Everything before it is durable first, so the log has one end at most.
     pub(crate) fn rotate(&mut self) -> Result<(), StoreError> {
-        if !self.log.is_empty() {
+        if !self.log.is_empty() && !self.plant(Bug::RecycledTooEarly) {
             self.sync()?;
         }
         self.ensure_spare();

@@ -24,6 +24,7 @@ bugs! {
     NoSync = "no-sync",
     AnswerBeforeSync = "answer-before-sync",
     NoDirectorySync = "no-directory-sync",
+    /// Frames of an earlier use of a segment are replayed.
     NoGenerationCheck = "no-generation-check",
     NoFrameCheck = "no-frame-check",
     NoRecordCheck = "no-record-check",
@@ -35,6 +36,7 @@ bugs! {
     CountNotRestored = "count-not-restored",
     /// An index sidecar is written before the last frames of its segment.
     SidecarBeforeLog = "sidecar-before-log",
+    /// A segment is written over before the log that no longer needs it is durable.
     RecycledTooEarly = "recycled-too-early",
     /// Collection takes the newest sealed segment first, so that a removal is forgotten before what it removed.
     CollectNewestFirst = "collect-newest-first",

@@ -23,7 +23,10 @@ pub(crate) struct Recovered {
     pub(crate) meta: Meta,
     pub(crate) index: Index,
     pub(crate) log: Vec<InUse>,
-    pub(crate) free: Vec<Arc<Segment>>,
+    /// Segment files the log does not need, and their sizes.
+    pub(crate) unused: Vec<(Arc<Segment>, u64)>,
+    /// Files that were being written aside.
+    pub(crate) leftovers: Vec<String>,
     pub(crate) next_number: u32,
     pub(crate) next_generation: u64,
     pub(crate) next_frame: u64,
@@ -62,7 +65,7 @@ impl Engine {
         recovered: Recovered,
         clock: Timestamp,
     ) -> Result<Engine, OpenError> {
-        let Recovered { meta, mut index, log, free, .. } = recovered;
+        let Recovered { meta, mut index, log, unused, leftovers, .. } = recovered;
         let now = if options.plant.has(Bug::TimeGoesBack) { clock } else { recovered.time.max(clock) };
         index.end_replay(now);
         if options.plant.has(Bug::CountNotRestored) {
@@ -84,7 +87,7 @@ impl Engine {
         engine.log = log.iter().map(|in_use| in_use.segment.number).collect::<VecDeque<_>>();
         engine.segments =
             log.into_iter().map(|in_use| (in_use.segment.number, in_use)).collect::<BTreeMap<_, _>>();
-        engine.free = free;
+        engine.take_unused(unused, &leftovers);
         engine.next_number = recovered.next_number;
         engine.next_generation = recovered.next_generation;
         engine.next_frame = recovered.next_frame;
@@ -123,7 +126,8 @@ impl Recovered {
             meta,
             index: Index::new(meta.salt),
             log: Vec::new(),
-            free: Vec::new(),
+            unused: Vec::new(),
+            leftovers: Vec::new(),
             next_number: 1,
             next_generation: 1,
             next_frame: 1,
@@ -172,7 +176,8 @@ impl Recovered {
             meta,
             index: Index::new(meta.salt),
             log: Vec::new(),
-            free: Vec::new(),
+            unused: Vec::new(),
+            leftovers: Vec::new(),
             next_number,
             next_generation: 1,
             next_frame: 1,
@@ -184,7 +189,8 @@ impl Recovered {
         };
         recovered.index.begin_replay();
         reading.replay(&mut recovered, used, tail)?;
-        reading.keep_unused(&mut recovered, &names, unused);
+        recovered.unused = unused.into_iter().map(|candidate| (candidate.segment, candidate.size)).collect();
+        recovered.leftovers = names.into_iter().filter(|name| name.ends_with(".new")).collect();
         recovered.damage = reading.notes;
         Ok(Some(recovered))
     }
@@ -382,26 +388,6 @@ impl Reading<'_> {
             header.first_frame = found.sequence;
         }
     }
-
-    /// Files no longer in use: one is kept for reuse, the others go.
-    fn keep_unused(&self, recovered: &mut Recovered, names: &[String], unused: Vec<Candidate>) {
-        if self.damage == Damage::PassOver {
-            return;
-        }
-        for candidate in unused {
-            let number = candidate.segment.number;
-            if recovered.free.is_empty() && candidate.size == self.meta.segment_bytes {
-                recovered.free.push(candidate.segment);
-            } else {
-                // If it cannot be removed now, it can at the next opening.
-                let _ = self.disk.remove(&segment::file_name(number));
-            }
-            let _ = self.disk.remove(&segment::sidecar_name(number));
-        }
-        for name in names.iter().filter(|name| name.ends_with(".new")) {
-            let _ = self.disk.remove(name);
-        }
-    }
 }
 
 impl Recovered {
@@ -437,6 +423,23 @@ fn replay_records(
 }
 
 impl Engine {
+    /// Keeps one file that the log does not need for reuse; the others go. Only now that the log is durable: what it
+    /// says of where it begins may have been in the page cache alone.
+    fn take_unused(&mut self, unused: Vec<(Arc<Segment>, u64)>, leftovers: &[String]) {
+        for (segment, size) in unused {
+            // What cannot be removed now can at the next opening.
+            let _ = self.disk.remove(&segment::sidecar_name(segment.number));
+            if self.free.is_empty() && size == self.segment_bytes {
+                self.free.push(segment);
+            } else {
+                let _ = self.disk.remove(&segment::file_name(segment.number));
+            }
+        }
+        for name in leftovers {
+            let _ = self.disk.remove(name);
+        }
+    }
+
     /// An engine with an index and no log yet.
     pub(crate) fn assemble(disk: Arc<dyn Disk>, options: Options, meta: Meta, index: Index) -> Engine {
         let mut frame = Vec::new();

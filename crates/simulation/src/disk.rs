@@ -28,7 +28,8 @@ pub enum Crash {
 }
 
 impl Crash {
-    pub const POWER: [Crash; 5] = [Crash::Nothing, Crash::Everything, Crash::Prefix, Crash::Torn, Crash::Subset];
+    pub const POWER: [Crash; 5] =
+        [Crash::Nothing, Crash::Everything, Crash::Prefix, Crash::Torn, Crash::Subset];
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +117,8 @@ fn sectors(change: &Pending) -> Vec<Pending> {
             while at < bytes.len() {
                 let position = *offset as usize + at;
                 let length = (SECTOR - position % SECTOR).min(bytes.len() - at);
-                pieces.push(Pending::Write { offset: position as u64, bytes: bytes[at..at + length].to_vec() });
+                pieces
+                    .push(Pending::Write { offset: position as u64, bytes: bytes[at..at + length].to_vec() });
                 at += length;
             }
             pieces

@@ -105,7 +105,10 @@ fn plant(arguments: &Arguments, name: &str) -> bool {
 fn crash_everywhere(arguments: &Arguments) -> bool {
     match everywhere::run(arguments.base_seed, arguments.operations) {
         Ok(runs) => {
-            println!("power off at each of {} disk operations, {runs} runs: 0 violations", arguments.operations);
+            println!(
+                "power off at each of {} disk operations, {runs} runs: 0 violations",
+                arguments.operations
+            );
             true
         }
         Err(broken) => {

@@ -6,8 +6,8 @@ use towline_domain::backoff::{Backoff, Growth, Jitter};
 use towline_domain::command::{Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Adjust, Body, Field, FieldEdits, FieldSet, Fields, ItemId, Json, LeaseCall, LeaseToken, Millis, Order, Outcome,
-    Policy, QueueName, Schema, ScoreWeights, Submission, TokenSeed,
+    Adjust, Body, Field, FieldEdits, FieldSet, Fields, ItemId, Json, LeaseCall, LeaseToken, Millis, Order,
+    Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, TokenSeed,
 };
 use towline_store::{Answered, Operation, ReceiveCall, Reply};
 use uuid::Uuid;

@@ -240,8 +240,7 @@ impl World {
         let mut items = Vec::new();
         let mut after = None;
         loop {
-            let query =
-                Query::List { filter: Filter::default(), after, limit: 500, fields: FieldSet::ALL };
+            let query = Query::List { filter: Filter::default(), after, limit: 500, fields: FieldSet::ALL };
             let page = engine.query(query).into_page(&reader).map_err(fault)?;
             items.extend(page.items);
             after = page.next;
@@ -338,7 +337,8 @@ impl World {
     pub fn drain(&mut self) -> Result<(), Broken> {
         self.disk.clear_faults();
         self.sync()?;
-        let resume = (0..workload::QUEUES.len()).map(|nth| Operation::ResumeQueue { queue: workload::queue(nth) });
+        let resume =
+            (0..workload::QUEUES.len()).map(|nth| Operation::ResumeQueue { queue: workload::queue(nth) });
         self.call(0, resume.collect())?;
         self.sync()?;
         for _round in 0..400 {
