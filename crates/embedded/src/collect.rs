@@ -40,12 +40,6 @@ impl Engine {
     /// Does about `budget` bytes of collection. Whether there is more to do.
     pub fn collect(&mut self, budget: usize) -> Result<bool, StoreError> {
         self.check_poison()?;
-        if self.status.full.is_some()
-            && self.free.is_empty()
-            && self.segment_bytes - self.active_offset < 65_536
-        {
-            return Ok(false);
-        }
         let mut left = budget;
         while left > 0 {
             if self.collection.is_none() && !self.start_collection() {
@@ -95,6 +89,7 @@ impl Engine {
             if let Err(what) = collection.read_frame(self.salt) {
                 let file = segment::file_name(collection.segment.number);
                 self.status.damage = Some(format!("{file} at {}: {what}", collection.offset));
+                self.stalled = true;
                 *left = 0;
                 return Ok(false);
             }
@@ -113,6 +108,11 @@ impl Engine {
             let Ok(record) = Record::peek(bytes) else {
                 return Err(self.poison("a record in a whole frame does not read"));
             };
+            if !self.can_carry(record.bytes.len()) {
+                self.stalled = true;
+                *left = 0;
+                return Ok(false);
+            }
             let before = self.frame.len();
             self.carry(&record, place(record.bytes.len()), &collection.stale)?;
             let carried = self.frame.len().saturating_sub(before);
@@ -124,6 +124,18 @@ impl Engine {
             }
         }
         Ok(false)
+    }
+
+    /// On a full disk what is left of the segment belongs to those who end items.
+    fn can_carry(&mut self, bytes: usize) -> bool {
+        // The head carried along may have grown since.
+        let needed = bytes as u64 + 4096;
+        if self.free.is_empty() && self.room_left() < needed {
+            self.make_spare();
+        }
+        !self.free.is_empty()
+            || self.status.full.is_none()
+            || self.room_left() >= needed + self.segment_bytes / 8
     }
 
     /// Appends the current parts of a record again, if it has any.

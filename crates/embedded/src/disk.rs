@@ -67,21 +67,48 @@ pub fn write_full(file: &dyn DiskFile, buffer: &[u8], offset: u64) -> io::Result
 #[derive(Debug, Clone)]
 pub struct RealDisk {
     path: PathBuf,
+    read_only: bool,
 }
 
 impl RealDisk {
     /// Makes the directory (for its owner alone) if it does not exist.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<RealDisk> {
         let path = path.into();
-        if !path.is_dir() {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-        }
-        Ok(RealDisk { path })
+        make_directory(&path)?;
+        Ok(RealDisk { path, read_only: false })
+    }
+
+    /// A directory that must exist, to be read and not written.
+    pub fn read_only(path: impl Into<PathBuf>) -> io::Result<RealDisk> {
+        let path = path.into();
+        std::fs::read_dir(&path)?;
+        Ok(RealDisk { path, read_only: true })
+    }
+
+    /// As [`RealDisk::new`], for a directory that must be empty; `None` if it holds anything.
+    pub fn empty(path: impl Into<PathBuf>) -> io::Result<Option<RealDisk>> {
+        let disk = RealDisk::new(path)?;
+        let empty = std::fs::read_dir(&disk.path)?.next().is_none();
+        Ok(empty.then_some(disk))
     }
 
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Makes a directory and those above it. Durable: files in a directory that vanishes would vanish with it.
+fn make_directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_directory(parent)?;
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => File::open(parent)?.sync_all(),
     }
 }
 
@@ -94,7 +121,19 @@ impl Disk for RealDisk {
 
     fn lock(&self) -> io::Result<Option<Box<dyn std::any::Any + Send + Sync>>> {
         let path = self.path.join(LOCK_FILE);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        let mut options = OpenOptions::new();
+        if self.read_only {
+            options.read(true);
+        } else {
+            options.create(true).truncate(false).write(true).mode(0o600);
+        }
+        let file = match options.open(path) {
+            // Whoever has a store open has made this file.
+            Err(error) if self.read_only && error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Some(Box::new(())));
+            }
+            file => file?,
+        };
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -117,7 +156,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.path.join(name))?;
+        let file = OpenOptions::new().read(true).write(!self.read_only).open(self.path.join(name))?;
         Ok(Arc::new(RealFile(file)))
     }
 

@@ -60,6 +60,8 @@ pub struct Engine {
     pub(crate) next_item: u64,
     pub(crate) next_queue: u32,
     pub(crate) collection: Option<Collection>,
+    /// Collection cannot go on for now: the disk is full, or the segment is damaged.
+    pub(crate) stalled: bool,
 
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
@@ -101,6 +103,7 @@ impl Engine {
         self.reclaim();
         self.ensure_spare();
         self.swept = None;
+        self.stalled = self.status.damage.is_some();
         if self.index.reaping() {
             self.index.reap(REAP_SLOTS);
         }
@@ -131,7 +134,7 @@ impl Engine {
     /// Whether there is work of its own left to do: deleted queues, dead segments.
     pub fn has_work(&self) -> bool {
         self.poisoned.is_none()
-            && (self.index.reaping() || self.collection.is_some() || self.should_collect())
+            && (self.index.reaping() || !self.stalled && (self.collection.is_some() || self.should_collect()))
     }
 
     pub fn now(&self) -> Timestamp {
@@ -225,6 +228,10 @@ impl Engine {
     /// Seals the log so far and holds its segments, so that they can be copied.
     pub(crate) fn hold(&mut self) -> Result<Vec<Held>, StoreError> {
         self.seal()?;
+        self.make_spare();
+        if let (true, Some(detail)) = (self.free.is_empty(), &self.status.full) {
+            return Err(StoreError::Full { detail: detail.clone() });
+        }
         // Says where the log begins, for whoever opens the copy.
         self.mark()?;
         let sealed = self.log.clone();
@@ -635,7 +642,7 @@ impl Engine {
         if !self.log.is_empty() && !self.plant(Bug::RecycledTooEarly) {
             self.sync()?;
         }
-        self.ensure_spare();
+        self.make_spare();
         let Some(segment) = self.free.pop() else {
             let detail = self.status.full.clone().unwrap_or_default();
             return Err(self.poison(&format!("no segment to go on in: {detail}")));
@@ -674,11 +681,14 @@ impl Engine {
 
     /// Keeps a segment in reserve once the one being written is half full.
     fn ensure_spare(&mut self) {
+        if self.active_offset >= self.segment_bytes / 2 || !self.free.is_empty() {
+            self.make_spare();
+        }
+    }
+
+    pub(crate) fn make_spare(&mut self) {
         if !self.free.is_empty() {
             self.status.full = None;
-            return;
-        }
-        if self.active_offset < self.segment_bytes / 2 && !self.log.is_empty() {
             return;
         }
         match Segment::create(&*self.disk, self.next_number, self.segment_bytes) {
@@ -698,7 +708,7 @@ impl Engine {
         for (segment, frame) in std::mem::take(&mut self.emptied) {
             if (frame > self.synced && !early) || Arc::strong_count(&segment) > 1 {
                 kept.push_back((segment, frame));
-            } else if self.free.len() < FREE_MAX {
+            } else if self.free.len() < FREE_MAX && segment.has_room(self.segment_bytes) {
                 self.free.push(segment);
             } else {
                 self.chores.push(Chore::Remove { segment });
@@ -709,21 +719,28 @@ impl Engine {
 
     /// No spare segment, and the one being written is nearly full: nothing more can be taken.
     fn out_of_room(&self) -> bool {
-        self.free.is_empty() && self.segment_bytes - self.active_offset < self.segment_bytes / 8
+        self.free.is_empty() && self.room_left() < self.segment_bytes / 8
+    }
+
+    /// Bytes that still fit into the segment being written.
+    pub(crate) fn room_left(&self) -> u64 {
+        self.segment_bytes.saturating_sub(self.active_offset + self.frame.len() as u64)
     }
 
     /// Refuses what is too large for a segment, and submits while there is no spare one.
-    fn check_room(&self, operation: &Operation) -> Result<Option<Refusal>, StoreError> {
+    fn check_room(&mut self, operation: &Operation) -> Result<Option<Refusal>, StoreError> {
         let bytes = operation_bytes(operation);
         let max = (self.segment_bytes - 4 * HEADER_BYTES) as usize;
         if bytes > max {
             return Ok(Some(Refusal::TooLarge { what: "the item", bytes: bytes as u64, max: max as u64 }));
         }
+        let left = (self.room_left() as usize).saturating_sub(bytes);
+        if left == 0 && self.free.is_empty() {
+            self.make_spare();
+        }
         let Some(detail) = &self.status.full else {
             return Ok(None);
         };
-        let taken = self.active_offset as usize + self.frame.len() + bytes;
-        let left = (self.segment_bytes as usize).saturating_sub(taken);
         // What ends items must go on as long as it can: it is what frees space. Submits stop early.
         let needed = if matches!(operation, Operation::Submit { .. }) {
             self.segment_bytes as usize / 4

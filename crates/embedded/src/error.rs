@@ -17,6 +17,8 @@ pub enum OpenError {
         "{place} holds {file}, but no towline.meta: it is not a whole store; restore towline.meta or a backup"
     )]
     NoMeta { place: String, file: String },
+    #[error("{place} holds no store; give the directory of one")]
+    NotAStore { place: String },
     #[error("{place}/{file}: {source}; {remedy}")]
     Io { place: String, file: String, source: io::Error, remedy: &'static str },
     #[error("{0}")]

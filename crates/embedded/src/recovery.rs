@@ -122,7 +122,12 @@ impl Recovered {
     fn make(disk: &dyn Disk, options: &Options) -> Result<Recovered, OpenError> {
         let meta = Meta { salt: options.salt, segment_bytes: options.segment_bytes };
         meta.write(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
-        Ok(Recovered {
+        Ok(Recovered::empty(meta))
+    }
+
+    /// A store in which nothing has happened yet.
+    pub(crate) fn empty(meta: Meta) -> Recovered {
+        Recovered {
             meta,
             index: Index::new(meta.salt),
             log: Vec::new(),
@@ -136,7 +141,7 @@ impl Recovered {
             time: Timestamp(0),
             unsure: (HEADER_BYTES, Vec::new()),
             damage: Vec::new(),
-        })
+        }
     }
 
     /// Reads the store in a directory; `None` if there is none yet.
@@ -243,6 +248,11 @@ impl Reading<'_> {
                 Some(_) => {}
                 None => {
                     let error = |error| OpenError::io(self.disk, &name, error);
+                    // Not ours to write over or to remove, and where it came from one of ours may be missing.
+                    if SegmentHeader::read_any(&*candidate.segment.file).map_err(error)?.is_some() {
+                        self.damaged(&name, "it belongs to another store".to_owned())?;
+                        continue;
+                    }
                     let bytes =
                         SegmentBytes::read(&candidate.segment, candidate.size, Vec::new()).map_err(error)?;
                     let in_use = bytes
@@ -325,6 +335,11 @@ impl Reading<'_> {
                     let end = self.replay_frames(recovered, &bytes, &header, last)?;
                     if last {
                         recovered.unsure = bytes.unsure(&header, &end, self.checks);
+                    }
+                    // A backup's segments are cut to what they hold: there is no write under way at their end.
+                    if header.size < self.meta.segment_bytes && end.offset != header.size {
+                        let what = format!("frame {} at byte {} does not read", end.next_frame, end.offset);
+                        self.damaged(&name, what)?;
                     }
                     buffer = bytes.into_buffer();
                     end
@@ -463,6 +478,7 @@ impl Engine {
             next_item: 1,
             next_queue: 1,
             collection: None,
+            stalled: false,
             poisoned: None,
             status: Status::default(),
             chores: Vec::new(),

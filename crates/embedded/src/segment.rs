@@ -26,7 +26,7 @@ const COPY_AT: usize = 2048;
 const USED: usize = 76;
 const MAGIC: [u8; 8] = *b"TWSEG\0\0\x01";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentHeader {
     pub number: u32,
     pub next_queue: u32,
@@ -56,11 +56,16 @@ impl SegmentHeader {
     }
 
     fn decode(bytes: &[u8], salt: u64) -> Option<SegmentHeader> {
+        SegmentHeader::decode_any(bytes).filter(|found| found.0 == salt).map(|found| found.1)
+    }
+
+    /// A header of whatever store, and that store's salt.
+    fn decode_any(bytes: &[u8]) -> Option<(u64, SegmentHeader)> {
         let bytes = bytes.get(..USED)?;
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-        let good = bytes[..8] == MAGIC && long(8) == salt && word(72) == crc32c::crc32c(&bytes[..72]);
-        good.then(|| SegmentHeader {
+        let good = bytes[..8] == MAGIC && word(72) == crc32c::crc32c(&bytes[..72]);
+        let header = || SegmentHeader {
             number: word(16),
             next_queue: word(20),
             generation: long(24),
@@ -69,7 +74,16 @@ impl SegmentHeader {
             next_item: long(48),
             tail: long(56),
             size: long(64),
-        })
+        };
+        good.then(|| (long(8), header()))
+    }
+
+    /// The header a segment file has by either copy, and the salt of the store it is of.
+    pub fn read_any(file: &dyn DiskFile) -> io::Result<Option<(u64, SegmentHeader)>> {
+        let mut block = vec![0; HEADER_BYTES as usize];
+        let length = read_full(file, &mut block, 0)?;
+        let copy = block[..length].get(COPY_AT..).and_then(SegmentHeader::decode_any);
+        Ok(SegmentHeader::decode_any(&block[..length]).or(copy))
     }
 
     /// The header of a segment file, from whichever copy is whole.
@@ -133,6 +147,11 @@ impl Segment {
     pub fn write_header(&self, header: &SegmentHeader, salt: u64) -> io::Result<()> {
         write_full(&*self.file, &header.encode(salt), 0)?;
         self.file.sync()
+    }
+
+    /// Whether the file can be used again as a whole segment. Those of a backup are cut to what they hold.
+    pub fn has_room(&self, size: u64) -> bool {
+        self.file.size().is_ok_and(|found| found >= size)
     }
 
     pub fn open(disk: &dyn Disk, number: u32) -> Result<Segment, OpenError> {
