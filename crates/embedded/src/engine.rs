@@ -60,14 +60,14 @@ pub struct Engine {
     pub(crate) next_item: u64,
     pub(crate) next_queue: u32,
     pub(crate) collection: Option<Collection>,
-    /// Collection cannot go on for now: the disk is full, or the segment is damaged.
-    pub(crate) stalled: bool,
 
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
     pub(crate) chores: Vec<Chore>,
     /// Items that time changed in this group, once that is done.
     pub(crate) swept: Option<u64>,
+    /// Collection cannot go on for now: the disk is full, or the segment is damaged.
+    pub(crate) stalled: bool,
     /// For a planted bug: keys of this batch, not in the index yet.
     pub(crate) keys_withheld: Vec<Entry>,
 }

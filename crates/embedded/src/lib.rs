@@ -6,8 +6,10 @@
 //!
 //! **Invariant:** nothing unsynced is answered or shown; damage is reported, never served and never taken for empty.
 
+mod backup;
 mod collect;
 pub mod disk;
+mod doctor;
 pub mod engine;
 mod entry;
 mod error;
@@ -26,10 +28,14 @@ mod scan;
 mod segment;
 mod sidecar;
 mod store;
+mod survey;
 mod table;
 mod writer;
 
+pub use backup::{BackupError, BackupReport, restore};
+pub use doctor::{Affected, SalvageReport, Verdict, salvage, verify};
 pub use engine::{Chore, Engine};
 pub use error::OpenError;
 pub use options::{Durability, Options};
 pub use store::Embedded;
+pub use survey::Finding;

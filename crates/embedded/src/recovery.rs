@@ -478,11 +478,11 @@ impl Engine {
             next_item: 1,
             next_queue: 1,
             collection: None,
-            stalled: false,
             poisoned: None,
             status: Status::default(),
             chores: Vec::new(),
             swept: None,
+            stalled: false,
             keys_withheld: Vec::new(),
         }
     }

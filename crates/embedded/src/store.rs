@@ -3,6 +3,7 @@
 use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
 use crate::error::OpenError;
+use crate::meta::Meta;
 use crate::options::Options;
 use crate::outcome::{Found, Query, Status};
 use crate::reader::Reader;
@@ -31,6 +32,7 @@ pub struct Embedded {
     waiting_bytes_max: usize,
     threads: Vec<JoinHandle<()>>,
     disk: Arc<dyn Disk>,
+    meta: Meta,
     _lock: Box<dyn Any + Send + Sync>,
 }
 
@@ -69,6 +71,7 @@ impl Embedded {
         let durability = options.durability;
         let engine = Engine::open(disk.clone(), options, clock.now())?;
         let salt = engine.salt;
+        let meta = Meta { salt, segment_bytes: engine.segment_bytes };
         let shared = Arc::new(Shared::default());
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
         let (written, to_sync) = crossbeam_channel::bounded(64);
@@ -85,7 +88,17 @@ impl Embedded {
             start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*sweeping, salt)))?,
         ];
         let reader = Reader { salt, unchecked: false };
-        Ok(Embedded { requests, shared, reader, waiting_max, waiting_bytes_max, threads, disk, _lock: lock })
+        Ok(Embedded {
+            requests,
+            shared,
+            reader,
+            waiting_max,
+            waiting_bytes_max,
+            threads,
+            disk,
+            meta,
+            _lock: lock,
+        })
     }
 
     /// How the store is doing.
@@ -107,6 +120,10 @@ impl Embedded {
 
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.disk
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        self.meta
     }
 
     pub(crate) fn send(&self, request: Request) -> Result<()> {

@@ -1,0 +1,201 @@
+//! The files of format 1, as they were when it was settled: they open, and the same history still writes them.
+//!
+//! `TOWLINE_BLESS=1` writes the fixtures anew. Do so only together with a new format number, or before a release.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod rig;
+
+use futures::executor::block_on;
+use rig::*;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use towline_domain::Timestamp;
+use towline_embedded::disk::RealDisk;
+use towline_embedded::reader::Reader;
+use towline_embedded::{Chore, Embedded, Engine};
+use towline_store::invariants::snapshot;
+use towline_store::{ManualClock, Operation, Store};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1")
+}
+
+fn bless() -> bool {
+    std::env::var_os("TOWLINE_BLESS").is_some()
+}
+
+/// Lives through the history on the engine itself: its threads would make frames as they find the time.
+fn write_history(path: &Path) -> Timestamp {
+    let disk = Arc::new(RealDisk::new(path).unwrap());
+    let mut engine = Engine::open(disk, options(64 << 10), START).unwrap();
+    let reader = Reader { salt: SALT, unchecked: false };
+    let mut step = |now: Timestamp, operation: Operation| {
+        engine.begin(now).unwrap();
+        let outcome = engine.run(operation).unwrap();
+        engine.collect(16 << 10).unwrap();
+        engine.seal().unwrap();
+        engine.sync().unwrap();
+        for chore in engine.take_chores() {
+            // Sidecars are caches, and no part of what has to stay.
+            if let Chore::Remove { segment } = chore {
+                std::fs::remove_file(path.join(format!("segment-{:08}.log", segment.number))).unwrap();
+            }
+        }
+        outcome.finish(&reader).unwrap()
+    };
+    let end = history::live(&mut step);
+    engine.mark().unwrap();
+    engine.sync().unwrap();
+    end
+}
+
+/// Bytes as text: the size, then every line of 32 bytes that are not all zero.
+fn dump(bytes: &[u8]) -> String {
+    let mut text = format!("{} bytes\n", bytes.len());
+    for (nth, line) in bytes.chunks(32).enumerate().filter(|(_, line)| line.iter().any(|&byte| byte != 0)) {
+        write!(text, "{:08x} ", nth * 32).unwrap();
+        for byte in line {
+            write!(text, "{byte:02x}").unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn undump(text: &str) -> Vec<u8> {
+    let mut lines = text.lines();
+    let size = lines.next().unwrap().strip_suffix(" bytes").unwrap().parse().unwrap();
+    let mut bytes = vec![0; size];
+    for line in lines {
+        let (offset, digits) = line.split_once(' ').unwrap();
+        let offset = usize::from_str_radix(offset, 16).unwrap();
+        for (nth, pair) in digits.as_bytes().chunks(2).enumerate() {
+            bytes[offset + nth] = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        }
+    }
+    bytes
+}
+
+fn dumped(path: &Path) -> BTreeMap<String, String> {
+    files(path).into_iter().map(|(name, bytes)| (format!("{name}.hex"), dump(&bytes))).collect()
+}
+
+fn stored() -> BTreeMap<String, String> {
+    let texts = files(&fixtures()).into_iter().filter(|(name, _)| name.ends_with(".hex"));
+    texts.map(|(name, bytes)| (name, String::from_utf8(bytes).unwrap())).collect()
+}
+
+/// Everything the store shows, as text.
+fn tell(path: &Path, now: Timestamp) -> String {
+    let clock = Arc::new(ManualClock::new(now));
+    let store = Embedded::open(path, options(64 << 10), clock).unwrap();
+    let shown = block_on(snapshot(&store, now)).unwrap();
+    let keys = history::KEYS.map(str::to_owned).to_vec();
+    let kv = block_on(store.kv_get(keys)).unwrap();
+    let kv: BTreeMap<_, _> = history::KEYS.into_iter().zip(kv).collect();
+    format!("{shown:#?}\n{kv:#?}\n")
+}
+
+fn unpack(path: &Path) {
+    let files = stored();
+    assert!(!files.is_empty(), "run the tests with TOWLINE_BLESS=1 once");
+    for (name, text) in files {
+        std::fs::write(path.join(name.strip_suffix(".hex").unwrap()), undump(&text)).unwrap();
+    }
+}
+
+/// The time at which the history ends.
+fn end() -> Timestamp {
+    let mut last = START;
+    let clock = Arc::new(ManualClock::new(START));
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), options(64 << 10), clock.clone()).unwrap();
+    history::live(&mut |now, operation| {
+        last = now;
+        clock.set(now);
+        run(&store, operation)
+    });
+    last
+}
+
+#[test]
+fn the_same_history_still_writes_the_same_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let now = write_history(directory.path());
+    let written = dumped(directory.path());
+    if bless() {
+        let _ = std::fs::remove_dir_all(fixtures());
+        std::fs::create_dir_all(fixtures()).unwrap();
+        for (name, text) in &written {
+            std::fs::write(fixtures().join(name), text).unwrap();
+        }
+        std::fs::write(fixtures().join("expected.txt"), tell(directory.path(), now)).unwrap();
+    }
+    let stored = stored();
+    assert_eq!(written.keys().collect::<Vec<_>>(), stored.keys().collect::<Vec<_>>());
+    for (name, text) in written {
+        for (ours, theirs) in text.lines().zip(stored[&name].lines()) {
+            assert_eq!(ours, theirs, "{name}");
+        }
+        assert_eq!(text.len(), stored[&name].len(), "{name}");
+    }
+}
+
+#[test]
+fn files_of_this_format_open_with_everything_in_them() {
+    if bless() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    unpack(directory.path());
+    let expected = std::fs::read_to_string(fixtures().join("expected.txt")).unwrap();
+    let shown = tell(directory.path(), end());
+    for (ours, theirs) in shown.lines().zip(expected.lines()) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn files_of_this_format_are_whole() {
+    if bless() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    unpack(directory.path());
+    let verdict = towline_embedded::verify(directory.path()).unwrap();
+    assert_eq!(verdict.findings, []);
+    assert!(verdict.records > 50, "{verdict:?}");
+}
+
+/// The history is worth its name: what it should leave behind, it does.
+#[test]
+fn the_fixture_shows_every_state() {
+    if bless() {
+        return;
+    }
+    let expected = std::fs::read_to_string(fixtures().join("expected.txt")).unwrap();
+    for part in [
+        "state: Pending",
+        "state: Processing",
+        "state: Paused",
+        "state: Completed",
+        "state: Failed",
+        "kind: Explicit",
+        "kind: RetriesExhausted",
+        "kind: Expired",
+        "kind: Cancelled",
+        "kind: Lapsed",
+        "state: Open",
+        "state: Closed",
+        "paused: true",
+        "origin: Some",
+        "idempotency_key: Some",
+        "Score(",
+        "0c405e00-0000-4000-8000-000000000001",
+    ] {
+        assert!(expected.contains(part), "{part}");
+    }
+}
