@@ -96,14 +96,17 @@ fn main() {
     let mut bench = Bench { arguments, directory: base.clone(), rows: Vec::new() };
 
     for (size, batch) in [(100, 64), (100, 4096), (4500, 64), (4500, 512)] {
-        if bench.wants("raw") || bench.wants("life") || bench.wants("submit") {
+        let case = format!("{size} B x {batch}");
+        let (life, submits) = (format!("life-cycles, {case}"), format!("submits, {case}"));
+        if bench.wants(&format!("raw durable writes, {case}")) || bench.wants(&life) || bench.wants(&submits)
+        {
             raw(&mut bench, size, batch);
         }
-        if bench.wants("life") {
-            lifecycle(&mut bench, size, batch);
+        if bench.wants(&life) {
+            lifecycle(&mut bench, &life, size, batch);
         }
-        if bench.wants("submit") {
-            submit(&mut bench, size, batch);
+        if bench.wants(&submits) {
+            submit(&mut bench, &submits, size, batch);
         }
     }
     if bench.wants("single") {
@@ -217,7 +220,7 @@ fn received(store: &Embedded, name: &QueueName, max: usize, fields: FieldSet) ->
     received.items.into_iter().map(commit).collect()
 }
 
-fn lifecycle(bench: &mut Bench, size: usize, batch: usize) {
+fn lifecycle(bench: &mut Bench, name: &str, size: usize, batch: usize) {
     let (store, path) = bench.open("life");
     let payload = Bytes::from(noise(size));
     let done = AtomicU64::new(0);
@@ -255,14 +258,13 @@ fn lifecycle(bench: &mut Bench, size: usize, batch: usize) {
         (count as f64 / elapsed, bytes as f64 / (count as f64 * size as f64), syncs as f64 / elapsed)
     });
     let (rate, amplification, syncs) = measured;
-    let name = format!("life-cycles, {size} B x {batch}");
-    bench.row(&name, rate, "items/s", format!("written/submitted {amplification:.3}, {syncs:.0} syncs/s"));
+    bench.row(name, rate, "items/s", format!("written/submitted {amplification:.3}, {syncs:.0} syncs/s"));
     drop(store);
     let _ = std::fs::remove_dir_all(path);
 }
 
 /// Submits alone, into recycled segments: a first round is purged before the measured one.
-fn submit(bench: &mut Bench, size: usize, batch: usize) {
+fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
     let (store, path) = bench.open("submit");
     create(&store, "q");
     let name = queue("q");
@@ -294,9 +296,8 @@ fn submit(bench: &mut Bench, size: usize, batch: usize) {
         let raw = raw_rate(&bench.directory, size * batch, 0.5) / size as f64;
         best = if rate / raw > best.0 { (rate / raw, rate) } else { best };
     }
-    let name = format!("submits, {size} B x {batch}");
     let note = format!("{:.2} of the raw disk beside it; growing files {growing:.0}", best.0);
-    bench.row(&name, best.1, "items/s", note);
+    bench.row(title, best.1, "items/s", note);
     drop(store);
     let _ = std::fs::remove_dir_all(path);
 }

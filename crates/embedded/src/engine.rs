@@ -17,6 +17,7 @@ use crate::outcome::{Outcome, Status, Unread, UnreadItems};
 use crate::plant::{Bug, Plant};
 use crate::record::{self, Indexed};
 use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
+use crate::sidecar;
 use crate::writer::Held;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub struct Engine {
     pub(crate) next_item: u64,
     pub(crate) next_queue: u32,
     pub(crate) collection: Option<Collection>,
+    /// Of the segment being written.
+    pub(crate) sidecar: sidecar::Builder,
 
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
@@ -77,15 +80,16 @@ pub(crate) struct InUse {
     pub(crate) header: SegmentHeader,
     /// Where its frames end.
     pub(crate) end: u64,
-    pub(crate) records: u64,
     pub(crate) last_frame: u64,
+    /// Not read back at opening: its sidecar is complete.
+    pub(crate) written_here: bool,
 }
 
 /// Work that need not be done by the writer.
 #[derive(Debug)]
 pub enum Chore {
     /// Write the index of a sealed segment beside it, so that opening need not read it.
-    Sidecar { segment: Arc<Segment>, header: SegmentHeader, end: u64, last_frame: u64 },
+    Sidecar { number: u32, bytes: Vec<u8> },
     /// Remove a segment's files.
     Remove { segment: Arc<Segment> },
 }
@@ -577,9 +581,7 @@ impl Engine {
             start = self.frame.len();
             self.frame.extend_from_slice(&moved);
         }
-        if let Some(in_use) = self.log.back().and_then(|number| self.segments.get_mut(number)) {
-            in_use.records += 1;
-        }
+        self.sidecar.add(&self.frame[start..], self.active_offset + start as u64);
         Ok(start)
     }
 
@@ -615,6 +617,7 @@ impl Engine {
         in_use.last_frame = self.next_frame;
         self.active_offset += self.frame.len() as u64;
         in_use.end = self.active_offset;
+        self.sidecar.frame_written();
         self.next_frame += 1;
         self.status.frames += 1;
         self.status.bytes_written += self.frame.len() as u64;
@@ -661,20 +664,20 @@ impl Engine {
         if let Err(error) = segment.write_header(&header, self.salt) {
             return Err(self.poison(&format!("{}: {error}", segment::file_name(segment.number))));
         }
-        if let Some(sealed) = self.log.back().and_then(|number| self.segments.get(number)) {
-            self.chores.push(Chore::Sidecar {
-                segment: sealed.segment.clone(),
-                header: sealed.header,
-                end: sealed.end,
-                last_frame: sealed.last_frame,
-            });
+        let sidecar = std::mem::take(&mut self.sidecar);
+        if let Some(sealed) = self.log.back().and_then(|number| self.segments.get(number))
+            && sealed.written_here
+        {
+            let plant = self.options.plant;
+            let bytes = sidecar.finish(&sealed.header, sealed.end, sealed.last_frame, self.salt, plant);
+            self.chores.extend(bytes.map(|bytes| Chore::Sidecar { number: sealed.header.number, bytes }));
         }
         self.next_generation += 1;
         self.status.rotations += 1;
         self.active_offset = HEADER_BYTES;
         self.log.push_back(segment.number);
-        let in_use =
-            InUse { header, end: HEADER_BYTES, records: 0, last_frame: self.next_frame - 1, segment };
+        let last_frame = self.next_frame - 1;
+        let in_use = InUse { header, end: HEADER_BYTES, last_frame, written_here: true, segment };
         self.segments.insert(in_use.segment.number, in_use);
         Ok(())
     }

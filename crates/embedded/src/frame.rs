@@ -10,9 +10,12 @@
 //! 40 next_item    u64   item sequence numbers below this are used up
 //! 48 tail         u64   generation of the oldest segment still in use
 //! 56 next_queue   u32
-//! 60 check        u32   CRC32C of the header before it and of the records, seeded with the store's salt
+//! 60 check        u32   CRC32C of the header before it and of each record's header, seeded with the store's salt
 //! ```
-//! Integers are little-endian. Frames begin at multiples of 8.
+//! A record's header holds the check of its content, so a frame is whole if its own check and those of all its records
+//! hold; no byte is summed twice. Integers are little-endian. Frames begin at multiples of 8.
+
+use crate::record::{self, Record};
 
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"TWF1");
@@ -53,13 +56,34 @@ pub fn finish(buffer: &mut Vec<u8>, mut header: FrameHeader, salt: u64) {
     put(&header.tail.to_le_bytes());
     put(&header.next_queue.to_le_bytes());
     let check = check(&buffer[..HEADER_BYTES - 4], &buffer[HEADER_BYTES..], salt);
+    debug_assert!(check.is_some(), "a frame is made of records");
+    let check = check.unwrap_or(0);
     buffer[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&check.to_le_bytes());
     buffer.resize(buffer.len().next_multiple_of(8), 0);
 }
 
-fn check(header: &[u8], records: &[u8], salt: u64) -> u32 {
-    let seed = crc32c::crc32c(&salt.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c_append(seed, header), records)
+/// `None`: these are no records.
+fn check(header: &[u8], records: &[u8], salt: u64) -> Option<u32> {
+    let mut check = crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), header);
+    let mut at = 0;
+    while at < records.len() {
+        let record = Record::peek(&records[at..]).ok()?;
+        check = crc32c::crc32c_append(check, &record.bytes[..record::HEADER_BYTES]);
+        at += record.bytes.len();
+    }
+    Some(check)
+}
+
+/// Whether the content of every record is what its header says.
+fn records_hold(records: &[u8], salt: u64) -> bool {
+    let mut at = 0;
+    while at < records.len() {
+        match Record::read(&records[at..], salt) {
+            Ok(record) => at += record.bytes.len(),
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// Bytes a frame with this many record bytes takes in a segment.
@@ -98,7 +122,9 @@ pub fn read(bytes: &[u8], generation: u64, salt: u64) -> Option<(FrameHeader, &[
     let header = peek(bytes, generation)?;
     let records = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(header.length as usize)?)?;
     let stored = u32::from_le_bytes(bytes[HEADER_BYTES - 4..HEADER_BYTES].try_into().ok()?);
-    (check(&bytes[..HEADER_BYTES - 4], records, salt) == stored).then_some((header, records))
+    let whole =
+        check(&bytes[..HEADER_BYTES - 4], records, salt) == Some(stored) && records_hold(records, salt);
+    whole.then_some((header, records))
 }
 
 #[cfg(test)]
@@ -123,27 +149,38 @@ mod tests {
         buffer
     }
 
+    /// Records of removed items: the smallest there are, and one with content.
+    fn records(count: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for sequence in 0..count {
+            record::Encoder::new(&mut bytes, record::Kind::ItemRemoved, None, sequence).finish(42);
+        }
+        record::encode_kv_deleted(&mut bytes, "some key", 42);
+        bytes
+    }
+
     #[test]
     fn a_frame_is_read_back() {
-        for records in [&b""[..], b"x", &[7; 1000]] {
-            let bytes = frame(records);
+        for records in [Vec::new(), records(0), records(100)] {
+            let bytes = frame(&records);
             assert_eq!(bytes.len(), padded(records.len()));
             let (header, read_back) = read(&bytes, 3, 42).unwrap();
-            assert_eq!((header.sequence, header.synced, read_back), (7, 6, records));
+            assert_eq!((header.sequence, header.synced, read_back), (7, 6, &records[..]));
         }
     }
 
     #[test]
     fn another_generation_or_store_is_not_ours() {
-        let bytes = frame(b"abc");
+        let bytes = frame(&records(1));
         assert!(read(&bytes, 4, 42).is_none());
         assert!(read(&bytes, 3, 43).is_none());
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
-        let bytes = frame(b"some records");
-        let used = HEADER_BYTES + 12;
+        let records = records(2);
+        let bytes = frame(&records);
+        let used = HEADER_BYTES + records.len();
         for bit in 0..used * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

@@ -352,8 +352,8 @@ impl Reading<'_> {
                 segment: candidate.segment,
                 header,
                 end: end.offset,
-                records: 0,
                 last_frame: end.next_frame - 1,
+                written_here: false,
             });
         }
         Ok(())
@@ -478,6 +478,7 @@ impl Engine {
             next_item: 1,
             next_queue: 1,
             collection: None,
+            sidecar: crate::sidecar::Builder::default(),
             poisoned: None,
             status: Status::default(),
             chores: Vec::new(),

@@ -13,7 +13,6 @@ use crate::engine::Chore;
 use crate::entry::{Entry, ItemEntry, Place};
 use crate::plant::{Bug, Plant};
 use crate::record::{self, Kind, Record, RecordError};
-use crate::scan::{Checks, SegmentBytes};
 use crate::segment::{self, SegmentHeader};
 use std::io;
 
@@ -24,17 +23,13 @@ const RATIO_MIN: usize = 4;
 
 impl Chore {
     /// Does the work. A failure is no fault of the store: a sidecar is a cache, a file left over is removed at opening.
-    pub fn run(self, disk: &dyn Disk, salt: u64, plant: Plant) -> io::Result<()> {
+    pub fn run(self, disk: &dyn Disk) -> io::Result<()> {
         match self {
-            Chore::Sidecar { segment, header, end, last_frame } => {
-                let bytes = SegmentBytes::read(&segment, end, Vec::new())?;
-                let Some(sidecar) = build(&bytes, &header, end, last_frame, salt, plant) else {
-                    return Ok(());
-                };
-                let name = segment::sidecar_name(header.number);
+            Chore::Sidecar { number, bytes } => {
+                let name = segment::sidecar_name(number);
                 let temporary = format!("{name}.new");
                 let file = disk.create(&temporary)?;
-                write_full(&*file, &sidecar, 0)?;
+                write_full(&*file, &bytes, 0)?;
                 file.sync()?;
                 disk.rename(&temporary, &name)
             }
@@ -50,41 +45,75 @@ impl Chore {
     }
 }
 
-fn build(
-    bytes: &SegmentBytes,
-    header: &SegmentHeader,
-    end: u64,
-    last_frame: u64,
-    salt: u64,
-    plant: Plant,
-) -> Option<Vec<u8>> {
-    let checks = Checks { salt, no_generation: false, no_frame: false };
-    let mut out = vec![0; HEADER_BYTES];
-    let limit = usize::try_from(end).ok()? / RATIO_MIN;
-    let found = bytes.frames(header, checks, |frame, offset, records| {
-        if plant.has(Bug::SidecarBeforeLog) && frame.sequence == last_frame {
-            return Ok(());
+/// Gathers the sidecar of the segment being written, record by record, unless its records turn out to be small.
+#[derive(Debug, Default)]
+pub struct Builder {
+    out: Vec<u8>,
+    given_up: bool,
+    /// For a planted bug: how long it was after the last frame and the one before.
+    at_last: usize,
+    before_last: usize,
+}
+
+impl Builder {
+    /// Takes note of the records in `bytes`, which will lie at `offset` of the segment.
+    pub fn add(&mut self, bytes: &[u8], offset: u64) {
+        if self.given_up {
+            return;
+        }
+        if self.out.is_empty() {
+            self.out.resize(HEADER_BYTES, 0);
         }
         let mut at = 0;
-        while at < records.len() {
-            let record = Record::peek(&records[at..])?;
-            encode(&mut out, &record, offset + at as u64)?;
+        while let Ok(record) = Record::peek(&bytes[at..]) {
+            if encode(&mut self.out, &record, offset + at as u64).is_err() {
+                self.given_up = true;
+                break;
+            }
             at += record.bytes.len();
         }
-        if out.len() > limit { Err(RecordError::Short) } else { Ok(()) }
-    });
-    if found.ok()?.next_frame != last_frame + 1 {
-        return None;
+        // A few records are no measure.
+        if self.out.len() > 16 << 10 && self.out.len() * RATIO_MIN > offset as usize {
+            self.given_up = true;
+        }
+        if self.given_up {
+            self.out = Vec::new();
+        }
     }
-    let length = (out.len() - HEADER_BYTES) as u64;
-    out[..8].copy_from_slice(&MAGIC);
-    let words = [salt, header.generation, header.first_frame, last_frame, end, length];
-    for (nth, word) in words.into_iter().enumerate() {
-        out[8 + nth * 8..16 + nth * 8].copy_from_slice(&word.to_le_bytes());
+
+    pub fn frame_written(&mut self) {
+        self.before_last = std::mem::replace(&mut self.at_last, self.out.len());
     }
-    let check = crc32c::crc32c_append(crc32c::crc32c(&out[..HEADER_BYTES - 4]), &out[HEADER_BYTES..]);
-    out[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&check.to_le_bytes());
-    Some(out)
+
+    /// The whole sidecar, if it is worth having.
+    pub fn finish(
+        self,
+        header: &SegmentHeader,
+        end: u64,
+        last_frame: u64,
+        salt: u64,
+        plant: Plant,
+    ) -> Option<Vec<u8>> {
+        let mut out = self.out;
+        if self.given_up || out.len() * RATIO_MIN > end as usize {
+            return None;
+        }
+        if out.is_empty() {
+            out.resize(HEADER_BYTES, 0);
+        }
+        if plant.has(Bug::SidecarBeforeLog) {
+            out.truncate(self.before_last.max(HEADER_BYTES));
+        }
+        let length = (out.len() - HEADER_BYTES) as u64;
+        out[..8].copy_from_slice(&MAGIC);
+        let words = [salt, header.generation, header.first_frame, last_frame, end, length];
+        for (nth, word) in words.into_iter().enumerate() {
+            out[8 + nth * 8..16 + nth * 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let check = crc32c::crc32c_append(crc32c::crc32c(&out[..HEADER_BYTES - 4]), &out[HEADER_BYTES..]);
+        out[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&check.to_le_bytes());
+        Some(out)
+    }
 }
 
 fn encode(out: &mut Vec<u8>, record: &Record<'_>, offset: u64) -> Result<(), RecordError> {

@@ -85,7 +85,7 @@ impl Embedded {
         let threads = vec![
             start("towline-writer", Box::new(move || writer.run()))?,
             start("towline-sync", Box::new(move || writer::sync_loop(&to_sync, &syncing, durability)))?,
-            start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*sweeping, salt)))?,
+            start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*sweeping)))?,
         ];
         let reader = Reader { salt, unchecked: false };
         Ok(Embedded {

@@ -7,7 +7,6 @@ use crate::disk::Disk;
 use crate::engine::{Chore, Engine};
 use crate::options::Durability;
 use crate::outcome::{Found, Outcome, Query};
-use crate::plant::Plant;
 use crate::segment::{self, Segment, SegmentHeader};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use futures::channel::oneshot;
@@ -299,9 +298,9 @@ fn sync(shared: &Shared, segment: Option<&Segment>, through: u64) -> Option<Stor
     }
 }
 
-pub(crate) fn chore_loop(chores: &Receiver<Chore>, disk: &dyn Disk, salt: u64) {
+pub(crate) fn chore_loop(chores: &Receiver<Chore>, disk: &dyn Disk) {
     for chore in chores {
         // A cache not written or a file not removed is made good at the next opening.
-        let _ = chore.run(disk, salt, Plant::default());
+        let _ = chore.run(disk);
     }
 }

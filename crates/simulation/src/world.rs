@@ -228,7 +228,7 @@ impl World {
     fn do_chores(&mut self) {
         for chore in std::mem::take(&mut self.chores) {
             // A failing chore costs time at the next opening, nothing else.
-            let _ = chore.run(&self.disk, SALT, self.plant);
+            let _ = chore.run(&self.disk);
         }
     }
 
