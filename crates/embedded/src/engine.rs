@@ -85,6 +85,12 @@ pub(crate) struct InUse {
     pub(crate) written_here: bool,
 }
 
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({}, {:?})", self.disk.place(), self.status())
+    }
+}
+
 /// Work that need not be done by the writer.
 #[derive(Debug)]
 pub enum Chore {

@@ -8,10 +8,12 @@ use towline_embedded::{Embedded, Options};
 use towline_store::conformance::Harness;
 use towline_store::{ManualClock, Store};
 
+type Opened = (Weak<dyn Store>, TempDir);
+
 struct Directories {
     segment_bytes: u64,
     /// The directory of each store that is open, by the store's address.
-    open: Mutex<HashMap<usize, (Weak<dyn Store>, TempDir)>>,
+    open: Mutex<HashMap<usize, Opened>>,
 }
 
 impl Directories {

@@ -12,7 +12,7 @@ use towline_embedded::{Chore, Engine, OpenError, Options};
 use towline_store::invariants::{Checker, Snapshot};
 use towline_store::{Filter, Operation, StoreError};
 
-pub const SALT: u64 = 0x746f_776c_696e_65;
+pub const SALT: u64 = 0x0074_6f77_6c69_6e65;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const CLIENTS: usize = 6;
 
@@ -44,6 +44,12 @@ pub struct World {
     /// The power goes at a chosen operation: how.
     power_off: Option<Crash>,
     pub restarts: u64,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "World({:?} at {}, {} calls)", self.engine, self.clock, self.next_call)
+    }
 }
 
 impl World {
