@@ -14,7 +14,7 @@ use std::sync::Arc;
 use towline_domain::Timestamp;
 use towline_embedded::disk::RealDisk;
 use towline_embedded::reader::Reader;
-use towline_embedded::{Chore, Embedded, Engine};
+use towline_embedded::{Embedded, Engine};
 use towline_store::invariants::snapshot;
 use towline_store::{ManualClock, Operation, Store};
 
@@ -29,7 +29,7 @@ fn bless() -> bool {
 /// Lives through the history on the engine itself: its threads would make frames as they find the time.
 fn write_history(path: &Path) -> Timestamp {
     let disk = Arc::new(RealDisk::new(path).unwrap());
-    let mut engine = Engine::open(disk, options(64 << 10), START).unwrap();
+    let mut engine = Engine::open(disk.clone(), options(64 << 10), START).unwrap();
     let reader = Reader { salt: SALT, unchecked: false };
     let mut step = |now: Timestamp, operation: Operation| {
         engine.begin(now).unwrap();
@@ -38,10 +38,7 @@ fn write_history(path: &Path) -> Timestamp {
         engine.seal().unwrap();
         engine.sync().unwrap();
         for chore in engine.take_chores() {
-            // Sidecars are caches, and no part of what has to stay.
-            if let Chore::Remove { segment } = chore {
-                std::fs::remove_file(path.join(format!("segment-{:08}.log", segment.number))).unwrap();
-            }
+            chore.run(&*disk).unwrap();
         }
         outcome.finish(&reader).unwrap()
     };
