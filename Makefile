@@ -39,6 +39,7 @@ doc:
 # `--plant all` breaks the code on purpose, one invariant at a time: the checker must see each.
 simulate:
 	$(SIMULATE) --seeds 200 --steps 1000
+	$(SIMULATE) --crash-everywhere --bit-flips 1000
 	$(SIMULATE) --plant all
 
 soak: tools
@@ -47,9 +48,8 @@ soak: tools
 	$(SIMULATE) --crash-everywhere --bit-flips 1000
 	$(SIMULATE) --plant all
 
-# Only bench targets: without the pattern cargo runs every unit test binary as a bench too.
 bench:
-	cargo bench --workspace --bench '*'
+	cargo run --release -p towline-embedded --example bench
 
 deny:
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny --version '$(CARGO_DENY_VERSION)'

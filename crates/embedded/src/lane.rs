@@ -112,6 +112,20 @@ impl Lanes {
         }
     }
 
+    /// After many items were pushed in no order: sorts them, if that is worth it.
+    pub fn settle(&mut self) {
+        let Lanes::Ranked(lanes) = self else { return };
+        for lane in
+            lanes.values_mut().filter(|lane| lane.late.len() > BLOCK && lane.late.len() > lane.listed / 8)
+        {
+            let unsorted = std::mem::take(lane);
+            let mut entries: Vec<Entry> =
+                unsorted.blocks.into_iter().flatten().chain(unsorted.late).collect();
+            entries.sort_unstable();
+            entries.into_iter().for_each(|entry| lane.push(entry));
+        }
+    }
+
     /// An item leaves, from wherever it stands.
     pub fn leave(&mut self, key: OrderKey, sequence: u64, is_live: impl Fn(i64, Entry) -> bool) {
         let entry = Entry { time: key.time, sequence };

@@ -39,3 +39,8 @@ pub use error::OpenError;
 pub use options::{Durability, Options};
 pub use store::Embedded;
 pub use survey::Finding;
+
+/// The README's example is run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -14,7 +14,9 @@ use crate::record::Record;
 use crate::scan::{Checks, End, SegmentBytes};
 use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use crate::sidecar::Sidecar;
+use crossbeam_channel::{Receiver, Sender};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use towline_domain::Timestamp;
 
@@ -102,7 +104,7 @@ impl Engine {
                 Some(detail) => OpenError::io(
                     &*engine.disk,
                     "a new segment",
-                    std::io::Error::new(std::io::ErrorKind::StorageFull, detail),
+                    io::Error::new(io::ErrorKind::StorageFull, detail),
                 ),
                 None => OpenError::corrupt(&*engine.disk, "the log", error.to_string()),
             }
@@ -201,6 +203,39 @@ impl Recovered {
     }
 }
 
+/// A segment in use, and what was read of it.
+struct Loaded {
+    candidate: Candidate,
+    last: bool,
+    content: Content,
+}
+
+enum Content {
+    Sidecar(Sidecar),
+    Frames(io::Result<SegmentBytes>),
+}
+
+impl Loaded {
+    fn read(
+        disk: &dyn Disk,
+        salt: u64,
+        candidate: Candidate,
+        last: bool,
+        buffers: &Receiver<Vec<u8>>,
+    ) -> Loaded {
+        // The newest segment has no sidecar that could be believed: it was being written.
+        let header = candidate.header.filter(|_| !last);
+        let content = match header.and_then(|header| Sidecar::read(disk, &header, salt)) {
+            Some(sidecar) => Content::Sidecar(sidecar),
+            None => {
+                let buffer = buffers.try_recv().unwrap_or_default();
+                Content::Frames(SegmentBytes::read(&candidate.segment, candidate.size, buffer))
+            }
+        };
+        Loaded { candidate, last, content }
+    }
+}
+
 struct Reading<'a> {
     disk: &'a dyn Disk,
     options: &'a Options,
@@ -279,16 +314,40 @@ impl Reading<'_> {
         Ok(end.last.map_or(header.tail, |last| last.tail.max(header.tail)))
     }
 
+    /// Replays the segments in use. One thread reads ahead while this one replays.
     fn replay(
         &mut self,
         recovered: &mut Recovered,
         used: Vec<Candidate>,
         tail: u64,
     ) -> Result<(), OpenError> {
-        let mut buffer = Vec::new();
-        let count = used.len();
+        let (ahead, loaded) = crossbeam_channel::bounded(1);
+        let (give_back, buffers) = crossbeam_channel::unbounded();
+        let (disk, salt, count) = (self.disk, self.meta.salt, used.len());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for (nth, candidate) in used.into_iter().enumerate() {
+                    let loaded = Loaded::read(disk, salt, candidate, nth + 1 == count, &buffers);
+                    // Nobody waits for the rest once the replay has failed.
+                    if ahead.send(loaded).is_err() {
+                        break;
+                    }
+                }
+            });
+            // Moved in, so that the reading thread sees the end when this does.
+            self.replay_loaded(recovered, loaded, &give_back, tail)
+        })
+    }
+
+    fn replay_loaded(
+        &mut self,
+        recovered: &mut Recovered,
+        loaded: Receiver<Loaded>,
+        give_back: &Sender<Vec<u8>>,
+        tail: u64,
+    ) -> Result<(), OpenError> {
         let mut expected_generation = tail;
-        for (nth, candidate) in used.into_iter().enumerate() {
+        for (nth, Loaded { candidate, last, content }) in loaded.iter().enumerate() {
             let Some(header) = candidate.header else { continue };
             let name = segment::file_name(candidate.segment.number);
             if header.generation != expected_generation {
@@ -315,11 +374,9 @@ impl Reading<'_> {
                 self.damaged(&segment::file_name(before), what)?;
             }
             recovered.take_header(&header);
-            let last = nth + 1 == count;
-            let sidecar = if last { None } else { Sidecar::read(self.disk, &header, self.meta.salt) };
             let number = candidate.segment.number;
-            let end = match sidecar {
-                Some(sidecar) => {
+            let end = match content {
+                Content::Sidecar(sidecar) => {
                     let salt = self.meta.salt;
                     let applied = sidecar.entries(number, salt, |entry| {
                         recovered.index.apply(entry).map_err(|_| crate::record::RecordError::Content)
@@ -330,18 +387,14 @@ impl Reading<'_> {
                     }
                     End { offset: sidecar.end, next_frame: sidecar.last_frame + 1, last: None }
                 }
-                None => {
-                    let bytes = self.read(&candidate, std::mem::take(&mut buffer))?;
+                Content::Frames(bytes) => {
+                    let bytes = bytes.map_err(|error| OpenError::io(self.disk, &name, error))?;
                     let end = self.replay_frames(recovered, &bytes, &header, last)?;
                     if last {
                         recovered.unsure = bytes.unsure(&header, &end, self.checks);
                     }
-                    // A backup's segments are cut to what they hold: there is no write under way at their end.
-                    if header.size < self.meta.segment_bytes && end.offset != header.size {
-                        let what = format!("frame {} at byte {} does not read", end.next_frame, end.offset);
-                        self.damaged(&name, what)?;
-                    }
-                    buffer = bytes.into_buffer();
+                    // The reader may be done and gone.
+                    let _ = give_back.send(bytes.into_buffer());
                     end
                 }
             };

@@ -234,6 +234,19 @@ impl Table {
         })
     }
 
+    /// Every item, in order.
+    pub fn for_each_mut(&mut self, mut visit: impl FnMut(u64, &mut Slot, Option<&Extra>)) {
+        let Table { base, chunks, extras, .. } = self;
+        for (number, chunk) in (*base..).zip(chunks) {
+            for (at, slot) in chunk.iter_mut().flat_map(|chunk| chunk.slots.iter_mut()).enumerate() {
+                if slot.used() {
+                    let extra = extras.get(slot.extra);
+                    visit(number * CHUNK as u64 + at as u64, slot, extra);
+                }
+            }
+        }
+    }
+
     /// Items from `first` on, in order, looking at no more than `scan` slots. The second value is where to go on.
     pub fn scan(&self, first: u64, scan: usize, mut visit: impl FnMut(u64, &Slot) -> bool) -> Option<u64> {
         let mut sequence = first.max(self.base * CHUNK as u64);

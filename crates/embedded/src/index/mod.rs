@@ -3,6 +3,8 @@
 //! **Invariant:** it changes only by [`Index::apply`], with what a record says. Replaying the records gives the same
 //! index as living through them.
 
+mod replay;
+
 use crate::entry::{Entry, ItemEntry, Place};
 use crate::lane::{self, Lanes};
 use crate::record::{ERROR, Indexed, Key, Parts};
@@ -553,96 +555,6 @@ impl Index {
         if let Some(key) = standing.key {
             queue.lanes.push(key, sequence);
         }
-    }
-
-    // ---- opening
-
-    pub fn begin_replay(&mut self) {
-        self.replaying = true;
-    }
-
-    /// Gives every item its place in lanes, schedule, timers and counts.
-    pub fn end_replay(&mut self, now: Timestamp) {
-        self.replaying = false;
-        self.now = self.now.max(now);
-        self.reap_from = Some(0);
-        while self.reap(usize::MAX) {}
-        let mut ready: FxHashMap<QueueId, Vec<(OrderKey, u64)>> = FxHashMap::default();
-        let (mut timers, mut scheduled, mut flags) = (Vec::new(), Vec::new(), Vec::new());
-        let Index { table, queues, .. } = self;
-        let now = self.now;
-        table.scan(0, usize::MAX, |sequence, slot| {
-            let extra = table.extra(sequence);
-            let Some(queue) = queues.get_mut(&slot.queue) else {
-                return true;
-            };
-            if let Some(at) = extra.and_then(|extra| extra.head.timer()) {
-                timers.push((at, sequence));
-            }
-            let pending = extra.is_none_or(|extra| extra.head.state == State::Pending);
-            let kind = match extra {
-                _ if pending && slot.ready_at > now => {
-                    scheduled.push((slot.ready_at, sequence));
-                    flags.push((sequence, SCHEDULED));
-                    CountKind::Scheduled
-                }
-                _ if pending => {
-                    let order = &queue.queue.policy.order;
-                    let head = extra.map(|extra| &extra.head);
-                    let key = key_of(order, slot.priority, slot.ready_at, head);
-                    ready.entry(slot.queue).or_default().push((key, sequence));
-                    CountKind::Pending
-                }
-                extra => kind_of(slot, extra),
-            };
-            queue.counts.add(kind);
-            true
-        });
-        for (sequence, flag) in flags {
-            if let Some(slot) = self.table.slot_mut(sequence) {
-                slot.flags |= flag;
-            }
-        }
-        for (queue, mut items) in ready {
-            // Nearly sorted already: items were numbered as they came.
-            items.sort_unstable();
-            let Some(queue) = self.queues.get_mut(&queue) else {
-                continue;
-            };
-            for (key, sequence) in items {
-                if let Some(slot) = self.table.slot_mut(sequence) {
-                    slot.flags |= READY;
-                }
-                queue.lanes.push(key, sequence);
-            }
-        }
-        timers.sort_unstable();
-        scheduled.sort_unstable();
-        self.timers = timers.into_iter().collect();
-        self.schedule = scheduled.into_iter().collect();
-    }
-
-    /// Forgets some items of deleted queues; whether there may be more.
-    pub fn reap(&mut self, scan: usize) -> bool {
-        let Some(from) = self.reap_from else {
-            return false;
-        };
-        let mut gone = Vec::new();
-        let next = self.table.scan(from, scan, |sequence, slot| {
-            if !self.queues.contains_key(&slot.queue) {
-                gone.push(sequence);
-            }
-            true
-        });
-        for sequence in gone {
-            self.remove_item(sequence);
-        }
-        self.reap_from = next;
-        next.is_some()
-    }
-
-    pub fn reaping(&self) -> bool {
-        self.reap_from.is_some()
     }
 
     // ---- live bytes

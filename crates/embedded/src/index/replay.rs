@@ -1,0 +1,76 @@
+//! Rebuilding the index: first what every record says, then where every item stands.
+//!
+//! Nothing stands anywhere while records are replayed: a queue may be carried behind its items, and most items of a
+//! busy log have moved several times.
+
+use super::{Index, key_of, kind_of};
+use crate::table::{READY, SCHEDULED};
+use towline_domain::{CountKind, State, Timestamp};
+
+impl Index {
+    pub fn begin_replay(&mut self) {
+        self.replaying = true;
+    }
+
+    /// Gives every item its place in lanes, schedule, timers and counts.
+    pub fn end_replay(&mut self, now: Timestamp) {
+        self.replaying = false;
+        self.now = self.now.max(now);
+        self.reap_from = Some(0);
+        while self.reap(usize::MAX) {}
+        let now = self.now;
+        let (mut timers, mut scheduled) = (Vec::new(), Vec::new());
+        let Index { table, queues, .. } = self;
+        table.for_each_mut(|sequence, slot, extra| {
+            let Some(queue) = queues.get_mut(&slot.queue) else { return };
+            if let Some(at) = extra.and_then(|extra| extra.head.timer()) {
+                timers.push((at, sequence));
+            }
+            let pending = extra.is_none_or(|extra| extra.head.state == State::Pending);
+            let kind = if pending && slot.ready_at > now {
+                scheduled.push((slot.ready_at, sequence));
+                slot.flags |= SCHEDULED;
+                CountKind::Scheduled
+            } else if pending {
+                let order = &queue.queue.policy.order;
+                let key = key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head));
+                queue.lanes.push(key, sequence);
+                slot.flags |= READY;
+                CountKind::Pending
+            } else {
+                kind_of(slot, extra)
+            };
+            queue.counts.add(kind);
+        });
+        for queue in self.queues.values_mut() {
+            queue.lanes.settle();
+        }
+        timers.sort_unstable();
+        scheduled.sort_unstable();
+        self.timers = timers.into_iter().collect();
+        self.schedule = scheduled.into_iter().collect();
+    }
+
+    /// Forgets some items of deleted queues; whether there may be more.
+    pub fn reap(&mut self, scan: usize) -> bool {
+        let Some(from) = self.reap_from else {
+            return false;
+        };
+        let mut gone = Vec::new();
+        let next = self.table.scan(from, scan, |sequence, slot| {
+            if !self.queues.contains_key(&slot.queue) {
+                gone.push(sequence);
+            }
+            true
+        });
+        for sequence in gone {
+            self.remove_item(sequence);
+        }
+        self.reap_from = next;
+        next.is_some()
+    }
+
+    pub fn reaping(&self) -> bool {
+        self.reap_from.is_some()
+    }
+}
