@@ -3,20 +3,21 @@
 //! **Invariant:** it changes only by [`Index::apply`], with what a record says. Replaying the records gives the same
 //! index as living through them.
 
+mod parts;
 mod replay;
+mod stand;
 
 use crate::entry::{Entry, ItemEntry, Place};
-use crate::lane::{self, Lanes};
-use crate::record::{ERROR, Indexed, Key, Parts};
-use crate::table::{Extra, PartsAt, READY, SCHEDULED, Slot, Table};
+use crate::lane::Lanes;
+use crate::record::{ERROR, Indexed, Key};
+use crate::table::{READY, SCHEDULED, Slot, Table};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use stand::{is_live, kind_of, order_key};
 use std::collections::{BTreeMap, BTreeSet};
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
-use towline_domain::{
-    CountKind, Counts, Head, ItemId, Order, OrderKey, Queue, QueueId, QueueName, State, Timestamp, limits,
-};
+use towline_domain::{CountKind, Counts, Head, ItemId, Queue, QueueId, QueueName, Timestamp};
 use towline_store::QueueLookup;
 
 #[derive(Default)]
@@ -56,15 +57,6 @@ pub struct QueueIndex {
 pub struct KvSlot {
     pub record: KvRecord,
     place: Place,
-}
-
-/// Where an item stands: what has to be undone when it moves.
-struct Standing {
-    queue: QueueId,
-    kind: CountKind,
-    key: Option<OrderKey>,
-    scheduled: Option<Timestamp>,
-    timer: Option<Timestamp>,
 }
 
 /// The log does not make sense.
@@ -152,49 +144,6 @@ impl Index {
     /// The next item whose time has come.
     pub fn next_due(&self, now: Timestamp) -> Option<u64> {
         self.timers.first().filter(|timer| timer.0 <= now).map(|timer| timer.1)
-    }
-
-    /// Records that hold the current parts of an item.
-    pub fn places(&self, sequence: u64) -> Option<SmallVec<[PartsAt; 2]>> {
-        let slot = self.table.slot(sequence)?;
-        let mut places = SmallVec::new();
-        let Some(extra) = self.table.extra(sequence) else {
-            places.push(PartsAt { place: slot.place, parts: slot.plain_parts() });
-            return Some(places);
-        };
-        if extra.base_parts != 0 {
-            places.push(PartsAt { place: slot.place, parts: extra.base_parts });
-        }
-        places.extend(extra.others.iter().copied());
-        for &(_, place) in &extra.errors {
-            match places.iter_mut().find(|at| at.place == place) {
-                Some(at) => at.parts |= ERROR,
-                None => places.push(PartsAt { place, parts: ERROR }),
-            }
-        }
-        Some(places)
-    }
-
-    /// Which parts of the record at `place` are the current ones of that item.
-    pub fn current_parts(&self, sequence: u64, place: Place) -> Parts {
-        let places = self.places(sequence).unwrap_or_default();
-        places.iter().filter(|at| at.place == place).fold(0, |parts, at| parts | at.parts)
-    }
-
-    pub fn queue_is_at(&self, id: QueueId, place: Place) -> bool {
-        self.queues.get(&id).is_some_and(|queue| queue.place == place)
-    }
-
-    pub fn kv_is_at(&self, key: &str, place: Place) -> bool {
-        self.kv.get(key).is_some_and(|slot| slot.place == place)
-    }
-
-    pub fn live_bytes(&self) -> u64 {
-        self.live_total
-    }
-
-    pub fn live_bytes_of(&self, segment: u32) -> u64 {
-        self.live.get(segment as usize).copied().unwrap_or(0)
     }
 
     // ---- time
@@ -354,76 +303,6 @@ impl Index {
         Ok(())
     }
 
-    /// Takes note that the record at `place` now holds these parts of an item.
-    fn hold_parts(
-        &mut self,
-        sequence: u64,
-        place: Place,
-        parts: Parts,
-        ordinal: u32,
-        indexed: Option<Box<Indexed>>,
-    ) {
-        self.add_live(place);
-        let Some(slot) = self.table.slot(sequence) else {
-            return;
-        };
-        let mut base = slot.place;
-        let mut dropped: SmallVec<[Place; 4]> = SmallVec::new();
-        let Some(extra) = self.table.make_extra(sequence) else {
-            return;
-        };
-        if extra.base_parts != 0 && extra.base_parts & parts != 0 {
-            extra.base_parts &= !parts;
-            if extra.base_parts == 0 {
-                dropped.push(base);
-            }
-        }
-        extra.others.retain(|at| {
-            at.parts &= !parts;
-            if at.parts == 0 {
-                dropped.push(at.place);
-            }
-            at.parts != 0
-        });
-        if parts & ERROR != 0 {
-            match extra.errors.binary_search_by_key(&ordinal, |error| error.0) {
-                Ok(at) => dropped.push(std::mem::replace(&mut extra.errors[at].1, place)),
-                Err(at) => extra.errors.insert(at, (ordinal, place)),
-            }
-            if extra.errors.len() > limits::ERRORS_KEPT_MAX {
-                dropped.push(extra.errors.remove(1).1);
-            }
-        }
-        let held = parts & !ERROR;
-        if held != 0 {
-            if extra.base_parts == 0 {
-                base = place;
-                extra.base_parts = held;
-            } else {
-                extra.others.push(PartsAt { place, parts: held });
-            }
-        }
-        // A record may hold a head and an error, and live on for the one when the other is gone.
-        let still_held = |gone: &Place| {
-            (extra.base_parts != 0 && base == *gone)
-                || extra.others.iter().any(|at| at.place == *gone)
-                || extra.errors.iter().any(|error| error.1 == *gone)
-        };
-        dropped.retain(|gone| !still_held(gone));
-        if held == 0 && !still_held(&place) {
-            dropped.push(place);
-        }
-        if let Some(slot) = self.table.slot_mut(sequence) {
-            slot.place = base;
-        }
-        dropped.sort_unstable_by_key(|place| (place.segment, place.offset));
-        dropped.dedup();
-        for place in dropped {
-            self.drop_live(place);
-        }
-        self.add_indexed(sequence, indexed);
-    }
-
     fn add_indexed(&mut self, sequence: u64, indexed: Option<Box<Indexed>>) {
         let Some(indexed) = indexed else { return };
         if let Some(Key { queue, digest, .. }) = indexed.key {
@@ -483,136 +362,8 @@ impl Index {
         }
     }
 
-    fn standing(&self, sequence: u64) -> Option<Standing> {
-        let slot = self.table.slot(sequence)?;
-        let extra = self.table.extra(sequence);
-        let order = self.queues.get(&slot.queue).map(|queue| &queue.queue.policy.order);
-        Some(Standing {
-            queue: slot.queue,
-            kind: kind_of(slot, extra),
-            key: order
-                .filter(|_| slot.has(READY))
-                .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
-            scheduled: slot.has(SCHEDULED).then_some(slot.ready_at),
-            timer: extra.and_then(|extra| extra.head.timer()),
-        })
-    }
-
-    fn unstand(&mut self, sequence: u64) {
-        if self.replaying {
-            return;
-        }
-        let Some(standing) = self.standing(sequence) else {
-            return;
-        };
-        if let Some(slot) = self.table.slot_mut(sequence) {
-            slot.flags &= !(READY | SCHEDULED);
-        }
-        if let Some(at) = standing.timer {
-            self.timers.remove(&(at, sequence));
-        }
-        if let Some(at) = standing.scheduled {
-            self.schedule.remove(&(at, sequence));
-        }
-        let Index { queues, table, .. } = self;
-        let Some(queue) = queues.get_mut(&standing.queue) else {
-            return;
-        };
-        queue.counts.remove(standing.kind);
-        if let Some(key) = standing.key {
-            let order = &queue.queue.policy.order;
-            let live = |rank, entry| is_live(table, standing.queue, order, rank, entry);
-            queue.lanes.leave(key, sequence, live);
-        }
-    }
-
-    fn stand(&mut self, sequence: u64) {
-        if self.replaying {
-            return;
-        }
-        let now = self.now;
-        let pending = match (self.table.slot(sequence), self.table.extra(sequence)) {
-            (None, _) => return,
-            (Some(_), Some(extra)) => extra.head.state == State::Pending,
-            (Some(_), None) => true,
-        };
-        if let Some(slot) = self.table.slot_mut(sequence).filter(|_| pending) {
-            slot.flags |= if slot.ready_at > now { SCHEDULED } else { READY };
-        }
-        let Some(standing) = self.standing(sequence) else {
-            return;
-        };
-        if let Some(at) = standing.timer {
-            self.timers.insert((at, sequence));
-        }
-        if let Some(at) = standing.scheduled {
-            self.schedule.insert((at, sequence));
-        }
-        let Some(queue) = self.queues.get_mut(&standing.queue) else {
-            return;
-        };
-        queue.counts.add(standing.kind);
-        if let Some(key) = standing.key {
-            queue.lanes.push(key, sequence);
-        }
-    }
-
-    // ---- live bytes
-
-    fn add_live(&mut self, place: Place) {
-        let segment = place.segment as usize;
-        if self.live.len() <= segment {
-            self.live.resize(segment + 1, 0);
-        }
-        self.live[segment] += u64::from(place.length);
-        self.live_total += u64::from(place.length);
-    }
-
-    fn drop_live(&mut self, place: Place) {
-        if let Some(live) = self.live.get_mut(place.segment as usize) {
-            debug_assert!(*live >= u64::from(place.length), "more dies than lived");
-            *live = live.saturating_sub(u64::from(place.length));
-            self.live_total = self.live_total.saturating_sub(u64::from(place.length));
-        }
-    }
-
     /// The head of an item whose queue exists.
     pub fn head(&self, sequence: u64) -> Option<Head> {
         self.table.head(sequence)
     }
-}
-
-fn kind_of(slot: &Slot, extra: Option<&Extra>) -> CountKind {
-    match extra.map(|extra| &extra.head.state) {
-        _ if slot.has(SCHEDULED) => CountKind::Scheduled,
-        None | Some(State::Pending) => CountKind::Pending,
-        Some(State::Processing(_)) => CountKind::Processing,
-        Some(State::Paused) => CountKind::Paused,
-        Some(State::Completed { .. }) => CountKind::Completed,
-        Some(State::Failed { .. }) => CountKind::Failed,
-    }
-}
-
-fn key_of(order: &Order, priority: i16, ready_at: Timestamp, head: Option<&Head>) -> OrderKey {
-    match (order, head) {
-        (Order::Fifo, _) => OrderKey { rank: 0, time: ready_at },
-        (Order::Priority, _) => OrderKey { rank: i64::from(priority), time: ready_at },
-        (Order::Score(_), Some(head)) => order.key(head),
-        // A plain item: no score, created when it was ready.
-        (Order::Score(_), None) => OrderKey { rank: !0, time: ready_at },
-    }
-}
-
-fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<OrderKey> {
-    let slot = table.slot(sequence)?;
-    Some(key_of(order, slot.priority, slot.ready_at, table.extra(sequence).map(|extra| &extra.head)))
-}
-
-/// Whether a lane's entry still stands for an item that is ready there.
-fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: lane::Entry) -> bool {
-    table.slot(entry.sequence).is_some_and(|slot| {
-        slot.has(READY)
-            && slot.queue == queue
-            && order_key(table, order, entry.sequence) == Some(OrderKey { rank, time: entry.time })
-    })
 }

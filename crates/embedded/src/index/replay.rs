@@ -3,7 +3,8 @@
 //! Nothing stands anywhere while records are replayed: a queue may be carried behind its items, and most items of a
 //! busy log have moved several times.
 
-use super::{Index, key_of, kind_of};
+use super::Index;
+use super::stand::{key_of, kind_of};
 use crate::table::{READY, SCHEDULED};
 use towline_domain::{CountKind, State, Timestamp};
 

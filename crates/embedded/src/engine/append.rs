@@ -1,0 +1,146 @@
+//! From a decided change to a record in the frame and an entry in the index.
+
+use super::Engine;
+use crate::disk::write_full;
+use crate::entry::{Entry, ItemEntry, Place};
+use crate::frame::{self, FrameHeader};
+use crate::plant::{Bug, Plant};
+use crate::record::{self, Indexed};
+use crate::segment;
+use towline_domain::change::{Answer, QueueChange};
+use towline_domain::{Change, EventKind, QueueId};
+use towline_store::StoreError;
+
+impl Engine {
+    pub(super) fn append_item(
+        &mut self,
+        sequence: u64,
+        change: Change,
+        indexed: Option<Indexed>,
+    ) -> Result<Answer, StoreError> {
+        // A queue that its last item completes is completed in the same frame as that item.
+        let start = self.frame.len();
+        let queue_length = match change.queue() {
+            Some(QueueChange::Put(queue)) => {
+                record::encode_queue(&mut self.frame, queue, Some(EventKind::QueueCompleted), self.salt)
+            }
+            _ => 0,
+        };
+        let (length, mut parts) =
+            record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), self.salt);
+        let start = self.fit(start)?;
+        let place = self.place(start + queue_length as usize, length);
+        if let Some(QueueChange::Put(queue)) = change.queue() {
+            let place = self.place(start, queue_length);
+            self.apply(Entry::Queue { queue: queue.clone(), place })?;
+        }
+        if self.plant(Bug::EditOverwritesAll) && parts & record::FIELDS != 0 {
+            parts |= record::FIELDS;
+        }
+        let (head, answer) = change.into_head_and_answer();
+        let entry = match head {
+            None => Entry::ItemRemoved { sequence },
+            Some(head) => {
+                let error_ordinal = head.revision;
+                let indexed = indexed.map(Box::new);
+                Entry::Item(ItemEntry { sequence, place, parts, head: Some(head), indexed, error_ordinal })
+            }
+        };
+        if self.plant(Bug::KeyOutsideBatch)
+            && let Entry::Item(item) = &entry
+            && item.indexed.is_some()
+        {
+            self.keys_withheld.push(entry);
+            return Ok(answer);
+        }
+        self.apply(entry)?;
+        Ok(answer)
+    }
+
+    pub(super) fn append_queue(&mut self, id: Option<QueueId>, change: &Change) -> Result<(), StoreError> {
+        let start = self.frame.len();
+        match (change.queue(), id) {
+            (Some(QueueChange::Put(queue)), _) => {
+                let length = record::encode_queue(&mut self.frame, queue, change.event(), self.salt);
+                let start = self.fit(start)?;
+                let place = self.place(start, length);
+                self.apply(Entry::Queue { queue: queue.clone(), place })
+            }
+            (Some(QueueChange::Deleted), Some(id)) => {
+                record::encode_queue_deleted(&mut self.frame, id, self.salt);
+                self.fit(start)?;
+                self.apply(Entry::QueueDeleted { id })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn apply(&mut self, entry: Entry) -> Result<(), StoreError> {
+        self.index.apply(entry).map_err(|error| self.poison(error.0))
+    }
+
+    /// Sees to it that what was just encoded from `start` on lies in one frame of one segment: moves it to the next
+    /// segment if this one is full. Returns where in the frame it begins.
+    pub(crate) fn fit(&mut self, start: usize) -> Result<usize, StoreError> {
+        let mut start = start;
+        if self.active_offset + frame::padded(self.frame.len() - frame::HEADER_BYTES) as u64
+            > self.segment_bytes
+        {
+            let moved = self.frame.split_off(start);
+            if self.frame.len() > frame::HEADER_BYTES {
+                self.write_frame()?;
+            }
+            self.rotate()?;
+            frame::begin(&mut self.frame);
+            start = self.frame.len();
+            self.frame.extend_from_slice(&moved);
+        }
+        self.sidecar.add(&self.frame[start..], self.active_offset + start as u64);
+        Ok(start)
+    }
+
+    /// Where a record of the frame being filled will lie.
+    pub(crate) fn place(&self, start: usize, length: u32) -> Place {
+        Place {
+            segment: self.log.back().copied().unwrap_or(u32::MAX),
+            offset: u32::try_from(self.active_offset + start as u64).unwrap_or(u32::MAX),
+            length,
+        }
+    }
+
+    pub(super) fn write_frame(&mut self) -> Result<(), StoreError> {
+        let Some(&number) = self.log.back() else {
+            return Err(self.poison("no segment is being written"));
+        };
+        let tail = self.tail();
+        let Some(in_use) = self.segments.get_mut(&number) else {
+            return Err(self.poison("the segment being written is not known"));
+        };
+        let header = FrameHeader {
+            length: 0,
+            sequence: self.next_frame,
+            generation: in_use.header.generation,
+            synced: self.synced,
+            time: self.index.now.0,
+            next_item: self.next_item,
+            tail,
+            next_queue: self.next_queue,
+        };
+        frame::finish(&mut self.frame, header, self.salt);
+        let result = write_full(&*in_use.segment.file, &self.frame, self.active_offset);
+        in_use.last_frame = self.next_frame;
+        self.active_offset += self.frame.len() as u64;
+        in_use.end = self.active_offset;
+        self.sidecar.frame_written();
+        self.next_frame += 1;
+        self.status.frames += 1;
+        self.status.bytes_written += self.frame.len() as u64;
+        frame::begin(&mut self.frame);
+        match result {
+            Err(error) if !Plant::has(self.options.plant, Bug::IgnoreWriteError) => {
+                Err(self.poison(&format!("{}: write: {error}", segment::file_name(number))))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Operations: what each is about, what is decided, and what is answered.
+
+use super::Engine;
+use crate::entry::Entry;
+use crate::outcome::Outcome;
+use crate::plant::Bug;
+use crate::record::{self, Indexed};
+use towline_domain::command::{NewQueue, Receive};
+use towline_domain::kv::{self, KvCommand};
+use towline_domain::{
+    Command, Context, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest, limits,
+};
+use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, StoreError, item_context};
+
+impl Engine {
+    /// Carries out one operation. An error poisons the store, unless it is [`StoreError::Full`].
+    pub fn run(&mut self, operation: Operation) -> Result<Outcome, StoreError> {
+        self.check_poison()?;
+        self.sweep()?;
+        if let Some(refusal) = self.check_room(&operation)? {
+            return Ok(Outcome::Answered(Err(refusal)));
+        }
+        let answered = match operation {
+            Operation::Receive(call) => return self.receive(&call),
+            Operation::Submit { queue, submission } => self.submit(&queue, submission)?,
+            Operation::Lease { id, mut call } => {
+                if self.plant(Bug::NoLeaseCheck)
+                    && let Some(lease) = self.index.find(id).and_then(|sequence| self.index.head(sequence))
+                    && let Some(lease) = lease.lease()
+                {
+                    call.token = lease.token;
+                }
+                self.on_item(id, Command::Lease(call))?
+            }
+            Operation::Cancel { id, reason } => self.on_item(id, Command::Cancel { reason })?,
+            Operation::Pause { id } => self.on_item(id, Command::Pause)?,
+            Operation::Resume { id } => self.on_item(id, Command::Resume)?,
+            Operation::Redrive { id } => self.on_item(id, Command::Redrive)?,
+            Operation::Delete { id, force, only } => self.on_item(id, Command::Delete { force, only })?,
+            Operation::CreateQueue { queue, schema, policy } => {
+                let new = NewQueue {
+                    id: QueueId(self.next_queue),
+                    name: queue.clone(),
+                    schema: *schema,
+                    policy: *policy,
+                };
+                self.create_queue(&queue, new)?
+            }
+            Operation::ChangePolicy { queue, patch } => {
+                self.on_queue(&queue, Command::ChangePolicy(patch))?
+            }
+            Operation::CloseQueue { queue } => self.on_queue(&queue, Command::CloseQueue)?,
+            Operation::PauseQueue { queue } => self.on_queue(&queue, Command::PauseQueue)?,
+            Operation::ResumeQueue { queue } => self.on_queue(&queue, Command::ResumeQueue)?,
+            Operation::DeleteQueue { queue, force } => {
+                self.on_queue(&queue, Command::DeleteQueue { force })?
+            }
+            Operation::Sweep => Ok(Reply::Swept { changed: self.swept.unwrap_or(0) }),
+            Operation::Kv { key, command } => self.kv(key, command)?,
+        };
+        Ok(Outcome::Answered(answered))
+    }
+
+    fn submit(&mut self, name: &QueueName, submission: Box<Submission>) -> Result<Answered, StoreError> {
+        let Some(queue) = self.index.queue_named(name) else {
+            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
+        };
+        if self.index.table.len() >= self.options.items_max {
+            return Ok(Err(Refusal::StoreFull { what: "items", held: self.index.table.len() }));
+        }
+        let chosen_id = submission.id;
+        let key = submission.body.idempotency_key.as_deref().map(digest::key);
+        let owner = key.and_then(|key| self.index.key_owner(queue.queue.id, key));
+        let taken =
+            chosen_id.and_then(|id| self.index.find(id)).and_then(|sequence| self.index.head(sequence));
+        let sequence = self.next_item;
+        let context = Context {
+            queue: Some(&queue.queue),
+            counts: queue.counts,
+            item: taken.as_ref(),
+            key_owner: owner,
+            new_id: Some(ItemId::derive(self.salt, self.index.now, sequence)),
+            ..Context::default()
+        };
+        match decide(&context, Command::Submit(submission), self.index.now) {
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(change) => {
+                if !change.is_empty() {
+                    self.next_item += 1;
+                    let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, chosen_id));
+                    return self
+                        .append_item(sequence, change, indexed)
+                        .map(|answer| Ok(Reply::Answer(answer)));
+                }
+                Ok(Ok(Reply::Answer(change.answer().clone())))
+            }
+        }
+    }
+
+    fn receive(&mut self, call: &ReceiveCall) -> Result<Outcome, StoreError> {
+        let refuse = |refusal| Ok(Outcome::Answered(Err(refusal)));
+        let Some(queue) = self.index.queue_named(&call.queue) else {
+            return refuse(Refusal::QueueNotFound { name: call.queue.to_string() });
+        };
+        if let Err(refusal) = call.check() {
+            return refuse(refusal);
+        }
+        let (id, paused) = (queue.queue.id, queue.queue.paused);
+        let mut given = Vec::new();
+        while !paused && given.len() < call.max as usize {
+            let Some(sequence) = self.index.first_ready(id) else {
+                break;
+            };
+            let command = Command::Receive(Receive {
+                token: call.seed.token(u32::try_from(given.len()).unwrap_or(u32::MAX)),
+                visibility: call.visibility,
+                assigned: call.assigned,
+                buffers: None,
+            });
+            match self.change_item(sequence, command)? {
+                Ok(_) => given.push(sequence),
+                // Its expiry is due, and the sweep of this group has not come to it.
+                Err(Refusal::NotDue { .. }) => {
+                    if let Err(refusal) = self.elapse(sequence)? {
+                        return refuse(refusal);
+                    }
+                }
+                Err(refusal) => return refuse(refusal),
+            }
+        }
+        let items = self.unread(&given, false);
+        let state = self.index.by_name(&call.queue).map(|queue| queue.state);
+        match state {
+            Some(queue) => Ok(Outcome::Received { queue, items, fields: call.fields }),
+            None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
+        }
+    }
+
+    pub(super) fn elapse(&mut self, sequence: u64) -> Result<Answered, StoreError> {
+        let counted = self.index.head(sequence).map(|head| head.retries);
+        let answered = self.change_item(sequence, Command::Elapse)?;
+        if self.plant(Bug::LapseNotCounted)
+            && let Some(extra) = self.index.table.extra_mut(sequence)
+        {
+            extra.head.retries = counted.unwrap_or(0);
+        }
+        Ok(answered)
+    }
+
+    fn on_item(&mut self, id: ItemId, command: Command) -> Result<Answered, StoreError> {
+        match self.index.find(id) {
+            Some(sequence) => self.change_item(sequence, command),
+            None => Ok(Err(Refusal::ItemNotFound { id })),
+        }
+    }
+
+    fn change_item(&mut self, sequence: u64, command: Command) -> Result<Answered, StoreError> {
+        let Some(head) = self.index.head(sequence) else {
+            return Err(self.poison("the index names an item it does not hold"));
+        };
+        let mut now = self.index.now;
+        if self.plant(Bug::DeadlineOffByOne) && matches!(command, Command::Lease(_)) {
+            now = Timestamp(now.0.saturating_sub(1));
+        }
+        let context = item_context(&self.index, &head, &command);
+        if context.queue.is_none() {
+            // Of a deleted queue, and not reaped yet.
+            self.index.apply(Entry::ItemRemoved { sequence }).map_err(|error| self.poison(error.0))?;
+            return Ok(Err(Refusal::ItemNotFound { id: head.id }));
+        }
+        match decide(&context, command, now) {
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(change) if change.is_empty() => Ok(Ok(Reply::Answer(change.answer().clone()))),
+            Ok(change) => self.append_item(sequence, change, None).map(|answer| Ok(Reply::Answer(answer))),
+        }
+    }
+
+    fn create_queue(&mut self, name: &QueueName, new: NewQueue) -> Result<Answered, StoreError> {
+        let queue = self.index.by_name(name);
+        if queue.is_none() && self.index.queues.len() >= limits::QUEUES_MAX {
+            let held = self.index.queues.len() as u64;
+            return Ok(Err(Refusal::StoreFull { what: "queues", held }));
+        }
+        let context = Context { queue, ..Context::default() };
+        match decide(&context, Command::CreateQueue(Box::new(new)), self.index.now) {
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(change) => {
+                self.next_queue += u32::from(!change.is_empty());
+                self.append_queue(None, &change)?;
+                Ok(Ok(Reply::Answer(change.answer().clone())))
+            }
+        }
+    }
+
+    fn on_queue(&mut self, name: &QueueName, command: Command) -> Result<Answered, StoreError> {
+        let Some(queue) = self.index.queue_named(name) else {
+            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
+        };
+        let id = queue.queue.id;
+        let context = Context { queue: Some(&queue.queue), counts: queue.counts, ..Context::default() };
+        match decide(&context, command, self.index.now) {
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(change) => {
+                self.append_queue(Some(id), &change)?;
+                Ok(Ok(Reply::Answer(change.answer().clone())))
+            }
+        }
+    }
+
+    fn kv(&mut self, key: String, command: KvCommand) -> Result<Answered, StoreError> {
+        let before = self.index.kv.get(&key).map(|slot| &slot.record);
+        let (after, answer) = match kv::decide(&key, before, command, self.index.now) {
+            Err(refusal) => return Ok(Err(refusal)),
+            Ok(decision) => decision,
+        };
+        let Some(after) = after else {
+            return Ok(Ok(Reply::Kv(answer)));
+        };
+        match after {
+            Some(record) => {
+                let (held, more) = (self.index.kv_bytes, key.len() + record.value.len());
+                if held + more > self.options.kv_bytes_max {
+                    return Ok(Err(Refusal::StoreFull {
+                        what: "bytes of key-value records",
+                        held: held as u64,
+                    }));
+                }
+                let start = self.frame.len();
+                let length = record::encode_kv(&mut self.frame, &key, &record, self.salt);
+                let start = self.fit(start)?;
+                let place = self.place(start, length);
+                self.apply(Entry::Kv { key, record, place })?;
+            }
+            None => {
+                let start = self.frame.len();
+                record::encode_kv_deleted(&mut self.frame, &key, self.salt);
+                self.fit(start)?;
+                self.apply(Entry::KvDeleted { key })?;
+            }
+        }
+        Ok(Ok(Reply::Kv(answer)))
+    }
+}

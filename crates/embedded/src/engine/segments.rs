@@ -1,0 +1,181 @@
+//! Segments: going on in the next one, keeping one in reserve, taking emptied ones back, and running out of them.
+
+use super::{Chore, Engine, InUse};
+use crate::plant::Bug;
+use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use towline_domain::kv::KvCommand;
+use towline_domain::{Refusal, limits};
+use towline_store::{Operation, StoreError};
+
+/// Segments kept for reuse when nothing needs them.
+const FREE_MAX: usize = 1;
+
+impl Engine {
+    /// Generation of the oldest segment in use.
+    pub(crate) fn tail(&self) -> u64 {
+        self.log
+            .front()
+            .and_then(|number| self.segments.get(number))
+            .map_or(self.next_generation, |in_use| in_use.header.generation)
+    }
+
+    /// Goes on in another segment. Everything before it is durable first, so the log has one end at most.
+    pub(crate) fn rotate(&mut self) -> Result<(), StoreError> {
+        if !self.log.is_empty() && !self.plant(Bug::RecycledTooEarly) {
+            self.sync()?;
+        }
+        self.make_spare();
+        let Some(segment) = self.free.pop() else {
+            let detail = self.status.full.clone().unwrap_or_default();
+            return Err(self.poison(&format!("no segment to go on in: {detail}")));
+        };
+        let generation = self.next_generation;
+        let header = SegmentHeader {
+            number: segment.number,
+            next_queue: self.next_queue,
+            generation,
+            first_frame: self.next_frame,
+            time: self.index.now.0,
+            next_item: self.next_item,
+            tail: if self.log.is_empty() { generation } else { self.tail() },
+            size: self.segment_bytes,
+        };
+        if let Err(error) = segment.write_header(&header, self.salt) {
+            return Err(self.poison(&format!("{}: {error}", segment::file_name(segment.number))));
+        }
+        let sidecar = std::mem::take(&mut self.sidecar);
+        if let Some(sealed) = self.log.back().and_then(|number| self.segments.get(number))
+            && sealed.written_here
+        {
+            let plant = self.options.plant;
+            let bytes = sidecar.finish(&sealed.header, sealed.end, sealed.last_frame, self.salt, plant);
+            self.chores.extend(bytes.map(|bytes| Chore::Sidecar { number: sealed.header.number, bytes }));
+        }
+        self.next_generation += 1;
+        self.status.rotations += 1;
+        self.active_offset = HEADER_BYTES;
+        self.log.push_back(segment.number);
+        let last_frame = self.next_frame - 1;
+        let in_use = InUse { header, end: HEADER_BYTES, last_frame, written_here: true, segment };
+        self.segments.insert(in_use.segment.number, in_use);
+        Ok(())
+    }
+
+    /// Keeps a segment in reserve once the one being written is half full.
+    pub(super) fn ensure_spare(&mut self) {
+        if self.active_offset >= self.segment_bytes / 2 || !self.free.is_empty() {
+            self.make_spare();
+        }
+    }
+
+    pub(crate) fn make_spare(&mut self) {
+        if !self.free.is_empty() {
+            self.status.full = None;
+            return;
+        }
+        match Segment::create(&*self.disk, self.next_number, self.segment_bytes) {
+            Ok(segment) => {
+                self.next_number += 1;
+                self.status.full = None;
+                self.free.push(Arc::new(segment));
+            }
+            Err(error) => self.status.full = Some(format!("{}: {error}", self.disk.place())),
+        }
+    }
+
+    /// Takes back emptied segments that nobody reads any more and that the durable log no longer needs.
+    pub(super) fn reclaim(&mut self) {
+        let early = self.plant(Bug::RecycledTooEarly);
+        let mut kept = VecDeque::new();
+        for (segment, frame) in std::mem::take(&mut self.emptied) {
+            if (frame > self.synced && !early) || Arc::strong_count(&segment) > 1 {
+                kept.push_back((segment, frame));
+            } else if self.free.len() < FREE_MAX && segment.has_room(self.segment_bytes) {
+                self.free.push(segment);
+            } else {
+                self.chores.push(Chore::Remove { segment });
+            }
+        }
+        self.emptied = kept;
+    }
+
+    /// No spare segment, and the one being written is nearly full: nothing more can be taken.
+    pub(super) fn out_of_room(&self) -> bool {
+        self.free.is_empty() && self.room_left() < self.segment_bytes / 8
+    }
+
+    /// Bytes that still fit into the segment being written.
+    pub(crate) fn room_left(&self) -> u64 {
+        self.segment_bytes.saturating_sub(self.active_offset + self.frame.len() as u64)
+    }
+
+    /// Refuses what is too large for a segment, and submits while there is no spare one.
+    pub(super) fn check_room(&mut self, operation: &Operation) -> Result<Option<Refusal>, StoreError> {
+        let bytes = operation_bytes(operation);
+        let max = (self.segment_bytes - 4 * HEADER_BYTES) as usize;
+        if bytes > max {
+            return Ok(Some(Refusal::TooLarge { what: "the item", bytes: bytes as u64, max: max as u64 }));
+        }
+        let left = (self.room_left() as usize).saturating_sub(bytes);
+        if left == 0 && self.free.is_empty() {
+            self.make_spare();
+        }
+        let Some(detail) = &self.status.full else {
+            return Ok(None);
+        };
+        // What ends items must go on as long as it can: it is what frees space. Submits stop early.
+        let needed = if matches!(operation, Operation::Submit { .. }) {
+            self.segment_bytes as usize / 4
+        } else {
+            self.segment_bytes as usize / 8
+        };
+        if left < needed && !matches!(operation, Operation::Sweep) {
+            return Err(StoreError::Full { detail: detail.clone() });
+        }
+        Ok(None)
+    }
+}
+
+/// An upper bound on what an operation adds to the log, payload aside from a small constant.
+pub(crate) fn operation_bytes(operation: &Operation) -> usize {
+    const OVERHEAD: usize = 1024;
+    let variable = match operation {
+        Operation::Submit { submission, .. } => {
+            let body = &submission.body;
+            let params: usize =
+                body.params.iter().map(|(name, value)| name.len() + value.as_str().len() + 8).sum();
+            let tags: usize = body.tags.iter().map(|(name, value)| name.len() + value.len() + 24).sum();
+            let inputs: usize = body
+                .inputs
+                .iter()
+                .map(|(slot, buffer)| slot.as_str().len() + buffer.as_str().len() + 8)
+                .sum();
+            submission.fields.bytes() + params + tags + inputs + 4 * limits::LABEL_BYTES_MAX
+        }
+        Operation::Lease { call, .. } => {
+            let edits = &call.adjust.edits;
+            let fields =
+                towline_domain::Field::ALL.into_iter().filter_map(|field| edits.get(field)?.as_ref());
+            let outcome = match &call.verb {
+                towline_domain::command::Verb::Commit(outcome) => {
+                    let params = outcome.output_params.iter();
+                    params.map(|(name, value)| name.len() + value.as_str().len() + 8).sum::<usize>()
+                        + outcome.outputs.len() * 400
+                }
+                _ => limits::REASON_BYTES_MAX,
+            };
+            fields.map(bytes::Bytes::len).sum::<usize>() + outcome
+        }
+        Operation::Kv { key, command } => {
+            key.len()
+                + match command {
+                    KvCommand::Set { value, .. } | KvCommand::SetIfAbsent { value, .. } => value.len(),
+                    _ => 0,
+                }
+        }
+        _ => 0,
+    };
+    OVERHEAD + variable
+}

@@ -1,0 +1,140 @@
+//! Which records hold the current parts of what, and how many bytes of each segment live by that.
+
+use super::Index;
+use crate::entry::Place;
+use crate::record::{ERROR, Indexed, Parts};
+use crate::table::PartsAt;
+use smallvec::SmallVec;
+use towline_domain::{QueueId, limits};
+
+impl Index {
+    /// Records that hold the current parts of an item.
+    pub fn places(&self, sequence: u64) -> Option<SmallVec<[PartsAt; 2]>> {
+        let slot = self.table.slot(sequence)?;
+        let mut places = SmallVec::new();
+        let Some(extra) = self.table.extra(sequence) else {
+            places.push(PartsAt { place: slot.place, parts: slot.plain_parts() });
+            return Some(places);
+        };
+        if extra.base_parts != 0 {
+            places.push(PartsAt { place: slot.place, parts: extra.base_parts });
+        }
+        places.extend(extra.others.iter().copied());
+        for &(_, place) in &extra.errors {
+            match places.iter_mut().find(|at| at.place == place) {
+                Some(at) => at.parts |= ERROR,
+                None => places.push(PartsAt { place, parts: ERROR }),
+            }
+        }
+        Some(places)
+    }
+
+    /// Which parts of the record at `place` are the current ones of that item.
+    pub fn current_parts(&self, sequence: u64, place: Place) -> Parts {
+        let places = self.places(sequence).unwrap_or_default();
+        places.iter().filter(|at| at.place == place).fold(0, |parts, at| parts | at.parts)
+    }
+
+    pub fn queue_is_at(&self, id: QueueId, place: Place) -> bool {
+        self.queues.get(&id).is_some_and(|queue| queue.place == place)
+    }
+
+    pub fn kv_is_at(&self, key: &str, place: Place) -> bool {
+        self.kv.get(key).is_some_and(|slot| slot.place == place)
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        self.live_total
+    }
+
+    pub fn live_bytes_of(&self, segment: u32) -> u64 {
+        self.live.get(segment as usize).copied().unwrap_or(0)
+    }
+
+    /// Takes note that the record at `place` now holds these parts of an item.
+    pub(super) fn hold_parts(
+        &mut self,
+        sequence: u64,
+        place: Place,
+        parts: Parts,
+        ordinal: u32,
+        indexed: Option<Box<Indexed>>,
+    ) {
+        self.add_live(place);
+        let Some(slot) = self.table.slot(sequence) else {
+            return;
+        };
+        let mut base = slot.place;
+        let mut dropped: SmallVec<[Place; 4]> = SmallVec::new();
+        let Some(extra) = self.table.make_extra(sequence) else {
+            return;
+        };
+        if extra.base_parts != 0 && extra.base_parts & parts != 0 {
+            extra.base_parts &= !parts;
+            if extra.base_parts == 0 {
+                dropped.push(base);
+            }
+        }
+        extra.others.retain(|at| {
+            at.parts &= !parts;
+            if at.parts == 0 {
+                dropped.push(at.place);
+            }
+            at.parts != 0
+        });
+        if parts & ERROR != 0 {
+            match extra.errors.binary_search_by_key(&ordinal, |error| error.0) {
+                Ok(at) => dropped.push(std::mem::replace(&mut extra.errors[at].1, place)),
+                Err(at) => extra.errors.insert(at, (ordinal, place)),
+            }
+            if extra.errors.len() > limits::ERRORS_KEPT_MAX {
+                dropped.push(extra.errors.remove(1).1);
+            }
+        }
+        let held = parts & !ERROR;
+        if held != 0 {
+            if extra.base_parts == 0 {
+                base = place;
+                extra.base_parts = held;
+            } else {
+                extra.others.push(PartsAt { place, parts: held });
+            }
+        }
+        // A record may hold a head and an error, and live on for the one when the other is gone.
+        let still_held = |gone: &Place| {
+            (extra.base_parts != 0 && base == *gone)
+                || extra.others.iter().any(|at| at.place == *gone)
+                || extra.errors.iter().any(|error| error.1 == *gone)
+        };
+        dropped.retain(|gone| !still_held(gone));
+        if held == 0 && !still_held(&place) {
+            dropped.push(place);
+        }
+        if let Some(slot) = self.table.slot_mut(sequence) {
+            slot.place = base;
+        }
+        dropped.sort_unstable_by_key(|place| (place.segment, place.offset));
+        dropped.dedup();
+        for place in dropped {
+            self.drop_live(place);
+        }
+        self.add_indexed(sequence, indexed);
+    }
+
+    pub(super) fn add_live(&mut self, place: Place) {
+        let segment = place.segment as usize;
+        if self.live.len() <= segment {
+            self.live.resize(segment + 1, 0);
+        }
+        self.live[segment] += u64::from(place.length);
+        self.live_total += u64::from(place.length);
+    }
+
+    pub(super) fn drop_live(&mut self, place: Place) {
+        if let Some(live) = self.live.get_mut(place.segment as usize) {
+            debug_assert!(*live >= u64::from(place.length), "more dies than lived");
+            *live = live.saturating_sub(u64::from(place.length));
+            self.live_total = self.live_total.saturating_sub(u64::from(place.length));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Where items stand: in a lane, in the schedule, among the timers, in the counts.
+
+use super::Index;
+use crate::lane;
+use crate::table::{Extra, READY, SCHEDULED, Slot, Table};
+use towline_domain::{CountKind, Head, Order, OrderKey, QueueId, State, Timestamp};
+
+/// Where an item stands: what has to be undone when it moves.
+struct Standing {
+    queue: QueueId,
+    kind: CountKind,
+    key: Option<OrderKey>,
+    scheduled: Option<Timestamp>,
+    timer: Option<Timestamp>,
+}
+
+impl Index {
+    fn standing(&self, sequence: u64) -> Option<Standing> {
+        let slot = self.table.slot(sequence)?;
+        let extra = self.table.extra(sequence);
+        let order = self.queues.get(&slot.queue).map(|queue| &queue.queue.policy.order);
+        Some(Standing {
+            queue: slot.queue,
+            kind: kind_of(slot, extra),
+            key: order
+                .filter(|_| slot.has(READY))
+                .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
+            scheduled: slot.has(SCHEDULED).then_some(slot.ready_at),
+            timer: extra.and_then(|extra| extra.head.timer()),
+        })
+    }
+
+    pub(super) fn unstand(&mut self, sequence: u64) {
+        if self.replaying {
+            return;
+        }
+        let Some(standing) = self.standing(sequence) else {
+            return;
+        };
+        if let Some(slot) = self.table.slot_mut(sequence) {
+            slot.flags &= !(READY | SCHEDULED);
+        }
+        if let Some(at) = standing.timer {
+            self.timers.remove(&(at, sequence));
+        }
+        if let Some(at) = standing.scheduled {
+            self.schedule.remove(&(at, sequence));
+        }
+        let Index { queues, table, .. } = self;
+        let Some(queue) = queues.get_mut(&standing.queue) else {
+            return;
+        };
+        queue.counts.remove(standing.kind);
+        if let Some(key) = standing.key {
+            let order = &queue.queue.policy.order;
+            let live = |rank, entry| is_live(table, standing.queue, order, rank, entry);
+            queue.lanes.leave(key, sequence, live);
+        }
+    }
+
+    pub(super) fn stand(&mut self, sequence: u64) {
+        if self.replaying {
+            return;
+        }
+        let now = self.now;
+        let pending = match (self.table.slot(sequence), self.table.extra(sequence)) {
+            (None, _) => return,
+            (Some(_), Some(extra)) => extra.head.state == State::Pending,
+            (Some(_), None) => true,
+        };
+        if let Some(slot) = self.table.slot_mut(sequence).filter(|_| pending) {
+            slot.flags |= if slot.ready_at > now { SCHEDULED } else { READY };
+        }
+        let Some(standing) = self.standing(sequence) else {
+            return;
+        };
+        if let Some(at) = standing.timer {
+            self.timers.insert((at, sequence));
+        }
+        if let Some(at) = standing.scheduled {
+            self.schedule.insert((at, sequence));
+        }
+        let Some(queue) = self.queues.get_mut(&standing.queue) else {
+            return;
+        };
+        queue.counts.add(standing.kind);
+        if let Some(key) = standing.key {
+            queue.lanes.push(key, sequence);
+        }
+    }
+}
+
+pub(super) fn kind_of(slot: &Slot, extra: Option<&Extra>) -> CountKind {
+    match extra.map(|extra| &extra.head.state) {
+        _ if slot.has(SCHEDULED) => CountKind::Scheduled,
+        None | Some(State::Pending) => CountKind::Pending,
+        Some(State::Processing(_)) => CountKind::Processing,
+        Some(State::Paused) => CountKind::Paused,
+        Some(State::Completed { .. }) => CountKind::Completed,
+        Some(State::Failed { .. }) => CountKind::Failed,
+    }
+}
+
+pub(super) fn key_of(order: &Order, priority: i16, ready_at: Timestamp, head: Option<&Head>) -> OrderKey {
+    match (order, head) {
+        (Order::Fifo, _) => OrderKey { rank: 0, time: ready_at },
+        (Order::Priority, _) => OrderKey { rank: i64::from(priority), time: ready_at },
+        (Order::Score(_), Some(head)) => order.key(head),
+        // A plain item: no score, created when it was ready.
+        (Order::Score(_), None) => OrderKey { rank: !0, time: ready_at },
+    }
+}
+
+pub(super) fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<OrderKey> {
+    let slot = table.slot(sequence)?;
+    Some(key_of(order, slot.priority, slot.ready_at, table.extra(sequence).map(|extra| &extra.head)))
+}
+
+/// Whether a lane's entry still stands for an item that is ready there.
+pub(super) fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: lane::Entry) -> bool {
+    table.slot(entry.sequence).is_some_and(|slot| {
+        slot.has(READY)
+            && slot.queue == queue
+            && order_key(table, order, entry.sequence) == Some(OrderKey { rank, time: entry.time })
+    })
+}
