@@ -37,23 +37,13 @@ pub(crate) struct Recovered {
     pub(crate) time: Timestamp,
     /// Frames of the newest segment that are not known to have been synced: where they begin, and their bytes.
     pub(crate) unsure: (u64, Vec<u8>),
-    /// What was found damaged and passed over, if that was asked for.
-    pub(crate) damage: Vec<String>,
-}
-
-/// What to do about damage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Damage {
-    Refuse,
-    /// Note it and go on with what is whole.
-    PassOver,
 }
 
 impl Engine {
     /// Opens the store in a directory, or makes one there. The caller holds the directory's lock.
     pub fn open(disk: Arc<dyn Disk>, options: Options, clock: Timestamp) -> Result<Engine, OpenError> {
         options.check()?;
-        let recovered = match Recovered::read(&*disk, &options, Damage::Refuse)? {
+        let recovered = match Recovered::read(&*disk, &options)? {
             Some(recovered) => recovered,
             None => Recovered::make(&*disk, &options)?,
         };
@@ -142,16 +132,11 @@ impl Recovered {
             next_queue: 1,
             time: Timestamp(0),
             unsure: (HEADER_BYTES, Vec::new()),
-            damage: Vec::new(),
         }
     }
 
     /// Reads the store in a directory; `None` if there is none yet.
-    pub(crate) fn read(
-        disk: &dyn Disk,
-        options: &Options,
-        damage: Damage,
-    ) -> Result<Option<Recovered>, OpenError> {
+    fn read(disk: &dyn Disk, options: &Options) -> Result<Option<Recovered>, OpenError> {
         let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
         let Some(meta) = Meta::read(disk)? else {
             if let Some(file) = names.iter().find(|name| segment::parse_name(name).is_some()) {
@@ -164,7 +149,7 @@ impl Recovered {
             no_generation: options.plant.has(Bug::NoGenerationCheck),
             no_frame: options.plant.has(Bug::NoFrameCheck),
         };
-        let mut reading = Reading { disk, options, meta, checks, damage, notes: Vec::new() };
+        let reading = Reading { disk, options, meta, checks };
         let mut candidates = reading.candidates(&names)?;
         candidates.sort_by_key(|candidate| candidate.header.map_or(0, |header| header.generation));
         reading.check_headers(&candidates)?;
@@ -179,26 +164,11 @@ impl Recovered {
         let (used, unused): (Vec<_>, Vec<_>) = candidates
             .into_iter()
             .partition(|candidate| candidate.header.is_some_and(|header| header.generation >= tail));
-        let mut recovered = Recovered {
-            meta,
-            index: Index::new(meta.salt),
-            log: Vec::new(),
-            unused: Vec::new(),
-            leftovers: Vec::new(),
-            next_number,
-            next_generation: 1,
-            next_frame: 1,
-            next_item: 1,
-            next_queue: 1,
-            time: Timestamp(0),
-            unsure: (HEADER_BYTES, Vec::new()),
-            damage: Vec::new(),
-        };
+        let mut recovered = Recovered { next_number, ..Recovered::empty(meta) };
         recovered.index.begin_replay();
         reading.replay(&mut recovered, used, tail)?;
         recovered.unused = unused.into_iter().map(|candidate| (candidate.segment, candidate.size)).collect();
         recovered.leftovers = names.into_iter().filter(|name| name.ends_with(".new")).collect();
-        recovered.damage = reading.notes;
         Ok(Some(recovered))
     }
 }
@@ -241,20 +211,11 @@ struct Reading<'a> {
     options: &'a Options,
     meta: Meta,
     checks: Checks,
-    damage: Damage,
-    notes: Vec<String>,
 }
 
 impl Reading<'_> {
-    /// Refuses, or takes note and goes on.
-    fn damaged(&mut self, file: &str, what: String) -> Result<(), OpenError> {
-        match self.damage {
-            Damage::Refuse => Err(OpenError::corrupt(self.disk, file, what)),
-            Damage::PassOver => {
-                self.notes.push(format!("{file}: {what}"));
-                Ok(())
-            }
-        }
+    fn damaged(&self, file: &str, what: String) -> OpenError {
+        OpenError::corrupt(self.disk, file, what)
     }
 
     fn candidates(&self, names: &[String]) -> Result<Vec<Candidate>, OpenError> {
@@ -270,7 +231,7 @@ impl Reading<'_> {
     }
 
     /// A header that does not read is of no segment in use, unless a frame behind it says otherwise.
-    fn check_headers(&mut self, candidates: &[Candidate]) -> Result<(), OpenError> {
+    fn check_headers(&self, candidates: &[Candidate]) -> Result<(), OpenError> {
         let newest =
             candidates.iter().filter_map(|candidate| candidate.header).map(|header| header.generation).max();
         for candidate in candidates {
@@ -278,15 +239,14 @@ impl Reading<'_> {
             match candidate.header {
                 Some(header) if header.number != candidate.segment.number => {
                     let what = format!("it is segment {} under another name", header.number);
-                    self.damaged(&name, what)?;
+                    return Err(self.damaged(&name, what));
                 }
                 Some(_) => {}
                 None => {
                     let error = |error| OpenError::io(self.disk, &name, error);
                     // Not ours to write over or to remove, and where it came from one of ours may be missing.
                     if SegmentHeader::read_any(&*candidate.segment.file).map_err(error)?.is_some() {
-                        self.damaged(&name, "it belongs to another store".to_owned())?;
-                        continue;
+                        return Err(self.damaged(&name, "it belongs to another store".to_owned()));
                     }
                     let bytes =
                         SegmentBytes::read(&candidate.segment, candidate.size, Vec::new()).map_err(error)?;
@@ -294,7 +254,7 @@ impl Reading<'_> {
                         .first_frame(self.checks)
                         .is_some_and(|found| newest.is_none_or(|newest| found.generation > newest));
                     if in_use {
-                        self.damaged(&name, "both copies of its header are damaged".to_owned())?;
+                        return Err(self.damaged(&name, "both copies of its header are damaged".to_owned()));
                     }
                 }
             }
@@ -315,12 +275,7 @@ impl Reading<'_> {
     }
 
     /// Replays the segments in use. One thread reads ahead while this one replays.
-    fn replay(
-        &mut self,
-        recovered: &mut Recovered,
-        used: Vec<Candidate>,
-        tail: u64,
-    ) -> Result<(), OpenError> {
+    fn replay(&self, recovered: &mut Recovered, used: Vec<Candidate>, tail: u64) -> Result<(), OpenError> {
         let (ahead, loaded) = crossbeam_channel::bounded(1);
         let (give_back, buffers) = crossbeam_channel::unbounded();
         let (disk, salt, count) = (self.disk, self.meta.salt, used.len());
@@ -340,7 +295,7 @@ impl Reading<'_> {
     }
 
     fn replay_loaded(
-        &mut self,
+        &self,
         recovered: &mut Recovered,
         loaded: Receiver<Loaded>,
         give_back: &Sender<Vec<u8>>,
@@ -355,11 +310,11 @@ impl Reading<'_> {
                     "segment of generation {expected_generation} is missing, the next is {}",
                     header.generation
                 );
-                self.damaged(&name, what)?;
+                return Err(self.damaged(&name, what));
             }
             if candidate.size < header.size {
                 let what = format!("it is cut short: {} bytes of {}", candidate.size, header.size);
-                self.damaged(&name, what)?;
+                return Err(self.damaged(&name, what));
             }
             if nth > 0
                 && header.first_frame != recovered.next_frame
@@ -371,7 +326,7 @@ impl Reading<'_> {
                     "frame {} at byte {at} does not read, but the log goes on with frame {}",
                     recovered.next_frame, header.first_frame
                 );
-                self.damaged(&segment::file_name(before), what)?;
+                return Err(self.damaged(&segment::file_name(before), what));
             }
             recovered.take_header(&header);
             let number = candidate.segment.number;
@@ -413,48 +368,37 @@ impl Reading<'_> {
     }
 
     fn replay_frames(
-        &mut self,
+        &self,
         recovered: &mut Recovered,
         bytes: &SegmentBytes,
         header: &SegmentHeader,
         last: bool,
     ) -> Result<End, OpenError> {
-        let mut header = *header;
         let name = segment::file_name(header.number);
-        let mut start = HEADER_BYTES;
-        loop {
-            let (disk, salt) = (self.disk, self.meta.salt);
-            let end = bytes.frames_from(start, &header, self.checks, |found, offset, records| {
-                recovered.time = recovered.time.max(Timestamp(found.time));
-                recovered.next_item = recovered.next_item.max(found.next_item);
-                recovered.next_queue = recovered.next_queue.max(found.next_queue);
-                replay_records(&mut recovered.index, header.number, offset, records, salt)
-                    .map_err(|what| OpenError::corrupt(disk, &name, what))
-            })?;
-            if last
-                && !self.options.plant.has(Bug::CutAtDamage)
-                && let Some(later) = bytes.proof_of_damage(&header, &end, self.checks)
-            {
-                let what = format!(
-                    "frame {} at byte {} does not read, but frame {} says it was whole",
-                    end.next_frame, end.offset, later.sequence
-                );
-                self.damaged(&name, what)?;
-            }
-            // Passing over damage: go on with the next whole frame, if there is one.
-            let next = (self.damage == Damage::PassOver)
-                .then(|| bytes.later_frames(&header, end.offset, self.checks).next())
-                .flatten();
-            let Some((offset, found)) = next else {
-                return Ok(end);
-            };
-            if self.notes.last().is_none_or(|note| !note.starts_with(&name)) {
-                let lost = offset - end.offset;
-                self.notes.push(format!("{name}: {lost} bytes at byte {} do not read", end.offset));
-            }
-            start = offset;
-            header.first_frame = found.sequence;
+        let (disk, salt) = (self.disk, self.meta.salt);
+        let end = bytes.frames(header, self.checks, |found, offset, records| {
+            recovered.time = recovered.time.max(Timestamp(found.time));
+            recovered.next_item = recovered.next_item.max(found.next_item);
+            recovered.next_queue = recovered.next_queue.max(found.next_queue);
+            replay_records(&mut recovered.index, header.number, offset, records, salt)
+                .map_err(|what| OpenError::corrupt(disk, &name, what))
+        })?;
+        if last
+            && !self.options.plant.has(Bug::CutAtDamage)
+            && let Some(later) = bytes.proof_of_damage(header, &end, self.checks)
+        {
+            let what = format!(
+                "frame {} at byte {} does not read, but frame {} says it was whole",
+                end.next_frame, end.offset, later.sequence
+            );
+            return Err(self.damaged(&name, what));
         }
+        // A backup's segments are cut to what they hold: there is no write under way at their end.
+        if header.size < self.meta.segment_bytes && end.offset != header.size {
+            let what = format!("frame {} at byte {} does not read", end.next_frame, end.offset);
+            return Err(self.damaged(&name, what));
+        }
+        Ok(end)
     }
 }
 

@@ -60,20 +60,9 @@ impl SegmentBytes {
         &self,
         header: &SegmentHeader,
         checks: Checks,
-        visit: impl FnMut(&FrameHeader, u64, &[u8]) -> Result<(), E>,
-    ) -> Result<End, E> {
-        self.frames_from(HEADER_BYTES, header, checks, visit)
-    }
-
-    /// As [`SegmentBytes::frames`], from an offset on; `header.first_frame` is the number of the frame there.
-    pub fn frames_from<E>(
-        &self,
-        offset: u64,
-        header: &SegmentHeader,
-        checks: Checks,
         mut visit: impl FnMut(&FrameHeader, u64, &[u8]) -> Result<(), E>,
     ) -> Result<End, E> {
-        let mut end = End { offset, next_frame: header.first_frame, last: None };
+        let mut end = End { offset: HEADER_BYTES, next_frame: header.first_frame, last: None };
         while let Some((found, records)) = self.frame(end.offset, header.generation, checks) {
             if found.sequence != end.next_frame && !checks.no_generation {
                 break;
@@ -113,7 +102,7 @@ impl SegmentBytes {
     }
 
     /// Whole frames of this generation anywhere behind `offset`.
-    pub fn later_frames(
+    fn later_frames(
         &self,
         header: &SegmentHeader,
         offset: u64,
