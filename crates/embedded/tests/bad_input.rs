@@ -11,7 +11,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use towline_domain::ItemId;
 use towline_embedded::{BackupError, Embedded, salvage, verify};
-use towline_store::StoreError;
+use towline_store::{Store, StoreError};
 
 /// A store of at least four segments, closed; the first half of its items is in sealed ones.
 fn several_segments(path: &Path) -> Vec<ItemId> {
@@ -428,6 +428,29 @@ fn items_too_large_for_what_is_left_of_a_segment_are_refused_on_a_full_disk_with
     std::fs::remove_file(&ballast).unwrap();
     submit(&store, vec![2; 3 << 20]);
     assert_eq!(all(&store).items.len(), 3);
+}
+
+#[test]
+fn a_large_receive_on_a_full_disk_gives_what_it_can() {
+    let Some(mount) = Tmpfs::mount("13m") else { return };
+    let store = open_large(&mount.path().join("store"));
+    run(&store, create("jobs")).unwrap();
+    let batch = || (0..200).map(|_| submit_to("jobs", payload("small"))).collect::<Vec<_>>();
+    let refused = loop {
+        if let Err(error) = block_on(store.update(batch())) {
+            break error;
+        }
+    };
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused:?}");
+    let mut held = Vec::new();
+    for (seed, max) in [(1, 3000), (2, 3000), (3, 10_000), (4, 10_000)] {
+        match try_run(&store, receive_from("jobs", max, seed)) {
+            Ok(answered) => held.extend(received(answered)),
+            Err(error) => assert!(matches!(error, StoreError::Full { .. }), "{error:?}"),
+        }
+    }
+    assert!(held.len() > 1000, "{}", held.len());
+    assert!(!all(&store).items.is_empty());
 }
 
 /// The segment's room is reserved, so this takes a file system that cannot, or somebody who takes it away.

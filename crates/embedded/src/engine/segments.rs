@@ -65,7 +65,8 @@ impl Engine {
 
     /// Keeps a segment in reserve once the one being written is half full.
     pub(super) fn ensure_spare(&mut self) {
-        if self.active_offset >= self.segment_bytes / 2 || !self.free.is_empty() {
+        if self.active_offset >= self.segment_bytes / 2 || !self.free.is_empty() || self.status.full.is_some()
+        {
             self.make_spare();
         }
     }
@@ -104,6 +105,15 @@ impl Engine {
     /// No spare segment, and the one being written is nearly full: nothing more can be taken.
     pub(super) fn out_of_room(&self) -> bool {
         self.free.is_empty() && self.room_left() < self.segment_bytes / 8
+    }
+
+    /// Whether one more small record has a place to go, on a full disk too.
+    pub(super) fn has_room(&mut self) -> bool {
+        let reserve = self.segment_bytes / 16;
+        if self.free.is_empty() && self.room_left() < reserve {
+            self.make_spare();
+        }
+        !self.free.is_empty() || self.room_left() >= reserve
     }
 
     /// Bytes that still fit into the segment being written.
