@@ -1,0 +1,413 @@
+//! The broker itself: every update goes through here, so it knows what may have become ready and what has ended.
+
+use crate::entropy;
+use crate::line::{Attempt, Handed, Lines, Waiter};
+use crate::results::Results;
+use crate::sweeper::{self, Alarm};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use towline_domain::command::{Verb, When};
+use towline_domain::{
+    Adjust, FieldSet, Item, ItemId, LeaseCall, Millis, QueueName, QueueState, Refusal, Submission,
+};
+use towline_store::{Answered, Clock, Operation, ReceiveCall, Received, Reply, Result, Store, StoredItem};
+
+/// Waiting receivers served in one batch with what they wait for.
+const RIDERS_MAX: usize = 64;
+
+/// Clones share the broker. It works until [`Broker::stop`].
+#[derive(Clone)]
+pub struct Broker(Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) lines: Lines,
+    results: Results,
+    pub(crate) alarm: Alarm,
+    stopping: AtomicBool,
+    stopped: Notify,
+}
+
+impl std::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Broker")
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct ReceiveRequest {
+    pub queue: QueueName,
+    pub max: u32,
+    /// How long to wait for a first item.
+    pub wait: Duration,
+    pub visibility: Option<Millis>,
+    pub fields: FieldSet,
+}
+
+/// How waiting for a result ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waited {
+    /// The item is completed or failed.
+    Ended(Box<StoredItem>),
+    /// It is as it was.
+    Unfinished(Box<StoredItem>),
+    /// There is no such item (any more).
+    NotFound,
+}
+
+impl Broker {
+    /// Starts the broker and its sweeper on the current runtime.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Broker {
+        let shared = Arc::new(Shared {
+            store,
+            clock,
+            lines: Lines::default(),
+            results: Results::default(),
+            alarm: Alarm::default(),
+            stopping: AtomicBool::new(false),
+            stopped: Notify::new(),
+        });
+        tokio::spawn(sweeper::run(Arc::downgrade(&shared)));
+        Broker(shared)
+    }
+
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    /// Carries out a batch and serves whoever waits for what it brings.
+    pub async fn update(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
+        Arc::clone(&self.0).update(batch).await
+    }
+
+    /// Receives, waiting for a first item if there is none.
+    pub async fn receive(&self, request: ReceiveRequest) -> Result<std::result::Result<Received, Refusal>> {
+        let shared = &self.0;
+        let nothing = || async {
+            // Its state when the wait was over; a queue deleted meanwhile is not found, as it would be at once.
+            match shared.store.queue(request.queue.clone()).await? {
+                Some(view) => Ok(Ok(Received { queue: view.queue.state, items: Vec::new() })),
+                None => Ok(Err(Refusal::QueueNotFound { name: request.queue.to_string() })),
+            }
+        };
+        if request.wait.is_zero() {
+            let handed = match Arc::clone(shared).attempt(call(&request)).await? {
+                Ok(handed) => handed,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            return Ok(Ok(handed.accept()));
+        }
+        // Dropping this future at any point gives back what was on its way: see `Handed`.
+        match tokio::time::timeout(request.wait, shared.receive_or_wait(&request)).await {
+            Ok(Some(received)) => received,
+            Ok(None) | Err(_) => nothing().await,
+        }
+    }
+
+    /// Waits until an item has ended, or for that long.
+    pub async fn wait(&self, id: ItemId, at_most: Duration) -> Result<Waited> {
+        let shared = &self.0;
+        // Registered before the first look, so that no end falls between the two.
+        let ended = shared.results.register(id);
+        let first = shared.look(id).await?;
+        if !matches!(first, Waited::Unfinished(_)) || at_most.is_zero() {
+            return Ok(first);
+        }
+        let stopped = shared.stopped.notified();
+        tokio::select! {
+            _ = tokio::time::timeout(at_most, ended) => {}
+            () = stopped => {}
+        }
+        shared.look(id).await
+    }
+
+    /// Lets waiting receivers go with nothing, and takes no new ones. What is under way is finished.
+    pub fn stop(&self) {
+        self.0.stopping.store(true, Ordering::SeqCst);
+        self.0.stopped.notify_waiters();
+        self.0.lines.dismiss();
+        self.0.alarm.ring();
+    }
+}
+
+fn call(request: &ReceiveRequest) -> Box<ReceiveCall> {
+    Box::new(ReceiveCall {
+        queue: request.queue.clone(),
+        max: request.max,
+        visibility: request.visibility,
+        assigned: false,
+        seed: entropy::token_seed(),
+        fields: request.fields,
+    })
+}
+
+/// What a batch may bring about, told from its operations.
+#[derive(Default)]
+struct Touched {
+    /// Items that are ready at once, by queue.
+    ready: HashMap<QueueName, usize>,
+    /// Items given back to queues that only the store knows.
+    given_back: Vec<ItemId>,
+    /// Items that may end; a closed queue may complete by it.
+    may_end: Vec<ItemId>,
+    swept: bool,
+    /// The shortest delay until something is due.
+    due_in: Option<Millis>,
+}
+
+impl Touched {
+    fn of(batch: &[Operation]) -> Touched {
+        let mut touched = Touched::default();
+        for operation in batch {
+            match operation {
+                Operation::Submit { queue, submission } => touched.submit(queue, submission),
+                Operation::ResumeQueue { queue } | Operation::CloseQueue { queue } => {
+                    *touched.ready.entry(queue.clone()).or_default() += 1;
+                }
+                Operation::Lease { id, call } => match &call.verb {
+                    Verb::Commit(_) | Verb::Fail { .. } => touched.may_end.push(*id),
+                    Verb::Retry { delay, .. } => touched.give_back(*id, *delay),
+                    Verb::Release { delay } => touched.give_back(*id, Some(*delay)),
+                    Verb::Defer { until: When::After(delay) } => touched.give_back(*id, Some(*delay)),
+                    Verb::Defer { until: When::At(_) } => touched.give_back(*id, None),
+                    Verb::Heartbeat { .. } | Verb::Edit => {}
+                },
+                Operation::Cancel { id, .. } | Operation::Delete { id, .. } => touched.may_end.push(*id),
+                Operation::Resume { id } | Operation::Redrive { id } => touched.given_back.push(*id),
+                Operation::Sweep => touched.swept = true,
+                _ => {}
+            }
+        }
+        touched
+    }
+
+    fn submit(&mut self, queue: &QueueName, submission: &Submission) {
+        match submission.ready {
+            When::After(Millis::ZERO) => *self.ready.entry(queue.clone()).or_default() += 1,
+            When::After(delay) => self.due(delay),
+            When::At(_) => self.due(Millis::ZERO),
+        }
+        if let Some(expiry) = submission.overrides.expire_after {
+            self.due(expiry);
+        }
+    }
+
+    fn give_back(&mut self, id: ItemId, delay: Option<Millis>) {
+        self.given_back.push(id);
+        // It may have been the last attempt.
+        self.may_end.push(id);
+        self.due(delay.unwrap_or(Millis::ZERO));
+    }
+
+    fn due(&mut self, delay: Millis) {
+        self.due_in = Some(self.due_in.map_or(delay, |earlier| earlier.min(delay)));
+    }
+}
+
+impl Shared {
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn update(self: Arc<Self>, mut batch: Vec<Operation>) -> Result<Vec<Answered>> {
+        let mut touched = Touched::of(&batch);
+        if touched.swept {
+            // Time may have made anything ready.
+            for queue in self.lines.waiting(false) {
+                touched.ready.entry(queue).or_insert(1);
+            }
+        }
+        let own = batch.len();
+        let riders = self.take_riders(&touched, &mut batch);
+        let answered = self.store.update(batch).await;
+        let mut answers = match answered {
+            Ok(answers) => answers,
+            Err(fault) => {
+                riders.into_iter().for_each(Waiter::try_again);
+                return Err(fault);
+            }
+        };
+        let rode = answers.split_off(own.min(answers.len()));
+        for (rider, answer) in riders.into_iter().zip(rode) {
+            self.hand_over(rider, answer);
+        }
+        self.after(touched, &answers).await;
+        Ok(answers)
+    }
+
+    /// Puts waiting receivers behind the operations that may bring what they wait for.
+    fn take_riders(&self, touched: &Touched, batch: &mut Vec<Operation>) -> Vec<Waiter> {
+        let mut riders = Vec::new();
+        for (queue, &count) in &touched.ready {
+            for _ in 0..count {
+                if riders.len() == RIDERS_MAX || batch.len() == towline_domain::limits::BATCH_MAX {
+                    return riders;
+                }
+                let Some(rider) = self.lines.take(queue) else { break };
+                batch.push(Operation::Receive(rider.call.clone()));
+                riders.push(rider);
+            }
+        }
+        riders
+    }
+
+    fn hand_over(self: &Arc<Self>, rider: Waiter, answer: Answered) {
+        match answer {
+            Ok(Reply::Received(received)) => {
+                let full = received.items.len() == rider.call.max as usize;
+                let useful =
+                    !received.items.is_empty() || matches!(received.queue, QueueState::Completed { .. });
+                let queue = rider.call.queue.clone();
+                if useful {
+                    rider.give(Attempt::Received(Handed::new(self, received)));
+                } else {
+                    rider.try_again();
+                }
+                if full {
+                    self.pass_on(&queue);
+                }
+            }
+            // Refused: the waiter hears it from its own attempt.
+            _ => rider.try_again(),
+        }
+    }
+
+    /// There may be more: the next in line looks.
+    fn pass_on(&self, queue: &QueueName) {
+        if let Some(next) = self.lines.take(queue) {
+            next.try_again();
+        }
+    }
+
+    /// Wakes whoever may find something now.
+    async fn after(self: &Arc<Self>, touched: Touched, answers: &[Answered]) {
+        for (queue, count) in &touched.ready {
+            self.lines.ready(queue);
+            for _ in 0..*count {
+                match self.lines.take(queue) {
+                    Some(waiter) => waiter.try_again(),
+                    None => break,
+                }
+            }
+        }
+        let waiting = !touched.given_back.is_empty() && !self.lines.is_empty();
+        if waiting && let Ok(items) = self.store.get(touched.given_back, FieldSet::NONE).await {
+            for queue in items.into_iter().flatten().map(|stored| stored.queue) {
+                self.lines.ready(&queue);
+                self.pass_on(&queue);
+            }
+        }
+        let changed =
+            answers.iter().any(|answer| matches!(answer, Ok(Reply::Swept { changed }) if *changed > 0));
+        if changed {
+            self.results.look_again_all();
+        }
+        if !touched.may_end.is_empty() || changed {
+            for id in &touched.may_end {
+                self.results.look_again(*id);
+            }
+            // A settle may have completed a closed queue: one of its waiters finds out, and the others through it.
+            for queue in self.lines.waiting(true) {
+                self.lines.ready(&queue);
+                self.pass_on(&queue);
+            }
+        }
+        self.alarm.updated(touched.due_in.map(|delay| self.clock.now().after(delay)));
+    }
+
+    /// One receive, carried to its end even if the caller goes away: then the items go back.
+    async fn attempt(
+        self: Arc<Self>,
+        call: Box<ReceiveCall>,
+    ) -> Result<std::result::Result<Handed, Refusal>> {
+        let (give, take) = oneshot::channel();
+        tokio::spawn(async move {
+            let queue = call.queue.clone();
+            let max = call.max as usize;
+            let answered = self.store.update(vec![Operation::Receive(call)]).await;
+            self.alarm.updated(None);
+            let outcome = match answered.map(|mut answers| answers.pop()) {
+                Err(fault) => Err(fault),
+                Ok(Some(Ok(Reply::Received(received)))) => {
+                    if received.items.len() == max {
+                        self.pass_on(&queue);
+                    }
+                    Ok(Ok(Handed::new(&self, received)))
+                }
+                Ok(Some(Err(refusal))) => Ok(Err(refusal)),
+                Ok(_) => Err(towline_store::StoreError::Closed),
+            };
+            // If nobody listens any more, dropping the outcome gives the items back.
+            let _ = give.send(outcome);
+        });
+        take.await.unwrap_or(Err(towline_store::StoreError::Closed))
+    }
+
+    /// `None`: stopping.
+    async fn receive_or_wait(
+        self: &Arc<Self>,
+        request: &ReceiveRequest,
+    ) -> Option<Result<std::result::Result<Received, Refusal>>> {
+        loop {
+            let epoch = self.lines.epoch(&request.queue);
+            let handed = match Arc::clone(self).attempt(call(request)).await {
+                Ok(Ok(handed)) => handed,
+                Ok(Err(refusal)) => return Some(Ok(Err(refusal))),
+                Err(fault) => return Some(Err(fault)),
+            };
+            if handed.is_useful() {
+                if handed.is_completed() {
+                    // Everybody else in line should know.
+                    self.lines.dismiss_queue(&request.queue);
+                }
+                return Some(Ok(Ok(handed.accept())));
+            }
+            if self.is_stopping() {
+                return None;
+            }
+            let (hand_over, handed_over) = oneshot::channel();
+            let waiter = Waiter { call: call(request), hand_over };
+            if self.lines.join(waiter, epoch, handed.state()).is_err() {
+                continue;
+            }
+            if self.is_stopping() {
+                return None;
+            }
+            match handed_over.await {
+                Ok(Attempt::Received(handed)) => return Some(Ok(Ok(handed.accept()))),
+                Ok(Attempt::TryAgain) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    async fn look(&self, id: ItemId) -> Result<Waited> {
+        let found = self.store.get(vec![id], FieldSet::NONE).await?.pop().flatten();
+        Ok(match found {
+            None => Waited::NotFound,
+            Some(stored) if stored.item.head.is_terminal() => Waited::Ended(Box::new(stored)),
+            Some(stored) => Waited::Unfinished(Box::new(stored)),
+        })
+    }
+
+    /// Gives items back that nobody took: not counted as an attempt, ready at once.
+    pub(crate) fn give_back(self: Arc<Self>, items: Vec<Item>) {
+        let defer = |item: Item| {
+            let token = item.head.lease()?.token;
+            let verb = Verb::Defer { until: When::NOW };
+            let call = LeaseCall { token, verb, adjust: Adjust::default() };
+            Some(Operation::Lease { id: item.head.id, call: Box::new(call) })
+        };
+        let batch: Vec<Operation> = items.into_iter().filter_map(defer).collect();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // If this fails the leases lapse, as they would for any receiver that vanished.
+            runtime.spawn(async move { drop(self.update(batch).await) });
+        }
+    }
+}

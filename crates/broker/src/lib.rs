@@ -1,0 +1,16 @@
+//! Between callers and a store: receivers that wait, waiters on results, and the sweeper.
+//!
+//! Wall clock and entropy enter Towline here and nowhere else.
+//!
+//! **Invariant:** an item that becomes ready while somebody waits for it is given out without polling, to one waiter;
+//! the others go on waiting. The waiter's lease is written in the same batch as the submit that brought the item.
+
+mod broker;
+pub mod clock;
+pub mod entropy;
+mod line;
+mod results;
+mod sweeper;
+
+pub use broker::{Broker, ReceiveRequest, Waited};
+pub use clock::SystemClock;

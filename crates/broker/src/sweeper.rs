@@ -1,0 +1,91 @@
+//! Carries out what is due when it is due: asks the store when that is, sleeps until then, and never scans.
+
+use crate::broker::Shared;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use towline_domain::Timestamp;
+use towline_store::Operation;
+
+/// After updates, the store is asked again at most this often: a lease may lapse that much late, no more.
+const ASK_EVERY: Duration = Duration::from_millis(25);
+/// How long to wait after a fault of the store.
+const AFTER_FAULT: Duration = Duration::from_secs(1);
+
+/// Wakes the sweeper before its time.
+pub(crate) struct Alarm {
+    /// When it means to wake.
+    set_for: AtomicU64,
+    /// The earliest time at which an update since then makes something ready. Once that has passed, the store does not
+    /// tell it any more: nothing is left to wait for.
+    due: AtomicU64,
+    updated: AtomicBool,
+    rang: Notify,
+}
+
+impl Default for Alarm {
+    fn default() -> Alarm {
+        Alarm {
+            set_for: AtomicU64::new(u64::MAX),
+            due: AtomicU64::new(u64::MAX),
+            updated: AtomicBool::new(false),
+            rang: Notify::new(),
+        }
+    }
+}
+
+impl Alarm {
+    /// An update happened, which may make something ready at a known time.
+    pub(crate) fn updated(&self, due: Option<Timestamp>) {
+        let due = due.map_or(u64::MAX, |due| due.0);
+        self.due.fetch_min(due, Ordering::AcqRel);
+        // The first update since it last asked makes it ask again; an earlier time than it knows does at once.
+        let first = !self.updated.swap(true, Ordering::AcqRel);
+        if first || due < self.set_for.load(Ordering::Acquire) {
+            self.rang.notify_one();
+        }
+    }
+
+    pub(crate) fn ring(&self) {
+        self.rang.notify_one();
+    }
+}
+
+pub(crate) async fn run(shared: Weak<Shared>) {
+    loop {
+        let Some(broker) = shared.upgrade() else { return };
+        if broker.is_stopping() {
+            return;
+        }
+        let alarm = &broker.alarm;
+        alarm.updated.store(false, Ordering::Release);
+        let due = alarm.due.swap(u64::MAX, Ordering::AcqRel);
+        let at = match broker.store.next_wake().await {
+            Ok(at) => at.map_or(due, |at| at.0.min(due)),
+            Err(_) => {
+                alarm.due.fetch_min(due, Ordering::AcqRel);
+                tokio::time::sleep(AFTER_FAULT).await;
+                continue;
+            }
+        };
+        alarm.set_for.store(at, Ordering::Release);
+        let rang = if at == u64::MAX {
+            alarm.rang.notified().await;
+            true
+        } else {
+            let sleep = Duration::from_millis(Timestamp(at).since(broker.clock.now()).0);
+            !sleep.is_zero() && tokio::time::timeout(sleep, alarm.rang.notified()).await.is_ok()
+        };
+        if broker.is_stopping() {
+            return;
+        }
+        if rang {
+            alarm.due.fetch_min(at, Ordering::AcqRel);
+            tokio::time::sleep(ASK_EVERY).await;
+        } else if Arc::clone(&broker).update(vec![Operation::Sweep]).await.is_err() {
+            alarm.due.fetch_min(at, Ordering::AcqRel);
+            tokio::time::sleep(AFTER_FAULT).await;
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Receivers that wait, and callers who wait for results.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use towline_broker::{Broker, ReceiveRequest, SystemClock, Waited};
+use towline_domain::change::Answer;
+use towline_domain::command::{Verb, When};
+use towline_domain::kv::KvRecord;
+use towline_domain::{
+    Adjust, FieldSet, Item, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, QueueState, Refusal,
+    Schema, Submission, Timestamp,
+};
+use towline_store::{
+    Answered, BoxFuture, Cursor, Filter, Memory, Operation, Page, QueueView, Received, Reply, Result, Store,
+    StoredItem,
+};
+
+/// Counts the calls that reach the store.
+struct Counted {
+    store: Memory,
+    updates: AtomicU64,
+}
+
+impl Store for Counted {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        self.updates.fetch_add(1, Ordering::SeqCst);
+        self.store.update(batch)
+    }
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        self.store.queue(name)
+    }
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        self.store.queues(after, limit)
+    }
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        self.store.get(ids, fields)
+    }
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        self.store.list(filter, after, limit, fields)
+    }
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.store.next_wake()
+    }
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        self.store.kv_get(keys)
+    }
+}
+
+struct Scene {
+    broker: Broker,
+    store: Arc<Counted>,
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+impl Scene {
+    async fn new(policy: Policy) -> Scene {
+        let store =
+            Arc::new(Counted { store: Memory::new(Arc::new(SystemClock), 1), updates: AtomicU64::new(0) });
+        let broker = Broker::start(store.clone(), Arc::new(SystemClock));
+        let scene = Scene { broker, store };
+        let create = Operation::CreateQueue {
+            queue: queue(),
+            schema: Box::new(Schema::default()),
+            policy: Box::new(policy),
+        };
+        scene.ok(create).await;
+        scene
+    }
+
+    async fn ok(&self, operation: Operation) -> Answer {
+        match self.broker.update(vec![operation]).await.unwrap().pop().unwrap().unwrap() {
+            Reply::Answer(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn submit(&self, ready: When) -> ItemId {
+        let submission = Box::new(Submission { ready, ..Submission::default() });
+        match self.ok(Operation::Submit { queue: queue(), submission }).await {
+            Answer::Submitted { id, .. } => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn waiting(&self, wait: Duration) -> tokio::task::JoinHandle<Received> {
+        let broker = self.broker.clone();
+        tokio::spawn(async move { broker.receive(request(wait)).await.unwrap().unwrap() })
+    }
+
+    /// Until so many calls have reached the store since.
+    async fn updates_reach(&self, count: u64) {
+        while self.store.updates.load(Ordering::SeqCst) < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn updates(&self) -> u64 {
+        self.store.updates.load(Ordering::SeqCst)
+    }
+
+    async fn settle(&self, item: &Item, verb: Verb) {
+        let call = LeaseCall { token: item.head.lease().unwrap().token, verb, adjust: Adjust::default() };
+        self.ok(Operation::Lease { id: item.head.id, call: Box::new(call) }).await;
+    }
+}
+
+fn queue() -> QueueName {
+    "jobs".parse().unwrap()
+}
+
+fn request(wait: Duration) -> ReceiveRequest {
+    ReceiveRequest { queue: queue(), max: 1, wait, visibility: None, fields: FieldSet::ALL }
+}
+
+/// Long enough for tasks that can run to have run.
+async fn settle_down() {
+    tokio::time::sleep(Duration::from_millis(60)).await;
+}
+
+#[tokio::test]
+async fn a_waiting_receiver_is_served_in_the_batch_of_the_submit() {
+    let scene = Scene::new(Policy::default()).await;
+    let before = scene.updates();
+    let waiter = scene.waiting(SOON);
+    scene.updates_reach(before + 1).await;
+    settle_down().await;
+    let before = scene.updates();
+    let id = scene.submit(When::NOW).await;
+    let received = waiter.await.unwrap();
+    assert_eq!(received.items[0].head.id, id);
+    assert_eq!(scene.updates(), before + 1, "submit and lease are one call to the store");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_thousand_receivers_one_gets_the_item_and_the_others_do_not_stir() {
+    let scene = Scene::new(Policy::default()).await;
+    let before = scene.updates();
+    let waiters: Vec<_> = (0..1000).map(|_| scene.waiting(SOON)).collect();
+    scene.updates_reach(before + 1000).await;
+    settle_down().await;
+    let before = scene.updates();
+    scene.submit(When::NOW).await;
+    settle_down().await;
+    // The submit with its rider; the next in line looks once, because a full receive may leave more.
+    assert!(scene.updates() - before <= 4, "{} calls for one item", scene.updates() - before);
+    let done = waiters.iter().filter(|waiter| waiter.is_finished()).count();
+    assert_eq!(done, 1);
+    scene.broker.stop();
+    for waiter in waiters {
+        let received = waiter.await.unwrap();
+        assert!(received.items.len() <= 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_item_finds_one_of_many_receivers() {
+    let scene = Scene::new(Policy::default()).await;
+    let waiters: Vec<_> = (0..100).map(|_| scene.waiting(SOON)).collect();
+    let mut sent = Vec::new();
+    for _ in 0..50 {
+        sent.push(scene.submit(When::NOW).await);
+    }
+    let batch: Vec<Operation> = (0..50)
+        .map(|_| Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) })
+        .collect();
+    scene.broker.update(batch).await.unwrap();
+    let mut got = Vec::new();
+    for waiter in waiters {
+        got.extend(waiter.await.unwrap().items.into_iter().map(|item| item.head.id));
+    }
+    got.sort_unstable();
+    got.dedup();
+    assert_eq!(got.len(), 100);
+    assert!(sent.iter().all(|id| got.contains(id)));
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_brings_nothing_but_the_state() {
+    let scene = Scene::new(Policy::default()).await;
+    let received = scene.waiting(Duration::from_millis(20)).await.unwrap();
+    assert_eq!(received, Received { queue: QueueState::Open, items: Vec::new() });
+    let mut elsewhere = request(SOON);
+    elsewhere.queue = "nowhere".parse().unwrap();
+    let refusal = scene.broker.receive(elsewhere).await.unwrap().unwrap_err();
+    assert!(matches!(refusal, Refusal::QueueNotFound { .. }));
+}
+
+#[tokio::test]
+async fn a_scheduled_item_comes_at_its_time() {
+    let scene = Scene::new(Policy::default()).await;
+    let id = scene.submit(When::After(Millis(150))).await;
+    let received = scene.waiting(SOON).await.unwrap();
+    let head = &received.items[0].head;
+    assert_eq!(head.id, id);
+    assert_eq!(head.ready_at, head.created_at.after(Millis(150)));
+}
+
+#[tokio::test]
+async fn a_lapsed_lease_goes_to_whoever_waits() {
+    let scene = Scene::new(Policy { visibility_timeout: Millis(120), ..Policy::default() }).await;
+    let id = scene.submit(When::NOW).await;
+    let first = scene.waiting(SOON).await.unwrap();
+    let second = scene.waiting(SOON).await.unwrap();
+    assert_eq!((first.items[0].head.id, second.items[0].head.id), (id, id));
+    assert_eq!(second.items[0].head.retries, 1);
+}
+
+#[tokio::test]
+async fn what_is_given_back_goes_to_whoever_waits() {
+    let scene = Scene::new(Policy::default()).await;
+    let id = scene.submit(When::NOW).await;
+    let first = scene.waiting(SOON).await.unwrap();
+    let waiter = scene.waiting(SOON);
+    settle_down().await;
+    scene.settle(&first.items[0], Verb::Release { delay: Millis::ZERO }).await;
+    assert_eq!(waiter.await.unwrap().items[0].head.id, id);
+}
+
+#[tokio::test]
+async fn a_receiver_that_goes_away_leaves_nothing_leased() {
+    let scene = Scene::new(Policy::default()).await;
+    for _ in 0..20 {
+        let waiter = scene.waiting(SOON);
+        settle_down().await;
+        let id = scene.submit(When::NOW).await;
+        // It may have been handed the item already, or be about to.
+        waiter.abort();
+        match waiter.await {
+            Ok(received) => scene.settle(&received.items[0], Verb::Commit(Outcome::default())).await,
+            Err(_) => {
+                let next = scene.waiting(SOON).await.unwrap();
+                assert_eq!(next.items[0].head.id, id);
+                assert_eq!(next.items[0].head.retries, 0, "going away is no failed attempt");
+                scene.settle(&next.items[0], Verb::Commit(Outcome::default())).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn everybody_waiting_hears_that_a_queue_is_completed() {
+    let scene = Scene::new(Policy::default()).await;
+    scene.submit(When::NOW).await;
+    let held = scene.waiting(SOON).await.unwrap();
+    let waiters: Vec<_> = (0..5).map(|_| scene.waiting(SOON)).collect();
+    settle_down().await;
+    scene.ok(Operation::CloseQueue { queue: queue() }).await;
+    settle_down().await;
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "closed, and one item is still held");
+    scene.settle(&held.items[0], Verb::Commit(Outcome::default())).await;
+    for waiter in waiters {
+        let received = waiter.await.unwrap();
+        assert!(matches!(received.queue, QueueState::Completed { .. }) && received.items.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_result_is_waited_for() {
+    let scene =
+        Scene::new(Policy { visibility_timeout: Millis(120), max_retries: 0, ..Policy::default() }).await;
+    let id = scene.submit(When::NOW).await;
+    let unfinished = scene.broker.wait(id, Duration::from_millis(20)).await.unwrap();
+    assert!(matches!(unfinished, Waited::Unfinished(_)));
+    let (broker, held) = (scene.broker.clone(), scene.waiting(SOON).await.unwrap());
+    let waiting = tokio::spawn(async move { broker.wait(id, SOON).await.unwrap() });
+    settle_down().await;
+    scene.settle(&held.items[0], Verb::Commit(Outcome::default())).await;
+    let Waited::Ended(ended) = waiting.await.unwrap() else { panic!("not ended") };
+    assert_eq!(ended.item.head.state_name(), "completed");
+
+    // An end that time alone brings.
+    let id = scene.submit(When::NOW).await;
+    scene.waiting(SOON).await.unwrap();
+    let Waited::Ended(ended) = scene.broker.wait(id, SOON).await.unwrap() else { panic!("not ended") };
+    assert_eq!(ended.item.head.state_name(), "failed");
+
+    let gone = ItemId(Default::default());
+    assert_eq!(scene.broker.wait(gone, SOON).await.unwrap(), Waited::NotFound);
+}
+
+#[tokio::test]
+async fn stopping_lets_waiting_receivers_go() {
+    let scene = Scene::new(Policy::default()).await;
+    let waiters: Vec<_> = (0..5).map(|_| scene.waiting(SOON)).collect();
+    settle_down().await;
+    scene.broker.stop();
+    for waiter in waiters {
+        assert!(waiter.await.unwrap().items.is_empty());
+    }
+    assert!(scene.waiting(SOON).await.unwrap().items.is_empty(), "a receive while stopping does not wait");
+}
