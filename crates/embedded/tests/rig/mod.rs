@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+pub mod faulty;
 pub mod history;
 
 use bytes::Bytes;
@@ -9,12 +10,14 @@ use futures::executor::block_on;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Adjust, FieldSet, Fields, Item, ItemId, LeaseCall, Outcome, Policy, QueueName, Submission, Timestamp,
-    TokenSeed,
+    Adjust, Counts, FieldSet, Fields, Item, ItemId, LeaseCall, Outcome, Policy, QueueName, Submission,
+    Timestamp, TokenSeed,
 };
+use towline_embedded::outcome::Status;
 use towline_embedded::{Embedded, OpenError, Options};
 use towline_store::invariants::{Snapshot, snapshot};
 use towline_store::{Answered, Clock, ManualClock, Operation, ReceiveCall, Reply, Store, StoreError};
@@ -57,7 +60,15 @@ pub fn name(text: &str) -> QueueName {
 }
 
 pub fn create(queue: &str) -> Operation {
-    Operation::CreateQueue { queue: name(queue), schema: Box::default(), policy: Box::<Policy>::default() }
+    create_with(queue, Policy::default())
+}
+
+pub fn create_with(queue: &str, policy: Policy) -> Operation {
+    Operation::CreateQueue { queue: name(queue), schema: Box::default(), policy: Box::new(policy) }
+}
+
+pub fn delete_queue(queue: &str) -> Operation {
+    Operation::DeleteQueue { queue: name(queue), force: true }
 }
 
 pub fn submit_to(queue: &str, submission: Submission) -> Operation {
@@ -126,6 +137,33 @@ pub fn submit(store: &dyn Store, blob: impl Into<Bytes>) -> ItemId {
     submitted(run(store, submit_to("jobs", payload(blob))))
 }
 
+/// Whether it was refused for want of space.
+pub fn is_disk_full(answered: &Answered) -> bool {
+    answered.as_ref().is_err_and(|refusal| refusal.code() == "disk_full")
+}
+
+#[track_caller]
+pub fn status(store: &Embedded) -> Status {
+    block_on(store.status()).expect("the store answers")
+}
+
+#[track_caller]
+pub fn counts(store: &dyn Store, queue: &str) -> Counts {
+    block_on(store.queue(name(queue))).expect("the store answers").expect("the queue exists").counts
+}
+
+/// Waits for a condition. The bound is only for a test that would never end.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..5000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it never came about that {what}");
+}
+
 /// A store with one queue named `jobs`.
 #[track_caller]
 pub fn made(path: &Path) -> Embedded {
@@ -150,13 +188,15 @@ pub fn blobs(snapshot: &Snapshot) -> BTreeMap<ItemId, Bytes> {
     snapshot.items.iter().map(|stored| (stored.item.head.id, blob(&stored.item))).collect()
 }
 
-/// Every file but the lock, by name.
+/// Every file but the lock, by name. Those that a store removes or renames meanwhile are left out.
 pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.filter(|path| path.file_name().unwrap() != "LOCK");
-    files
-        .map(|file| (file.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read(&file).unwrap()))
-        .collect()
+    let read = |file: PathBuf| match std::fs::read(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        bytes => Some((file.file_name().unwrap().to_str().unwrap().to_owned(), bytes.unwrap())),
+    };
+    files.filter_map(read).collect()
 }
 
 pub fn write_files(path: &Path, files: &BTreeMap<String, Vec<u8>>) {
@@ -170,7 +210,8 @@ pub fn write_files(path: &Path, files: &BTreeMap<String, Vec<u8>>) {
 pub fn segments(path: &Path) -> Vec<PathBuf> {
     let mut found: Vec<(u64, PathBuf)> = files(path)
         .into_iter()
-        .filter(|(name, _)| name.ends_with(".log"))
+        // One that is being made is empty.
+        .filter(|(name, bytes)| name.ends_with(".log") && !bytes.is_empty())
         .map(|(name, bytes)| (u64::from_le_bytes(bytes[24..32].try_into().unwrap()), path.join(name)))
         .filter(|(generation, _)| *generation > 0)
         .collect();

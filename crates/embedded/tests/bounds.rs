@@ -1,0 +1,184 @@
+//! What one call can ask for has bounds, in bytes too, and what is at a bound works.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod rig;
+
+use bytes::Bytes;
+use futures::executor::block_on;
+use rig::faulty::{Hand, open_faulty};
+use rig::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use towline_domain::kv::KvCommand;
+use towline_domain::{FieldSet, Item, ItemId, Order, Policy, ScoreWeights, Timestamp, limits};
+use towline_embedded::{Embedded, Options};
+use towline_store::{Filter, Memory, Operation, Store, StoreError};
+
+const LARGE: usize = 4 << 20;
+/// More than one call is given.
+const MANY: usize = 20;
+const BYTES_MAX: usize = 64 << 20;
+
+/// A store with more bytes of items than one call is given.
+fn large_items(path: &Path) -> (Embedded, Vec<ItemId>) {
+    let store = Embedded::open(path, options(32 << 20), clock()).unwrap();
+    run(&store, create("jobs")).unwrap();
+    let blob = Bytes::from(vec![7; LARGE]);
+    let batch = (0..MANY).map(|_| submit_to("jobs", payload(blob.clone()))).collect();
+    let ids = block_on(store.update(batch)).unwrap().into_iter().map(submitted).collect();
+    (store, ids)
+}
+
+fn bytes_of<'a>(items: impl IntoIterator<Item = &'a Item>) -> usize {
+    items.into_iter().map(|item| item.fields.bytes()).sum()
+}
+
+#[test]
+fn a_receive_gives_out_what_one_answer_holds_and_leaves_the_rest_pending() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, ids) = large_items(directory.path());
+    let first = received(run(&store, receive_from("jobs", 100, 1)));
+    assert!(!first.is_empty() && bytes_of(&first) <= BYTES_MAX, "{} items", first.len());
+    let now = counts(&store, "jobs");
+    assert_eq!((now.processing, now.pending), (first.len() as u64, (MANY - first.len()) as u64));
+    let mut given: Vec<ItemId> = first.iter().map(|item| item.head.id).collect();
+    drop(first);
+    while given.len() < MANY {
+        let next = received(run(&store, receive_from("jobs", 100, given.len() as u8)));
+        assert!(!next.is_empty(), "{} of {MANY} items were given out", given.len());
+        given.extend(next.iter().map(|item| item.head.id));
+    }
+    assert_eq!(given, ids);
+}
+
+#[test]
+fn receives_in_one_call_share_its_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = large_items(directory.path());
+    let batch = (0..2).map(|seed| receive_from("jobs", 10, seed)).collect();
+    let answers = block_on(store.update(batch)).unwrap();
+    let given: Vec<Item> = answers.into_iter().flat_map(received).collect();
+    assert!(given.len() >= 10 && bytes_of(&given) <= BYTES_MAX, "{} items", given.len());
+}
+
+#[test]
+fn a_get_of_more_bytes_than_one_answer_holds_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, ids) = large_items(directory.path());
+    let refused = block_on(store.get(ids.clone(), FieldSet::ALL)).map(|found| found.len());
+    assert!(matches!(refused, Err(StoreError::BatchTooLarge { what: "bytes", .. })), "{refused:?}");
+    let got = block_on(store.get(ids[..10].to_vec(), FieldSet::ALL)).unwrap();
+    assert_eq!(bytes_of(got.iter().flatten().map(|stored| &stored.item)), 10 * LARGE);
+}
+
+#[test]
+fn a_page_ends_where_the_bytes_of_one_answer_do_and_the_next_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, ids) = large_items(directory.path());
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let page = block_on(store.list(Filter::default(), after, 100, FieldSet::ALL)).unwrap();
+        assert!(bytes_of(page.items.iter().map(|stored| &stored.item)) <= BYTES_MAX);
+        seen.extend(page.items.iter().map(|stored| stored.item.head.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ids);
+}
+
+#[test]
+fn an_item_asked_for_many_times_is_read_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let hand = Arc::new(Hand::default());
+    let store = open_faulty(directory.path(), 8 << 20, &hand).unwrap();
+    run(&store, create("jobs")).unwrap();
+    let (id, other) = (submit(&store, vec![7; LARGE]), submit(&store, "other"));
+    let ids: Vec<ItemId> = (0..100).map(|nth| if nth % 10 == 9 { other } else { id }).collect();
+    let before = hand.bytes_read();
+    let got = block_on(store.get(ids.clone(), FieldSet::ALL)).unwrap();
+    let read = hand.bytes_read() - before;
+    assert!(read < 2 * LARGE as u64, "{read} bytes were read for one item of 4 MiB and a small one");
+    assert_eq!(got.iter().map(|stored| stored.as_ref().unwrap().item.head.id).collect::<Vec<_>>(), ids);
+}
+
+#[test]
+fn a_filter_has_no_more_tags_than_an_item_can_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let embedded = made(directory.path());
+    let memory = Memory::new(clock(), SALT);
+    for store in [&memory as &dyn Store, &embedded] {
+        let list = |tags: usize| {
+            let tags = vec![("name".to_owned(), "value".to_owned()); tags];
+            block_on(store.list(Filter { tags, ..Filter::default() }, None, 10, FieldSet::NONE))
+        };
+        assert!(list(limits::TAGS_MAX).is_ok());
+        let (given, max) = (limits::TAGS_MAX + 1, limits::TAGS_MAX);
+        assert_eq!(list(given), Err(StoreError::BatchTooLarge { what: "tags", given, max }));
+    }
+}
+
+#[test]
+fn a_smaller_value_replaces_a_larger_one_at_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { kv_bytes_max: 1000, ..options(64 << 10) };
+    let store = Embedded::open(directory.path(), options, clock()).unwrap();
+    let set = |key: &str, bytes: usize| {
+        let command = KvCommand::Set { value: vec![7; bytes].into(), ttl: None };
+        run(&store, Operation::Kv { key: key.into(), command })
+    };
+    set("key", 900).unwrap();
+    assert_eq!(set("other", 200).unwrap_err().code(), "store_full");
+    set("key", 600).unwrap();
+    set("key", 900).unwrap();
+    assert_eq!(set("key", 1000).unwrap_err().code(), "store_full");
+    let found = block_on(store.kv_get(vec!["key".into()])).unwrap().remove(0);
+    assert_eq!(found.unwrap().value.len(), 900);
+}
+
+#[test]
+fn a_tier_has_a_name_of_bounded_length() {
+    let directory = tempfile::tempdir().unwrap();
+    let embedded = open(directory.path());
+    let memory = Memory::new(clock(), SALT);
+    let with_tier = |queue: &str, bytes: usize| {
+        let tiers_permille = BTreeMap::from([("x".repeat(bytes), 1)]);
+        let weights = ScoreWeights { tiers_permille, ..ScoreWeights::default() };
+        create_with(queue, Policy { order: Order::Score(Box::new(weights)), ..Policy::default() })
+    };
+    for store in [&memory as &dyn Store, &embedded] {
+        run(store, with_tier("longest", limits::LABEL_BYTES_MAX)).unwrap();
+        for bytes in [limits::LABEL_BYTES_MAX + 1, 1 << 20] {
+            let refused = run(store, with_tier("too-long", bytes)).unwrap_err();
+            assert_eq!(refused.code(), "invalid", "{refused}");
+        }
+    }
+}
+
+#[test]
+fn items_made_when_the_clock_is_at_its_end_are_found() {
+    for now in [Timestamp::MAX, Timestamp(1 << 48), Timestamp((1 << 48) + 1), Timestamp(1 << 60)] {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = clock();
+        let store = Embedded::open(directory.path(), options(64 << 10), clock.clone()).unwrap();
+        run(&store, create("jobs")).unwrap();
+        clock.set(now);
+        let ids = [submit(&store, "first"), submit(&store, "second")];
+        let finds = |store: &Embedded| {
+            let got = block_on(store.get(ids.to_vec(), FieldSet::ALL)).unwrap();
+            assert!(got.iter().all(Option::is_some), "{now:?}: {got:?}");
+            let page = block_on(store.list(Filter::default(), None, 10, FieldSet::NONE)).unwrap();
+            assert_eq!(page.items.len(), 2, "{now:?}");
+        };
+        finds(&store);
+        drop(store);
+        let store = open(directory.path());
+        finds(&store);
+        for id in ids {
+            run(&store, delete(id)).unwrap();
+        }
+    }
+}

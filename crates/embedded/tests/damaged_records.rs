@@ -1,0 +1,83 @@
+//! One record that does not read costs its own item, and nobody else's.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod rig;
+
+use futures::executor::block_on;
+use rig::*;
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use towline_domain::{FieldSet, ItemId};
+use towline_embedded::Embedded;
+use towline_store::{Filter, Store, StoreError};
+
+fn text(nth: usize) -> String {
+    format!("payload number {nth}.")
+}
+
+/// Damages an item of a store that is open; the name of the file.
+fn damage(path: &Path, nth: usize) -> String {
+    let (file, at) = find(path, text(nth).as_bytes());
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().write_all_at(b"X", at as u64).unwrap();
+    file.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_receive_gives_out_what_reads_and_the_status_names_the_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let store = Embedded::open(directory.path(), options(64 << 10), clock.clone()).unwrap();
+    run(&store, create("jobs")).unwrap();
+    let ids: Vec<ItemId> = (0..10).map(|nth| submit(&store, text(nth))).collect();
+    assert_eq!(status(&store).damage, None);
+    let file = damage(directory.path(), 5);
+
+    let given = received(run(&store, receive_from("jobs", 10, 1)));
+    let whole: Vec<ItemId> = ids.iter().copied().filter(|id| *id != ids[5]).collect();
+    assert_eq!(given.iter().map(|item| item.head.id).collect::<Vec<_>>(), whole);
+    for item in &given {
+        let nth = ids.iter().position(|id| *id == item.head.id).unwrap();
+        assert_eq!(item.fields.blob.as_deref(), Some(text(nth).as_bytes()));
+    }
+    assert_says(&status(&store).damage.expect("the damage is told"), &[&file]);
+    for item in &given {
+        run(&store, commit(item)).unwrap();
+    }
+    // The one that does not read is leased like the others, to somebody who never heard of it.
+    let now = counts(&store, "jobs");
+    assert_eq!((now.completed, now.processing, now.failed), (9, 1, 0));
+
+    // Its lease lapses; those that come after it are given out all the same, in whatever company.
+    let mut answered = BTreeSet::new();
+    for seed in 2..8 {
+        clock.advance(3_600_000);
+        let new = format!("new {seed}");
+        let batch = vec![submit_to("jobs", payload(new.clone())), receive_from("jobs", 10, seed)];
+        let mut answers = block_on(store.update(batch)).unwrap();
+        let given = received(answers.pop().unwrap());
+        assert_eq!(given.len(), 1);
+        assert_eq!(given[0].fields.blob.as_deref(), Some(new.as_bytes()));
+        run(&store, commit(&given[0])).unwrap();
+        answered.insert(given[0].head.id);
+    }
+    assert_eq!(answered.len(), 6);
+    // It was tried as often as the queue allows.
+    let now = counts(&store, "jobs");
+    assert_eq!((now.completed, now.failed, now.unfinished()), (15, 1, 0));
+}
+
+#[test]
+fn who_asks_for_the_damaged_item_is_told_and_its_neighbours_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = made(directory.path());
+    let ids: Vec<ItemId> = (0..10).map(|nth| submit(&store, text(nth))).collect();
+    let file = damage(directory.path(), 5);
+    let answer = block_on(store.get(vec![ids[5]], FieldSet::ALL));
+    assert!(matches!(&answer, Err(StoreError::Corrupt { file: named, .. }) if *named == file), "{answer:?}");
+    let others: Vec<ItemId> = ids.iter().copied().filter(|id| *id != ids[5]).collect();
+    let got = block_on(store.get(others.clone(), FieldSet::ALL)).unwrap();
+    assert!(got.iter().all(Option::is_some));
+    let heads = block_on(store.list(Filter::default(), None, 4, FieldSet::NONE)).unwrap();
+    assert_eq!(heads.items.len(), 4);
+}

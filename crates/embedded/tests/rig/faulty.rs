@@ -1,0 +1,256 @@
+//! The real disk with a hand on it: syncs can be held back and made to fail, and room can run out.
+//!
+//! A sync that fails says so once. What it was to make durable is lost, although it still reads, and the next sync
+//! succeeds: so do operating systems.
+
+use super::*;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+use towline_embedded::disk::{Disk, DiskFile, RealDisk};
+
+/// What becomes of one sync.
+#[derive(Debug, Clone, Copy)]
+pub enum Sync {
+    Fails,
+    /// Begins, and goes on when it is released.
+    HeldBack,
+    HeldBackThenFails,
+}
+
+/// What a power cut takes.
+#[derive(Debug, Clone, Copy)]
+pub enum Loss {
+    Nothing,
+    WhatFailed,
+    AllUnsynced,
+}
+
+/// Only for tests that would never end.
+const PATIENCE: Duration = Duration::from_secs(10);
+const A_MOMENT: Duration = Duration::from_millis(150);
+
+#[derive(Debug, Default)]
+pub struct Hand {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    full: bool,
+    bytes_read: u64,
+    writes: u64,
+    unsynced: Vec<Written>,
+    lost: Vec<Written>,
+    /// The file whose syncs are planned, and the plan.
+    file: String,
+    plan: Vec<Sync>,
+    begun: usize,
+    released: bool,
+    released_first: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Written {
+    nth: u64,
+    file: String,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Hand {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn wait(&self, patience: Duration, holds: impl Fn(&State) -> bool) -> bool {
+        let (_state, waited) =
+            self.changed.wait_timeout_while(self.state(), patience, |state| !holds(state)).unwrap();
+        !waited.timed_out()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+    }
+
+    /// What becomes of the next syncs of a file, in the order in which they begin.
+    pub fn plan(&self, file: &str, plan: &[Sync]) {
+        self.change(|state| {
+            (state.file, state.plan, state.begun) = (file.to_owned(), plan.to_vec(), 0);
+        });
+    }
+
+    #[track_caller]
+    pub fn wait_begun(&self, count: usize) {
+        assert!(self.wait(PATIENCE, |state| state.begun >= count), "sync {count} never began");
+    }
+
+    /// Gives a sync the time to begin. It need not: it may wait for the one that is held back.
+    pub fn let_begin(&self, count: usize) {
+        self.wait(A_MOMENT, |state| state.begun >= count);
+    }
+
+    #[track_caller]
+    pub fn wait_written(&self, what: &[u8]) {
+        let holds = |written: &Written| written.bytes.windows(what.len()).any(|window| window == what);
+        assert!(self.wait(PATIENCE, |state| state.unsynced.iter().any(holds)), "never written");
+    }
+
+    pub fn release_first(&self) {
+        self.change(|state| state.released_first = true);
+    }
+
+    pub fn release(&self) {
+        self.change(|state| state.released = true);
+    }
+
+    pub fn set_full(&self, full: bool) {
+        self.change(|state| state.full = full);
+    }
+
+    pub fn bytes_read(&self) -> u64 {
+        self.state().bytes_read
+    }
+
+    /// Writes so far, to whatever file.
+    pub fn writes(&self) -> u64 {
+        self.state().writes
+    }
+
+    /// Takes bytes out of a copy of the directory.
+    pub fn lose(&self, path: &Path, loss: Loss) {
+        let state = self.state();
+        let lost = match loss {
+            Loss::Nothing => Vec::new(),
+            Loss::WhatFailed => state.lost.clone(),
+            Loss::AllUnsynced => [&state.lost[..], &state.unsynced].concat(),
+        };
+        for Written { file, offset, bytes, .. } in lost {
+            // Removed since, it has nothing to lose.
+            if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path.join(file)) {
+                file.write_all_at(&vec![0; bytes.len()], offset).unwrap();
+            }
+        }
+    }
+}
+
+/// A store of small segments with one queue named `jobs`, and the hand on its disk.
+#[track_caller]
+pub fn made_faulty(path: &Path) -> (Arc<Embedded>, Arc<Hand>) {
+    let hand = Arc::new(Hand::default());
+    let store = open_faulty(path, 64 << 10, &hand).expect("the store opens");
+    run(&store, create("jobs")).expect("the queue is made");
+    (Arc::new(store), hand)
+}
+
+pub fn open_faulty(path: &Path, segment_bytes: u64, hand: &Arc<Hand>) -> Result<Embedded, OpenError> {
+    let disk = FaultyDisk { real: RealDisk::new(path).unwrap(), hand: hand.clone() };
+    Embedded::open_on(Arc::new(disk), options(segment_bytes), clock())
+}
+
+#[derive(Debug)]
+struct FaultyDisk {
+    real: RealDisk,
+    hand: Arc<Hand>,
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    real: Arc<dyn DiskFile>,
+    name: String,
+    hand: Arc<Hand>,
+}
+
+impl FaultyDisk {
+    fn file(&self, name: &str, real: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(FaultyFile { real, name: name.to_owned(), hand: self.hand.clone() })
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn place(&self) -> String {
+        self.real.place()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn std::any::Any + Send + std::marker::Sync>>> {
+        self.real.lock()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.real.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.file(name, self.real.open(name)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.file(name, self.real.create(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.real.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.real.remove(name)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.real.sync_directory()
+    }
+}
+
+impl DiskFile for FaultyFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let count = self.real.read_at(buffer, offset)?;
+        self.hand.change(|state| state.bytes_read += count as u64);
+        Ok(count)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        let count = self.real.write_at(buffer, offset)?;
+        self.hand.change(|state| {
+            let (nth, file, bytes) = (state.writes, self.name.clone(), buffer[..count].to_vec());
+            state.writes += 1;
+            state.unsynced.push(Written { nth, file, offset, bytes });
+        });
+        Ok(count)
+    }
+
+    /// What is written reads back without it, and no test cuts the power.
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.hand.state();
+        let planned = state.file == self.name;
+        let plan = state.plan.get(state.begun).copied().filter(|_| planned);
+        state.begun += usize::from(planned);
+        let (nth, before) = (state.begun, state.writes);
+        self.hand.changed.notify_all();
+        if matches!(plan, Some(Sync::HeldBack | Sync::HeldBackThenFails)) {
+            let held = |state: &mut State| !(state.released || state.released_first && nth == 1);
+            state = self.hand.changed.wait_timeout_while(state, PATIENCE, held).unwrap().0;
+        }
+        let all = std::mem::take(&mut state.unsynced);
+        let (done, left) = all.into_iter().partition(|one| one.file == self.name && one.nth < before);
+        state.unsynced = left;
+        if matches!(plan, Some(Sync::Fails | Sync::HeldBackThenFails)) {
+            state.lost.extend::<Vec<Written>>(done);
+            return Err(io::Error::other("the disk is gone"));
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.real.size()
+    }
+
+    fn reserve(&self, size: u64) -> io::Result<()> {
+        if self.hand.state().full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.real.reserve(size)
+    }
+}
