@@ -89,6 +89,12 @@ impl Policy {
         }
         if let Order::Score(weights) = &self.order {
             check_number("order.age_unit", weights.age_unit.0, 1000, Millis::MAX.0)?;
+            if let Some(tier) =
+                weights.tiers_permille.keys().find(|tier| tier.len() > limits::LABEL_BYTES_MAX)
+            {
+                let message = format!("a name of {} bytes; use 1 to {}", tier.len(), limits::LABEL_BYTES_MAX);
+                return Err(Refusal::invalid("order.tiers", message));
+            }
             if weights.tiers_permille.len() > limits::SLOTS_MAX {
                 return Err(Refusal::invalid("order.tiers", format!("at most {} tiers", limits::SLOTS_MAX)));
             }

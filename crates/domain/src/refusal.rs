@@ -41,6 +41,8 @@ pub enum Refusal {
     NotDue { id: ItemId },
     #[error("the store holds {held} {what}, its limit; remove some first")]
     StoreFull { what: &'static str, held: u64 },
+    #[error("no space left: {detail}; free some, or delete what is not needed, and try again")]
+    DiskFull { detail: String },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +92,7 @@ impl Refusal {
             Refusal::RenewalsExhausted { .. } => "renewals_exhausted",
             Refusal::NotDue { .. } => "not_due",
             Refusal::StoreFull { .. } => "store_full",
+            Refusal::DiskFull { .. } => "disk_full",
         }
     }
 }

@@ -31,9 +31,13 @@ pub(crate) struct Collection {
 }
 
 impl Engine {
-    /// Whether the log is larger than twice what lives in it, and two segments.
+    /// Whether the log is larger than twice what lives in it, and a segment.
     pub(crate) fn should_collect(&self) -> bool {
-        let allowed = 2 * self.index.live_bytes() / self.segment_bytes + 2;
+        // What a segment holds for certain: a record that does not fit leaves up to its length unused.
+        let usable =
+            (self.segment_bytes - HEADER_BYTES).saturating_sub(self.longest).max(self.segment_bytes / 4);
+        let usable = if self.longest * 8 < self.segment_bytes { self.segment_bytes } else { usable };
+        let allowed = 2 * self.index.live_bytes() / usable + 1;
         self.log.len() > 1 && self.log.len() as u64 > allowed && self.status.damage.is_none()
     }
 
@@ -147,6 +151,11 @@ impl Engine {
                 let parts = self.index.current_parts(sequence, at);
                 if parts == 0 {
                     return Ok(());
+                }
+                // What belongs to a deleted queue is dead; carried, it could take its id back from a newer item.
+                let queue = self.index.table.slot(sequence).map(|slot| slot.queue);
+                if queue.is_none_or(|queue| !self.index.queues.contains_key(&queue)) {
+                    return self.apply(Entry::ItemRemoved { sequence });
                 }
                 self.carry_item(record, parts, stale)
             }

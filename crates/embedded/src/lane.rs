@@ -35,7 +35,7 @@ impl Lane {
             return;
         }
         if self.blocks.back().is_none_or(|block| block.len() == BLOCK) {
-            self.blocks.push_back(VecDeque::with_capacity(BLOCK));
+            self.blocks.push_back(VecDeque::new());
         }
         if let Some(block) = self.blocks.back_mut() {
             block.push_back(entry);

@@ -1,5 +1,6 @@
 //! What the engine gives back before the log is read: answers, and where the items they speak of lie.
 
+use crate::engine::READ_BYTES_MAX;
 use crate::reader::Reader;
 use crate::segment::Segment;
 use crate::table::PartsAt;
@@ -54,6 +55,10 @@ pub enum Found {
         found: Vec<Option<usize>>,
         fields: FieldSet,
     },
+    /// More than one call may ask for.
+    TooLarge {
+        bytes: u64,
+    },
     Page {
         items: UnreadItems,
         next: Option<Cursor>,
@@ -88,22 +93,37 @@ pub struct Status {
 }
 
 impl Outcome {
-    /// Reads what the answer speaks of.
-    pub fn finish(self, reader: &Reader) -> Result<Answered, StoreError> {
-        Ok(match self {
+    /// Reads what the answer speaks of. A record that is damaged costs its item alone: the others are given out, the
+    /// lease on that one lapses, and `damage` hears of it.
+    pub fn finish(self, reader: &Reader, damage: &mut dyn FnMut(StoreError)) -> Answered {
+        match self {
             Outcome::Answered(answered) => answered,
             Outcome::Received { queue, items, fields } => {
-                Ok(Reply::Received(Received { queue, items: reader.read(&items, fields)? }))
+                let items = reader.read(&items, fields).unwrap_or_else(|_| {
+                    let one_by_one = items.items.into_iter().map(|item| {
+                        reader.read(
+                            &UnreadItems { items: vec![item], segments: items.segments.clone() },
+                            fields,
+                        )
+                    });
+                    one_by_one.filter_map(|item| item.map_err(&mut *damage).ok()).flatten().collect()
+                });
+                Ok(Reply::Received(Received { queue, items }))
             }
-        })
+        }
     }
 }
 
 impl Found {
     /// Items that were asked for by id.
     pub fn into_items(self, reader: &Reader) -> Result<Vec<Option<StoredItem>>, StoreError> {
-        let Found::Items { items, found, fields } = self else {
-            return Err(StoreError::Closed);
+        let (items, found, fields) = match self {
+            Found::Items { items, found, fields } => (items, found, fields),
+            Found::TooLarge { bytes } => {
+                let (given, max) = (usize::try_from(bytes).unwrap_or(usize::MAX), READ_BYTES_MAX as usize);
+                return Err(StoreError::BatchTooLarge { what: "bytes", given, max });
+            }
+            _ => return Err(StoreError::Closed),
         };
         let stored = read_stored(reader, items, fields)?;
         Ok(found.into_iter().map(|nth| stored.get(nth?).cloned()).collect())

@@ -1,11 +1,11 @@
 //! Questions, answered from the index. Pages are bounded by what is looked at, not only by what is found.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, READ_BYTES_MAX};
 use crate::outcome::{Found, Query};
 use crate::record::group_label;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use towline_domain::{CountKind, digest, limits};
+use towline_domain::{CountKind, FieldSet, digest, limits};
 use towline_store::{Cursor, Filter, QueueView};
 
 /// Slots looked at for one page: a millisecond of the writer's time at most.
@@ -34,17 +34,36 @@ impl Engine {
             }
             Query::Get { ids, fields } => {
                 let mut sequences = Vec::new();
+                let mut nth: BTreeMap<u64, usize> = BTreeMap::new();
                 let mut found = Vec::with_capacity(ids.len());
+                let mut bytes = 0;
                 for id in ids {
                     found.push(self.index.find(id).map(|sequence| {
-                        sequences.push(sequence);
-                        sequences.len() - 1
+                        // Asked for twice, read once.
+                        *nth.entry(sequence).or_insert_with(|| {
+                            bytes += self.bytes_to_read(sequence, fields);
+                            sequences.push(sequence);
+                            sequences.len() - 1
+                        })
                     }));
+                }
+                if bytes > READ_BYTES_MAX && sequences.len() > 1 {
+                    return Found::TooLarge { bytes };
                 }
                 Found::Items { items: self.unread(&sequences, true), found, fields }
             }
             Query::List { filter, after, limit, fields } => {
-                let (sequences, next) = self.page(&filter, after, limit.clamp(1, limits::PAGE_MAX));
+                let (mut sequences, mut next) = self.page(&filter, after, limit.clamp(1, limits::PAGE_MAX));
+                let mut bytes = 0;
+                let fits = sequences.iter().take_while(|&&sequence| {
+                    bytes += self.bytes_to_read(sequence, fields);
+                    bytes <= READ_BYTES_MAX
+                });
+                let fits = fits.count().max(1);
+                if fits < sequences.len() {
+                    sequences.truncate(fits);
+                    next = sequences.last().map(|&last| Cursor(last));
+                }
                 Found::Page {
                     items: self.unread(&sequences, true),
                     next,
@@ -67,6 +86,10 @@ impl Engine {
             }
             Query::Status => Found::Status(self.status()),
         }
+    }
+
+    fn bytes_to_read(&self, sequence: u64, fields: FieldSet) -> u64 {
+        if fields == FieldSet::NONE { 0 } else { self.index.bytes_of(sequence) }
     }
 
     /// Candidates for a page: what the index can tell matches; the reader checks the rest.

@@ -476,6 +476,8 @@ impl Engine {
             next_queue: 1,
             collection: None,
             sidecar: crate::sidecar::Builder::default(),
+            read_budget: crate::engine::READ_BYTES_MAX,
+            longest: 0,
             poisoned: None,
             status: Status::default(),
             chores: Vec::new(),

@@ -18,7 +18,7 @@
 use crate::disk::{Disk, DiskFile, read_full, write_full};
 use crate::error::OpenError;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames begin after this.
 pub const HEADER_BYTES: u64 = 4096;
@@ -106,6 +106,8 @@ impl SegmentHeader {
 pub struct Segment {
     pub number: u32,
     pub file: Arc<dyn DiskFile>,
+    /// Why a sync of it failed. The system tells a failure once, to whoever asks first; everybody has to know.
+    failed: Mutex<Option<String>>,
 }
 
 pub fn file_name(number: u32) -> String {
@@ -119,10 +121,27 @@ pub fn sidecar_name(number: u32) -> String {
 /// The number in a segment's file name.
 pub fn parse_name(name: &str) -> Option<u32> {
     let digits = name.strip_prefix("segment-")?.strip_suffix(".log")?;
-    (digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+    (digits.len() >= 8 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
 impl Segment {
+    fn new(number: u32, file: Arc<dyn DiskFile>) -> Segment {
+        Segment { number, file, failed: Mutex::new(None) }
+    }
+
+    /// Makes everything written to it durable. After one failure it never succeeds again.
+    pub fn sync(&self) -> io::Result<()> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cause) = &*failed {
+            return Err(io::Error::other(cause.clone()));
+        }
+        let result = self.file.sync();
+        if let Err(error) = &result {
+            *failed = Some(error.to_string());
+        }
+        result
+    }
+
     /// Makes a file with room for a whole segment, and no header yet.
     pub fn create(disk: &dyn Disk, number: u32, size: u64) -> io::Result<Segment> {
         let name = file_name(number);
@@ -134,7 +153,7 @@ impl Segment {
             Ok(file)
         };
         match make() {
-            Ok(file) => Ok(Segment { number, file }),
+            Ok(file) => Ok(Segment::new(number, file)),
             Err(error) => {
                 // Half a file would take the space that is short. If it cannot be removed, opening will.
                 let _ = disk.remove(&name);
@@ -146,7 +165,7 @@ impl Segment {
     /// Takes the file into use. Durable before any frame goes in, so a header that does not read is of no segment in use.
     pub fn write_header(&self, header: &SegmentHeader, salt: u64) -> io::Result<()> {
         write_full(&*self.file, &header.encode(salt), 0)?;
-        self.file.sync()
+        self.sync()
     }
 
     /// Whether the file can be used again as a whole segment. Those of a backup are cut to what they hold.
@@ -157,7 +176,7 @@ impl Segment {
     pub fn open(disk: &dyn Disk, number: u32) -> Result<Segment, OpenError> {
         let name = file_name(number);
         let file = disk.open(&name).map_err(|error| OpenError::io(disk, &name, error))?;
-        Ok(Segment { number, file })
+        Ok(Segment::new(number, file))
     }
 }
 

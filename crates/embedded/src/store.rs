@@ -105,7 +105,10 @@ impl Embedded {
     pub fn status(&self) -> BoxFuture<'_, Result<Status>> {
         async {
             match self.ask(Query::Status).await? {
-                Found::Status(status) => Ok(status),
+                Found::Status(status) => {
+                    let damage = self.shared.damage().or(status.damage);
+                    Ok(Status { damage, ..status })
+                }
                 _ => Err(StoreError::Closed),
             }
         }
@@ -168,7 +171,8 @@ impl Store for Embedded {
         async move {
             sent?;
             let outcomes = answer.await.unwrap_or(Err(StoreError::Closed))?;
-            outcomes.into_iter().map(|outcome| outcome.finish(&self.reader)).collect()
+            let mut damage = |fault: StoreError| self.shared.note_damage(fault.to_string());
+            Ok(outcomes.into_iter().map(|outcome| outcome.finish(&self.reader, &mut damage)).collect())
         }
         .boxed()
     }
@@ -197,7 +201,7 @@ impl Store for Embedded {
         async move {
             StoreError::check_size("ids", ids.len(), limits::BATCH_MAX)?;
             match self.ask(Query::Get { ids, fields }).await? {
-                found @ Found::Items { .. } => found.into_items(&self.reader),
+                found @ (Found::Items { .. } | Found::TooLarge { .. }) => found.into_items(&self.reader),
                 _ => Err(StoreError::Closed),
             }
         }
@@ -212,6 +216,7 @@ impl Store for Embedded {
         fields: FieldSet,
     ) -> BoxFuture<'_, Result<Page>> {
         async move {
+            filter.check()?;
             match self.ask(Query::List { filter, after, limit, fields }).await? {
                 found @ Found::Page { .. } => found.into_page(&self.reader),
                 _ => Err(StoreError::Closed),

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use towline_domain::{Head, ItemId, QueueId, State, Timestamp};
 
-const CHUNK: usize = 4096;
+/// Small enough that one item that stays keeps little memory.
+const CHUNK: usize = 512;
 const NO_EXTRA: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]

@@ -51,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) syncs: AtomicU64,
     pub(crate) waiting_bytes: AtomicUsize,
     poisoned: Mutex<Option<String>>,
+    damage: Mutex<Option<String>>,
 }
 
 impl Shared {
@@ -58,6 +59,17 @@ impl Shared {
         if let Ok(mut poisoned) = self.poisoned.lock() {
             poisoned.get_or_insert(cause);
         }
+    }
+
+    /// Damage that a reader met.
+    pub(crate) fn note_damage(&self, what: String) {
+        if let Ok(mut damage) = self.damage.lock() {
+            damage.get_or_insert(what);
+        }
+    }
+
+    pub(crate) fn damage(&self) -> Option<String> {
+        self.damage.lock().ok().and_then(|damage| damage.clone())
     }
 
     fn poisoned(&self) -> Option<String> {
@@ -112,46 +124,72 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn run(mut self) {
-        let mut marked = false;
+        // The last frame, if it is a mark.
+        let mut marked = 0;
         loop {
-            let first = if self.engine.has_work() {
-                self.requests.try_recv().map_or_else(
-                    |error| {
-                        if error == TryRecvError::Disconnected { Some(Request::Stop) } else { None }
-                    },
-                    Some,
-                )
+            let next = if self.engine.has_work() {
+                match self.requests.try_recv() {
+                    Ok(request) => Some(request),
+                    Err(TryRecvError::Empty) => None,
+                    Err(TryRecvError::Disconnected) => Some(Request::Stop),
+                }
+            } else if self.engine.written() == marked && !self.engine.is_reclaiming() {
+                // Nothing to do until somebody asks.
+                Some(self.requests.recv().unwrap_or(Request::Stop))
             } else {
                 match self.requests.recv_timeout(QUIET) {
                     Ok(request) => Some(request),
                     Err(RecvTimeoutError::Disconnected) => Some(Request::Stop),
                     Err(RecvTimeoutError::Timeout) => {
-                        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
-                        if !marked && self.shared.poisoned().is_none() {
-                            // A failure poisons the engine; whoever asks next is told.
-                            let _ = self.engine.mark();
-                            marked = true;
-                        }
+                        marked = self.quiet(marked);
                         continue;
                     }
                 }
             };
-            marked = false;
-            if matches!(first, Some(Request::Stop)) {
-                return self.stop();
-            }
-            if !self.group(first) {
+            let go_on = !matches!(next, Some(Request::Stop)) && self.group(next);
+            if !go_on {
                 return self.stop();
             }
         }
     }
 
-    /// One group: from its first request to being written. Whether to go on.
-    fn group(&mut self, first: Option<Request>) -> bool {
-        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
+    /// Nobody has asked for a while: marks the end of the log, and gets emptied segments back.
+    fn quiet(&mut self, marked: u64) -> u64 {
+        self.take_progress();
+        if self.engine.check_poison().is_err() {
+            return self.engine.written();
+        }
+        // A failure poisons the engine; whoever asks next is told.
+        let mark = if self.engine.written() == marked { Ok(marked) } else { self.engine.mark() };
+        if let Ok(through) = mark
+            && self.engine.is_reclaiming()
+        {
+            // Once this is durable they are free.
+            let written = Written { segment: self.engine.active(), through, ready: Vec::new() };
+            let _ = self.written.send(written);
+        }
+        self.send_chores();
+        mark.unwrap_or(marked)
+    }
+
+    /// Learns what the sync thread has done, also that it failed.
+    fn take_progress(&mut self) {
         if let Some(cause) = self.shared.poisoned() {
             self.engine.poison(&cause);
         }
+        self.engine.note_synced(self.shared.synced.load(Ordering::Acquire));
+    }
+
+    fn send_chores(&mut self) {
+        for chore in self.engine.take_chores() {
+            // Without the chore thread the chores are left to the next opening.
+            let _ = self.chores.send(chore);
+        }
+    }
+
+    /// One group: from its first request to being written. Whether to go on.
+    fn group(&mut self, first: Option<Request>) -> bool {
+        self.take_progress();
         let idle = first.is_none();
         let begun = self.engine.begin(self.clock.now());
         let before = self.engine.bytes_pending();
@@ -173,10 +211,7 @@ impl Writer {
         let grown = self.engine.bytes_pending().saturating_sub(before);
         let budget = if idle { COLLECT_IDLE_BYTES } else { COLLECT_BYTES + 2 * grown };
         let sealed = begun.and_then(|()| self.engine.collect(budget)).and_then(|_| self.engine.seal());
-        for chore in self.engine.take_chores() {
-            // Without the chore thread the chores are left to the next opening.
-            let _ = self.chores.send(chore);
-        }
+        self.send_chores();
         match sealed {
             Ok(through) => {
                 let written = Written { segment: self.engine.active(), through, ready };
@@ -185,7 +220,13 @@ impl Writer {
                     return false;
                 }
             }
-            Err(fault) => ready.into_iter().for_each(|ready| ready.give(Some(&fault))),
+            Err(fault) => {
+                // Groups on their way are not answered either: what failed may be theirs.
+                if let Err(StoreError::Poisoned { cause }) = self.engine.check_poison() {
+                    self.shared.poison(cause);
+                }
+                ready.into_iter().for_each(|ready| ready.give(Some(&fault)));
+            }
         }
         go_on
     }
@@ -210,7 +251,7 @@ impl Writer {
     }
 
     fn update(&mut self, batch: Vec<Operation>) -> Answer<Vec<Outcome>> {
-        self.engine.sweep()?;
+        self.engine.begin_call()?;
         let mut outcomes = Vec::with_capacity(batch.len());
         for operation in batch {
             outcomes.push(self.engine.run(operation)?);
@@ -223,6 +264,8 @@ impl Writer {
 
     /// Leaves everything durable and marked.
     fn stop(mut self) {
+        // A poisoned engine writes and syncs nothing more.
+        self.take_progress();
         let _ = self.engine.begin(self.clock.now());
         let closed = self.engine.seal().and_then(|_| self.engine.sync());
         let _ = closed.and_then(|()| self.engine.mark()).and_then(|_| self.engine.sync());
@@ -284,7 +327,7 @@ fn sync(shared: &Shared, segment: Option<&Segment>, through: u64) -> Option<Stor
     }
     let segment = segment?;
     shared.syncs.fetch_add(1, Ordering::Relaxed);
-    match segment.file.sync() {
+    match segment.sync() {
         Ok(()) => {
             shared.synced.fetch_max(through, Ordering::AcqRel);
             None

@@ -40,7 +40,7 @@ fn write_history(path: &Path) -> Timestamp {
         for chore in engine.take_chores() {
             chore.run(&*disk).unwrap();
         }
-        outcome.finish(&reader).unwrap()
+        outcome.finish(&reader, &mut |fault| panic!("{fault}"))
     };
     let end = history::live(&mut step);
     engine.mark().unwrap();

@@ -149,7 +149,7 @@ impl World {
         let engine = self.engine()?;
         let run = |engine: &mut Engine| -> Result<(Vec<Outcome>, u64), StoreError> {
             engine.begin(clock)?;
-            engine.sweep()?;
+            engine.begin_call()?;
             let mut outcomes = Vec::with_capacity(batch.len());
             for operation in batch {
                 outcomes.push(engine.run(operation)?);
@@ -200,16 +200,16 @@ impl World {
         let ready: Vec<InFlight> = ready;
         for flight in ready {
             let reader = self.reader();
-            let answers: Result<Vec<_>, StoreError> =
-                flight.outcomes.into_iter().map(|outcome| outcome.finish(&reader)).collect();
+            let mut damaged = None;
+            let mut note = |fault: StoreError| damaged = Some(fault);
+            let answers: Vec<_> =
+                flight.outcomes.into_iter().map(|outcome| outcome.finish(&reader, &mut note)).collect();
             self.clients[flight.client].waiting = None;
-            match answers {
-                Ok(answers) => {
-                    self.checker.answered(flight.call, &answers, now);
-                    workload::learn(&mut self.clients[flight.client], &answers);
-                }
-                Err(error) => return Err(Broken(format!("an answer could not be read: {error}"))),
+            if let Some(error) = damaged {
+                return Err(Broken(format!("an answer could not be read: {error}")));
             }
+            self.checker.answered(flight.call, &answers, now);
+            workload::learn(&mut self.clients[flight.client], &answers);
         }
         self.verdict()
     }

@@ -1,7 +1,7 @@
 //! Which items a reader wants, and where a page of them ended.
 
-use crate::StoredItem;
-use towline_domain::{QueueName, StateName, Timestamp};
+use crate::{StoreError, StoredItem};
+use towline_domain::{QueueName, StateName, Timestamp, limits};
 
 /// Everything that is set must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,6 +16,11 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Refuses more tags than an item can have.
+    pub fn check(&self) -> Result<(), StoreError> {
+        StoreError::check_size("tags", self.tags.len(), limits::TAGS_MAX)
+    }
+
     #[must_use]
     pub fn matches(&self, stored: &StoredItem, now: Timestamp) -> bool {
         let (head, body) = (&stored.item.head, &stored.item.body);

@@ -323,6 +323,9 @@ impl Store for Memory {
         limit: usize,
         fields: FieldSet,
     ) -> BoxFuture<'_, Result<Page>> {
+        if let Err(error) = filter.check() {
+            return Box::pin(ready(Err(error)));
+        }
         let state = self.lock();
         let limit = limit.clamp(1, limits::PAGE_MAX);
         let mut page = Page { items: Vec::new(), next: None };

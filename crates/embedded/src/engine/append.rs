@@ -95,6 +95,7 @@ impl Engine {
             start = self.frame.len();
             self.frame.extend_from_slice(&moved);
         }
+        self.longest = self.longest.max((self.frame.len() - start) as u64);
         self.sidecar.add(&self.frame[start..], self.active_offset + start as u64);
         Ok(start)
     }

@@ -26,7 +26,7 @@ use crate::sidecar;
 use crate::writer::Held;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use towline_domain::Timestamp;
+use towline_domain::{Refusal, Timestamp};
 use towline_store::StoreError;
 
 /// A group is sealed when it has grown to this.
@@ -34,6 +34,8 @@ const GROUP_BYTES: usize = 2 << 20;
 /// Timers carried out in one group, so that a million leases lapsing at once do not hold everybody up.
 const SWEEP_MAX: u64 = 8192;
 const REAP_SLOTS: usize = 8192;
+/// Bytes of records that one call can ask for: a receive gives out no more, a page ends.
+pub(crate) const READ_BYTES_MAX: u64 = 64 << 20;
 
 pub struct Engine {
     pub(crate) disk: Arc<dyn Disk>,
@@ -61,6 +63,10 @@ pub struct Engine {
     /// Of the segment being written.
     pub(crate) sidecar: sidecar::Builder,
 
+    /// Bytes of records that the call at hand may still have read for it.
+    pub(crate) read_budget: u64,
+    /// The longest record seen.
+    pub(crate) longest: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
     pub(crate) chores: Vec<Chore>,
@@ -104,7 +110,7 @@ impl Engine {
         if self.frame.is_empty() {
             frame::begin(&mut self.frame);
         }
-        self.index.advance(clock);
+        self.index.advance(clock.min(Timestamp::MAX));
         self.reclaim();
         self.ensure_spare();
         self.swept = None;
@@ -113,6 +119,12 @@ impl Engine {
             self.index.reap(REAP_SLOTS);
         }
         Ok(())
+    }
+
+    /// Begins a call: its own bound on what it makes others read.
+    pub fn begin_call(&mut self) -> Result<(), StoreError> {
+        self.read_budget = READ_BYTES_MAX;
+        self.sweep()
     }
 
     /// Carries out what is due, once a group, before its first operation.
@@ -127,10 +139,11 @@ impl Engine {
             let Some(sequence) = self.index.next_due(self.index.now) else {
                 break;
             };
-            if self.elapse(sequence)?.is_err() {
-                break;
+            match self.elapse(sequence)? {
+                // An item of a deleted queue is forgotten, and the next one is due.
+                Ok(_) | Err(Refusal::ItemNotFound { .. }) => swept += 1,
+                Err(_) => break,
             }
-            swept += 1;
         }
         self.swept = Some(swept);
         Ok(())
@@ -205,7 +218,7 @@ impl Engine {
             return Ok(());
         }
         if let Some(active) = self.active() {
-            let mut result = active.file.sync();
+            let mut result = active.sync();
             if result.is_err() && self.plant(Bug::RetryFailedSync) {
                 result = active.file.sync();
             }
@@ -238,6 +251,9 @@ impl Engine {
             return Err(StoreError::Full { detail: detail.clone() });
         }
         // Says where the log begins, for whoever opens the copy.
+        if self.room_left() < frame::padded(0) as u64 {
+            self.rotate()?;
+        }
         self.mark()?;
         let sealed = self.log.clone();
         self.rotate()?;

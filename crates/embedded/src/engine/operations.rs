@@ -1,6 +1,6 @@
 //! Operations: what each is about, what is decided, and what is answered.
 
-use super::Engine;
+use super::{Engine, READ_BYTES_MAX};
 use crate::entry::Entry;
 use crate::outcome::Outcome;
 use crate::plant::Bug;
@@ -8,16 +8,20 @@ use crate::record::{self, Indexed};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand};
 use towline_domain::{
-    Command, Context, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest, limits,
+    Command, Context, FieldSet, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest,
+    limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, StoreError, item_context};
 
+/// Expired items that one receive passes on its way; the next one goes on.
+const EXPIRED_MAX: usize = 8192;
+
 impl Engine {
-    /// Carries out one operation. An error poisons the store, unless it is [`StoreError::Full`].
+    /// Carries out one operation. An error means that the store is poisoned.
     pub fn run(&mut self, operation: Operation) -> Result<Outcome, StoreError> {
         self.check_poison()?;
         self.sweep()?;
-        if let Some(refusal) = self.check_room(&operation)? {
+        if let Some(refusal) = self.check_room(&operation) {
             return Ok(Outcome::Answered(Err(refusal)));
         }
         let answered = match operation {
@@ -107,11 +111,17 @@ impl Engine {
         }
         let (id, paused) = (queue.queue.id, queue.queue.paused);
         let mut given = Vec::new();
+        let mut expired = 0;
         // A thousand leases are a thousand records; fewer are an answer, too.
-        while !paused && given.len() < call.max as usize && self.has_room() {
+        while !paused && given.len() < call.max as usize && expired < EXPIRED_MAX && self.has_room() {
             let Some(sequence) = self.index.first_ready(id) else {
                 break;
             };
+            let bytes = if call.fields == FieldSet::NONE { 0 } else { self.index.bytes_of(sequence) };
+            // At least one, however large.
+            if bytes > self.read_budget && self.read_budget < READ_BYTES_MAX {
+                break;
+            }
             let command = Command::Receive(Receive {
                 token: call.seed.token(u32::try_from(given.len()).unwrap_or(u32::MAX)),
                 visibility: call.visibility,
@@ -119,9 +129,13 @@ impl Engine {
                 buffers: None,
             });
             match self.change_item(sequence, command)? {
-                Ok(_) => given.push(sequence),
+                Ok(_) => {
+                    self.read_budget = self.read_budget.saturating_sub(bytes.max(1));
+                    given.push(sequence);
+                }
                 // Its expiry is due, and the sweep of this group has not come to it.
                 Err(Refusal::NotDue { .. }) => {
+                    expired += 1;
                     if let Err(refusal) = self.elapse(sequence)? {
                         return refuse(refusal);
                     }
@@ -219,7 +233,8 @@ impl Engine {
         };
         match after {
             Some(record) => {
-                let (held, more) = (self.index.kv_bytes, key.len() + record.value.len());
+                let replaced = before.map_or(0, |before| key.len() + before.value.len());
+                let (held, more) = (self.index.kv_bytes - replaced, key.len() + record.value.len());
                 if held + more > self.options.kv_bytes_max {
                     return Ok(Err(Refusal::StoreFull {
                         what: "bytes of key-value records",

@@ -5,12 +5,13 @@ use crate::plant::Bug;
 use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use towline_domain::command::Verb;
 use towline_domain::kv::KvCommand;
 use towline_domain::{Refusal, limits};
 use towline_store::{Operation, StoreError};
 
-/// Segments kept for reuse when nothing needs them.
-const FREE_MAX: usize = 1;
+/// Segments in reserve: one to go on in, and one that a full disk leaves to what frees space and to the next opening.
+const SPARES: usize = 2;
 
 impl Engine {
     /// Generation of the oldest segment in use.
@@ -65,25 +66,25 @@ impl Engine {
 
     /// Keeps a segment in reserve once the one being written is half full.
     pub(super) fn ensure_spare(&mut self) {
-        if self.active_offset >= self.segment_bytes / 2 || !self.free.is_empty() || self.status.full.is_some()
-        {
+        if self.active_offset >= self.segment_bytes / 2 || self.status.full.is_some() {
             self.make_spare();
         }
     }
 
     pub(crate) fn make_spare(&mut self) {
-        if !self.free.is_empty() {
-            self.status.full = None;
-            return;
-        }
-        match Segment::create(&*self.disk, self.next_number, self.segment_bytes) {
-            Ok(segment) => {
-                self.next_number += 1;
-                self.status.full = None;
-                self.free.push(Arc::new(segment));
+        while self.free.len() < SPARES {
+            match Segment::create(&*self.disk, self.next_number, self.segment_bytes) {
+                Ok(segment) => {
+                    self.next_number += 1;
+                    self.free.push(Arc::new(segment));
+                }
+                Err(error) => {
+                    self.status.full = Some(format!("{}: {error}", self.disk.place()));
+                    return;
+                }
             }
-            Err(error) => self.status.full = Some(format!("{}: {error}", self.disk.place())),
         }
+        self.status.full = None;
     }
 
     /// Takes back emptied segments that nobody reads any more and that the durable log no longer needs.
@@ -93,7 +94,7 @@ impl Engine {
         for (segment, frame) in std::mem::take(&mut self.emptied) {
             if (frame > self.synced && !early) || Arc::strong_count(&segment) > 1 {
                 kept.push_back((segment, frame));
-            } else if self.free.len() < FREE_MAX && segment.has_room(self.segment_bytes) {
+            } else if self.free.len() < SPARES && segment.has_room(self.segment_bytes) {
                 self.free.push(segment);
             } else {
                 self.chores.push(Chore::Remove { segment });
@@ -102,18 +103,22 @@ impl Engine {
         self.emptied = kept;
     }
 
-    /// No spare segment, and the one being written is nearly full: nothing more can be taken.
-    pub(super) fn out_of_room(&self) -> bool {
-        self.free.is_empty() && self.room_left() < self.segment_bytes / 8
+    /// Whether emptied segments wait for the log to be durable, or for their readers.
+    pub fn is_reclaiming(&self) -> bool {
+        !self.emptied.is_empty()
     }
 
-    /// Whether one more small record has a place to go, on a full disk too.
+    /// No spare segment, and the one being written is nearly full: nothing more can be taken.
+    pub(super) fn out_of_room(&self) -> bool {
+        self.free.is_empty() && self.room_left() < self.segment_bytes / 32
+    }
+
+    /// Whether one more lease has a place to go. On a full disk leases leave the last segment to what frees space.
     pub(super) fn has_room(&mut self) -> bool {
-        let reserve = self.segment_bytes / 16;
-        if self.free.is_empty() && self.room_left() < reserve {
+        if self.room_left() < self.segment_bytes / 8 && self.free.len() < SPARES {
             self.make_spare();
         }
-        !self.free.is_empty() || self.room_left() >= reserve
+        self.status.full.is_none() || self.room_left() >= self.segment_bytes / 8
     }
 
     /// Bytes that still fit into the segment being written.
@@ -121,30 +126,32 @@ impl Engine {
         self.segment_bytes.saturating_sub(self.active_offset + self.frame.len() as u64)
     }
 
-    /// Refuses what is too large for a segment, and submits while there is no spare one.
-    pub(super) fn check_room(&mut self, operation: &Operation) -> Result<Option<Refusal>, StoreError> {
-        let bytes = operation_bytes(operation);
-        let max = (self.segment_bytes - 4 * HEADER_BYTES) as usize;
+    /// Refuses what is too large for a segment and, on a full disk, first submits, then leases, last what frees space.
+    pub(super) fn check_room(&mut self, operation: &Operation) -> Option<Refusal> {
+        let bytes = operation_bytes(operation) as u64;
+        let max = self.segment_bytes - 4 * HEADER_BYTES;
         if bytes > max {
-            return Ok(Some(Refusal::TooLarge { what: "the item", bytes: bytes as u64, max: max as u64 }));
+            return Some(Refusal::TooLarge { what: "the item", bytes, max });
         }
-        let left = (self.room_left() as usize).saturating_sub(bytes);
-        if left == 0 && self.free.is_empty() {
+        let left = self.room_left();
+        if left < bytes && self.free.len() < SPARES {
             self.make_spare();
         }
-        let Some(detail) = &self.status.full else {
-            return Ok(None);
+        let detail = self.status.full.as_ref()?;
+        let (needed, may_go_on) = match operation {
+            Operation::Submit { .. } | Operation::CreateQueue { .. } => (self.segment_bytes / 4, false),
+            Operation::Receive(_) => (self.segment_bytes / 8, false),
+            Operation::Lease { call, .. } if matches!(call.verb, Verb::Heartbeat { .. } | Verb::Edit) => {
+                (self.segment_bytes / 8, false)
+            }
+            Operation::Kv { command: KvCommand::Set { .. } | KvCommand::SetIfAbsent { .. }, .. } => {
+                (self.segment_bytes / 8, false)
+            }
+            Operation::Sweep => return None,
+            _ => (0, !self.free.is_empty()),
         };
-        // What ends items must go on as long as it can: it is what frees space. Submits stop early.
-        let needed = if matches!(operation, Operation::Submit { .. }) {
-            self.segment_bytes as usize / 4
-        } else {
-            self.segment_bytes as usize / 8
-        };
-        if left < needed && !matches!(operation, Operation::Sweep) {
-            return Err(StoreError::Full { detail: detail.clone() });
-        }
-        Ok(None)
+        let fits = left >= bytes + needed || may_go_on;
+        (!fits).then(|| Refusal::DiskFull { detail: detail.clone() })
     }
 }
 
@@ -169,7 +176,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
             let fields =
                 towline_domain::Field::ALL.into_iter().filter_map(|field| edits.get(field)?.as_ref());
             let outcome = match &call.verb {
-                towline_domain::command::Verb::Commit(outcome) => {
+                Verb::Commit(outcome) => {
                     let params = outcome.output_params.iter();
                     params.map(|(name, value)| name.len() + value.as_str().len() + 8).sum::<usize>()
                         + outcome.outputs.len() * 400

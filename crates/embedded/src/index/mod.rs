@@ -20,6 +20,9 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{CountKind, Counts, Head, ItemId, Queue, QueueId, QueueName, Timestamp};
 use towline_store::QueueLookup;
 
+/// Items made ready in one go. The rest follow with the next: what is late still gets its place in the order.
+const READY_MAX: usize = 65_536;
+
 #[derive(Default)]
 pub struct Index {
     pub table: Table,
@@ -31,9 +34,10 @@ pub struct Index {
     timers: BTreeSet<(Timestamp, u64)>,
     /// Who claims an idempotency key, in each queue it was used in.
     keys: FxHashMap<ContentDigest, SmallVec<[(QueueId, u64); 1]>>,
-    ids: FxHashMap<ItemId, u64>,
+    /// Ids that submitters chose. A tree: they could choose them to collide in a table.
+    ids: BTreeMap<ItemId, u64>,
     labels: FxHashMap<u64, BTreeSet<u64>>,
-    pub kv: FxHashMap<String, KvSlot>,
+    pub kv: BTreeMap<String, KvSlot>,
     kv_timers: BTreeSet<(Timestamp, String)>,
     pub kv_bytes: usize,
     /// Live bytes by segment number.
@@ -41,6 +45,8 @@ pub struct Index {
     live_total: u64,
     /// Where to look next for items of deleted queues.
     reap_from: Option<u64>,
+    /// A queue was deleted since: one more round.
+    reap_again: bool,
     /// During a replay nothing stands anywhere yet: queues may be carried behind their items.
     replaying: bool,
     /// Time has been carried out up to here.
@@ -107,6 +113,8 @@ impl Index {
     pub fn key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<(ItemId, ContentDigest)> {
         let sequence = self.keys.get(&key)?.iter().find(|owner| owner.0 == queue)?.1;
         let extra = self.table.extra(sequence)?;
+        // An item of a deleted queue is gone, though the index may not have got to it yet.
+        self.queues.get(&extra.head.queue)?;
         let content = extra.indexed.as_ref()?.key?.content;
         Some((extra.head.id, content))
     }
@@ -151,7 +159,8 @@ impl Index {
     /// Makes ready what is due by `now`. Nothing is written for it: the same follows from the log and the time.
     pub fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
-        while let Some(&(time, sequence)) = self.schedule.first() {
+        for _ in 0..READY_MAX {
+            let Some(&(time, sequence)) = self.schedule.first() else { break };
             if time > self.now {
                 break;
             }
@@ -212,7 +221,7 @@ impl Index {
                     if self.names.get(&gone.queue.name) == Some(&id) {
                         self.names.remove(&gone.queue.name);
                     }
-                    self.reap_from = Some(0);
+                    self.start_reaping();
                 }
                 Ok(())
             }

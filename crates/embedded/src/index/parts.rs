@@ -29,6 +29,17 @@ impl Index {
         Some(places)
     }
 
+    /// Bytes of the records that hold an item.
+    pub fn bytes_of(&self, sequence: u64) -> u64 {
+        let (Some(slot), extra) = (self.table.slot(sequence), self.table.extra(sequence)) else {
+            return 0;
+        };
+        let Some(extra) = extra else { return u64::from(slot.place.length) };
+        let base = if extra.base_parts == 0 { 0 } else { u64::from(slot.place.length) };
+        let others = extra.others.iter().map(|at| at.place).chain(extra.errors.iter().map(|error| error.1));
+        base + others.map(|place| u64::from(place.length)).sum::<u64>()
+    }
+
     /// Which parts of the record at `place` are the current ones of that item.
     pub fn current_parts(&self, sequence: u64, place: Place) -> Parts {
         let places = self.places(sequence).unwrap_or_default();

@@ -68,7 +68,18 @@ impl Index {
             self.remove_item(sequence);
         }
         self.reap_from = next;
-        next.is_some()
+        if next.is_none() && std::mem::take(&mut self.reap_again) {
+            self.reap_from = Some(0);
+        }
+        self.reap_from.is_some()
+    }
+
+    /// A queue is gone. A round under way goes on, so that it ends however often queues are deleted.
+    pub(super) fn start_reaping(&mut self) {
+        match self.reap_from {
+            None | Some(0) => self.reap_from = Some(0),
+            Some(_) => self.reap_again = true,
+        }
     }
 
     pub fn reaping(&self) -> bool {
