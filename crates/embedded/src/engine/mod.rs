@@ -174,7 +174,10 @@ impl Engine {
         for entry in std::mem::take(&mut self.keys_withheld) {
             self.apply(entry)?;
         }
-        if self.frame.len() > frame::HEADER_BYTES {
+        // An emptied segment is free once a frame that says so is durable; without one, nobody gets it back.
+        let frees = self.emptied.iter().any(|emptied| emptied.1 == self.next_frame);
+        if self.frame.len() > frame::HEADER_BYTES || (frees && self.room_left() >= frame::HEADER_BYTES as u64)
+        {
             self.write_frame()?;
         }
         Ok(self.next_frame - 1)
@@ -247,7 +250,8 @@ impl Engine {
     pub(crate) fn hold(&mut self) -> Result<Vec<Held>, StoreError> {
         self.seal()?;
         self.make_spare();
-        if let (true, Some(detail)) = (self.free.is_empty(), &self.status.full) {
+        // The last spare is not for copies: the next opening may need it.
+        if let Some(detail) = &self.status.full {
             return Err(StoreError::Full { detail: detail.clone() });
         }
         // Says where the log begins, for whoever opens the copy.
