@@ -31,14 +31,18 @@ pub(crate) struct Collection {
 }
 
 impl Engine {
-    /// Whether the log is larger than twice what lives in it, and a segment.
+    /// Whether the log is larger than twice what lives in it, and two segments. Two spares make it four.
     pub(crate) fn should_collect(&self) -> bool {
         // What a segment holds for certain: a record that does not fit leaves up to its length unused.
         let usable =
             (self.segment_bytes - HEADER_BYTES).saturating_sub(self.longest).max(self.segment_bytes / 4);
         let usable = if self.longest * 8 < self.segment_bytes { self.segment_bytes } else { usable };
-        let allowed = 2 * self.index.live_bytes() / usable + 1;
-        self.log.len() > 1 && self.log.len() as u64 > allowed && self.status.damage.is_none()
+        let allowed = 2 * self.index.live_bytes() / usable + 2;
+        let oldest = self.log.front().map_or(u64::MAX, |&number| self.index.live_bytes_of(number));
+        // The dead cost nothing to collect. On a full disk what is half dead is worth carrying, if it surely fits.
+        let fits = self.room_left() >= oldest.saturating_mul(5) / 4 + self.segment_bytes / 4;
+        let gain = oldest == 0 || (self.status.full.is_some() && oldest < self.segment_bytes / 2 && fits);
+        self.log.len() > 1 && (self.log.len() as u64 > allowed || gain) && self.status.damage.is_none()
     }
 
     /// Does about `budget` bytes of collection. Whether there is more to do.
