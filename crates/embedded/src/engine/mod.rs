@@ -30,7 +30,7 @@ use towline_domain::{Refusal, Timestamp};
 use towline_store::StoreError;
 
 /// A group is sealed when it has grown to this.
-const GROUP_BYTES: usize = 2 << 20;
+const GROUP_BYTES: usize = 512 << 10;
 /// Timers carried out in one group, so that a million leases lapsing at once do not hold everybody up.
 const SWEEP_MAX: u64 = 8192;
 const REAP_SLOTS: usize = 8192;
