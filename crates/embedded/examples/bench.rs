@@ -310,7 +310,8 @@ fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
         .collect();
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (ratio, rate) = measured[2];
-    let note = format!("{ratio:.2} of the raw disk right after it (median of 5); into new files {growing:.0}");
+    let note =
+        format!("{ratio:.2} of the raw disk right after it (median of 5); into new files {growing:.0}");
     bench.row(title, rate, "items/s", note);
     drop(store);
     let _ = std::fs::remove_dir_all(path);

@@ -1,6 +1,6 @@
 //! Opening: finds the segments in use, replays them in order, and refuses to go on from a log that is not whole.
 
-use crate::disk::{Disk, write_full};
+use crate::disk::{Disk, read_full, write_full};
 use crate::engine::{Engine, InUse};
 use crate::entry::{Entry, Place};
 use crate::error::OpenError;
@@ -156,17 +156,17 @@ impl Recovered {
 
         let next_number = candidates.iter().map(|candidate| candidate.segment.number + 1).max().unwrap_or(1);
         let newest = candidates.iter().rev().find_map(|candidate| Some((candidate, candidate.header?)));
-        let tail = match newest {
+        let (tail, newest) = match newest {
             // The last whole frame knows best where the log begins.
             Some((candidate, header)) => reading.tail(candidate, &header)?,
-            None => 0,
+            None => (0, None),
         };
         let (used, unused): (Vec<_>, Vec<_>) = candidates
             .into_iter()
             .partition(|candidate| candidate.header.is_some_and(|header| header.generation >= tail));
         let mut recovered = Recovered { next_number, ..Recovered::empty(meta) };
         recovered.index.begin_replay();
-        reading.replay(&mut recovered, used, tail)?;
+        reading.replay(&mut recovered, used, tail, newest)?;
         recovered.unused = unused.into_iter().map(|candidate| (candidate.segment, candidate.size)).collect();
         recovered.leftovers = names.into_iter().filter(|name| name.ends_with(".new")).collect();
         Ok(Some(recovered))
@@ -248,6 +248,12 @@ impl Reading<'_> {
                     if SegmentHeader::read_any(&*candidate.segment.file).map_err(error)?.is_some() {
                         return Err(self.damaged(&name, "it belongs to another store".to_owned()));
                     }
+                    // Most often it is a spare that was never used, and its first bytes say so.
+                    let mut start = [0; frame::HEADER_BYTES];
+                    read_full(&*candidate.segment.file, &mut start, HEADER_BYTES).map_err(error)?;
+                    if frame::claimed_generation(&start).is_none() {
+                        continue;
+                    }
                     let bytes =
                         SegmentBytes::read(&candidate.segment, candidate.size, Vec::new()).map_err(error)?;
                     let in_use = bytes
@@ -268,21 +274,36 @@ impl Reading<'_> {
             .map_err(|error| OpenError::io(self.disk, &name, error))
     }
 
-    fn tail(&self, newest: &Candidate, header: &SegmentHeader) -> Result<u64, OpenError> {
+    /// Where the log begins, and the newest segment's bytes: they are read once.
+    fn tail(
+        &self,
+        newest: &Candidate,
+        header: &SegmentHeader,
+    ) -> Result<(u64, Option<SegmentBytes>), OpenError> {
         let bytes = self.read(newest, Vec::new())?;
         let end = bytes.frames(header, self.checks, |_, _, _| Ok::<_, OpenError>(()))?;
-        Ok(end.last.map_or(header.tail, |last| last.tail.max(header.tail)))
+        Ok((end.last.map_or(header.tail, |last| last.tail.max(header.tail)), Some(bytes)))
     }
 
     /// Replays the segments in use. One thread reads ahead while this one replays.
-    fn replay(&self, recovered: &mut Recovered, used: Vec<Candidate>, tail: u64) -> Result<(), OpenError> {
+    fn replay(
+        &self,
+        recovered: &mut Recovered,
+        used: Vec<Candidate>,
+        tail: u64,
+        mut newest: Option<SegmentBytes>,
+    ) -> Result<(), OpenError> {
         let (ahead, loaded) = crossbeam_channel::bounded(1);
         let (give_back, buffers) = crossbeam_channel::unbounded();
         let (disk, salt, count) = (self.disk, self.meta.salt, used.len());
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for (nth, candidate) in used.into_iter().enumerate() {
-                    let loaded = Loaded::read(disk, salt, candidate, nth + 1 == count, &buffers);
+                    let last = nth + 1 == count;
+                    let loaded = match newest.take_if(|_| last) {
+                        Some(bytes) => Loaded { candidate, last, content: Content::Frames(Ok(bytes)) },
+                        None => Loaded::read(disk, salt, candidate, last, &buffers),
+                    };
                     // Nobody waits for the rest once the replay has failed.
                     if ahead.send(loaded).is_err() {
                         break;
