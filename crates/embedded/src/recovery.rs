@@ -1,7 +1,7 @@
 //! Opening: finds the segments in use, replays them in order, and refuses to go on from a log that is not whole.
 
 use crate::disk::{Disk, read_full, write_full};
-use crate::engine::{Engine, InUse};
+use crate::engine::{Engine, InUse, SPARES};
 use crate::entry::{Entry, Place};
 use crate::error::OpenError;
 use crate::frame;
@@ -456,13 +456,13 @@ fn replay_records(
 }
 
 impl Engine {
-    /// Keeps one file that the log does not need for reuse; the others go. Only now that the log is durable: what it
+    /// Keeps as many files that the log does not need as there are spares; the others go. Only now that the log is durable: what it
     /// says of where it begins may have been in the page cache alone.
     fn take_unused(&mut self, unused: Vec<(Arc<Segment>, u64)>, leftovers: &[String]) {
         for (segment, size) in unused {
             // What cannot be removed now can at the next opening.
             let _ = self.disk.remove(&segment::sidecar_name(segment.number));
-            if self.free.is_empty() && size == self.segment_bytes {
+            if self.free.len() < SPARES && size == self.segment_bytes {
                 self.free.push(segment);
             } else {
                 let _ = self.disk.remove(&segment::file_name(segment.number));

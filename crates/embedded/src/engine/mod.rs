@@ -11,7 +11,7 @@ mod append;
 mod operations;
 mod segments;
 
-pub(crate) use segments::operation_bytes;
+pub(crate) use segments::{SPARES, operation_bytes};
 
 use crate::collect::Collection;
 use crate::disk::Disk;

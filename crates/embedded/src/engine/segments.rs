@@ -11,7 +11,7 @@ use towline_domain::{Refusal, limits};
 use towline_store::{Operation, StoreError};
 
 /// Segments in reserve: one to go on in, and one that a full disk leaves to what frees space and to the next opening.
-const SPARES: usize = 2;
+pub(crate) const SPARES: usize = 2;
 
 impl Engine {
     /// Generation of the oldest segment in use.
