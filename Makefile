@@ -35,6 +35,7 @@ unit:
 
 doc:
 	cargo test --workspace --doc
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 # `--plant all` breaks the code on purpose, one invariant at a time: the checker must see each.
 simulate:

@@ -1,6 +1,6 @@
 //! Towline's rules, and nothing else.
 //!
-//! A queue, an item, a lease, the verbs that move them, and [`decide`]: the one place where state changes.
+//! A queue, an item, a lease, the verbs that move them, and [`decide()`]: the one place where state changes.
 //! Stores select what a command is about, ask `decide`, and apply the [`Change`] it returns.
 //!
 //! **Invariant:** pure. No clock, no randomness, no I/O, no async: time and entropy come in as arguments, so the

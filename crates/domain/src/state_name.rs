@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_seed_finds_its_words() {
+    fn users_of_other_systems_find_their_words() {
         for (text, name) in [
             ("Queued", StateName::Ready),
             ("RUNNING", StateName::Processing),

@@ -16,7 +16,7 @@ pub struct Options {
     pub items_max: u64,
     /// Bytes of keys and values of key-value records, which live in memory.
     pub kv_bytes_max: usize,
-    /// What a new store is named by. Must be unpredictable; see [`crate::Embedded::create_salt`].
+    /// What a new store is named by. Must be drawn at random: ids and checksums are seeded with it.
     pub salt: u64,
     pub plant: crate::plant::Plant,
 }

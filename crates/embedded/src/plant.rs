@@ -23,6 +23,7 @@ macro_rules! bugs {
 bugs! {
     NoSync = "no-sync",
     AnswerBeforeSync = "answer-before-sync",
+    /// Carried out by the simulated disk, which does nothing when the store asks.
     NoDirectorySync = "no-directory-sync",
     /// Frames of an earlier use of a segment are replayed.
     NoGenerationCheck = "no-generation-check",

@@ -170,11 +170,6 @@ impl World {
                 self.take_chores();
                 self.answer()
             }
-            // Full: some of the batch may have been carried out before the room ran out, and it is written later.
-            Err(StoreError::Full { .. }) => {
-                self.checker.lost(call);
-                Ok(())
-            }
             Err(_) => {
                 self.checker.lost(call);
                 self.restart_after_fault()
@@ -220,7 +215,7 @@ impl World {
         let result = engine.begin(clock).and_then(|()| engine.collect(budget)).and_then(|_| engine.seal());
         self.take_chores();
         match result {
-            Ok(_) | Err(StoreError::Full { .. }) => Ok(()),
+            Ok(_) => Ok(()),
             Err(_) => self.restart_after_fault(),
         }
     }

@@ -5,7 +5,7 @@
 //! documents.
 //!
 //! **Invariant:** a store selects and applies; it never decides. State changes only through
-//! [`towline_domain::decide`].
+//! [`towline_domain::decide()`].
 
 pub mod conformance;
 mod error;

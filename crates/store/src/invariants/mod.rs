@@ -1,7 +1,7 @@
 //! The promises of the model, checked on what clients saw.
 //!
 //! A [`Checker`] is told what was asked, what was answered, which answers never came, and what the store held at
-//! quiet moments. It knows the promises, not the rules: it never calls [`towline_domain::decide`], so that the two
+//! quiet moments. It knows the promises, not the rules: it never calls [`towline_domain::decide()`], so that the two
 //! are second opinions of each other.
 //!
 //! Calls may overlap. Inside its window, from invocation to answer, a call may have happened at any moment; one whose
