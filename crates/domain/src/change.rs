@@ -207,6 +207,14 @@ impl Errors {
     }
 }
 
+impl IntoIterator for Errors {
+    type Item = AttemptError;
+    type IntoIter = std::vec::IntoIter<AttemptError>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl FromIterator<AttemptError> for Errors {
     fn from_iter<T: IntoIterator<Item = AttemptError>>(errors: T) -> Errors {
         let mut kept = Errors::default();

@@ -287,6 +287,20 @@ pub enum ErrorKind {
     Cancelled,
 }
 
+impl ErrorKind {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Failed => "failed",
+            ErrorKind::Retried => "retried",
+            ErrorKind::Lapsed => "lapsed",
+            ErrorKind::Unacknowledged => "unacknowledged",
+            ErrorKind::Expired => "expired",
+            ErrorKind::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// An item whole, as a store shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {

@@ -1,0 +1,161 @@
+//! A retry schedule: the name of one, or its numbers.
+
+use crate::span::Span;
+use serde::{Deserialize, Serialize};
+use towline_domain::backoff::{Growth, PRESETS};
+use towline_domain::{Backoff, Jitter, Millis, Refusal};
+use utoipa::ToSchema;
+
+const FACTOR_MAX: f64 = 1000.0;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum BackoffBody {
+    /// `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
+    Preset(String),
+    Spelled(Box<BackoffSpelled>),
+}
+
+/// `delay` alone is a constant delay; `base` with `factor` and `max` grows.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackoffSpelled {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "5s")]
+    pub delay: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1s")]
+    pub base: Option<Span>,
+    /// 2 unless said otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// The longest delay, before jitter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "15m")]
+    pub max: Option<Span>,
+    /// Shortens each delay by up to this share (0 to 1), at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<f64>,
+    /// Moves each delay by up to this share, by a hash of item and attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_jitter: Option<f64>,
+    /// With `hash_jitter`: delays are rounded to a multiple of this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1s")]
+    pub round: Option<Span>,
+}
+
+fn invalid(message: String) -> Refusal {
+    Refusal::Invalid { what: "backoff", message }
+}
+
+fn permille(name: &str, value: f64, max: f64) -> Result<u32, Refusal> {
+    if !(0.0..=max).contains(&value) {
+        return Err(invalid(format!("{name} {value} is out of range; use 0 to {max}")));
+    }
+    // In range, so it fits.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
+    Ok((value * 1000.0).round() as u32)
+}
+
+impl BackoffBody {
+    pub fn get(self) -> Result<Backoff, Refusal> {
+        match self {
+            BackoffBody::Preset(name) => Backoff::preset(&name).ok_or_else(|| {
+                let shown: String = name.chars().take(64).collect();
+                invalid(format!("{shown:?} is not one of {}", PRESETS.join(", ")))
+            }),
+            BackoffBody::Spelled(spelled) => spelled.get(),
+        }
+    }
+}
+
+impl BackoffSpelled {
+    fn get(self) -> Result<Backoff, Refusal> {
+        let span = |span: Option<Span>| span.map(|span| span.get("backoff")).transpose();
+        let (delay, base, max) = (span(self.delay)?, span(self.base)?, span(self.max)?);
+        let growth = match (delay, base) {
+            (Some(_), Some(_)) => {
+                return Err(invalid("both `delay` and `base`: a delay is constant, a base grows".to_owned()));
+            }
+            (None, None) => Growth::None,
+            (Some(delay), None) => Growth::Constant { delay },
+            (None, Some(base)) => {
+                let factor_permille = permille("factor", self.factor.unwrap_or(2.0), FACTOR_MAX)?;
+                Growth::Exponential { base, factor_permille, cap: max }
+            }
+        };
+        if !matches!(growth, Growth::Exponential { .. }) && (max.is_some() || self.factor.is_some()) {
+            return Err(invalid("`factor` and `max` belong to a `base`".to_owned()));
+        }
+        let jitter = match (self.jitter, self.hash_jitter) {
+            (Some(_), Some(_)) => {
+                return Err(invalid("both `jitter` and `hash_jitter`; choose one".to_owned()));
+            }
+            (Some(share), None) => Jitter::Random { permille: permille("jitter", share, 1.0)? },
+            (None, Some(share)) => Jitter::Hash {
+                permille: permille("hash_jitter", share, 1.0)?,
+                round: span(self.round)?.unwrap_or(Millis(1)),
+            },
+            (None, None) => Jitter::None,
+        };
+        Ok(Backoff { growth, jitter })
+    }
+}
+
+impl From<&Backoff> for BackoffBody {
+    fn from(backoff: &Backoff) -> BackoffBody {
+        if *backoff == Backoff::default() {
+            return BackoffBody::Preset("none".to_owned());
+        }
+        let share = |permille: u32| f64::from(permille) / 1000.0;
+        let mut spelled = BackoffSpelled::default();
+        match &backoff.growth {
+            Growth::None => {}
+            Growth::Constant { delay } => spelled.delay = Some((*delay).into()),
+            Growth::Exponential { base, factor_permille, cap } => {
+                spelled.base = Some((*base).into());
+                spelled.factor = Some(share(*factor_permille));
+                spelled.max = cap.map(Span::from);
+            }
+        }
+        match &backoff.jitter {
+            Jitter::None => {}
+            Jitter::Random { permille } => spelled.jitter = Some(share(*permille)),
+            Jitter::Hash { permille, round } => {
+                spelled.hash_jitter = Some(share(*permille));
+                spelled.round = Some((*round).into());
+            }
+        }
+        BackoffBody::Spelled(Box::new(spelled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        for name in PRESETS {
+            let backoff = Backoff::preset(name).unwrap();
+            let shown = serde_json::to_string(&BackoffBody::from(&backoff)).unwrap();
+            let read: BackoffBody = serde_json::from_str(&shown).unwrap();
+            assert_eq!(read.get().unwrap(), backoff, "{name}: {shown}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_told_what_is_wrong() {
+        for (text, words) in [
+            (r#""tigre""#, "tyger"),
+            (r#"{"delay":"5s","base":"1s"}"#, "both"),
+            (r#"{"base":"1s","factor":-2}"#, "out of range"),
+            (r#"{"delay":"5s","max":"9s"}"#, "belong to"),
+            (r#"{"jitter":0.5,"hash_jitter":0.5}"#, "choose one"),
+        ] {
+            let message = serde_json::from_str::<BackoffBody>(text).unwrap().get().unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
+        }
+    }
+}

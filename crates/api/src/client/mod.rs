@@ -1,0 +1,236 @@
+//! The Rust client: one connection pool, typed refusals, and repetition only of what is safe to repeat.
+//!
+//! A call that never reached the server is repeated, for as long as [`Client::patience`] says. One that may have reached
+//! it is repeated only if a second time changes nothing: reads, queue creation, everything with a lease, and submits
+//! whose items all carry an idempotency key. A receive whose answer was lost is not: its items come back when their
+//! leases lapse.
+
+mod error;
+mod transport;
+
+pub use error::ClientError;
+
+use crate::Format;
+use crate::item::{ItemPage, ItemShown, Purged};
+use crate::policy::PolicyBody;
+use crate::queue::{CountsShown, PutQueue, QueuePage, QueueShown};
+use crate::receive::{ReceiveAnswer, ReceiveRequest};
+use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled, VerbName};
+use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
+use http::Method;
+use std::time::Duration;
+use towline_domain::{ItemId, QueueName};
+use transport::{Call, Repeat, Transport};
+
+pub type Result<T> = std::result::Result<T, ClientError>;
+
+/// Clones share connections.
+#[derive(Debug, Clone)]
+pub struct Client {
+    transport: Transport,
+}
+
+/// Which items to list or purge.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ItemQuery {
+    pub state: Option<String>,
+    /// `key=value`, all of which must match.
+    pub tags: Vec<(String, String)>,
+    pub limit: Option<usize>,
+    pub cursor: Option<String>,
+    /// Names of payload fields to bring along, with commas between.
+    pub fields: Option<String>,
+    pub force: bool,
+}
+
+impl ItemQuery {
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = Vec::new();
+        let mut push = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
+        push("state", self.state.clone());
+        push("limit", self.limit.map(|limit| limit.to_string()));
+        push("cursor", self.cursor.clone());
+        push("fields", self.fields.clone());
+        push("force", self.force.then(|| "true".to_owned()));
+        pairs.extend(self.tags.iter().map(|(name, value)| ("tag", format!("{name}={value}"))));
+        pairs
+    }
+}
+
+impl Client {
+    /// A client of the server at this address, for instance `http://127.0.0.1:7420`.
+    pub fn new(url: &str) -> Result<Client> {
+        Ok(Client { transport: Transport::new(url)? })
+    }
+
+    /// Sent as a bearer token with every call.
+    pub fn token(mut self, token: &str) -> Result<Client> {
+        self.transport.set_token(token)?;
+        Ok(self)
+    }
+
+    /// JSON or MessagePack (the default).
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Client {
+        self.transport.format = format;
+        self
+    }
+
+    /// How long a call that is safe to repeat goes on trying: 10 s unless said otherwise.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Client {
+        self.transport.patience = patience;
+        self
+    }
+
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.transport.url()
+    }
+
+    /// Fails unless a server answers.
+    pub async fn health(&self) -> Result<()> {
+        self.transport.call::<serde_json::Value>(Call::get("/healthz".to_owned())).await.map(drop)
+    }
+
+    pub async fn put_queue(&self, queue: &str, body: &PutQueue) -> Result<QueueShown> {
+        let call = Call::new(Method::PUT, queue_path(queue, "")?, Repeat::Safe);
+        self.transport.call(self.transport.body(call, body)?).await
+    }
+
+    pub async fn change_policy(&self, queue: &str, body: &PolicyBody) -> Result<QueueShown> {
+        let call = Call::new(Method::PATCH, queue_path(queue, "")?, Repeat::Safe);
+        self.transport.call(self.transport.body(call, body)?).await
+    }
+
+    pub async fn queue(&self, queue: &str) -> Result<QueueShown> {
+        self.transport.call(Call::get(queue_path(queue, "")?)).await
+    }
+
+    /// A page of queues in order of name, after `cursor`.
+    pub async fn queues(&self, cursor: Option<&str>) -> Result<QueuePage> {
+        let query = cursor.map(|cursor| ("cursor", cursor.to_owned()));
+        self.transport.call(Call::get("/v1/queues".to_owned()).query(query)).await
+    }
+
+    pub async fn counts(&self, queue: &str) -> Result<CountsShown> {
+        self.transport.call(Call::get(queue_path(queue, "/counts")?)).await
+    }
+
+    pub async fn close_queue(&self, queue: &str) -> Result<QueueShown> {
+        self.transport.call(Call::new(Method::POST, queue_path(queue, "/close")?, Repeat::Safe)).await
+    }
+
+    pub async fn pause_queue(&self, queue: &str) -> Result<QueueShown> {
+        self.transport.call(Call::new(Method::POST, queue_path(queue, "/pause")?, Repeat::Safe)).await
+    }
+
+    pub async fn resume_queue(&self, queue: &str) -> Result<QueueShown> {
+        self.transport.call(Call::new(Method::POST, queue_path(queue, "/resume")?, Repeat::Safe)).await
+    }
+
+    /// With `force`, unfinished items go with it.
+    pub async fn delete_queue(&self, queue: &str, force: bool) -> Result<()> {
+        let call = Call::new(Method::DELETE, queue_path(queue, "")?, Repeat::Unsafe);
+        self.transport.call_empty(call.query(force.then(|| ("force", "true".to_owned())))).await
+    }
+
+    /// Submits up to 10,000 items; each is answered by itself, in order.
+    pub async fn submit(&self, queue: &str, items: Vec<NewItem>) -> Result<Vec<Submitted>> {
+        let keyed = items.iter().all(|item| item.idempotency_key.is_some());
+        let repeat = if keyed { Repeat::Safe } else { Repeat::Unsafe };
+        let call = Call::new(Method::POST, queue_path(queue, "/items")?, repeat);
+        let answer: SubmitAnswer =
+            self.transport.call(self.transport.body(call, &SubmitRequest { items })?).await?;
+        Ok(answer.items)
+    }
+
+    pub async fn receive(&self, queue: &str, request: &ReceiveRequest) -> Result<ReceiveAnswer> {
+        let call = Call::new(Method::POST, queue_path(queue, "/receive")?, Repeat::Unsafe);
+        self.transport.call(self.transport.body(call, request)?).await
+    }
+
+    /// One call by the holder of a lease.
+    pub async fn act(&self, action: Action) -> Result<Settled> {
+        let (verb, id) = (action.verb.unwrap_or(VerbName::Heartbeat), action.id.clone());
+        let path = format!(
+            "/v1/items/{}/{}",
+            segment(&id.map(|id| id.to_string()).unwrap_or_default())?,
+            verb.name()
+        );
+        let call = Call::new(Method::POST, path, Repeat::Safe);
+        self.transport.call(self.transport.body(call, &action)?).await
+    }
+
+    /// Up to 10,000 calls of mixed verbs, carried out in order, each answered by itself.
+    pub async fn settle(&self, actions: Vec<Action>) -> Result<Vec<Settled>> {
+        let call = Call::new(Method::POST, "/v1/settle".to_owned(), Repeat::Safe);
+        let answer: SettleAnswer =
+            self.transport.call(self.transport.body(call, &SettleRequest { actions })?).await?;
+        Ok(answer.results)
+    }
+
+    pub async fn item(&self, id: ItemId) -> Result<ItemShown> {
+        self.transport.call(Call::get(item_path(id, ""))).await
+    }
+
+    /// Waits up to `timeout` (at most 5 minutes) for the item to end, and shows it as it then is.
+    pub async fn wait(&self, id: ItemId, timeout: Duration) -> Result<ItemShown> {
+        let timeout = ("timeout", format!("{}ms", timeout.as_millis()));
+        self.transport.call(Call::get(item_path(id, "/wait")).query(Some(timeout))).await
+    }
+
+    pub async fn cancel(&self, id: ItemId, reason: Option<String>) -> Result<Settled> {
+        let call = Call::new(Method::POST, item_path(id, "/cancel"), Repeat::Safe);
+        self.transport.call(self.transport.body(call, &CancelRequest { reason })?).await
+    }
+
+    pub async fn redrive(&self, id: ItemId) -> Result<Settled> {
+        self.transport.call(Call::new(Method::POST, item_path(id, "/redrive"), Repeat::Unsafe)).await
+    }
+
+    pub async fn pause_item(&self, id: ItemId) -> Result<Settled> {
+        self.transport.call(Call::new(Method::POST, item_path(id, "/pause"), Repeat::Safe)).await
+    }
+
+    pub async fn resume_item(&self, id: ItemId) -> Result<Settled> {
+        self.transport.call(Call::new(Method::POST, item_path(id, "/resume"), Repeat::Safe)).await
+    }
+
+    /// With `force`, also under its holder.
+    pub async fn delete_item(&self, id: ItemId, force: bool) -> Result<()> {
+        let call = Call::new(Method::DELETE, item_path(id, ""), Repeat::Unsafe);
+        self.transport.call_empty(call.query(force.then(|| ("force", "true".to_owned())))).await
+    }
+
+    /// A page of items in order of submission.
+    pub async fn items(&self, queue: &str, query: &ItemQuery) -> Result<ItemPage> {
+        self.transport.call(Call::get(queue_path(queue, "/items")?).query(query.pairs())).await
+    }
+
+    /// Deletes items that match, as many as fit into a few seconds; go on with `next` until it is `None`.
+    pub async fn purge(&self, queue: &str, query: &ItemQuery) -> Result<Purged> {
+        let call = Call::new(Method::DELETE, queue_path(queue, "/items")?, Repeat::Unsafe);
+        self.transport.call(call.query(query.pairs())).await
+    }
+}
+
+/// What fits between two slashes; everything the server would take does.
+fn segment(text: &str) -> Result<&str> {
+    let good = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if good && text != "." && text != ".." {
+        return Ok(text);
+    }
+    Err(ClientError::invalid(format!("{text:?} is not an id")))
+}
+
+fn queue_path(queue: &str, rest: &str) -> Result<String> {
+    let name: QueueName = queue
+        .parse()
+        .map_err(|error: towline_domain::name::NameError| ClientError::invalid(error.to_string()))?;
+    Ok(format!("/v1/queues/{name}{rest}"))
+}
+
+fn item_path(id: ItemId, rest: &str) -> String {
+    format!("/v1/items/{id}{rest}")
+}

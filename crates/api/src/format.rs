@@ -1,0 +1,91 @@
+//! The two formats, chosen by content type.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Deeper values are refused: whoever reads them must not run out of stack.
+pub const DEPTH_MAX: usize = 100;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    #[default]
+    Json,
+    MessagePack,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(String);
+
+impl Format {
+    /// Reads a content type; parameters like a character set don't matter.
+    #[must_use]
+    pub fn of(content_type: &str) -> Option<Format> {
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        let is = |name: &str| essence.eq_ignore_ascii_case(name);
+        if is("application/json") {
+            Some(Format::Json)
+        } else if is("application/msgpack") || is("application/vnd.msgpack") || is("application/x-msgpack") {
+            Some(Format::MessagePack)
+        } else {
+            None
+        }
+    }
+
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Json => "application/json",
+            Format::MessagePack => "application/msgpack",
+        }
+    }
+
+    /// An empty body is an empty object.
+    pub fn decode<T: DeserializeOwned>(self, body: &[u8]) -> Result<T, DecodeError> {
+        match self {
+            Format::Json => {
+                let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
+                serde_json::from_slice(body).map_err(|plain| {
+                    // Read again, more slowly, to say where it went wrong.
+                    let reader = &mut serde_json::Deserializer::from_slice(body);
+                    match serde_path_to_error::deserialize::<_, T>(reader) {
+                        Err(error) => located(error.path(), error.inner()),
+                        Ok(_) => DecodeError(plain.to_string()),
+                    }
+                })
+            }
+            Format::MessagePack => {
+                let body = if body.is_empty() { &[0x80] } else { body };
+                let read = || {
+                    let mut reader = rmp_serde::Deserializer::from_read_ref(body);
+                    reader.set_max_depth(DEPTH_MAX);
+                    reader
+                };
+                T::deserialize(&mut read()).map_err(|plain| {
+                    match serde_path_to_error::deserialize::<_, T>(&mut read()) {
+                        Err(error) => located(error.path(), error.inner()),
+                        Ok(_) => DecodeError(plain.to_string()),
+                    }
+                })
+            }
+        }
+    }
+
+    pub fn encode<T: Serialize>(self, value: &T) -> Result<Vec<u8>, DecodeError> {
+        match self {
+            Format::Json => serde_json::to_vec(value).map_err(|error| DecodeError(error.to_string())),
+            Format::MessagePack => {
+                rmp_serde::to_vec_named(value).map_err(|error| DecodeError(error.to_string()))
+            }
+        }
+    }
+}
+
+fn located(path: &serde_path_to_error::Path, error: &impl std::fmt::Display) -> DecodeError {
+    let text = match path.to_string() {
+        top if top == "." => error.to_string(),
+        path => format!("{path}: {error}"),
+    };
+    // A long unknown name comes back in the message.
+    DecodeError(if text.len() > 1000 { text.chars().take(1000).chain(['…']).collect() } else { text })
+}

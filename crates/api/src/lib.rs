@@ -1,0 +1,50 @@
+//! What is said between a Towline server and its clients: the wire types, the codes, and the Rust client.
+//!
+//! One set of types for both directions and both formats: JSON, and MessagePack with the same names (payload bytes are
+//! base64 in JSON and bytes in MessagePack; ids, times and durations are text in both).
+//!
+//! **Invariant:** parsing never decides. A value that is well-formed but wrong (a bad id, a number out of range) is read
+//! and refused where it is used, so that in a call of thousands it fails its own element and no other.
+
+pub mod backoff;
+pub mod client;
+mod code;
+mod format;
+mod item;
+mod order;
+pub mod params;
+pub mod payload;
+mod policy;
+mod problem;
+mod queue;
+mod receive;
+mod settle;
+mod span;
+mod submit;
+mod text;
+mod time;
+
+pub use backoff::BackoffBody;
+pub use client::{Client, ClientError};
+pub use code::{CODES, Code};
+pub use format::{DecodeError, Format};
+pub use item::{ItemError, ItemPage, ItemShown, OriginShown, Purged};
+pub use order::{OrderBody, ScoreBody};
+pub use policy::{LeaseRuleBody, PolicyBody};
+pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
+pub use queue::{CountsShown, PutQueue, QueuePage, QueueShown, SchemaBody};
+pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem};
+pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
+pub use span::Span;
+pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
+pub use text::Text;
+pub use time::Time;
+
+/// Bytes of the body of one request.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
+/// How long one call may wait for an item or a result; to wait longer, call again.
+pub const WAIT_MAX: towline_domain::Millis = towline_domain::Millis::minutes(5);
+/// Items of a list page, unless the caller says otherwise.
+pub const PAGE_DEFAULT: usize = 100;
+/// Where a server listens unless it is told otherwise.
+pub const ADDRESS_DEFAULT: &str = "127.0.0.1:7420";

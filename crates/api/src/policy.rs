@@ -1,0 +1,222 @@
+//! A queue's policy: all of it as shown, some of it as given.
+
+use crate::backoff::BackoffBody;
+use crate::order::OrderBody;
+use crate::span::Span;
+use serde::{Deserialize, Deserializer, Serialize};
+use towline_domain::{LeaseRule, Millis, Policy, PolicyPatch, QueueName, Refusal};
+use utoipa::ToSchema;
+
+/// In a new queue what is left out has its default; in a change it stays. `null` takes a limit away.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyBody {
+    /// How long a received item is hidden before it counts as lost: 5m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "5m")]
+    pub visibility_timeout: Option<Span>,
+    /// 3, which means at most 4 attempts; up to 10,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 10000)]
+    pub max_retries: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<BackoffBody>,
+    /// Both TTLs at once. Never shown.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "7d")]
+    pub item_ttl: Option<Option<Span>>,
+    /// How long a completed item is kept: 7d.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "7d")]
+    pub completed_ttl: Option<Option<Span>>,
+    /// How long a failed item is kept: 7d.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "7d")]
+    pub failed_ttl: Option<Option<Span>>,
+    /// An item not finished this long after its submit fails as `expired`.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1d")]
+    pub expire_after: Option<Option<Span>>,
+    /// An item not finished this long after its first delivery fails as `expired`.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1h")]
+    pub give_up_after: Option<Option<Span>>,
+    /// An item whose holders vanished this many times in a row fails as `poison`.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 10000)]
+    pub poison_after: Option<Option<i64>>,
+    /// `priority` unless said otherwise; cannot be changed later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderBody>,
+    /// Submits are refused while this many items wait.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub depth_limit: Option<Option<i64>>,
+    /// Failed items move there.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub dead_letter_queue: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseRuleBody>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LeaseRuleBody {
+    /// An assigned lease must be acknowledged by a first heartbeat within this time.
+    #[schema(value_type = Option<String>, example = "30s")]
+    pub ack_timeout: Option<Span>,
+    /// A heartbeat adds this many thousandths of the visibility timeout to the deadline.
+    #[schema(minimum = 1, maximum = 1000)]
+    pub renewal_permille: Option<i64>,
+    pub renewals_max: Option<i64>,
+}
+
+/// Tells `null` from absent.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
+}
+
+pub(crate) fn count<T: TryFrom<i64>>(what: &'static str, value: i64) -> Result<T, Refusal> {
+    T::try_from(value).map_err(|_| Refusal::Invalid {
+        what,
+        message: format!("{value} is out of range; use a smaller or positive number"),
+    })
+}
+
+/// One level of absence outside, `null` inside.
+fn inner<T, U>(
+    value: Option<Option<T>>,
+    get: impl FnOnce(T) -> Result<U, Refusal>,
+) -> Result<Option<Option<U>>, Refusal> {
+    value.map(|value| value.map(get).transpose()).transpose()
+}
+
+impl PolicyBody {
+    /// The whole policy of a new queue.
+    pub fn policy(mut self) -> Result<Policy, Refusal> {
+        let order = self.order.take().map(OrderBody::get).transpose()?;
+        let mut policy = self.patch()?.apply(&Policy::default());
+        if let Some(order) = order {
+            policy.order = order;
+        }
+        Ok(policy)
+    }
+
+    /// A change of an existing queue's policy.
+    pub fn patch(self) -> Result<PolicyPatch, Refusal> {
+        if self.order.is_some() {
+            let message = "the order of a queue cannot be changed; make another queue".to_owned();
+            return Err(Refusal::Invalid { what: "order", message });
+        }
+        let both = self.item_ttl;
+        let span = |what: &'static str| move |span: Span| span.get(what);
+        Ok(PolicyPatch {
+            visibility_timeout: self
+                .visibility_timeout
+                .map(|span| span.get("visibility_timeout"))
+                .transpose()?,
+            max_retries: self.max_retries.map(|value| count("max_retries", value)).transpose()?,
+            backoff: self.backoff.map(BackoffBody::get).transpose()?,
+            completed_ttl: inner(self.completed_ttl.or_else(|| both.clone()), span("completed_ttl"))?,
+            failed_ttl: inner(self.failed_ttl.or(both), span("failed_ttl"))?,
+            expire_after: inner(self.expire_after, span("expire_after"))?,
+            give_up_after: inner(self.give_up_after, span("give_up_after"))?,
+            poison_after: inner(self.poison_after, |value| count("poison_after", value))?,
+            depth_limit: inner(self.depth_limit, |value| count("depth_limit", value))?,
+            dead_letter_queue: inner(self.dead_letter_queue, |name| queue_name(&name))?,
+            lease: self.lease.map(LeaseRuleBody::get).transpose()?,
+        })
+    }
+}
+
+pub(crate) fn queue_name(text: &str) -> Result<QueueName, Refusal> {
+    text.parse().map_err(|error: towline_domain::name::NameError| Refusal::Invalid {
+        what: "queue",
+        message: error.to_string(),
+    })
+}
+
+impl LeaseRuleBody {
+    fn get(self) -> Result<LeaseRule, Refusal> {
+        Ok(LeaseRule {
+            ack_timeout: self.ack_timeout.map(|span| span.get("lease.ack_timeout")).transpose()?,
+            renewal_permille: self
+                .renewal_permille
+                .map(|value| count("lease.renewal_permille", value))
+                .transpose()?,
+            renewals_max: self.renewals_max.map(|value| count("lease.renewals_max", value)).transpose()?,
+        })
+    }
+}
+
+impl From<&Policy> for PolicyBody {
+    fn from(policy: &Policy) -> PolicyBody {
+        let span = |span: Option<Millis>| Some(span.map(Span::from));
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let lease = &policy.lease;
+        PolicyBody {
+            visibility_timeout: Some(policy.visibility_timeout.into()),
+            max_retries: Some(policy.max_retries.into()),
+            backoff: Some((&policy.backoff).into()),
+            item_ttl: None,
+            completed_ttl: span(policy.completed_ttl),
+            failed_ttl: span(policy.failed_ttl),
+            expire_after: span(policy.expire_after),
+            give_up_after: span(policy.give_up_after),
+            poison_after: Some(policy.poison_after.map(i64::from)),
+            order: Some((&policy.order).into()),
+            depth_limit: Some(policy.depth_limit.map(number)),
+            dead_letter_queue: Some(policy.dead_letter_queue.as_ref().map(ToString::to_string)),
+            lease: Some(LeaseRuleBody {
+                ack_timeout: lease.ack_timeout.map(Span::from),
+                renewal_permille: lease.renewal_permille.map(i64::from),
+                renewals_max: lease.renewals_max.map(i64::from),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_makes_the_same_queue() {
+        let mut policy = Policy { max_retries: 10_000, failed_ttl: None, ..Policy::default() };
+        policy.lease.renewals_max = Some(7);
+        let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
+        let read: PolicyBody = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read.policy().unwrap(), policy, "{shown}");
+    }
+
+    #[test]
+    fn null_takes_a_limit_away_and_absence_leaves_it() {
+        let read: PolicyBody = serde_json::from_str(r#"{"failed_ttl":null,"max_retries":1}"#).unwrap();
+        let patch = read.patch().unwrap();
+        assert_eq!(patch.failed_ttl, Some(None));
+        assert_eq!(patch.completed_ttl, None);
+        assert_eq!(patch.max_retries, Some(1));
+    }
+
+    #[test]
+    fn one_ttl_for_both() {
+        let read: PolicyBody = serde_json::from_str(r#"{"item_ttl":"1d","failed_ttl":"2d"}"#).unwrap();
+        let policy = read.policy().unwrap();
+        assert_eq!(policy.completed_ttl, Some(Millis::days(1)));
+        assert_eq!(policy.failed_ttl, Some(Millis::days(2)));
+    }
+
+    #[test]
+    fn a_wrong_value_is_named() {
+        for (text, words) in [
+            (r#"{"visibility_timeout":"5 parsecs"}"#, "5 parsecs"),
+            (r#"{"max_retries":-1}"#, "-1"),
+            (r#"{"depth_limit":-3}"#, "depth_limit"),
+            (r#"{"dead_letter_queue":"a b"}"#, "a b"),
+        ] {
+            let message = serde_json::from_str::<PolicyBody>(text).unwrap().policy().unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
+        }
+    }
+}

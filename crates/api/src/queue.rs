@@ -1,0 +1,132 @@
+//! Queues as they are made and shown.
+
+use crate::policy::PolicyBody;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use towline_domain::{Counts, Policy, Queue, QueueState, Refusal, Schema, SlotName};
+use utoipa::ToSchema;
+
+/// A queue as it shall be. The same again is fine; a different one is a conflict.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PutQueue {
+    pub schema: SchemaBody,
+    pub policy: PolicyBody,
+}
+
+/// Names of slots and parameters; one that ends in `?` may be left out. Without any, a queue takes everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchemaBody {
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
+    pub input_params: Vec<String>,
+    pub output_params: Vec<String>,
+}
+
+impl PutQueue {
+    pub fn get(self) -> Result<(Schema, Policy), Refusal> {
+        Ok((self.schema.get()?, self.policy.policy()?))
+    }
+}
+
+impl SchemaBody {
+    pub fn get(self) -> Result<Schema, Refusal> {
+        type Slots = Result<BTreeMap<SlotName, bool>, Refusal>;
+        let declare =
+            |names: Vec<String>| -> Slots { names.iter().map(|name| Schema::declare(name)).collect() };
+        Ok(Schema {
+            inputs: declare(self.inputs)?,
+            outputs: declare(self.outputs)?,
+            input_params: declare(self.input_params)?,
+            output_params: declare(self.output_params)?,
+        })
+    }
+}
+
+impl From<&Schema> for SchemaBody {
+    fn from(schema: &Schema) -> SchemaBody {
+        let names = |slots: &BTreeMap<SlotName, bool>| {
+            slots
+                .iter()
+                .map(|(name, required)| format!("{name}{}", if *required { "" } else { "?" }))
+                .collect()
+        };
+        SchemaBody {
+            inputs: names(&schema.inputs),
+            outputs: names(&schema.outputs),
+            input_params: names(&schema.input_params),
+            output_params: names(&schema.output_params),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QueueShown {
+    pub name: String,
+    /// `open`, `closed` or `completed`.
+    pub state: String,
+    /// A paused queue takes items and gives none out.
+    pub paused: bool,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Time,
+    /// When it was closed or completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub since: Option<Time>,
+    pub counts: CountsShown,
+    pub schema: SchemaBody,
+    pub policy: PolicyBody,
+}
+
+/// How many items of a queue stand where. `pending` are ready now, `scheduled` are not yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CountsShown {
+    pub pending: u64,
+    pub scheduled: u64,
+    pub processing: u64,
+    pub paused: u64,
+    pub completed: u64,
+    pub failed: u64,
+}
+
+impl From<&Counts> for CountsShown {
+    fn from(counts: &Counts) -> CountsShown {
+        CountsShown {
+            pending: counts.pending,
+            scheduled: counts.scheduled,
+            processing: counts.processing,
+            paused: counts.paused,
+            completed: counts.completed,
+            failed: counts.failed,
+        }
+    }
+}
+
+impl QueueShown {
+    #[must_use]
+    pub fn new(queue: &Queue, counts: &Counts) -> QueueShown {
+        QueueShown {
+            name: queue.name.to_string(),
+            state: queue.state.name().to_owned(),
+            paused: queue.paused,
+            created_at: queue.created_at.into(),
+            since: match queue.state {
+                QueueState::Open => None,
+                QueueState::Closed { since } | QueueState::Completed { since } => Some(since.into()),
+            },
+            counts: counts.into(),
+            schema: (&queue.schema).into(),
+            policy: (&queue.policy).into(),
+        }
+    }
+}
+
+/// Queues in order of name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QueuePage {
+    pub queues: Vec<QueueShown>,
+    /// Where to go on; `null`: there are no more.
+    pub next: Option<String>,
+}

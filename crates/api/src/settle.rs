@@ -1,0 +1,275 @@
+//! The calls of somebody who holds an item: heartbeat, edit, commit, fail, retry, release, defer.
+
+use crate::params::{self, Params};
+use crate::payload::Payload;
+use crate::policy::queue_name;
+use crate::problem::ErrorBody;
+use crate::receive::field;
+use crate::span::Span;
+use crate::submit::{buffers, priority, when};
+use crate::text::Text;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use towline_domain::command::{Verb, When};
+use towline_domain::item::Outcome;
+use towline_domain::refusal::LostWhy;
+use towline_domain::{Adjust, Field, FieldEdits, ItemId, LeaseCall, LeaseToken, Millis, Refusal, Timestamp};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VerbName {
+    /// Extends the lease.
+    Heartbeat,
+    /// Changes payload fields or the priority, and nothing else.
+    Edit,
+    /// Done.
+    Commit,
+    /// Failed for good.
+    Fail,
+    /// This attempt failed: counted, error kept, backoff.
+    Retry,
+    /// Given back: counted.
+    Release,
+    /// Not now: not counted.
+    Defer,
+}
+
+impl VerbName {
+    pub const ALL: [VerbName; 7] = [
+        VerbName::Heartbeat,
+        VerbName::Edit,
+        VerbName::Commit,
+        VerbName::Fail,
+        VerbName::Retry,
+        VerbName::Release,
+        VerbName::Defer,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            VerbName::Heartbeat => "heartbeat",
+            VerbName::Edit => "edit",
+            VerbName::Commit => "commit",
+            VerbName::Fail => "fail",
+            VerbName::Retry => "retry",
+            VerbName::Release => "release",
+            VerbName::Defer => "defer",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettleRequest {
+    /// At most 10,000, carried out in order, each answered by itself.
+    pub actions: Vec<Action>,
+}
+
+/// One call by the holder of a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Action {
+    /// In a batch; otherwise the path says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verb: Option<VerbName>,
+    /// In a batch; otherwise the path says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub id: Option<Text<ItemId>>,
+    /// The token that came with the item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub lease: Option<Text<LeaseToken>>,
+    /// heartbeat: in place of the one received with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "5m")]
+    pub visibility_timeout: Option<Span>,
+    /// commit: output slot -> buffer.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, String>,
+    /// commit: any JSON values by name.
+    #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = HashMap<String, serde_json::Value>)]
+    pub output_params: Params,
+    /// fail, retry: what went wrong.
+    #[serde(alias = "error", skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// retry (in place of the backoff), release, defer: not before this long from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "10s")]
+    pub delay: Option<Span>,
+    /// defer: not before this time.
+    #[serde(alias = "until", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ready_at: Option<Time>,
+    /// The item's priority from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = -32768, maximum = 32767)]
+    pub priority: Option<i64>,
+    /// retry, release, defer: the queue to give the item back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Payload fields to set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<Box<FieldsBody>>,
+    /// Payload fields to remove, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unset: Vec<String>,
+}
+
+/// Payload fields with new values.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FieldsBody {
+    /// `blob` is another name for it.
+    #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub payload: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub state_blob: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub metadata: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub parameters: Option<Payload>,
+}
+
+fn invalid<T>(what: &'static str, message: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Invalid { what, message: message.into() })
+}
+
+impl Action {
+    #[must_use]
+    pub fn new(verb: VerbName, id: ItemId, lease: LeaseToken) -> Action {
+        Action { verb: Some(verb), id: Some(id.into()), lease: Some(lease.into()), ..Action::default() }
+    }
+
+    /// What is to be done with which item. `seed` is entropy for the backoff's jitter.
+    pub fn get(self, seed: u64) -> Result<(ItemId, LeaseCall), Refusal> {
+        let Some(verb) = self.verb else {
+            let names = VerbName::ALL.map(VerbName::name).join(", ");
+            return invalid("verb", format!("missing; use one of {names}"));
+        };
+        let Some(id) = self.id else { return invalid("id", "missing; name the item") };
+        let id = id.get("id")?;
+        let token = match self.lease {
+            None => return invalid("lease", "missing; give the token that came with the item"),
+            Some(Text::Good(token)) => token,
+            // What cannot be a token is nobody's lease.
+            Some(Text::Bad { .. }) => return Err(Refusal::LeaseLost { id, why: LostWhy::Superseded }),
+        };
+        let foreign = [
+            ("visibility_timeout", self.visibility_timeout.is_some(), &[VerbName::Heartbeat][..]),
+            ("outputs", !self.outputs.is_empty(), &[VerbName::Commit]),
+            ("output_params", !self.output_params.is_empty(), &[VerbName::Commit]),
+            ("reason", self.reason.is_some(), &[VerbName::Fail, VerbName::Retry]),
+            ("delay", self.delay.is_some(), &[VerbName::Retry, VerbName::Release, VerbName::Defer]),
+            ("ready_at", self.ready_at.is_some(), &[VerbName::Defer]),
+        ];
+        for (what, given, verbs) in foreign {
+            if given && !verbs.contains(&verb) {
+                let verbs: Vec<&str> = verbs.iter().map(|verb| verb.name()).collect();
+                return invalid(what, format!("not for {}; it goes with {}", verb.name(), verbs.join(", ")));
+            }
+        }
+        let adjust = Adjust {
+            edits: edits(self.set, &self.unset)?,
+            priority: self.priority.map(priority).transpose()?,
+            queue: self.queue.as_deref().map(queue_name).transpose()?,
+        };
+        let delay = |delay: Option<Span>| delay.map(|delay| delay.get("delay")).transpose();
+        let verb = match verb {
+            VerbName::Heartbeat => Verb::Heartbeat {
+                visibility: self.visibility_timeout.map(|span| span.get("visibility_timeout")).transpose()?,
+            },
+            VerbName::Edit => Verb::Edit,
+            VerbName::Commit => Verb::Commit(Outcome {
+                outputs: buffers("outputs", self.outputs)?,
+                output_params: self.output_params,
+            }),
+            VerbName::Fail => Verb::Fail { reason: self.reason.unwrap_or_default() },
+            VerbName::Retry => {
+                Verb::Retry { error: self.reason.unwrap_or_default(), delay: delay(self.delay)?, seed }
+            }
+            VerbName::Release => Verb::Release { delay: delay(self.delay)?.unwrap_or(Millis::ZERO) },
+            VerbName::Defer => Verb::Defer { until: when(self.delay, self.ready_at)?.unwrap_or(When::NOW) },
+        };
+        Ok((id, LeaseCall { token, verb, adjust }))
+    }
+}
+
+fn edits(set: Option<Box<FieldsBody>>, unset: &[String]) -> Result<FieldEdits, Refusal> {
+    let mut edits = FieldEdits::default();
+    if let Some(set) = set {
+        for (which, value) in [
+            (Field::Blob, set.payload),
+            (Field::StateBlob, set.state_blob),
+            (Field::Metadata, set.metadata),
+            (Field::Parameters, set.parameters),
+        ] {
+            if let Some(value) = value {
+                edits = edits.set(which, value.get("set")?);
+            }
+        }
+    }
+    for name in unset {
+        let which = field(name)?;
+        if edits.get(which).is_some() {
+            return invalid("unset", format!("{name:?} is also set, or named twice; choose one"));
+        }
+        edits = edits.unset(which);
+    }
+    Ok(edits)
+}
+
+/// In the order of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SettleAnswer {
+    pub results: Vec<Settled>,
+}
+
+/// What became of one call: the item's state now, or why it was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Settled {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub id: Option<Text<ItemId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// After a heartbeat or an edit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub lease_expires_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorBody>,
+}
+
+impl Settled {
+    #[must_use]
+    pub fn state(id: ItemId, state: &str) -> Settled {
+        Settled { id: Some(id.into()), state: Some(state.to_owned()), ..Settled::default() }
+    }
+
+    #[must_use]
+    pub fn held(id: ItemId, until: Timestamp) -> Settled {
+        Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, "processing") }
+    }
+
+    #[must_use]
+    pub fn refused(id: Option<Text<ItemId>>, refusal: &Refusal) -> Settled {
+        Settled { id, error: Some(refusal.into()), ..Settled::default() }
+    }
+}
+
+/// Why an item is cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CancelRequest {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}

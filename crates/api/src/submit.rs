@@ -1,0 +1,216 @@
+//! Submitting: items as their submitter describes them, and what became of each.
+
+use crate::backoff::BackoffBody;
+use crate::params::{self, Params};
+use crate::payload::Payload;
+use crate::policy::count;
+use crate::problem::ErrorBody;
+use crate::span::Span;
+use crate::text::Text;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use towline_domain::command::When;
+use towline_domain::name::NameError;
+use towline_domain::{Body, BufferId, Fields, ItemId, Overrides, Refusal, SlotName, Submission};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitRequest {
+    /// At most 10,000.
+    pub items: Vec<NewItem>,
+}
+
+/// Everything is optional.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NewItem {
+    /// A UUID of the submitter's choice; the server makes one otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub id: Option<Text<ItemId>>,
+    /// Input slot -> buffer.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, String>,
+    /// Any JSON values by name.
+    #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = HashMap<String, serde_json::Value>)]
+    pub params: Params,
+    /// Lower goes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = -32768, maximum = 32767)]
+    pub priority: Option<i64>,
+    /// Not before this long from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "10s")]
+    pub delay: Option<Span>,
+    /// Not before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ready_at: Option<Time>,
+    /// One key, one item in a queue: a repetition gets the first item back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fairness_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub parent: Option<Text<ItemId>>,
+    /// Where the item came from, for whoever routes between systems.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is another name for it.
+    #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub payload: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub state_blob: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub metadata: Option<Payload>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, content_encoding = "base64")]
+    pub parameters: Option<Payload>,
+    /// For queues in `score` order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fee: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// In place of the queue's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 10000)]
+    pub max_retries: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<BackoffBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub completed_ttl: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub failed_ttl: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub expire_after: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub give_up_after: Option<Span>,
+}
+
+fn span(what: &'static str, span: Option<Span>) -> Result<Option<towline_domain::Millis>, Refusal> {
+    span.map(|span| span.get(what)).transpose()
+}
+
+fn bytes(what: &'static str, payload: Option<Payload>) -> Result<Option<bytes::Bytes>, Refusal> {
+    payload.map(|payload| payload.get(what)).transpose()
+}
+
+pub(crate) fn buffers(
+    what: &'static str,
+    given: BTreeMap<String, String>,
+) -> Result<BTreeMap<SlotName, BufferId>, Refusal> {
+    let invalid = |error: NameError| Refusal::Invalid { what, message: error.to_string() };
+    let pair = |(slot, buffer): (String, String)| {
+        Ok((slot.parse().map_err(invalid)?, buffer.parse().map_err(invalid)?))
+    };
+    given.into_iter().map(pair).collect()
+}
+
+pub(crate) fn priority(value: i64) -> Result<i16, Refusal> {
+    i16::try_from(value).map_err(|_| Refusal::Invalid {
+        what: "priority",
+        message: format!("{value} is out of range; use {} to {}", i16::MIN, i16::MAX),
+    })
+}
+
+/// A delay or a time, not both.
+pub(crate) fn when(delay: Option<Span>, ready_at: Option<Time>) -> Result<Option<When>, Refusal> {
+    match (delay, ready_at) {
+        (None, None) => Ok(None),
+        (Some(delay), None) => Ok(Some(When::After(delay.get("delay")?))),
+        (None, Some(time)) => Ok(Some(When::At(time.get("ready_at")?))),
+        (Some(_), Some(_)) => {
+            let message = "both `delay` and `ready_at` are given; choose one".to_owned();
+            Err(Refusal::Invalid { what: "ready_at", message })
+        }
+    }
+}
+
+impl NewItem {
+    pub fn get(self) -> Result<Submission, Refusal> {
+        let overrides = Overrides {
+            max_retries: self.max_retries.map(|value| count("max_retries", value)).transpose()?,
+            backoff: self.backoff.map(BackoffBody::get).transpose()?,
+            completed_ttl: span("completed_ttl", self.completed_ttl)?,
+            failed_ttl: span("failed_ttl", self.failed_ttl)?,
+            expire_after: span("expire_after", self.expire_after)?,
+            give_up_after: span("give_up_after", self.give_up_after)?,
+        };
+        let fields = Fields {
+            state_blob: bytes("state_blob", self.state_blob)?,
+            blob: bytes("payload", self.payload)?,
+            metadata: bytes("metadata", self.metadata)?,
+            parameters: bytes("parameters", self.parameters)?,
+        };
+        let body = Body {
+            idempotency_key: self.idempotency_key,
+            claim: None,
+            tags: self.tags,
+            fairness_key: self.fairness_key,
+            group: self.group,
+            parent: self.parent.map(|id| id.get("parent")).transpose()?,
+            source: self.source,
+            inputs: buffers("inputs", self.inputs)?,
+            params: self.params,
+            fee: self.fee,
+            size_bytes: self.size_bytes,
+            tier: self.tier,
+        };
+        Ok(Submission {
+            id: self.id.map(|id| id.get("id")).transpose()?,
+            priority: self.priority.map_or(Ok(0), priority)?,
+            ready: when(self.delay, self.ready_at)?.unwrap_or(When::NOW),
+            overrides,
+            body,
+            fields,
+        })
+    }
+}
+
+/// In the order of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubmitAnswer {
+    pub items: Vec<Submitted>,
+}
+
+/// What became of one item: its id, or why it was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Submitted {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub id: Option<Text<ItemId>>,
+    /// `false`: the idempotency key was known, this is the first item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorBody>,
+}
+
+impl Submitted {
+    #[must_use]
+    pub fn accepted(id: ItemId, created: bool) -> Submitted {
+        Submitted { id: Some(id.into()), created: Some(created), error: None }
+    }
+
+    #[must_use]
+    pub fn refused(refusal: &Refusal) -> Submitted {
+        Submitted { error: Some(refusal.into()), ..Submitted::default() }
+    }
+}

@@ -1,0 +1,81 @@
+//! A point in time: RFC 3339 text, or a number of milliseconds since 1970.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use towline_domain::{Refusal, Timestamp};
+
+/// Reading one never fails: [`Time::get`] does, where the value is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Time(Result<Timestamp, String>);
+
+impl Time {
+    pub fn get(self, what: &'static str) -> Result<Timestamp, Refusal> {
+        self.0.map_err(|message| Refusal::Invalid { what, message })
+    }
+
+    /// Reads text as a person writes it: a time zone is needed, a zero is not.
+    #[must_use]
+    pub fn parse(text: &str) -> Time {
+        let remedy = "write a time like 2030-01-31T08:00:00Z";
+        let shown = || text.chars().take(64).collect::<String>();
+        Time(match text.parse::<jiff::Timestamp>() {
+            Ok(time) => Time::milliseconds(time.as_millisecond()).0,
+            Err(_) => Err(format!("{:?} is not a time with a time zone; {remedy}", shown())),
+        })
+    }
+
+    fn milliseconds(count: i64) -> Time {
+        // Before 1970 is long past, and the past means now.
+        let count = u64::try_from(count).unwrap_or(0);
+        Time(match Timestamp(count) {
+            time if time <= Timestamp::MAX => Ok(time),
+            _ => Err(format!("{count} ms after 1970 is beyond {}", Timestamp::MAX)),
+        })
+    }
+}
+
+impl From<Timestamp> for Time {
+    fn from(time: Timestamp) -> Time {
+        Time(Ok(time))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Ok(time) => time.fmt(f),
+            Err(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Time;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time like \"2030-01-31T08:00:00Z\", or milliseconds since 1970")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Time, E> {
+                Ok(Time::parse(text))
+            }
+            fn visit_u64<E>(self, count: u64) -> Result<Time, E> {
+                Ok(Time::milliseconds(i64::try_from(count).unwrap_or(i64::MAX)))
+            }
+            fn visit_i64<E>(self, count: i64) -> Result<Time, E> {
+                Ok(Time::milliseconds(count))
+            }
+            fn visit_f64<E>(self, count: f64) -> Result<Time, E> {
+                Ok(Time(Err(format!("{count} is not a whole number of milliseconds"))))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
