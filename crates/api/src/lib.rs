@@ -32,18 +32,20 @@ pub use item::{ItemError, ItemPage, ItemShown, OriginShown, Purged};
 pub use order::{OrderBody, ScoreBody};
 pub use policy::{LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
-pub use queue::{CountsShown, PutQueue, QueuePage, QueueShown, SchemaBody};
-pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem};
+pub use queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown, SchemaBody};
+pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
 pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
 pub use span::Span;
 pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 pub use text::Text;
 pub use time::Time;
+/// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
+pub use towline_domain::{ItemId, Json, LeaseToken, Millis, Refusal, Timestamp};
 
 /// Bytes of the body of one request.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 /// How long one call may wait for an item or a result; to wait longer, call again.
-pub const WAIT_MAX: towline_domain::Millis = towline_domain::Millis::minutes(5);
+pub const WAIT_MAX: Millis = Millis::minutes(5);
 /// Items of a list page, unless the caller says otherwise.
 pub const PAGE_DEFAULT: usize = 100;
 /// Where a server listens unless it is told otherwise.

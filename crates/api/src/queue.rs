@@ -2,7 +2,7 @@
 
 use crate::policy::PolicyBody;
 use crate::time::Time;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
 use towline_domain::{Counts, Policy, Queue, QueueState, Refusal, Schema, SlotName};
 use utoipa::ToSchema;
@@ -13,6 +13,24 @@ use utoipa::ToSchema;
 pub struct PutQueue {
     pub schema: SchemaBody,
     pub policy: PolicyBody,
+}
+
+/// A change of a queue's policy. The policy itself, without `{"policy": ...}` around it, is taken as well.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+pub struct PatchQueue {
+    pub policy: PolicyBody,
+}
+
+impl<'de> Deserialize<'de> for PatchQueue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PatchQueue, D::Error> {
+        let mut given = serde_json::Map::<String, serde_json::Value>::deserialize(deserializer)?;
+        let policy = match given.remove("policy") {
+            Some(policy) if given.is_empty() => policy,
+            Some(_) => return Err(de::Error::custom("only the policy of a queue can be changed")),
+            None => given.into(),
+        };
+        serde_json::from_value(policy).map(|policy| PatchQueue { policy }).map_err(de::Error::custom)
+    }
 }
 
 /// Names of slots and parameters; one that ends in `?` may be left out. Without any, a queue takes everything.

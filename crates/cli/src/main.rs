@@ -1,1 +1,69 @@
-fn main() {}
+//! The `towline` command: the server, and everything one says to it.
+//!
+//! Results go to stdout in the shape a script expects, words go to stderr, and the exit code tells which kind of end it
+//! was: 0 well, 1 refused or failed, 2 usage, 3 nobody answered, 4 waited in vain.
+
+mod absent;
+mod bench;
+mod cli;
+mod clock;
+mod completions;
+mod connect;
+mod exit;
+mod item;
+mod man;
+mod outage;
+mod output;
+mod policy;
+mod queue;
+mod serve;
+mod source;
+mod table;
+mod value;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use exit::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Before anything takes time: a parent that dies later must be noticed.
+    let parent = item::Parent::now();
+    let end = match Cli::try_parse() {
+        Ok(cli) => run(cli, parent),
+        Err(error) => match absent::refusal(&error) {
+            Some(words) => Err(Failure::Usage(words)),
+            None => return exit::of_arguments(&error),
+        },
+    };
+    exit::of(end)
+}
+
+fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
+    let Cli { connection, format, command } = cli;
+    let talk = match command {
+        Command::Serve(args) => return serve::run(*args).map_err(Failure::from),
+        Command::Bench(args) => return bench::run(*args).map_err(Failure::from),
+        Command::Completions(args) => return completions::print(&args),
+        Command::Man(args) => return man::write(&args),
+        Command::Queue(command) => Talk::Queue(command),
+        Command::Item(command) => Talk::Item(command),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let end = runtime.block_on(async {
+        let session = connection.open(format)?;
+        match talk {
+            Talk::Queue(command) => queue::run(&session, *command, parent).await,
+            Talk::Item(command) => item::run(&session, *command, parent).await,
+        }
+    });
+    // A thread may be waiting for standard input, which may never come.
+    runtime.shutdown_background();
+    end
+}
+
+/// What needs a server to talk to.
+enum Talk {
+    Queue(Box<queue::QueueCommand>),
+    Item(Box<item::ItemCommand>),
+}

@@ -1,1 +1,21 @@
+//! Towline's server: puts configuration, store, broker and routes together, and takes them apart again.
+//!
+//! **Invariant:** an answer of success means what [`towline_store::Store::update`] promises. Whatever a client sends,
+//! it gets an answer that says what was wrong; nothing it sends can stop the server.
 
+mod answer;
+mod app;
+mod body;
+pub mod config;
+mod guard;
+mod listen;
+pub mod logging;
+mod path;
+mod query;
+mod refuse;
+mod routes;
+mod server;
+
+pub use config::{ConfigError, Settings};
+pub use routes::openapi;
+pub use server::{Server, ServerError};

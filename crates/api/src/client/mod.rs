@@ -13,7 +13,7 @@ pub use error::ClientError;
 use crate::Format;
 use crate::item::{ItemPage, ItemShown, Purged};
 use crate::policy::PolicyBody;
-use crate::queue::{CountsShown, PutQueue, QueuePage, QueueShown};
+use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
 use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled, VerbName};
 use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
@@ -100,7 +100,8 @@ impl Client {
 
     pub async fn change_policy(&self, queue: &str, body: &PolicyBody) -> Result<QueueShown> {
         let call = Call::new(Method::PATCH, queue_path(queue, "")?, Repeat::Safe);
-        self.transport.call(self.transport.body(call, body)?).await
+        let body = PatchQueue { policy: body.clone() };
+        self.transport.call(self.transport.body(call, &body)?).await
     }
 
     pub async fn queue(&self, queue: &str) -> Result<QueueShown> {

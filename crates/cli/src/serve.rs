@@ -1,0 +1,102 @@
+//! `towline serve`: the server, from flags to the words it begins with.
+
+use anyhow::Context;
+use clap::Args;
+use std::path::PathBuf;
+use towline_server::{Server, Settings, logging};
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// A configuration file; towline.toml is read if it is there
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address and port to listen on [default: 127.0.0.1:7420]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Directory of the store [default: towline-data]
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<String>,
+    /// When work is acknowledged: `sync` (on disk) or `interval:<ms>` (in the operating system, on disk within so many
+    /// milliseconds) [default: sync]
+    #[arg(long, value_name = "POLICY")]
+    durability: Option<String>,
+    /// Allow an address that other machines can reach, without tokens or encryption
+    #[arg(long)]
+    insecure: bool,
+    /// How long stopping may take before connections are cut [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    drain: Option<String>,
+    /// What is logged: error, warn, info, debug, trace, or a filter [default: info]
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// pretty or json [default: pretty]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Connections at one time [default: 10000]
+    #[arg(long, value_name = "COUNT")]
+    connections_max: Option<String>,
+    /// Bytes of the body of one request [default: 67108864]
+    #[arg(long, value_name = "BYTES")]
+    body_bytes_max: Option<String>,
+    /// Bytes of all request bodies held at one time [default: 536870912]
+    #[arg(long, value_name = "BYTES")]
+    bodies_bytes_max: Option<String>,
+}
+
+impl ServeArgs {
+    fn flags(&self) -> Vec<(&'static str, String)> {
+        let given = [
+            ("listen", &self.listen),
+            ("data", &self.data),
+            ("durability", &self.durability),
+            ("drain", &self.drain),
+            ("log", &self.log),
+            ("log_format", &self.log_format),
+            ("connections_max", &self.connections_max),
+            ("body_bytes_max", &self.body_bytes_max),
+            ("bodies_bytes_max", &self.bodies_bytes_max),
+        ];
+        let mut flags: Vec<_> =
+            given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        if self.insecure {
+            flags.push(("insecure", "true".to_owned()));
+        }
+        flags
+    }
+}
+
+pub fn run(args: ServeArgs) -> anyhow::Result<()> {
+    // A variable that is not text is none of ours.
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let settings = Settings::load(args.config.as_deref(), environment, &args.flags())?;
+    logging::start(&settings);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        // In a task, so that it may block the thread it is on.
+        tokio::spawn(async move {
+            let server = Server::open(settings).await?;
+            greet(&server);
+            server.run().await
+        })
+        .await
+    })??;
+    Ok(())
+}
+
+/// Where it listens (the first line, for scripts), where the data is, and what to try.
+fn greet(server: &Server) {
+    let settings = server.settings();
+    let data = std::path::absolute(&settings.data).unwrap_or_else(|_| settings.data.clone());
+    let program = std::env::args().next().unwrap_or_else(|| "towline".to_owned());
+    let address = server.address();
+    let elsewhere = if address.port() == 7420 { String::new() } else { format!("TOWLINE_URL=http://{address} ") };
+    println!("listening on http://{address}");
+    println!("data in {}", data.display());
+    println!("try, in another terminal:");
+    for command in
+        ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"]
+    {
+        println!("  {elsewhere}{program} {command}");
+    }
+}

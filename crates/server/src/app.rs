@@ -1,0 +1,63 @@
+//! What every route works with.
+
+use crate::config::Settings;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Semaphore;
+use towline_broker::{Broker, SystemClock};
+use towline_domain::Timestamp;
+use towline_store::Clock;
+
+/// Room for request bodies is counted in pieces of this size.
+pub(crate) const ROOM_BYTES: usize = 1024;
+
+/// Clones share everything.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) broker: Broker,
+    pub(crate) body_bytes_max: usize,
+    /// For bodies, in pieces of [`ROOM_BYTES`].
+    pub(crate) room: Arc<Semaphore>,
+    pub(crate) room_pieces: usize,
+    /// Only these may be named as the host: a page elsewhere that had its name point here is told no.
+    pub(crate) loopback_only: bool,
+    stopping: AtomicBool,
+}
+
+impl std::ops::Deref for App {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl App {
+    pub(crate) fn new(broker: Broker, settings: &Settings) -> App {
+        let room_pieces = settings.bodies_bytes_max / ROOM_BYTES;
+        App(Arc::new(Inner {
+            broker,
+            body_bytes_max: settings.body_bytes_max,
+            room: Arc::new(Semaphore::new(room_pieces)),
+            room_pieces,
+            loopback_only: settings.listen.ip().is_loopback(),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    /// Receives are refused from now on, and those that wait are let go.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.broker.stop();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// For telling scheduled items from ready ones; the store has the last word on what is due.
+    pub(crate) fn now(&self) -> Timestamp {
+        SystemClock.now()
+    }
+}

@@ -1,0 +1,140 @@
+//! What can be configured.
+
+use super::{LogFormat, Settings};
+use std::str::FromStr;
+use std::time::Duration;
+use towline_domain::Millis;
+use towline_embedded::Durability;
+use tracing_subscriber::EnvFilter;
+
+#[derive(Debug)]
+pub struct Key {
+    /// In a file as it is, in the environment in capitals after `TOWLINE_`, as a flag with `-` for `_`.
+    pub name: &'static str,
+    pub help: &'static str,
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+pub const KEYS: &[Key] = &[
+    Key {
+        name: "listen",
+        help: "address and port to listen on (127.0.0.1:7420)",
+        set: |settings, value| {
+            let address = value.parse().map_err(|_| "use an address and a port, like 127.0.0.1:7420")?;
+            settings.listen = address;
+            Ok(())
+        },
+    },
+    Key {
+        name: "data",
+        help: "directory of the store (towline-data)",
+        set: |settings, value| {
+            if value.is_empty() {
+                return Err("name a directory".to_owned());
+            }
+            settings.data = value.into();
+            Ok(())
+        },
+    },
+    Key {
+        name: "durability",
+        help: "when work is acknowledged: sync (on disk), or interval:<ms> (in the operating system, on disk within so many ms)",
+        set: |settings, value| {
+            settings.durability = durability(value)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "insecure",
+        help: "allow an address that other machines can reach, without tokens or encryption (false)",
+        set: |settings, value| {
+            settings.insecure = value.parse().map_err(|_| "use true or false")?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "drain",
+        help: "how long stopping may take before connections are cut (10s)",
+        set: |settings, value| {
+            let span = Millis::parse(value).map_err(|error| error.to_string())?;
+            settings.drain = Duration::from_millis(span.0);
+            Ok(())
+        },
+    },
+    Key {
+        name: "log",
+        help: "what is logged: error, warn, info, debug, trace, or a filter like info,towline_server=debug (info)",
+        set: |settings, value| {
+            EnvFilter::from_str(value).map_err(|error| error.to_string())?;
+            settings.log = value.to_owned();
+            Ok(())
+        },
+    },
+    Key {
+        name: "log_format",
+        help: "pretty or json (pretty)",
+        set: |settings, value| {
+            settings.log_format = match value {
+                "pretty" => LogFormat::Pretty,
+                "json" => LogFormat::Json,
+                _ => return Err("use pretty or json".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Key {
+        name: "connections_max",
+        help: "connections at one time; more wait to be accepted (10000)",
+        set: |settings, value| {
+            settings.connections_max = number(value, 1, 1_000_000)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "body_bytes_max",
+        help: "bytes of the body of one request (67108864)",
+        set: |settings, value| {
+            settings.body_bytes_max = number(value, 1024, 1 << 30)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "bodies_bytes_max",
+        help: "bytes of all request bodies held at one time; more are told to come back (536870912)",
+        set: |settings, value| {
+            settings.bodies_bytes_max = number(value, 1 << 20, 1 << 40)?;
+            Ok(())
+        },
+    },
+];
+
+fn number(value: &str, min: usize, max: usize) -> Result<usize, String> {
+    match value.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("use a number from {min} to {max}")),
+    }
+}
+
+fn durability(value: &str) -> Result<Durability, String> {
+    let remedy = "use sync, or interval:<milliseconds> with 1 to 60000";
+    match value.split_once(':') {
+        None if value == "sync" => Ok(Durability::Sync),
+        Some(("interval", ms)) => match ms.parse() {
+            Ok(ms @ 1..=60_000) => Ok(Durability::Interval(Duration::from_millis(ms))),
+            _ => Err(remedy.to_owned()),
+        },
+        _ => Err(remedy.to_owned()),
+    }
+}
+
+/// What somebody who wrote `name` may have meant.
+pub(super) fn nearest(name: &str) -> String {
+    let distance = |key: &&Key| strsim::damerau_levenshtein(key.name, name);
+    match KEYS.iter().min_by_key(distance).filter(|key| distance(key) <= 1 + name.len() / 3) {
+        Some(key) => format!("did you mean {:?}?", key.name),
+        None => {
+            let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+            format!("there are: {}", names.join(", "))
+        }
+    }
+}

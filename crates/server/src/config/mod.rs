@@ -1,0 +1,231 @@
+//! Configuration: defaults, then `towline.toml`, then `TOWLINE_*` in the environment, then flags.
+//!
+//! [`KEYS`] is the one table of what can be configured; every source goes through it.
+
+mod keys;
+
+pub use keys::{KEYS, Key};
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use towline_embedded::Durability;
+
+/// Read from the working directory if it is there and no other file is named.
+pub const FILE_DEFAULT: &str = "towline.toml";
+/// What the names of environment variables begin with.
+const PREFIX: &str = "TOWLINE_";
+/// Variables of Towline that are not for the server.
+const CLIENT_VARIABLES: [&str; 3] = ["TOWLINE_URL", "TOWLINE_TOKEN", "TOWLINE_TOKEN_FILE"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub listen: SocketAddr,
+    pub data: PathBuf,
+    pub durability: Durability,
+    /// Allow other addresses than loopback although nothing is encrypted and nobody is asked for a token.
+    pub insecure: bool,
+    /// How long stopping may take before connections are cut.
+    pub drain: Duration,
+    pub log: String,
+    pub log_format: LogFormat,
+    pub connections_max: usize,
+    pub body_bytes_max: usize,
+    /// Bytes of request bodies held at one time.
+    pub bodies_bytes_max: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Pretty,
+    Json,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            data: PathBuf::from("towline-data"),
+            durability: Durability::Sync,
+            insecure: false,
+            drain: Duration::from_secs(10),
+            log: "info".to_owned(),
+            log_format: LogFormat::Pretty,
+            connections_max: 10_000,
+            body_bytes_max: towline_api::BODY_BYTES_MAX,
+            bodies_bytes_max: 512 << 20,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("{source_name}: there is no setting {name:?}; {remedy}")]
+    Unknown { source_name: String, name: String, remedy: String },
+    #[error("{source_name}: {name} = {value:?}: {why}")]
+    Value { source_name: String, name: &'static str, value: String, why: String },
+    #[error("cannot read {path}: {error}")]
+    File { path: PathBuf, error: std::io::Error },
+    #[error("{path}: {why}")]
+    Toml { path: PathBuf, why: String },
+    #[error(
+        "{listen} can be reached from other machines, and this server asks nobody for a token and encrypts nothing; \
+         listen on 127.0.0.1, or say insecure if the network around it is trusted"
+    )]
+    Exposed { listen: SocketAddr },
+}
+
+impl Settings {
+    /// Reads every source. `flags` are names of settings with their values.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &[(&str, String)],
+    ) -> Result<Settings, ConfigError> {
+        let mut settings = Settings::default();
+        match file {
+            Some(path) => settings.read_file(path)?,
+            None if Path::new(FILE_DEFAULT).exists() => settings.read_file(Path::new(FILE_DEFAULT))?,
+            None => {}
+        }
+        for (name, value) in environment {
+            let Some(key) = name.strip_prefix(PREFIX) else { continue };
+            if CLIENT_VARIABLES.contains(&name.as_str()) || is_service_link(key) {
+                continue;
+            }
+            settings.set(&name, &key.to_ascii_lowercase(), &value)?;
+        }
+        for (name, value) in flags {
+            settings.set(&format!("--{}", name.replace('_', "-")), name, value)?;
+        }
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::File { path: path.to_owned(), error })?;
+        let wrong = |why: String| ConfigError::Toml { path: path.to_owned(), why };
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+        for (name, value) in table {
+            let value = match value {
+                toml::Value::String(text) => text,
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Boolean(yes) => yes.to_string(),
+                _ => return Err(wrong(format!("{name}: use a string, a number, true or false"))),
+            };
+            self.set(&path.display().to_string(), &name, &value)?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, source: &str, name: &str, value: &str) -> Result<(), ConfigError> {
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            let remedy = keys::nearest(name);
+            return Err(ConfigError::Unknown {
+                source_name: source.to_owned(),
+                name: name.to_owned(),
+                remedy,
+            });
+        };
+        (key.set)(self, value).map_err(|why| ConfigError::Value {
+            source_name: source.to_owned(),
+            name: key.name,
+            value: value.chars().take(100).collect(),
+            why,
+        })
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if !self.listen.ip().is_loopback() && !self.insecure {
+            return Err(ConfigError::Exposed { listen: self.listen });
+        }
+        Ok(())
+    }
+}
+
+/// Kubernetes sets such variables for a service that is named `towline`.
+fn is_service_link(key: &str) -> bool {
+    key == "PORT" || key.starts_with("PORT_") || key.starts_with("SERVICE_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(
+        toml: &str,
+        environment: &[(&str, &str)],
+        flags: &[(&str, &str)],
+    ) -> Result<Settings, ConfigError> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("towline.toml");
+        std::fs::write(&path, toml).unwrap();
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let flags: Vec<(&str, String)> =
+            flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        Settings::load(Some(&path), environment, &flags)
+    }
+
+    #[test]
+    fn a_flag_beats_the_environment_which_beats_the_file() {
+        let toml = "listen = \"127.0.0.1:1\"\ndata = \"here\"\ndrain = \"5s\"";
+        let settings = load(
+            toml,
+            &[("TOWLINE_LISTEN", "127.0.0.1:2"), ("TOWLINE_DATA", "there")],
+            &[("listen", "[::1]:3")],
+        );
+        let settings = settings.unwrap();
+        assert_eq!(settings.listen, "[::1]:3".parse().unwrap());
+        assert_eq!(settings.data, PathBuf::from("there"));
+        assert_eq!(settings.drain, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_and_the_nearest_is_named() {
+        for (toml, environment) in [
+            ("durabilty = \"sync\"", &[][..]),
+            ("", &[("TOWLINE_DURABILTY", "sync")]),
+            ("[durability]\na=1", &[]),
+        ] {
+            let message = load(toml, environment, &[]).unwrap_err().to_string();
+            assert!(message.contains("durability"), "{message}");
+        }
+    }
+
+    #[test]
+    fn variables_that_are_not_the_servers_are_left_alone() {
+        let others = [
+            ("TOWLINE_URL", "http://elsewhere"),
+            ("TOWLINE_TOKEN", "secret"),
+            ("TOWLINE_SERVICE_HOST", "10.0.0.1"),
+            ("TOWLINE_PORT", "tcp://10.0.0.1:7420"),
+            ("TOWLINE_PORT_7420_TCP_ADDR", "10.0.0.1"),
+            ("HOME", "/root"),
+        ];
+        assert_eq!(load("", &others, &[]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_source() {
+        for (name, value) in [
+            ("listen", "somewhere"),
+            ("durability", "interval:0"),
+            ("durability", "eventually"),
+            ("drain", "10"),
+            ("connections_max", "0"),
+            ("insecure", "perhaps"),
+            ("log_format", "xml"),
+            ("log", "??=!"),
+        ] {
+            let message = load("", &[], &[(name, value)]).unwrap_err().to_string();
+            assert!(message.contains(&name.replace('_', "-")) && message.contains(value), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_address_others_can_reach_needs_a_word() {
+        assert!(matches!(load("listen = \"0.0.0.0:7420\"", &[], &[]), Err(ConfigError::Exposed { .. })));
+        assert!(load("listen = \"0.0.0.0:7420\"\ninsecure = true", &[], &[]).is_ok());
+    }
+}

@@ -1,0 +1,71 @@
+//! Keeps pages of other sites out: a browser on this machine can reach a server that listens on loopback.
+
+use crate::app::App;
+use crate::refuse::Refused;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, Uri};
+use std::net::IpAddr;
+use towline_api::Code;
+
+pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    match check(&app, request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+fn check(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+    let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    // HTTP/2 has the authority in the request line.
+    let host = headers.get(HOST).map(text).or_else(|| uri.authority().map(ToString::to_string));
+    if app.loopback_only && host.as_deref().is_some_and(|host| !is_loopback(host)) {
+        let shown: String = host.unwrap_or_default().chars().take(100).collect();
+        let detail = format!("this server is not {shown:?}; call it as localhost, 127.0.0.1 or [::1]");
+        return Err(Refused::new(Code::CrossOrigin, detail));
+    }
+    let Some(origin) = headers.get(ORIGIN).map(text) else { return Ok(()) };
+    let own = origin.split_once("://").map(|(_, rest)| rest);
+    if own.is_none() || own != host.as_deref() {
+        let shown: String = origin.chars().take(100).collect();
+        return Err(Refused::new(Code::CrossOrigin, format!("a page of {shown:?} may not call this server")));
+    }
+    Ok(())
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_this_machine() {
+        for own in [
+            "localhost",
+            "LOCALHOST:7420",
+            "127.0.0.1:7420",
+            "127.1.2.3",
+            "[::1]:7420",
+            "[::1]",
+            "a.localhost:1",
+        ] {
+            assert!(is_loopback(own), "{own}");
+        }
+        for other in
+            ["evil.example:7420", "localhost.evil.example", "10.0.0.1", "[::2]:7420", "", "127.0.0.1.nip.io"]
+        {
+            assert!(!is_loopback(other), "{other}");
+        }
+    }
+}

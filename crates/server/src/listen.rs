@@ -1,0 +1,93 @@
+//! Accepts connections, speaks HTTP/1.1 or HTTP/2 on each as its client does, and lets them end well.
+
+use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+
+/// From the first byte to the last of a request's headers.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+const HEADERS_MAX: usize = 64;
+const HEADER_BYTES_MAX: u32 = 64 << 10;
+const STREAMS_MAX: u32 = 256;
+const PING_EVERY: Duration = Duration::from_secs(60);
+/// Out of file descriptors, say: it passes.
+const AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_TIMEOUT)
+        .max_headers(HEADERS_MAX)
+        .keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(PING_EVERY)
+        .adaptive_window(true);
+    builder
+}
+
+/// Serves until `stop` is ready, then waits up to `drain` for what is under way.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    connections_max: usize,
+    stop: impl Future<Output = ()>,
+    drain: Duration,
+) {
+    let builder = builder();
+    let graceful = GracefulShutdown::new();
+    let seats = Arc::new(Semaphore::new(connections_max));
+    tokio::pin!(stop);
+    loop {
+        // A seat first: who has none waits in the listener's queue, which is the operating system's.
+        let next = async {
+            let seat = Arc::clone(&seats).acquire_owned().await;
+            (seat, listener.accept().await)
+        };
+        let (seat, accepted) = tokio::select! {
+            () = &mut stop => break,
+            next = next => next,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(AFTER_ACCEPT_ERROR).await;
+                continue;
+            }
+        };
+        // Answers are whole when they are written; waiting to fill a packet only delays them.
+        let _ = stream.set_nodelay(true);
+        let router = router.clone();
+        let service =
+            hyper::service::service_fn(move |request: Request<Incoming>| router.clone().oneshot(request));
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            // A client that breaks off or sends no HTTP is not the server's trouble.
+            if let Err(error) = connection.await {
+                tracing::debug!("connection ended: {error}");
+            }
+            drop(seat);
+        });
+    }
+    drop(listener);
+    let open = graceful.count();
+    if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!("{open} connections were open after {drain:?}; those still busy are cut");
+    }
+}

@@ -1,0 +1,16 @@
+//! What the server says about itself, on standard error.
+
+use crate::config::{LogFormat, Settings};
+use tracing_subscriber::EnvFilter;
+
+/// Starts logging, once a process.
+pub fn start(settings: &Settings) {
+    // Checked when the settings were read.
+    let filter = EnvFilter::try_new(&settings.log).unwrap_or_default();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Somebody who embeds the server may have started it already.
+    let _ = match settings.log_format {
+        LogFormat::Pretty => logs.with_target(false).try_init(),
+        LogFormat::Json => logs.json().try_init(),
+    };
+}

@@ -1,0 +1,61 @@
+//! The names in a path, parsed once.
+
+use crate::refuse::Refused;
+use axum::extract::{FromRequestParts, RawPathParams};
+use http::request::Parts;
+use std::str::FromStr;
+use towline_api::Code;
+use towline_domain::{ItemId, QueueName};
+
+pub(crate) struct QueuePath(pub(crate) QueueName);
+pub(crate) struct ItemPath(pub(crate) ItemId);
+
+async fn find<S: Send + Sync, T: FromStr>(
+    parts: &mut Parts,
+    state: &S,
+    name: &str,
+    refuse: impl FnOnce(&str, T::Err) -> String,
+) -> Result<T, Refused> {
+    let malformed = |why: String| Refused::new(Code::Invalid, why);
+    let params = RawPathParams::from_request_parts(parts, state).await;
+    let params = params.map_err(|error| malformed(format!("the path: {error}")))?;
+    let text = params.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value);
+    text.parse().map_err(|error| malformed(refuse(text, error)))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for QueuePath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<QueuePath, Refused> {
+        find(parts, state, "queue", |_, error: towline_domain::name::NameError| error.to_string())
+            .await
+            .map(QueuePath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ItemPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<ItemPath, Refused> {
+        let refuse = |text: &str, _| {
+            let shown: String = text.chars().take(64).collect();
+            format!("id: {shown:?} is not an item's id; ids are UUIDs, as submit gives them")
+        };
+        find(parts, state, "id", refuse).await.map(ItemPath)
+    }
+}
+
+/// The last word of `/v1/items/{id}/{verb}`.
+pub(crate) struct VerbPath(pub(crate) towline_api::VerbName);
+
+impl<S: Send + Sync> FromRequestParts<S> for VerbPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<VerbPath, Refused> {
+        let params = RawPathParams::from_request_parts(parts, state).await.ok();
+        let word = params.iter().flatten().find(|(key, _)| *key == "verb").map_or("", |(_, value)| value);
+        let verbs = towline_api::VerbName::ALL;
+        verbs.into_iter().find(|verb| verb.name() == word).map(VerbPath).ok_or_else(|| {
+            let shown: String = word.chars().take(64).collect();
+            let names = verbs.map(towline_api::VerbName::name).join(", ");
+            Refused::new(Code::RouteNotFound, format!("nothing can be done by {shown:?}; there are {names}, cancel, redrive, pause, resume, wait"))
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! The part of an address after the `?`. A name nobody knows is refused: a filter that is ignored deletes too much.
+
+use crate::refuse::Refused;
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use std::str::FromStr;
+use towline_api::{Code, Span, Time};
+use towline_domain::{FieldSet, Millis, Refusal, StateName, Timestamp};
+
+/// Pairs that nobody has asked for yet.
+#[derive(Debug)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+const PAIRS_MAX: usize = 100;
+
+impl<S: Sync> FromRequestParts<S> for Query {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Query, Refused> {
+        let text = parts.uri.query().unwrap_or_default();
+        let pairs: Vec<(String, String)> =
+            form_urlencoded::parse(text.as_bytes()).into_owned().take(PAIRS_MAX + 1).collect();
+        if pairs.len() > PAIRS_MAX {
+            return Err(invalid("the query", format!("at most {PAIRS_MAX} values are allowed")));
+        }
+        Ok(Query(pairs))
+    }
+}
+
+fn invalid(what: &str, why: impl std::fmt::Display) -> Refused {
+    Refused::new(Code::Invalid, format!("{what}: {why}"))
+}
+
+impl Query {
+    /// All values of one name.
+    pub(crate) fn all(&mut self, name: &str) -> Vec<String> {
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        for (key, value) in self.0.drain(..) {
+            if key == name { taken.push(value) } else { left.push((key, value)) }
+        }
+        self.0 = left;
+        taken
+    }
+
+    /// Takes one value of one name, if it is there.
+    pub(crate) fn take_pair(&mut self, name: &str, value: &str) -> bool {
+        let at = self.0.iter().position(|(key, given)| key == name && given == value);
+        at.map(|at| self.0.remove(at)).is_some()
+    }
+
+    pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Refused> {
+        let mut values = self.all(name);
+        if values.len() > 1 {
+            return Err(invalid(name, format!("given {} times; once is enough", values.len())));
+        }
+        Ok(values.pop())
+    }
+
+    pub(crate) fn parse<T: FromStr<Err: std::fmt::Display>>(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<T>, Refused> {
+        let Some(text) = self.one(name)? else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: T::Err| invalid(name, format!("{:?}: {error}", shown(&text))))
+    }
+
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Refused> {
+        match self.one(name)?.as_deref() {
+            None => Ok(false),
+            Some("true" | "1" | "") => Ok(true),
+            Some("false" | "0") => Ok(false),
+            Some(other) => Err(invalid(name, format!("{:?}; use true or false", shown(other)))),
+        }
+    }
+
+    /// `5m`, or a number of milliseconds.
+    pub(crate) fn span(&mut self, name: &'static str) -> Result<Option<Millis>, Refused> {
+        let Some(text) = self.one(name)? else { return Ok(None) };
+        let quoted = text.parse::<u64>().map_or_else(|_| serde_json::Value::from(text.as_str()), Into::into);
+        let span: Span = serde_json::from_value(quoted).map_err(|error| invalid(name, error))?;
+        Ok(Some(span.get(name)?))
+    }
+
+    pub(crate) fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Refused> {
+        let Some(text) = self.one(name)? else { return Ok(None) };
+        Ok(Some(Time::parse(&text).get(name)?))
+    }
+
+    pub(crate) fn state(&mut self) -> Result<Option<StateName>, Refused> {
+        // The Tyger document's word for it, and ours.
+        let text = match (self.one("state")?, self.one("status")?) {
+            (Some(_), Some(_)) => return Err(invalid("status", "`state` is given too; choose one")),
+            (one, other) => one.or(other),
+        };
+        let Some(text) = text else { return Ok(None) };
+        let names = "pending, ready, scheduled, processing, paused, completed, failed, unfinished";
+        match StateName::parse(&text) {
+            Some(state) => Ok(Some(state)),
+            None => Err(invalid("state", format!("{:?} is not one of {names}", shown(&text)))),
+        }
+    }
+
+    /// Payload fields by name, with commas between.
+    pub(crate) fn fields(&mut self) -> Result<Option<FieldSet>, Refused> {
+        let Some(text) = self.one("fields")? else { return Ok(None) };
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Ok(Some(towline_api::field_set(names)?))
+    }
+
+    /// To be called last.
+    pub(crate) fn end(self) -> Result<(), Refused> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _)) => {
+                let message = format!("{:?} is not known here", shown(name));
+                Err(Refusal::Invalid { what: "the query", message }.into())
+            }
+        }
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(100).collect()
+}

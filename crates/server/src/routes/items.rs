@@ -1,0 +1,161 @@
+//! Items as anybody may act on them: shown, waited for, cancelled, redriven, paused, deleted.
+
+use super::receive::check_wait;
+use super::{unexpected, update};
+use crate::answer::Reply;
+use crate::app::App;
+use crate::body::Wire;
+use crate::path::ItemPath;
+use crate::query::Query;
+use crate::refuse::Refused;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use std::time::Duration;
+use towline_api::{CancelRequest, ItemShown, Problem, Settled};
+use towline_broker::Waited;
+use towline_domain::change::Answer;
+use towline_domain::{FieldSet, ItemId, Refusal};
+use towline_store::{Operation, StoredItem};
+
+fn shown(app: &App, stored: StoredItem) -> ItemShown {
+    ItemShown::new(&stored.queue, stored.item, app.now())
+}
+
+fn not_found(id: ItemId) -> Refused {
+    Refusal::ItemNotFound { id }.into()
+}
+
+/// An item, with its result, its errors and its payload.
+#[utoipa::path(get, path = "/v1/items/{id}", tag = "items",
+    params(
+        ("id" = String, Path, format = Uuid),
+        ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: all"),
+    ),
+    responses(
+        (status = 200, description = "The item.", body = ItemShown),
+        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn show(
+    State(app): State<App>,
+    reply: Reply,
+    ItemPath(id): ItemPath,
+    mut query: Query,
+) -> Result<Response, Refused> {
+    let fields = query.fields()?.unwrap_or(FieldSet::ALL);
+    query.end()?;
+    let found = app.broker.store().get(vec![id], fields).await?.pop().flatten();
+    reply.with(&shown(&app, found.ok_or_else(|| not_found(id))?))
+}
+
+/// Deletes an item; with `force`, also under its holder.
+#[utoipa::path(delete, path = "/v1/items/{id}", tag = "items",
+    params(("id" = String, Path, format = Uuid), ("force" = Option<bool>, Query, description = "Also if somebody works on it")),
+    responses(
+        (status = 204, description = "It is gone."),
+        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Somebody works on it.", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    ItemPath(id): ItemPath,
+    mut query: Query,
+) -> Result<Response, Refused> {
+    let force = query.flag("force")?;
+    query.end()?;
+    update(&app, Operation::Delete { id, force, only: None }).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Waits until the item is completed or failed, or until the time is over, and shows it as it then is.
+#[utoipa::path(get, path = "/v1/items/{id}/wait", tag = "items",
+    params(
+        ("id" = String, Path, format = Uuid),
+        ("timeout" = Option<String>, Query, description = "How long, up to 5m: 30s", example = "30s"),
+    ),
+    responses(
+        (status = 200, description = "The item; its `state` tells whether it has ended.", body = ItemShown),
+        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn wait(
+    State(app): State<App>,
+    reply: Reply,
+    ItemPath(id): ItemPath,
+    mut query: Query,
+) -> Result<Response, Refused> {
+    let timeout = query.span("timeout")?;
+    query.end()?;
+    let timeout = timeout.map_or(Ok(Duration::from_secs(30)), |span| check_wait("timeout", span))?;
+    match app.broker.wait(id, timeout).await? {
+        Waited::Ended(stored) | Waited::Unfinished(stored) => reply.with(&shown(&app, *stored)),
+        Waited::NotFound => Err(not_found(id)),
+    }
+}
+
+/// Carries out an operation that answers with the item's state.
+async fn change(app: &App, reply: Reply, id: ItemId, operation: Operation) -> Result<Response, Refused> {
+    match update(app, operation).await? {
+        Answer::State(state) => reply.with(&Settled::state(id, state)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Ends an unfinished item as `cancelled`; whoever works on it is told at their next call.
+#[utoipa::path(post, path = "/v1/items/{id}/cancel", tag = "items", params(("id" = String, Path, format = Uuid)),
+    request_body = CancelRequest,
+    responses(
+        (status = 200, description = "The item's state now.", body = Settled),
+        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is finished.", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn cancel(
+    State(app): State<App>,
+    reply: Reply,
+    ItemPath(id): ItemPath,
+    Wire(body): Wire<CancelRequest>,
+) -> Result<Response, Refused> {
+    let reason = body.reason.unwrap_or_default();
+    change(&app, reply, id, Operation::Cancel { id, reason }).await
+}
+
+/// Makes a failed item pending again, with its attempts reset.
+#[utoipa::path(post, path = "/v1/items/{id}/redrive", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, description = "The item's state now.", body = Settled),
+    (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "It has not failed, or its queue is completed.", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn redrive(
+    State(app): State<App>,
+    reply: Reply,
+    ItemPath(id): ItemPath,
+) -> Result<Response, Refused> {
+    change(&app, reply, id, Operation::Redrive { id }).await
+}
+
+/// Keeps a pending item back.
+#[utoipa::path(post, path = "/v1/items/{id}/pause", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, description = "The item's state now.", body = Settled),
+    (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "It is not pending.", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn pause(
+    State(app): State<App>,
+    reply: Reply,
+    ItemPath(id): ItemPath,
+) -> Result<Response, Refused> {
+    change(&app, reply, id, Operation::Pause { id }).await
+}
+
+/// Lets a paused item go on, with its place in the queue.
+#[utoipa::path(post, path = "/v1/items/{id}/resume", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, description = "The item's state now.", body = Settled),
+    (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "It is not paused.", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn resume(
+    State(app): State<App>,
+    reply: Reply,
+    ItemPath(id): ItemPath,
+) -> Result<Response, Refused> {
+    change(&app, reply, id, Operation::Resume { id }).await
+}

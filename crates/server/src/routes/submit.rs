@@ -1,0 +1,68 @@
+//! Submitting one item or thousands.
+
+use super::{merge, unexpected};
+use crate::answer::{Reply, aside};
+use crate::app::App;
+use crate::body::Wire;
+use crate::path::QueuePath;
+use crate::refuse::Refused;
+use axum::extract::State;
+use axum::response::Response;
+use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted};
+use towline_domain::change::Answer;
+use towline_domain::{QueueName, Refusal, limits};
+use towline_store::{Operation, Reply as Stored, StoreError};
+
+/// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable.
+#[utoipa::path(post, path = "/v1/queues/{queue}/items", tag = "items", params(("queue" = String, Path)), request_body = SubmitRequest,
+    responses(
+        (status = 200, description = "What became of each.", body = SubmitAnswer),
+        (status = 400, description = "The body cannot be read.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "Too many items, or too large.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Nothing was done; try again.", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn submit(
+    State(app): State<App>,
+    reply: Reply,
+    QueuePath(queue): QueuePath,
+    Wire(body): Wire<SubmitRequest>,
+) -> Result<Response, Refused> {
+    let count = body.items.len();
+    StoreError::check_size("items", count, limits::BATCH_MAX)?;
+    let (batch, refused) = aside(count * 64, || prepare(&queue, body.items));
+    let answers = if batch.is_empty() { Vec::new() } else { app.broker.update(batch).await? };
+    // A queue that is not there is not there for any of them.
+    if let Some(Err(refusal @ Refusal::QueueNotFound { .. })) = answers.first() {
+        return Err(refusal.clone().into());
+    }
+    let mut broken = false;
+    let items = merge(refused, answers, |_, answer| match answer {
+        Ok(Stored::Answer(Answer::Submitted { id, created })) => Submitted::accepted(id, created),
+        Err(refusal) => Submitted::refused(&refusal),
+        Ok(_) => {
+            broken = true;
+            Submitted::default()
+        }
+    });
+    if broken || items.len() != count {
+        return Err(unexpected());
+    }
+    reply.with_long(&SubmitAnswer { items }, count)
+}
+
+/// What goes to the store, and for each element, why it does not.
+fn prepare(queue: &QueueName, items: Vec<NewItem>) -> (Vec<Operation>, Vec<Option<Submitted>>) {
+    let mut batch = Vec::with_capacity(items.len());
+    let refused = items
+        .into_iter()
+        .map(|item| match item.get() {
+            Ok(submission) => {
+                batch.push(Operation::Submit { queue: queue.clone(), submission: Box::new(submission) });
+                None
+            }
+            Err(refusal) => Some(Submitted::refused(&refusal)),
+        })
+        .collect();
+    (batch, refused)
+}

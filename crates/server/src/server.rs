@@ -1,0 +1,112 @@
+//! The server as a whole: open, run, stop.
+
+use crate::app::App;
+use crate::config::Settings;
+use crate::{listen, routes};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use towline_broker::{Broker, SystemClock, entropy};
+use towline_embedded::{Embedded, OpenError, Options};
+use towline_store::Store;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(
+        "cannot listen on {address}: {error}; stop whatever does, or choose another address with --listen"
+    )]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
+}
+
+/// A server that is ready to run: its store is open and its port is taken.
+#[derive(Debug)]
+pub struct Server {
+    settings: Settings,
+    store: Arc<Embedded>,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    pub async fn open(settings: Settings) -> Result<Server, ServerError> {
+        raise_file_limit();
+        // The port first: it is the cheaper one to find taken.
+        let listen = |error| ServerError::Listen { address: settings.listen, error };
+        let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let options =
+            Options { durability: settings.durability, salt: entropy::number(), ..Options::default() };
+        let store =
+            tokio::task::block_in_place(|| Embedded::open(&settings.data, options, Arc::new(SystemClock)))?;
+        Ok(Server { settings, store: Arc::new(store), listener, address })
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Serves until SIGTERM or SIGINT, then stops: no new receives, what is in flight is answered, the store is
+    /// synced and closed.
+    pub async fn run(self) -> Result<(), ServerError> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
+        let Server { settings, store, listener, address } = self;
+        let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, Arc::new(SystemClock));
+        let app = App::new(broker, &settings);
+        let router = routes::router(app.clone());
+        tracing::info!(%address, data = %settings.data.display(), durability = ?settings.durability, "serving");
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping: receives are refused, what is under way is finished");
+            app.stop();
+        };
+        listen::serve(listener, router, settings.connections_max, stop, settings.drain).await;
+        drop(app);
+        // Dropping the store syncs and closes it; tasks of cut connections may hold it a moment longer.
+        let closed = tokio::task::spawn_blocking(move || close(store)).await;
+        if !closed.unwrap_or(false) {
+            tracing::warn!("the store is still in use and is left to recover at the next start");
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+fn close(store: Arc<Embedded>) -> bool {
+    let mut store = Some(store);
+    for _ in 0..100 {
+        match store.take().map(Arc::try_unwrap) {
+            Some(Err(shared)) => store = Some(shared),
+            _ => return true,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    false
+}
+
+/// A store keeps a file open for every segment, and every connection takes one.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!("cannot raise the limit on open files: {error}");
+        }
+    }
+}
