@@ -57,21 +57,30 @@ impl Server {
         &self.settings
     }
 
-    /// Serves until SIGTERM or SIGINT, then stops: no new receives, what is in flight is answered, the store is
-    /// synced and closed.
+    /// Serves until SIGTERM or SIGINT, then stops.
     pub async fn run(self) -> Result<(), ServerError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
+        self.run_until(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
+    /// and closed.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Server { settings, store, listener, address } = self;
         let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, Arc::new(SystemClock));
         let app = App::new(broker, &settings);
         let router = routes::router(app.clone());
         tracing::info!(%address, data = %settings.data.display(), durability = ?settings.durability, "serving");
         let stop = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            stop.await;
             tracing::info!("stopping: receives are refused, what is under way is finished");
             app.stop();
         };
@@ -83,7 +92,6 @@ impl Server {
             tracing::warn!("the store is still in use and is left to recover at the next start");
         }
         tracing::info!("stopped");
-        Ok(())
     }
 }
 

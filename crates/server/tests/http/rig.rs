@@ -1,0 +1,134 @@
+//! A server in this process, on a free port and in a directory of its own.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::{Client as Http, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use towline_api::Client;
+use towline_server::{Server, Settings};
+
+pub struct Rig {
+    pub address: SocketAddr,
+    http: Http<HttpConnector, Full<Bytes>>,
+    stop: Option<oneshot::Sender<()>>,
+    running: Option<JoinHandle<()>>,
+    directory: tempfile::TempDir,
+}
+
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {:?}", String::from_utf8_lossy(&self.body)))
+    }
+
+    /// The body of a success.
+    #[track_caller]
+    pub fn good(self) -> Value {
+        assert!(self.status.is_success(), "{}: {}", self.status, String::from_utf8_lossy(&self.body));
+        if self.body.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// The code of a problem, checked to be a whole problem.
+    #[track_caller]
+    pub fn code(&self) -> String {
+        let problem = self.json();
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert_eq!(problem["status"], self.status.as_u16());
+        assert!(problem["detail"].is_string() && problem["title"].is_string(), "{problem}");
+        problem["code"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Rig {
+    pub async fn start() -> Rig {
+        Rig::start_with(|_| {}).await
+    }
+
+    pub async fn start_with(change: impl FnOnce(&mut Settings)) -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        Rig::start_in(directory, change).await
+    }
+
+    async fn start_in(directory: tempfile::TempDir, change: impl FnOnce(&mut Settings)) -> Rig {
+        let data: PathBuf = directory.path().join("data");
+        let mut settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), data, ..Settings::default() };
+        change(&mut settings);
+        let server = tokio::spawn(Server::open(settings)).await.unwrap().unwrap();
+        let address = server.address();
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(server.run_until(async { drop(stopped.await) }));
+        let http = Http::builder(TokioExecutor::new()).build_http();
+        Rig { address, http, stop: Some(stop), running: Some(running), directory }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.url()).unwrap()
+    }
+
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        let response = self.http.request(request).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        Answer { status, headers, body }
+    }
+
+    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url()));
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = body.map_or(Bytes::new(), |body| body.to_string().into());
+        self.send(request.body(Full::new(body)).unwrap()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.call(Method::GET, path, None).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Answer {
+        self.call(Method::PUT, path, Some(body)).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.call(Method::DELETE, path, None).await
+    }
+
+    /// Tells the server to stop.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Waits until it has.
+    pub async fn stopped(&mut self) {
+        self.stop();
+        if let Some(running) = self.running.take() {
+            running.await.unwrap();
+        }
+    }
+
+    /// Stops it, and starts another on the same data.
+    pub async fn restart(mut self) -> Rig {
+        self.stopped().await;
+        Rig::start_in(self.directory, |_| {}).await
+    }
+}
