@@ -1,15 +1,21 @@
 //! A JSON value kept as its text, so that numbers of any size and precision come back as they were sent.
 
+use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One valid JSON value, without insignificant white space at its ends.
+const WHITE: [char; 4] = [' ', '\n', '\r', '\t'];
+
+/// One valid JSON value, without insignificant white space: it fits on a line, and spacing makes no other value of it.
+///
+/// **Invariant:** whoever reads values into memory can read this one. It is nested at most [`limits::JSON_DEPTH_MAX`]
+/// deep, and its strings are Unicode: no escape in it stands for half a character.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Json(Box<str>);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not JSON: {cause}")]
+#[error("{text:?} {cause}")]
 pub struct JsonError {
     text: String,
     cause: String,
@@ -17,12 +23,12 @@ pub struct JsonError {
 
 impl Json {
     pub fn parse(text: &str) -> Result<Json, JsonError> {
-        let text = text.trim_matches([' ', '\n', '\r', '\t']);
+        let text = text.trim_matches(WHITE);
+        let wrong = |cause| JsonError { text: text.chars().take(64).collect(), cause };
         // Validation only: building a tree would cost an allocation a node and lose digits.
-        match serde_json::from_str::<&serde_json::value::RawValue>(text) {
-            Ok(raw) => Ok(Json(raw.get().into())),
-            Err(error) => Err(JsonError { text: text.chars().take(64).collect(), cause: error.to_string() }),
-        }
+        let raw = serde_json::from_str::<&serde_json::value::RawValue>(text)
+            .map_err(|error| wrong(format!("is not JSON: {error}")))?;
+        tighten(raw.get()).map(Json).map_err(wrong)
     }
 
     /// The JSON string whose content is `text`.
@@ -35,6 +41,69 @@ impl Json {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Takes white space out of valid JSON, and refuses what its grammar allows and its readers choke on.
+fn tighten(text: &str) -> Result<Box<str>, String> {
+    let bytes = text.as_bytes();
+    let (mut tight, mut from) = (String::new(), 0);
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > limits::JSON_DEPTH_MAX {
+                    return Err(format!("is nested more than {} deep", limits::JSON_DEPTH_MAX));
+                }
+            }
+            b']' | b'}' => depth -= 1,
+            b' ' | b'\n' | b'\r' | b'\t' => {
+                tight.push_str(&text[from..at]);
+                from = at + 1;
+            }
+            b'"' => at = string_end(bytes, at + 1)?,
+            _ => {}
+        }
+        at += 1;
+    }
+    if from == 0 {
+        return Ok(text.into());
+    }
+    tight.push_str(&text[from..]);
+    Ok(tight.into())
+}
+
+/// Where the string ends whose content begins at `at`.
+fn string_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
+    loop {
+        match bytes[at] {
+            b'"' => return Ok(at),
+            b'\\' if bytes[at + 1] == b'u' => {
+                let half = || format!("has \\u{} alone, half a character", shown(bytes, at));
+                match utf16(bytes, at) {
+                    Some(0xdc00..=0xdfff) => return Err(half()),
+                    Some(0xd800..=0xdbff) => match utf16(bytes, at + 6) {
+                        Some(0xdc00..=0xdfff) => at += 12,
+                        _ => return Err(half()),
+                    },
+                    _ => at += 6,
+                }
+            }
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+fn shown(bytes: &[u8], at: usize) -> String {
+    String::from_utf8_lossy(&bytes[at + 2..at + 6]).into_owned()
+}
+
+/// The number in `\uXXXX`, if that is what stands at `at`.
+fn utf16(bytes: &[u8], at: usize) -> Option<u16> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 impl TryFrom<String> for Json {
@@ -72,6 +141,38 @@ mod tests {
             assert_eq!(Json::parse(text).unwrap().as_str(), text);
         }
         assert_eq!(Json::parse(" 1 \n").unwrap().as_str(), "1");
+    }
+
+    #[test]
+    fn white_space_is_kept_in_strings_only() {
+        let text = " {\n \"a b\" : [ 1 ,\t\"x\\\" y\" ] ,\r\n\"c\":{ } } ";
+        assert_eq!(Json::parse(text).unwrap().as_str(), r#"{"a b":[1,"x\" y"],"c":{}}"#);
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let most = Json::parse(&nested(limits::JSON_DEPTH_MAX)).unwrap();
+        // What reads it, reads it.
+        serde_json::from_str::<serde_json::Value>(most.as_str()).unwrap();
+        for depth in [limits::JSON_DEPTH_MAX + 1, 100_000] {
+            let message = Json::parse(&nested(depth)).unwrap_err().to_string();
+            assert!(message.contains("nested more than 100 deep"), "{message}");
+        }
+        assert!(Json::parse(&format!("{:?}", "[".repeat(500))).is_ok(), "brackets in a string are text");
+    }
+
+    #[test]
+    fn half_a_character_is_refused() {
+        for good in [r#""\ud83d\ude00""#, r#""\\ud83d""#, r#"["\u0041\\"]"#, r#"{"\uD83D\uDE00":1}"#] {
+            let kept = Json::parse(good).unwrap();
+            serde_json::from_str::<serde_json::Value>(kept.as_str()).unwrap();
+        }
+        for bad in [r#""\ud83d""#, r#""\ude00""#, r#"["\ud83d\ud83d"]"#, r#"{"\uD83Dx":1}"#, r#""\ud83d\n""#]
+        {
+            let message = Json::parse(bad).unwrap_err().to_string();
+            assert!(message.contains("half a character"), "{message}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub const PARAMS_MAX: usize = 256;
 pub const PARAM_NAME_BYTES_MAX: usize = 255;
 /// All parameters of an item, or all output parameters of a commit, as JSON text.
 pub const PARAMS_BYTES_MAX: usize = 1 << 20;
+/// How deep a parameter's value may be nested. Most readers of JSON give up at 128, some of them for the whole document.
+pub const JSON_DEPTH_MAX: usize = 100;
 pub const BUFFER_ID_BYTES_MAX: usize = 255;
 /// Each of the four payload fields; above this a payload belongs in a buffer.
 pub const FIELD_BYTES_MAX: usize = 4 << 20;

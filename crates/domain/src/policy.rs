@@ -63,6 +63,40 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The names of what another policy has otherwise.
+    pub(crate) fn differences(&self, other: &Policy) -> Vec<&'static str> {
+        // Taken apart by name, so that a new field cannot be forgotten here.
+        let Policy {
+            visibility_timeout,
+            max_retries,
+            backoff,
+            completed_ttl,
+            failed_ttl,
+            expire_after,
+            give_up_after,
+            poison_after,
+            order,
+            depth_limit,
+            dead_letter_queue,
+            lease,
+        } = self;
+        let fields = [
+            ("policy.visibility_timeout", *visibility_timeout == other.visibility_timeout),
+            ("policy.max_retries", *max_retries == other.max_retries),
+            ("policy.backoff", *backoff == other.backoff),
+            ("policy.completed_ttl", *completed_ttl == other.completed_ttl),
+            ("policy.failed_ttl", *failed_ttl == other.failed_ttl),
+            ("policy.expire_after", *expire_after == other.expire_after),
+            ("policy.give_up_after", *give_up_after == other.give_up_after),
+            ("policy.poison_after", *poison_after == other.poison_after),
+            ("policy.order", *order == other.order),
+            ("policy.depth_limit", *depth_limit == other.depth_limit),
+            ("policy.dead_letter_queue", *dead_letter_queue == other.dead_letter_queue),
+            ("policy.lease", *lease == other.lease),
+        ];
+        fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+    }
+
     /// Refuses a number beyond its limit, naming it.
     pub fn check(&self) -> Result<(), Refusal> {
         check_visibility(self.visibility_timeout)?;

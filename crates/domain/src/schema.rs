@@ -27,6 +27,18 @@ impl Schema {
             && self.output_params.is_empty()
     }
 
+    /// The names of what another schema has otherwise.
+    pub(crate) fn differences(&self, other: &Schema) -> Vec<&'static str> {
+        let Schema { inputs, outputs, input_params, output_params } = self;
+        let fields = [
+            ("schema.inputs", *inputs == other.inputs),
+            ("schema.outputs", *outputs == other.outputs),
+            ("schema.input_params", *input_params == other.input_params),
+            ("schema.output_params", *output_params == other.output_params),
+        ];
+        fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+    }
+
     /// Reads a declaration: `name` is required, `name?` is not.
     pub fn declare(text: &str) -> Result<(SlotName, bool), Refusal> {
         let (name, required) = match text.strip_suffix('?') {

@@ -17,13 +17,12 @@ pub(super) fn create(context: &Context<'_>, new: NewQueue, now: Timestamp) -> Re
     }
     if let Some(queue) = context.queue {
         // The same again is fine: whoever creates at start-up need not know whether somebody did before.
-        let what = match (queue.schema == new.schema, queue.policy == new.policy) {
-            (true, true) => return Ok(unchanged(Answer::Queue(Box::new(queue.clone())))),
-            (false, true) => "schema",
-            (true, false) => "policy",
-            (false, false) => "schema and policy",
-        };
-        return Err(Refusal::QueueExists { name: new.name.to_string(), what: what.to_owned() });
+        let mut differs = queue.schema.differences(&new.schema);
+        differs.extend(queue.policy.differences(&new.policy));
+        if differs.is_empty() {
+            return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));
+        }
+        return Err(Refusal::QueueExists { name: new.name.to_string(), what: differs.join(", ") });
     }
     let queue = Queue {
         id: new.id,

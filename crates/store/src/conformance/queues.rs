@@ -72,9 +72,9 @@ pub(super) fn creating_another_under_the_name_is_refused(harness: &dyn Harness) 
     let other_schema =
         Schema { inputs: [Schema::declare("raw").expect("declared")].into(), ..Schema::default() };
     for (operation, differs) in [
-        (create("jobs", other_policy.clone()), "policy"),
-        (create_with("jobs", other_schema.clone(), Policy::default()), "schema"),
-        (create_with("jobs", other_schema, other_policy), "schema and policy"),
+        (create("jobs", other_policy.clone()), "policy.max_retries"),
+        (create_with("jobs", other_schema.clone(), Policy::default()), "schema.inputs"),
+        (create_with("jobs", other_schema, other_policy), "schema.inputs, policy.max_retries"),
     ] {
         let what = differs.to_owned();
         let name = "jobs".to_owned();

@@ -23,9 +23,9 @@ fn creating_the_same_queue_again_is_fine_and_another_one_of_its_name_says_what_d
     assert!(scene.change().is_empty());
     let schema = Schema { inputs: [("a".parse().unwrap(), true)].into(), ..Schema::default() };
     for (policy, schema, what) in [
-        (Policy::default(), Schema::default(), "policy"),
-        (policy, schema.clone(), "schema"),
-        (Policy::default(), schema, "schema and policy"),
+        (Policy::default(), Schema::default(), "policy.visibility_timeout"),
+        (policy, schema.clone(), "schema.inputs"),
+        (Policy::default(), schema, "schema.inputs, policy.visibility_timeout"),
     ] {
         let name = "q".to_owned();
         let what = what.to_owned();
