@@ -15,7 +15,6 @@ mod item;
 mod lease;
 mod observe;
 mod operate;
-mod outside;
 mod payload;
 mod queue;
 mod rebase;
