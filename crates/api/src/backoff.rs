@@ -1,14 +1,15 @@
 //! A retry schedule: the name of one, or its numbers.
 
+use crate::name_or_object::{NameOrObject, name_or_object};
 use crate::span::Span;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use towline_domain::backoff::{Growth, PRESETS};
 use towline_domain::{Backoff, Jitter, Millis, Refusal};
 use utoipa::ToSchema;
 
 const FACTOR_MAX: f64 = 1000.0;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum BackoffBody {
     /// `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
@@ -16,22 +17,28 @@ pub enum BackoffBody {
     Spelled(Box<BackoffSpelled>),
 }
 
+impl<'de> Deserialize<'de> for BackoffBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BackoffBody, D::Error> {
+        name_or_object("the name of a schedule, or an object", deserializer).map(|read| match read {
+            NameOrObject::Name(name) => BackoffBody::Preset(name),
+            NameOrObject::Object(spelled) => BackoffBody::Spelled(spelled),
+        })
+    }
+}
+
 /// `delay` alone is a constant delay; `base` with `factor` and `max` grows.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackoffSpelled {
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "5s")]
     pub delay: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "1s")]
     pub base: Option<Span>,
     /// 2 unless said otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
     /// The longest delay, before jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "15m")]
     pub max: Option<Span>,
     /// Shortens each delay by up to this share (0 to 1), at random.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +48,6 @@ pub struct BackoffSpelled {
     pub hash_jitter: Option<f64>,
     /// With `hash_jitter`: delays are rounded to a multiple of this.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "1s")]
     pub round: Option<Span>,
 }
 

@@ -1,10 +1,13 @@
 //! The two formats, chosen by content type.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use rmp_serde::decode::Error;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use towline_domain::limits::JSON_DEPTH_MAX;
 
-/// Deeper values are refused: whoever reads them must not run out of stack.
-pub const DEPTH_MAX: usize = 100;
+/// Deeper bodies are refused: whoever reads them must not run out of stack. The deepest value of a parameter and what is
+/// around it fit.
+const DEPTH_MAX: usize = JSON_DEPTH_MAX + 28;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
@@ -61,12 +64,18 @@ impl Format {
                     reader.set_max_depth(DEPTH_MAX);
                     reader
                 };
-                T::deserialize(&mut read()).map_err(|plain| {
+                let mut reader = read();
+                let value = T::deserialize(&mut reader).map_err(|plain| {
                     match serde_path_to_error::deserialize::<_, T>(&mut read()) {
                         Err(error) => located(error.path(), error.inner()),
                         Ok(_) => DecodeError(plain.to_string()),
                     }
-                })
+                })?;
+                // The reader does not tell where it is, only that nothing is left.
+                match IgnoredAny::deserialize(&mut reader) {
+                    Err(Error::InvalidMarkerRead(_)) => Ok(value),
+                    _ => Err(DecodeError("trailing bytes after the value".to_owned())),
+                }
             }
         }
     }

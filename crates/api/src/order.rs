@@ -1,19 +1,35 @@
 //! The order of a queue: `fifo`, `priority`, or `score` with its weights.
 
+use crate::name_or_object::{NameOrObject, name_or_object};
 use crate::span::Span;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::{Order, Refusal, ScoreWeights};
 use utoipa::ToSchema;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum OrderBody {
     /// `fifo`, `priority` or `score`.
     Name(String),
-    Score {
-        score: Box<ScoreBody>,
-    },
+    Score(ScoreOrder),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreOrder {
+    pub score: Box<ScoreBody>,
+}
+
+impl<'de> Deserialize<'de> for OrderBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OrderBody, D::Error> {
+        name_or_object("`fifo`, `priority`, `score` or {\"score\": {...}}", deserializer).map(|read| {
+            match read {
+                NameOrObject::Name(name) => OrderBody::Name(name),
+                NameOrObject::Object(score) => OrderBody::Score(score),
+            }
+        })
+    }
 }
 
 /// What is left out has its default.
@@ -26,7 +42,6 @@ pub struct ScoreBody {
     pub tier_permille: Option<u32>,
     pub fee_half: Option<u64>,
     pub size_half_bytes: Option<u64>,
-    #[schema(value_type = Option<String>, example = "1h")]
     pub age_unit: Option<Span>,
     pub tiers_permille: Option<BTreeMap<String, u32>>,
 }
@@ -44,7 +59,7 @@ impl OrderBody {
                     Err(Refusal::Invalid { what: "order", message })
                 }
             },
-            OrderBody::Score { score } => score.get(),
+            OrderBody::Score(order) => order.score.get(),
         }
     }
 }
@@ -71,7 +86,7 @@ impl From<&Order> for OrderBody {
         match order {
             Order::Fifo => OrderBody::Name("fifo".to_owned()),
             Order::Priority => OrderBody::Name("priority".to_owned()),
-            Order::Score(weights) => OrderBody::Score {
+            Order::Score(weights) => OrderBody::Score(ScoreOrder {
                 score: Box::new(ScoreBody {
                     fee_permille: Some(weights.fee_permille),
                     age_permille: Some(weights.age_permille),
@@ -82,7 +97,7 @@ impl From<&Order> for OrderBody {
                     age_unit: Some(weights.age_unit.into()),
                     tiers_permille: Some(weights.tiers_permille.clone()),
                 }),
-            },
+            }),
         }
     }
 }

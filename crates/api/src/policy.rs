@@ -13,7 +13,6 @@ use utoipa::ToSchema;
 pub struct PolicyBody {
     /// How long a received item is hidden before it counts as lost: 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "5m")]
     pub visibility_timeout: Option<Span>,
     /// 3, which means at most 4 attempts; up to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,23 +22,23 @@ pub struct PolicyBody {
     pub backoff: Option<BackoffBody>,
     /// Both TTLs at once. Never shown.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "7d")]
+    #[schema(value_type = Option<Span>)]
     pub item_ttl: Option<Option<Span>>,
     /// How long a completed item is kept: 7d.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "7d")]
+    #[schema(value_type = Option<Span>)]
     pub completed_ttl: Option<Option<Span>>,
     /// How long a failed item is kept: 7d.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "7d")]
+    #[schema(value_type = Option<Span>)]
     pub failed_ttl: Option<Option<Span>>,
     /// An item not finished this long after its submit fails as `expired`.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "1d")]
+    #[schema(value_type = Option<Span>)]
     pub expire_after: Option<Option<Span>>,
     /// An item not finished this long after its first delivery fails as `expired`.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "1h")]
+    #[schema(value_type = Option<Span>)]
     pub give_up_after: Option<Option<Span>>,
     /// An item whose holders vanished this many times in a row fails as `poison`.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -64,7 +63,6 @@ pub struct PolicyBody {
 #[serde(deny_unknown_fields, default)]
 pub struct LeaseRuleBody {
     /// An assigned lease must be acknowledged by a first heartbeat within this time.
-    #[schema(value_type = Option<String>, example = "30s")]
     pub ack_timeout: Option<Span>,
     /// A heartbeat adds this many thousandths of the visibility timeout to the deadline.
     #[schema(minimum = 1, maximum = 1000)]

@@ -21,11 +21,9 @@ pub struct ReceiveRequest {
     pub max: Option<i64>,
     /// How long to wait for a first item: not at all, up to 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "30s")]
     pub wait: Option<Span>,
     /// In place of the queue's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "5m")]
     pub visibility_timeout: Option<Span>,
     /// Make a buffer for every output slot.
     #[serde(skip_serializing_if = "Option::is_none")]

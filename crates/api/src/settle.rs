@@ -85,7 +85,6 @@ pub struct Action {
     pub lease: Option<Text<LeaseToken>>,
     /// heartbeat: in place of the one received with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "5m")]
     pub visibility_timeout: Option<Span>,
     /// commit: output slot -> buffer.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -99,11 +98,9 @@ pub struct Action {
     pub reason: Option<String>,
     /// retry (in place of the backoff), release, defer: not before this long from now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "10s")]
     pub delay: Option<Span>,
     /// defer: not before this time.
     #[serde(alias = "until", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub ready_at: Option<Time>,
     /// The item's priority from now on.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,13 @@
 //! A duration: `"5m"`, or a number of milliseconds.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 use towline_domain::{Millis, Refusal};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Reading one never fails: [`Span::get`] does, where the value is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,28 @@ impl From<Millis> for Span {
 impl From<Duration> for Span {
     fn from(span: Duration) -> Span {
         Span::milliseconds(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl ToSchema for Span {
+    fn name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+}
+
+impl PartialSchema for Span {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Like `500ms`, `90s`, `5m`, `2h45m`, `7d`; ISO 8601 (`PT1H30M`) too."))
+            .examples(["5m"]);
+        let number = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+            .description(Some("Milliseconds."))
+            .minimum(Some(0))
+            .maximum(Some(Millis::MAX.0));
+        OneOfBuilder::new().item(text).item(number).description(Some("At most 100 years.")).into()
     }
 }
 

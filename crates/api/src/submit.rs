@@ -43,11 +43,9 @@ pub struct NewItem {
     pub priority: Option<i64>,
     /// Not before this long from now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "10s")]
     pub delay: Option<Span>,
     /// Not before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub ready_at: Option<Time>,
     /// One key, one item in a queue: a repetition gets the first item back.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,16 +89,12 @@ pub struct NewItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<BackoffBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub completed_ttl: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub failed_ttl: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub expire_after: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub give_up_after: Option<Span>,
 }
 

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use towline_domain::{Refusal, Timestamp};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Reading one never fails: [`Time::get`] does, where the value is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,25 @@ impl fmt::Display for Time {
             Ok(time) => time.fmt(f),
             Err(text) => f.write_str(text),
         }
+    }
+}
+
+impl ToSchema for Time {}
+
+impl PartialSchema for Time {
+    /// As it is read. What is answered is always text.
+    fn schema() -> RefOr<Schema> {
+        let format = |format| Some(SchemaFormat::KnownFormat(format));
+        let text = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(format(KnownFormat::DateTime))
+            .examples(["2030-01-31T08:00:00Z"]);
+        let number = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .format(format(KnownFormat::Int64))
+            .description(Some("Milliseconds since 1970."))
+            .maximum(Some(Timestamp::MAX.0));
+        OneOfBuilder::new().item(text).item(number).into()
     }
 }
 

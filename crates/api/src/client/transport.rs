@@ -20,6 +20,7 @@ use std::time::Duration;
 /// The most a client reads of one answer: a page of the largest items and more.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const IDLE_MAX: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -112,8 +113,10 @@ impl Transport {
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let http = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            // Whether a repetition is safe is decided here, not by the pool.
-            .retry_canceled_requests(false)
+            // The server hangs up on who is silent for 30 s: a connection must not be taken up again at that moment.
+            .pool_idle_timeout(IDLE_MAX)
+            // A request that a dead connection never took is sent on another; all else is decided in `exchange`.
+            .retry_canceled_requests(true)
             .build(connector);
         let patience = Duration::from_secs(10);
         Ok(Transport { http, base, token: None, format: Format::MessagePack, patience })
@@ -152,7 +155,7 @@ impl Transport {
     }
 
     async fn exchange(&self, call: Call) -> Result<(Format, Bytes)> {
-        let mut waited = Duration::ZERO;
+        let patience = tokio::time::sleep(self.patience);
         let mut pause = FIRST_PAUSE;
         loop {
             let error = match self.attempt(&call).await {
@@ -161,11 +164,10 @@ impl Transport {
                 Err(Failed::Lost(error)) if call.repeat == Repeat::Safe => error,
                 Err(Failed::Lost(error) | Failed::Final(error)) => return Err(error),
             };
-            if waited >= self.patience {
+            if patience.is_elapsed() {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
-            waited += pause;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
