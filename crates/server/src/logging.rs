@@ -7,7 +7,9 @@ use tracing_subscriber::EnvFilter;
 pub fn start(settings: &Settings) {
     // Checked when the settings were read.
     let filter = EnvFilter::try_new(&settings.log).unwrap_or_default();
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let logs =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);
     // Somebody who embeds the server may have started it already.
     let _ = match settings.log_format {
         LogFormat::Pretty => logs.with_target(false).try_init(),
