@@ -3,6 +3,8 @@
 //! Results go to stdout in the shape a script expects, words go to stderr, and the exit code tells which kind of end it
 //! was: 0 well, 1 refused or failed, 2 usage, 3 nobody answered, 4 waited in vain.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the crate that prints")]
+
 mod absent;
 mod bench;
 mod cli;
@@ -16,6 +18,7 @@ mod outage;
 mod output;
 mod policy;
 mod queue;
+mod reader;
 mod serve;
 mod source;
 mod table;

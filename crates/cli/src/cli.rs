@@ -1,0 +1,47 @@
+//! The command line as a whole.
+
+use crate::connect::Connection;
+use crate::output::Format;
+use crate::{bench, completions, item, man, queue, serve};
+use clap::{Parser, Subcommand};
+
+/// A durable work queue in one binary.
+///
+/// `towline serve` is a complete server; every other command talks to one.
+#[derive(Debug, Parser)]
+#[command(
+    name = "towline",
+    version,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 well, 1 refused or failed, 2 usage, 3 no server answers, 4 waited in vain."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub connection: Connection,
+    /// How to print results. Lists are tables on a terminal and one JSON array otherwise.
+    // `--output` names a slot, as in Tyger.
+    #[arg(short = 'o', long, global = true, value_name = "FORMAT", help_heading = "Global options")]
+    pub format: Option<Format>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a server.
+    Serve(Box<serve::ServeArgs>),
+    /// Make, fill, read and watch queues.
+    #[command(subcommand, visible_alias = "queues")]
+    Queue(Box<queue::QueueCommand>),
+    /// Work on items: the same as `queue item`.
+    #[command(subcommand, visible_alias = "items")]
+    Item(Box<item::ItemCommand>),
+    /// Measure a server.
+    Bench(Box<bench::BenchArgs>),
+    /// Print completions for a shell.
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write those of all commands.
+    Man(man::ManArgs),
+}

@@ -1,0 +1,114 @@
+//! How a command ends: what is said on stderr, and the exit code.
+
+use crate::output;
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+use towline_api::{ClientError, Refusal};
+
+/// An end other than well.
+#[derive(Debug)]
+pub enum Failure {
+    /// The server or the work said no.
+    Refused(String),
+    /// The command line makes no sense.
+    Usage(String),
+    /// Nobody answered.
+    Unreachable(String),
+    /// What was waited for did not come in time.
+    TimedOut(String),
+    /// Refused in parts, each of which was told when it happened.
+    Told,
+    /// Whoever read the output wants no more of it.
+    ReaderGone,
+}
+
+impl Failure {
+    pub fn refused(words: impl Display) -> Failure {
+        Failure::Refused(words.to_string())
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Failure::ReaderGone => 0,
+            Failure::Refused(_) | Failure::Told => 1,
+            Failure::Usage(_) => 2,
+            Failure::Unreachable(_) => 3,
+            Failure::TimedOut(_) => 4,
+        }
+    }
+
+    fn words(&self) -> Option<&str> {
+        match self {
+            Failure::Refused(words)
+            | Failure::Usage(words)
+            | Failure::Unreachable(words)
+            | Failure::TimedOut(words) => Some(words),
+            Failure::Told | Failure::ReaderGone => None,
+        }
+    }
+}
+
+/// Says what there is to say.
+pub fn of(end: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = end else { return ExitCode::SUCCESS };
+    if let Some(words) = failure.words() {
+        output::say(words);
+    }
+    ExitCode::from(failure.code())
+}
+
+/// Help and version are results; everything else is a wrong usage.
+pub fn of_arguments(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return of(output::text(&error.render().ansi().to_string()));
+    }
+    let text = error.render().to_string();
+    output::say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    ExitCode::from(2)
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        match error {
+            ClientError::Unreachable { .. } => Failure::Unreachable(format!(
+                "{error}; start one with `towline serve`, or name another with --url or TOWLINE_URL"
+            )),
+            ClientError::Configuration(words) => Failure::Usage(words),
+            ClientError::Refused(_) | ClientError::Protocol { .. } => Failure::refused(error),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::refused(refusal)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::refused(error),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        match error.io_error_kind() {
+            Some(kind) => Failure::from(io::Error::from(kind)),
+            None => Failure::refused(error),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        match error.downcast::<ClientError>() {
+            Ok(error) => Failure::from(error),
+            Err(error) => Failure::Refused(format!("{error:#}")),
+        }
+    }
+}

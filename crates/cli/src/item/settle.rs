@@ -1,0 +1,223 @@
+//! The calls of somebody who holds an item: commit, fail, retry, release, defer, edit.
+
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::source::{Source, check_stdin};
+use crate::value::{Pair, duration, field, item_id, map, pair, param, time};
+use clap::Args;
+use std::time::Duration;
+use towline_api::payload::Payload;
+use towline_api::{Action, FieldsBody, ItemId, Json, Millis, Span, Text, Time, VerbName};
+
+/// Work that is done must not be lost because the server restarts just now, and these calls are safe to repeat.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who holds what.
+#[derive(Debug, Clone, Args)]
+pub struct HeldArgs {
+    #[arg(value_name = "ITEM", value_parser = item_id)]
+    pub id: ItemId,
+    /// The token that came with the item.
+    #[arg(long, value_name = "TOKEN")]
+    lease: String,
+}
+
+/// What can be changed in the same step.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Changes in the same step")]
+pub struct ChangeArgs {
+    /// Set a payload field (payload, state_blob, metadata, parameters) to a text, a file or standard input. Repeatable.
+    #[arg(long, value_name = "FIELD=TEXT|FIELD=@PATH|FIELD=@-", value_parser = field)]
+    set: Vec<Pair<Source>>,
+    /// Remove a payload field. Repeatable.
+    #[arg(long, value_name = "FIELD")]
+    unset: Vec<String>,
+    /// The item's priority from now on; lower goes first.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i64>,
+}
+
+/// Done: the item is completed.
+///
+/// A slot that is not named gets the buffer made by `receive --create-output-buffers`.
+#[derive(Debug, Args)]
+pub struct CommitArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// A buffer for an output slot. Repeatable.
+    #[arg(long, value_name = "SLOT=BUFFER", value_parser = pair)]
+    output: Vec<Pair<String>>,
+    /// A result: `name=text` is a string, `name:=json` any JSON value. Repeatable.
+    #[arg(long, value_name = "NAME=TEXT|NAME:=JSON", value_parser = param)]
+    output_param: Vec<Pair<Json>>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// The item has failed for good: it is not tried again.
+#[derive(Debug, Args)]
+pub struct FailArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// What went wrong.
+    #[arg(long, visible_alias = "error", value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// This attempt failed: counted, the reason kept, tried again after the queue's backoff.
+#[derive(Debug, Args)]
+pub struct RetryArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// What went wrong.
+    #[arg(long, visible_alias = "error", value_name = "TEXT")]
+    reason: Option<String>,
+    /// Try again after this long, in place of the backoff.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    delay: Option<Millis>,
+    /// Give the item to this queue.
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Give the item back for another attempt: counted, no reason kept, no backoff.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// Not before this long from now.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    delay: Option<Millis>,
+    /// Give the item to this queue.
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Not now: given back until a time, and not counted as an attempt.
+#[derive(Debug, Args)]
+pub struct DeferArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// Not before this long from now.
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
+    delay: Option<Millis>,
+    /// Not before this time, like 2030-01-31T08:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<Time>,
+    /// Give the item to this queue.
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Change payload fields or the priority, and go on working.
+#[derive(Debug, Args)]
+pub struct EditArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+impl HeldArgs {
+    pub fn action(&self, verb: VerbName) -> Action {
+        let lease = Some(Text::parse(&self.lease));
+        Action { verb: Some(verb), id: Some(self.id.into()), lease, ..Action::default() }
+    }
+}
+
+impl ChangeArgs {
+    pub fn apply(self, action: Action) -> Result<Action, Failure> {
+        let set = map("--set", self.set)?;
+        check_stdin(set.values())?;
+        let mut fields = FieldsBody::default();
+        for (name, source) in &set {
+            let into = match name.as_str() {
+                "payload" | "blob" => &mut fields.payload,
+                "state_blob" | "state-blob" => &mut fields.state_blob,
+                "metadata" => &mut fields.metadata,
+                "parameters" => &mut fields.parameters,
+                _ => {
+                    let words = "is not one of payload, state_blob, metadata, parameters";
+                    return Err(Failure::Usage(format!("--set {name:?} {words}")));
+                }
+            };
+            *into = Some(Payload::from(source.read()?));
+        }
+        let set = (!set.is_empty()).then(|| Box::new(fields));
+        Ok(Action { set, unset: self.unset, priority: self.priority, ..action })
+    }
+}
+
+impl CommitArgs {
+    pub fn action(self) -> Result<Action, Failure> {
+        let outputs = map("--output", self.output)?;
+        let output_params = map("--output-param", self.output_param)?;
+        self.change.apply(Action { outputs, output_params, ..self.held.action(VerbName::Commit) })
+    }
+}
+
+impl FailArgs {
+    pub fn action(self) -> Result<Action, Failure> {
+        self.change.apply(Action { reason: self.reason, ..self.held.action(VerbName::Fail) })
+    }
+}
+
+impl RetryArgs {
+    pub fn action(self) -> Result<Action, Failure> {
+        self.change.apply(Action {
+            reason: self.reason,
+            delay: self.delay.map(Span::from),
+            queue: self.queue,
+            ..self.held.action(VerbName::Retry)
+        })
+    }
+}
+
+impl ReleaseArgs {
+    pub fn action(self) -> Result<Action, Failure> {
+        self.change.apply(Action {
+            delay: self.delay.map(Span::from),
+            queue: self.queue,
+            ..self.held.action(VerbName::Release)
+        })
+    }
+}
+
+impl DeferArgs {
+    pub fn action(self) -> Result<Action, Failure> {
+        self.change.apply(Action {
+            delay: self.delay.map(Span::from),
+            ready_at: self.until,
+            queue: self.queue,
+            ..self.held.action(VerbName::Defer)
+        })
+    }
+}
+
+impl EditArgs {
+    pub fn action(self) -> Result<Action, Failure> {
+        let plain = self.held.action(VerbName::Edit);
+        let action = self.change.apply(plain.clone())?;
+        if action == plain {
+            return Err(Failure::Usage("nothing to change; use --set, --unset or --priority".to_owned()));
+        }
+        Ok(action)
+    }
+}
+
+/// Prints nothing unless JSON is asked for: the exit code says it all.
+pub async fn send(session: &Session, action: Action) -> Result<(), Failure> {
+    let settled = session.client.clone().patience(PATIENCE).act(action).await?;
+    match &settled.error {
+        Some(error) => Err(Failure::refused(&error.message)),
+        None => session.output.silent(&settled),
+    }
+}

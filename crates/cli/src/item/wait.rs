@@ -1,0 +1,54 @@
+//! `towline queue item wait`.
+
+use crate::clock;
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::outage::Outage;
+use crate::value::{duration, item_id};
+use clap::Args;
+use std::time::Duration;
+use towline_api::{ItemId, ItemShown, Millis};
+
+/// How long one call waits. Short enough to notice a server that vanished without a word.
+const SLICE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Wait until an item is completed or has failed.
+///
+/// Exit code 0: completed. 1: failed, with the reason on stderr. 4: neither within --timeout. A server that restarts is
+/// waited for.
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    #[arg(value_name = "ITEM", value_parser = item_id)]
+    id: ItemId,
+    /// Wait no longer than this [default: for ever].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Millis>,
+}
+
+pub async fn run(session: &Session, args: WaitArgs) -> Result<(), Failure> {
+    let until = args.timeout.map(|timeout| clock::now() + Duration::from_millis(timeout.0));
+    let mut outage = Outage::new(until);
+    let client = &session.client;
+    loop {
+        let rest = until.map(|until| until.saturating_duration_since(clock::now()));
+        let slice = rest.map_or(SLICE, |rest| rest.min(SLICE));
+        let call = client.wait(args.id, slice);
+        let Some(item) = outage.bridge(client.url(), slice + GRACE, call).await? else { continue };
+        if item.is_finished() {
+            session.output.silent(&item)?;
+            return if item.state == "completed" { Ok(()) } else { Err(Failure::Refused(reason(&item))) };
+        }
+        if rest.is_some_and(|rest| rest <= slice) {
+            return Err(Failure::TimedOut(format!("item {} is still {}", args.id, item.state)));
+        }
+    }
+}
+
+fn reason(item: &ItemShown) -> String {
+    let kind = item.failure.as_deref().unwrap_or("failed");
+    match item.errors.last().map(|error| error.message.as_str()).filter(|message| !message.is_empty()) {
+        Some(message) => format!("item {} failed ({kind}): {message}", item.id),
+        None => format!("item {} failed ({kind})", item.id),
+    }
+}

@@ -1,0 +1,163 @@
+//! `heartbeat --while-alive`: keeps a lease for as long as the worker that started this process lives.
+
+use super::parent::Parent;
+use crate::clock;
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::outage::may_pass;
+use crate::output;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+use towline_api::{Action, Client, ClientError, Code, ItemId, ItemShown, Millis, Settled, Timestamp};
+
+/// The longest time between two beats. It keeps leases of a minute and more whatever the difference of the clocks.
+const PACE_MAX: Duration = Duration::from_secs(20);
+/// The shortest: a third of the shortest lease there is.
+const PACE_MIN: Duration = Duration::from_millis(33);
+/// Between two beats when nothing is known, because this clock is ahead of the server's.
+const PACE_BLIND: Duration = Duration::from_secs(1);
+/// How long a lease is taken to last before the server has said anything: what it does by default.
+const REST_UNKNOWN: Duration = Duration::from_secs(300);
+/// Between two tries to reach a server that does not answer.
+const OUTAGE_PACE: Duration = Duration::from_millis(500);
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+pub async fn run(
+    session: &Session,
+    id: ItemId,
+    first: Action,
+    beat: Action,
+    visibility: Option<Millis>,
+    parent: Parent,
+) -> Result<(), Failure> {
+    tokio::select! {
+        biased;
+        () = parent.gone() => Ok(()),
+        end = keep(session, id, first, beat, visibility) => end,
+    }
+}
+
+async fn keep(
+    session: &Session,
+    id: ItemId,
+    first: Action,
+    beat: Action,
+    visibility: Option<Millis>,
+) -> Result<(), Failure> {
+    let client = &session.client;
+    let mut next = first;
+    let mut held = Held { until: clock::now() + visibility.map_or(REST_UNKNOWN, length), pace: PACE_BLIND };
+    let mut told = false;
+    loop {
+        let sent = clock::now();
+        let answer = timeout(ANSWER_MAX, client.act(next.clone())).await.unwrap_or_else(|_| {
+            Err(ClientError::Unreachable { url: client.url().to_owned(), cause: "no answer".to_owned() })
+        });
+        let pause = match answer.and_then(refused) {
+            Ok(settled) => {
+                (next, told) = (beat.clone(), false);
+                held = Held::new(&settled, visibility, sent, clock::wall());
+                session.output.silent(&settled)?;
+                held.pace
+            }
+            Err(error) if may_pass(&error) && clock::now() < held.until => {
+                if !told {
+                    output::say(format!("{error}; trying again"));
+                    told = true;
+                }
+                OUTAGE_PACE.min(held.pace)
+            }
+            Err(error) if may_pass(&error) => {
+                return Err(Failure::Refused(format!(
+                    "the lease on item {id} has run out meanwhile: {error}"
+                )));
+            }
+            Err(error) => return ended(client, id, error, clock::now() < held.until).await,
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn length(span: Millis) -> Duration {
+    Duration::from_millis(span.0)
+}
+
+/// What is known of a lease after a beat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    /// By this process's own clock, which does not jump.
+    until: Instant,
+    pace: Duration,
+}
+
+impl Held {
+    fn new(settled: &Settled, visibility: Option<Millis>, sent: Instant, wall: Timestamp) -> Held {
+        let deadline = settled.lease_expires_at.clone().and_then(|time| time.get("lease_expires_at").ok());
+        let rest = deadline.map(|deadline| length(deadline.since(wall))).filter(|rest| !rest.is_zero());
+        // The shorter one: a lease can end before its visibility timeout, with the item's own time.
+        match rest.into_iter().chain(visibility.map(length)).min() {
+            Some(rest) => Held { until: sent + rest, pace: (rest / 3).clamp(PACE_MIN, PACE_MAX) },
+            None => Held { until: sent + REST_UNKNOWN, pace: PACE_BLIND },
+        }
+    }
+}
+
+fn refused(settled: Settled) -> Result<Settled, ClientError> {
+    match settled.error {
+        None => Ok(settled),
+        Some(error) => {
+            let code = Code::parse(&error.code).unwrap_or(Code::Internal);
+            Err(ClientError::Refused(Box::new(towline_api::Problem::new(code, error.message))))
+        }
+    }
+}
+
+/// The server refuses this lease. That is well if its holder settled the item, and bad news otherwise.
+async fn ended(client: &Client, id: ItemId, error: ClientError, in_time: bool) -> Result<(), Failure> {
+    match error.code() {
+        Some(Code::AlreadySettled) => Ok(()),
+        Some(Code::LeaseLost) if in_time => match client.item(id).await {
+            Ok(item) if was_settled(&item) => Ok(()),
+            _ => Err(error.into()),
+        },
+        _ => Err(error.into()),
+    }
+}
+
+/// A lease that ended before its time was settled by its holder, or the item was ended under it.
+fn was_settled(item: &ItemShown) -> bool {
+    match item.state.as_str() {
+        "completed" | "pending" | "scheduled" | "paused" => true,
+        "failed" => matches!(item.failure.as_deref(), Some("explicit" | "retries_exhausted")),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(rest_ms: i64, visibility: Option<u64>) -> (Duration, Duration) {
+        let (sent, wall) = (clock::now(), Timestamp(1_000_000));
+        let settled = Settled {
+            lease_expires_at: Some(Timestamp(1_000_000u64.saturating_add_signed(rest_ms)).into()),
+            ..Settled::default()
+        };
+        let held = Held::new(&settled, visibility.map(Millis), sent, wall);
+        (held.until - sent, held.pace)
+    }
+
+    #[test]
+    fn beats_at_a_third_of_the_lease() {
+        assert_eq!(held(30_000, None), (Duration::from_secs(30), Duration::from_secs(10)));
+        assert_eq!(held(100, None).1, PACE_MIN);
+        assert_eq!(held(3_600_000, None), (Duration::from_secs(3600), PACE_MAX));
+    }
+
+    #[test]
+    fn a_clock_that_is_off_makes_more_beats_not_fewer() {
+        assert_eq!(held(-600_000, None), (REST_UNKNOWN, PACE_BLIND));
+        assert_eq!(held(-600_000, Some(30_000)).1, Duration::from_secs(10));
+        assert_eq!(held(600_000, Some(30_000)).1, Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,74 @@
+//! Goes on trying while nobody answers: a server that restarts must not end what waits for it.
+
+use crate::clock;
+use crate::exit::Failure;
+use crate::output;
+use std::future::Future;
+use std::time::Duration;
+use tokio::time::Instant;
+use towline_api::{ClientError, Code};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// After so long the server is not restarting, it is gone.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Whether the same call may be answered another time.
+pub fn may_pass(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { .. } => true,
+        ClientError::Refused(_) => {
+            matches!(error.code(), Some(Code::Busy | Code::Stopping | Code::Unavailable))
+        }
+        ClientError::Protocol { .. } | ClientError::Configuration(_) => false,
+    }
+}
+
+/// The time in which nobody answered.
+#[derive(Debug)]
+pub struct Outage {
+    since: Option<Instant>,
+    pause: Duration,
+    /// When to give up at the latest, whatever the outage.
+    until: Option<Instant>,
+}
+
+impl Outage {
+    pub fn new(until: Option<Instant>) -> Outage {
+        Outage { since: None, pause: FIRST_PAUSE, until }
+    }
+
+    /// Makes a call that should take no longer than `limit`. `None`: nobody answered, try again.
+    pub async fn bridge<T>(
+        &mut self,
+        url: &str,
+        limit: Duration,
+        call: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<Option<T>, Failure> {
+        // A connection whose other end vanished without a word would be waited for without end.
+        let answer = tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+            Err(ClientError::Unreachable { url: url.to_owned(), cause: "no answer".to_owned() })
+        });
+        let error = match answer {
+            Ok(answer) => {
+                *self = Outage::new(self.until);
+                return Ok(Some(answer));
+            }
+            Err(error) if may_pass(&error) => error,
+            Err(error) => return Err(error.into()),
+        };
+        let now = clock::now();
+        let first = self.since.is_none();
+        let since = *self.since.get_or_insert(now);
+        let end = self.until.map_or(since + PATIENCE, |until| until.min(since + PATIENCE));
+        if now >= end {
+            return Err(error.into());
+        }
+        if first {
+            output::say(format!("{error}; trying again"));
+        }
+        tokio::time::sleep(self.pause.min(end - now)).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(None)
+    }
+}

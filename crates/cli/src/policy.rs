@@ -1,0 +1,169 @@
+//! A queue's policy as flags.
+
+use crate::exit::Failure;
+use crate::value::{Limit, duration, limit};
+use clap::Args;
+use towline_api::{BackoffBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Span};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Policy")]
+pub struct PolicyArgs {
+    /// How long a received item is hidden from others [default: 5m].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    visibility_timeout: Option<Millis>,
+    /// Retries after the first attempt [default: 3].
+    #[arg(long, value_name = "N")]
+    max_retries: Option<u32>,
+    /// How long completed and failed items are kept [default: 7d].
+    #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
+    item_ttl: Option<Limit<Millis>>,
+    /// How long completed items are kept.
+    #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
+    completed_ttl: Option<Limit<Millis>>,
+    /// How long failed items are kept.
+    #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
+    failed_ttl: Option<Limit<Millis>>,
+    /// When to try again: a preset (none, tyger, ayepi, quantumleap, cyclotron, aicf-ai, aicf-quantum), `delay=5s`, or
+    /// `base=1s,factor=2,max=15m,jitter=0.2`.
+    #[arg(long, value_name = "BACKOFF", value_parser = backoff)]
+    backoff: Option<BackoffBody>,
+    /// An item not finished this long after its submit fails.
+    #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
+    expire_after: Option<Limit<Millis>>,
+    /// An item not finished this long after its first delivery fails.
+    #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
+    give_up_after: Option<Limit<Millis>>,
+    /// An item whose holders vanish this many times in a row fails.
+    #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
+    poison_after: Option<Limit<i64>>,
+    /// Refuse submits while this many items wait.
+    #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
+    depth_limit: Option<Limit<i64>>,
+    /// Failed items move to this queue.
+    #[arg(long, value_name = "QUEUE|none", value_parser = limit::<String>)]
+    dead_letter_queue: Option<Limit<String>>,
+    /// An assigned lease must be acknowledged within this time.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    lease_ack_timeout: Option<Millis>,
+    /// A heartbeat adds this many thousandths of the visibility timeout.
+    #[arg(long, value_name = "N")]
+    lease_renewal_permille: Option<i64>,
+    /// How often a lease can be renewed.
+    #[arg(long, value_name = "N")]
+    lease_renewals_max: Option<i64>,
+}
+
+fn span(limit: Option<Limit<Millis>>) -> Option<Option<Span>> {
+    limit.map(|Limit(span)| span.map(Span::from))
+}
+
+impl PolicyArgs {
+    pub fn body(self, order: Option<OrderBody>) -> PolicyBody {
+        let lease = LeaseRuleBody {
+            ack_timeout: self.lease_ack_timeout.map(Span::from),
+            renewal_permille: self.lease_renewal_permille,
+            renewals_max: self.lease_renewals_max,
+        };
+        PolicyBody {
+            visibility_timeout: self.visibility_timeout.map(Span::from),
+            max_retries: self.max_retries.map(i64::from),
+            backoff: self.backoff,
+            item_ttl: span(self.item_ttl),
+            completed_ttl: span(self.completed_ttl),
+            failed_ttl: span(self.failed_ttl),
+            expire_after: span(self.expire_after),
+            give_up_after: span(self.give_up_after),
+            poison_after: self.poison_after.map(|limit| limit.0),
+            order,
+            depth_limit: self.depth_limit.map(|limit| limit.0),
+            dead_letter_queue: self.dead_letter_queue.map(|limit| limit.0),
+            lease: (lease != LeaseRuleBody::default()).then_some(lease),
+        }
+    }
+
+    /// A change of nothing is a forgotten flag.
+    pub fn change(self) -> Result<PolicyBody, Failure> {
+        match self.body(None) {
+            body if body == PolicyBody::default() => Err(Failure::Usage(
+                "nothing to change; name what shall be different, like --max-retries 5".to_owned(),
+            )),
+            body => Ok(body),
+        }
+    }
+}
+
+pub fn order(text: &str) -> Result<OrderBody, String> {
+    let body = match text.starts_with('{') {
+        true => serde_json::from_str(text).map_err(|error| error.to_string())?,
+        false => OrderBody::Name(text.to_owned()),
+    };
+    body.clone().get().map_err(|refusal| refusal.to_string())?;
+    Ok(body)
+}
+
+pub fn backoff(text: &str) -> Result<BackoffBody, String> {
+    let body = match text.contains('=') {
+        true => spelled(text)?,
+        false => BackoffBody::Preset(text.to_owned()),
+    };
+    body.clone().get().map_err(|refusal| refusal.to_string())?;
+    Ok(body)
+}
+
+/// `base=1s,factor=2,max=15m`.
+fn spelled(text: &str) -> Result<BackoffBody, String> {
+    let mut spelled = towline_api::backoff::BackoffSpelled::default();
+    for part in text.split(',') {
+        let Some((name, value)) = part.split_once('=') else {
+            return Err(format!("{part:?} is not name=value"));
+        };
+        let span = || duration(value).map(|span| Some(Span::from(span)));
+        let share = || value.parse().map(Some).map_err(|_| format!("{name}: {value:?} is not a number"));
+        match name.trim() {
+            "delay" => spelled.delay = span()?,
+            "base" => spelled.base = span()?,
+            "max" => spelled.max = span()?,
+            "round" => spelled.round = span()?,
+            "factor" => spelled.factor = share()?,
+            "jitter" => spelled.jitter = share()?,
+            "hash_jitter" => spelled.hash_jitter = share()?,
+            _ => {
+                return Err(format!(
+                    "{name:?} is not one of delay, base, factor, max, jitter, hash_jitter, round"
+                ));
+            }
+        }
+    }
+    Ok(BackoffBody::Spelled(Box::new(spelled)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoffs_people_write() {
+        for text in ["none", "tyger", "cyclotron", "delay=5s", "base=1s,factor=2,max=15m,jitter=0.2"] {
+            assert!(backoff(text).is_ok(), "{text}");
+        }
+        for (text, words) in [
+            ("tigre", "tyger"),
+            ("delay=5", "5s"),
+            ("delay=5s,base=1s", "both"),
+            ("pause=5s", "delay"),
+            ("base=1s,factor=x", "number"),
+            ("base=1s,", "name=value"),
+        ] {
+            let error = backoff(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn orders_people_write() {
+        for text in ["fifo", "priority", "score", r#"{"score":{"age_unit":"1h"}}"#] {
+            assert!(order(text).is_ok(), "{text}");
+        }
+        assert!(order("lifo").unwrap_err().contains("fifo"));
+    }
+}

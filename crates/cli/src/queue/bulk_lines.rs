@@ -1,0 +1,223 @@
+//! Lines of NDJSON, gathered into batches by a thread of its own, ahead of the calls by a bounded number.
+
+use crate::exit::Failure;
+use crate::source::Source;
+use indicatif::ProgressBar;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use tokio::sync::mpsc;
+use towline_api::{Code, ErrorBody, NewItem};
+
+const BATCH_LINES_MAX: usize = 1000;
+const BATCH_BYTES_MAX: usize = 4 << 20;
+/// The largest item fits, in base64.
+const LINE_BYTES_MAX: usize = 32 << 20;
+const BATCHES_AHEAD: usize = 4;
+const BUFFER_BYTES: usize = 1 << 18;
+/// How much of a refused line is repeated.
+const SHOWN_CHARS: usize = 200;
+
+/// A line that is an item, or why it is none.
+#[derive(Debug)]
+pub struct Line {
+    /// 1 for the first.
+    pub number: u64,
+    pub shown: String,
+    pub item: Result<NewItem, ErrorBody>,
+}
+
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub lines: Vec<Line>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.lines.len() >= BATCH_LINES_MAX || self.bytes >= BATCH_BYTES_MAX
+    }
+}
+
+type Input = BufReader<Box<dyn Read + Send>>;
+
+/// Batches in the order of their lines, then perhaps why there are no more.
+#[derive(Debug)]
+pub struct Lines {
+    batches: mpsc::Receiver<io::Result<Batch>>,
+    failed: Option<io::Error>,
+}
+
+impl Lines {
+    /// What there is by now: small batches of a slow source become one call.
+    pub async fn next(&mut self) -> Option<io::Result<Batch>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        let mut batch = match self.batches.recv().await? {
+            Ok(batch) => batch,
+            error => return Some(error),
+        };
+        while !batch.is_full() {
+            match self.batches.try_recv() {
+                Ok(Ok(more)) => {
+                    batch.lines.extend(more.lines);
+                    batch.bytes += more.bytes;
+                }
+                Ok(Err(error)) => {
+                    self.failed = Some(error);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        Some(Ok(batch))
+    }
+}
+
+/// Opens what is to be read, and says how long it is if that is known.
+pub fn open(source: Source) -> Result<(Input, Option<u64>), Failure> {
+    let (from, length): (Box<dyn Read + Send>, _) = match source {
+        Source::File(path) => {
+            let file = File::open(&path)
+                .map_err(|error| Failure::Refused(format!("cannot read {}: {error}", path.display())))?;
+            let length = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|about| about.len());
+            (Box::new(file), length)
+        }
+        Source::Text(text) => (Box::new(io::Cursor::new(text.into_bytes())), None),
+        Source::Stdin => (Box::new(io::stdin()), None),
+    };
+    Ok((BufReader::with_capacity(BUFFER_BYTES, from), length))
+}
+
+pub fn read(from: Input, bar: ProgressBar) -> io::Result<Lines> {
+    let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
+    std::thread::Builder::new().name("lines".to_owned()).spawn(move || gather(from, &bar, &sender))?;
+    Ok(Lines { batches, failed: None })
+}
+
+fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<Batch>>) {
+    let (mut batch, mut number, mut text) = (Batch::default(), 0, Vec::new());
+    loop {
+        let length = match read_line(&mut from, &mut text) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) => {
+                let _ = to.blocking_send(Ok(batch)).and_then(|()| to.blocking_send(Err(error)));
+                return;
+            }
+        };
+        number += 1;
+        bar.inc(length as u64);
+        if !text.trim_ascii().is_empty() {
+            batch.bytes += text.len();
+            batch.lines.push(parse(number, length, &text));
+        }
+        // The next line may be long in coming; what is here need not wait for it.
+        let ready = batch.is_full() || from.buffer().is_empty();
+        if ready && to.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
+            return;
+        }
+    }
+    let _ = to.blocking_send(Ok(batch));
+}
+
+/// Reads up to a line's end; what is beyond the limit is passed over. Returns the bytes consumed, 0 at the end.
+fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    line.clear();
+    let mut consumed = 0;
+    loop {
+        let bytes = match from.fill_buf() {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        let (part, used) = match end {
+            Some(at) => (&bytes[..at], at + 1),
+            None => (bytes, bytes.len()),
+        };
+        let room = LINE_BYTES_MAX.saturating_sub(line.len());
+        line.extend_from_slice(&part[..part.len().min(room)]);
+        from.consume(used);
+        consumed += used;
+        if end.is_some() || used == 0 {
+            return Ok(consumed);
+        }
+    }
+}
+
+fn parse(number: u64, length: usize, text: &[u8]) -> Line {
+    let refused = |code: Code, message: String| ErrorBody { code: code.name().to_owned(), message };
+    let item = if length > LINE_BYTES_MAX + 1 {
+        Err(refused(Code::TooLarge, format!("a line of {length} bytes; at most {LINE_BYTES_MAX} are read")))
+    } else {
+        match serde_json::from_slice::<NewItem>(text) {
+            // Checked here, where a wrong value still is as it was written.
+            Ok(item) => match item.clone().get() {
+                Ok(_) => Ok(item),
+                Err(refusal) => Err(ErrorBody::from(&refusal)),
+            },
+            Err(error) => Err(refused(Code::MalformedBody, error.to_string())),
+        }
+    };
+    // Only a line that may have to be told about is kept.
+    let shown: String = String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN_CHARS)])
+        .trim()
+        .chars()
+        .take(SHOWN_CHARS)
+        .collect();
+    let cut = if shown.len() < text.trim_ascii().len() { "…" } else { "" };
+    Line { number, shown: shown + cut, item }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batches(text: String) -> Vec<Vec<Line>> {
+        let (sender, mut receiver) = mpsc::channel(100);
+        gather(open(Source::Text(text)).unwrap().0, &ProgressBar::hidden(), &sender);
+        drop(sender);
+        std::iter::from_fn(|| receiver.blocking_recv()).map(|batch| batch.unwrap().lines).collect()
+    }
+
+    fn lines(text: &str) -> Vec<Line> {
+        batches(text.to_owned()).into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn blank_lines_count_and_are_no_items() {
+        let read = lines("{}\n\n  \r\n{\"priority\":3}\r\n{}");
+        assert_eq!(read.iter().map(|line| line.number).collect::<Vec<_>>(), [1, 4, 5]);
+        assert_eq!(read[1].item.as_ref().unwrap().priority, Some(3));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_told_of_that_line() {
+        let read = lines("{}\n{\"delay\":\"5 parsecs\"}\nnot json\n{\"prioritee\":1}\n{}\n");
+        let wrong: Vec<(u64, &str)> = read
+            .iter()
+            .filter_map(|line| Some((line.number, line.item.as_ref().err()?.message.as_str())))
+            .collect();
+        assert_eq!(wrong.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 3, 4]);
+        assert!(wrong[0].1.contains("5 parsecs"), "{wrong:?}");
+        assert!(wrong[2].1.contains("prioritee"), "{wrong:?}");
+    }
+
+    #[test]
+    fn an_endless_line_is_passed_over() {
+        let long = format!("{{\"group\":\"{}\"}}\n{{}}\n", "x".repeat(LINE_BYTES_MAX));
+        let read = lines(&long);
+        assert_eq!(read.len(), 2);
+        assert_eq!(read[0].item.as_ref().unwrap_err().code, "too_large");
+        assert!(read[0].shown.chars().count() <= SHOWN_CHARS + 1);
+        assert!(read[1].item.is_ok());
+    }
+
+    #[test]
+    fn batches_are_bounded() {
+        let sizes: Vec<usize> = batches("{}\n".repeat(2500)).iter().map(Vec::len).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), 2500);
+        assert!(sizes.iter().all(|&size| size <= BATCH_LINES_MAX), "{sizes:?}");
+    }
+}

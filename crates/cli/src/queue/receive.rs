@@ -1,0 +1,87 @@
+//! `towline queue receive`.
+
+use crate::clock;
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::outage::Outage;
+use crate::value::duration;
+use clap::Args;
+use std::time::Duration;
+use towline_api::{Client, Millis, ReceiveAnswer, ReceiveRequest, Span, WAIT_MAX};
+
+/// How much longer than it was asked to wait a server may take to answer.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Receive items to work on.
+///
+/// Prints {"status": ..., "items": [...]}: the queue's state (open, closed or completed), and the items with their
+/// leases, one unless --max says more, none if there is nothing to do.
+#[derive(Debug, Args)]
+pub struct ReceiveArgs {
+    queue: String,
+    #[command(flatten)]
+    how: HowArgs,
+    /// At most so many items.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    max: i64,
+    /// Wait up to this long for an item.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    wait: Option<Millis>,
+}
+
+/// How to receive, once or for ever.
+#[derive(Debug, Args)]
+pub struct HowArgs {
+    /// How long the items are hidden from others, in place of the queue's.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    visibility_timeout: Option<Millis>,
+    /// Make a buffer for every output slot.
+    #[arg(long)]
+    create_output_buffers: bool,
+    /// Which payload fields to bring along, of payload, state_blob, metadata, parameters [default: all].
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
+    fields: Option<Vec<String>>,
+}
+
+impl HowArgs {
+    pub fn request(self) -> ReceiveRequest {
+        ReceiveRequest {
+            visibility_timeout: self.visibility_timeout.map(Span::from),
+            create_output_buffers: self.create_output_buffers.then_some(true),
+            fields: self.fields.map(|fields| fields.into_iter().filter(|field| !field.is_empty()).collect()),
+            ..ReceiveRequest::default()
+        }
+    }
+}
+
+pub async fn run(session: &Session, args: ReceiveArgs) -> Result<(), Failure> {
+    let request = ReceiveRequest { max: Some(args.max), ..args.how.request() };
+    let Some(wait) = args.wait.filter(|wait| *wait > Millis::ZERO) else {
+        return session.output.answer(&session.client.receive(&args.queue, &request).await?);
+    };
+    let until = clock::now() + Duration::from_millis(wait.0);
+    let mut outage = Outage::new(Some(until));
+    loop {
+        let rest = until.saturating_duration_since(clock::now());
+        let Some(answer) = receive(&session.client, &args.queue, &request, rest, &mut outage).await? else {
+            continue;
+        };
+        let over = clock::now() >= until;
+        if over || !answer.items.is_empty() || answer.status == "completed" {
+            return session.output.answer(&answer);
+        }
+    }
+}
+
+/// One call that waits, for as long as one call can. `None`: nobody answered, try again.
+pub async fn receive(
+    client: &Client,
+    queue: &str,
+    request: &ReceiveRequest,
+    wait: Duration,
+    outage: &mut Outage,
+) -> Result<Option<ReceiveAnswer>, Failure> {
+    let wait = wait.min(Duration::from_millis(WAIT_MAX.0));
+    let request = ReceiveRequest { wait: Some(Span::from(wait)), ..request.clone() };
+    outage.bridge(client.url(), wait + GRACE, client.receive(queue, &request)).await
+}

@@ -1,0 +1,74 @@
+//! `towline queue watch`: items as they come, for a reader at the other end of a pipe.
+
+use super::receive::{HowArgs, receive};
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::outage::Outage;
+use crate::output;
+use crate::reader::Reader;
+use clap::Args;
+use std::time::Duration;
+use towline_api::{Action, ReceiveRequest, ReceivedItem, VerbName};
+
+/// How long one call waits. Short enough to notice a server that vanished without a word.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Receive items as they come, one JSON object a line, until the queue is completed.
+///
+/// A server that restarts is waited for. The next item is received when the reader has taken the last one.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    queue: String,
+    #[command(flatten)]
+    how: HowArgs,
+    /// Receive up to so many items at a time.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    max: u32,
+    /// End after so many items.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+}
+
+pub async fn run(session: &Session, args: WatchArgs) -> Result<(), Failure> {
+    let request = args.how.request();
+    let reader = Reader::of_stdout();
+    let mut outage = Outage::new(None);
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        // A lease that nobody works on would lapse in the pipe.
+        reader.taken().await;
+        let request = ReceiveRequest { max: Some(i64::from(args.max).min(clamped(left))), ..request.clone() };
+        let received = tokio::select! {
+            received = receive(&session.client, &args.queue, &request, WAIT, &mut outage) => received?,
+            () = reader.gone() => return Err(Failure::ReaderGone),
+        };
+        let Some(answer) = received else { continue };
+        if answer.items.is_empty() && answer.status == "completed" {
+            return Ok(());
+        }
+        for (at, item) in answer.items.iter().enumerate() {
+            if let Err(failure) = output::line(item) {
+                give_back(session, &answer.items[at..]).await;
+                return Err(failure);
+            }
+            left -= 1;
+        }
+    }
+    Ok(())
+}
+
+fn clamped(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Nobody will work on these; that is no attempt of theirs.
+async fn give_back(session: &Session, items: &[ReceivedItem]) {
+    let defer = |item: &ReceivedItem| Action {
+        verb: Some(VerbName::Defer),
+        id: Some(item.id.clone()),
+        lease: Some(item.lease.clone()),
+        ..Action::default()
+    };
+    // If this fails they come back when their leases lapse.
+    let _ = session.client.settle(items.iter().map(defer).collect()).await;
+}
