@@ -1,0 +1,146 @@
+//! From before an enqueue until a worker that was waiting has the item.
+//!
+//! Producers don't wait for the worker: they send, pause 10 to 20 ms and send again, so that a slow delivery is not
+//! hidden by the sends it holds up. The queue is empty whenever deliveries take less than that.
+
+use super::body;
+use super::clock;
+use super::cpu::{Meter, Usage};
+use super::crew::Crew;
+use super::life::commit;
+use super::scene::Scene;
+use anyhow::{Context, ensure};
+use hdrhistogram::Histogram;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use towline_api::{Client, ReceiveRequest, Span};
+
+/// Nanoseconds.
+pub type Times = Histogram<u64>;
+
+const TIME_MAX: Duration = Duration::from_secs(600);
+/// Sent before those that count, by all producers together.
+const WARM_UP: u64 = 20;
+/// The stamp of an item that does not count.
+const UNCOUNTED: u64 = 0;
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long a worker waits in one call.
+const WAIT: Duration = Duration::from_secs(20);
+const LOST_AFTER: Duration = Duration::from_secs(30);
+
+pub fn new_times() -> anyhow::Result<Times> {
+    Ok(Histogram::new_with_max(nanoseconds(TIME_MAX), 3)?)
+}
+
+pub fn record(times: &mut Times, time: Duration) {
+    times.saturating_record(nanoseconds(time));
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[derive(Debug)]
+pub struct Latency {
+    pub starts: Times,
+    /// How long the enqueueing calls took.
+    pub calls: Times,
+    pub cpu: Usage,
+}
+
+#[derive(Debug)]
+struct Arrivals {
+    base: Instant,
+    expected: u64,
+    seen: AtomicU64,
+    starts: Mutex<Times>,
+    all: tokio::sync::Notify,
+}
+
+pub async fn measure(scene: &Scene, connections: usize, samples: u64) -> anyhow::Result<Latency> {
+    let each = samples.div_ceil(connections as u64);
+    let warm_up = WARM_UP.div_ceil(connections as u64);
+    let arrivals = Arc::new(Arrivals {
+        base: clock::now(),
+        expected: (each + warm_up) * connections as u64,
+        seen: AtomicU64::new(0),
+        starts: Mutex::new(new_times()?),
+        all: tokio::sync::Notify::new(),
+    });
+    let (receivers, senders) = (scene.clients(connections).await?, scene.clients(connections).await?);
+    let mut workers = Crew::new();
+    for client in receivers {
+        workers.add(receive(scene.clone(), client, arrivals.clone()));
+    }
+    // Time for every worker to be waiting.
+    workers.meanwhile(tokio::time::sleep(Duration::from_millis(300))).await?;
+    let meter = Meter::start(scene.server.pid);
+    let mut producers = Crew::new();
+    for (at, client) in senders.into_iter().enumerate() {
+        producers.add(send(scene.clone(), client, at as u64, warm_up, each, arrivals.base));
+    }
+    let calls_each = workers.meanwhile(producers.all()).await??;
+    let cpu = meter.stop();
+    let arrived = workers.meanwhile(tokio::time::timeout(LOST_AFTER, arrivals.all.notified())).await?;
+    let seen = arrivals.seen.load(Ordering::Relaxed);
+    arrived.with_context(|| format!("{} items were submitted and {seen} received", arrivals.expected))?;
+    ensure!(seen == arrivals.expected, "{} items were submitted and {seen} received", arrivals.expected);
+
+    let mut calls = new_times()?;
+    for times in calls_each {
+        calls.add(times)?;
+    }
+    let starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(Latency { starts, calls, cpu })
+}
+
+async fn receive(scene: Scene, client: Client, arrivals: Arc<Arrivals>) -> anyhow::Result<()> {
+    let request = ReceiveRequest { max: Some(1), wait: Some(Span::from(WAIT)), ..Default::default() };
+    loop {
+        let answer = client.receive(&scene.queue, &request).await?;
+        let arrived = clock::since(arrivals.base);
+        for item in &answer.items {
+            let bytes = item.payload.clone().map(|payload| payload.get("payload")).transpose()?;
+            let sent = bytes.and_then(|bytes| body::stamp(&bytes)).context("an item came back changed")?;
+            if sent != UNCOUNTED {
+                let mut starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner);
+                record(&mut starts, arrived.saturating_sub(Duration::from_nanos(sent)));
+            }
+        }
+        let count = answer.items.len() as u64;
+        commit(&client, answer.items, scene.text.len()).await?;
+        if arrivals.seen.fetch_add(count, Ordering::Relaxed) + count >= arrivals.expected {
+            arrivals.all.notify_one();
+        }
+    }
+}
+
+async fn send(
+    scene: Scene,
+    client: Client,
+    number: u64,
+    warm_up: u64,
+    samples: u64,
+    base: Instant,
+) -> anyhow::Result<Times> {
+    let mut calls = new_times()?;
+    let mut text = scene.text.to_vec();
+    let mut jitter = 88_172_645_463_325_252_u64.wrapping_add(number);
+    for at in 0..warm_up + samples {
+        let counts = at >= warm_up;
+        let start = clock::now();
+        let stamp =
+            if counts { nanoseconds(start.saturating_duration_since(base)).max(1) } else { UNCOUNTED };
+        body::set_stamp(&mut text, stamp);
+        scene.submit(&client, vec![body::item(&body::payload(&text)?)]).await?;
+        if counts {
+            record(&mut calls, clock::since(start));
+        }
+        jitter ^= jitter << 13;
+        jitter ^= jitter >> 7;
+        jitter ^= jitter << 17;
+        tokio::time::sleep(PAUSE + PAUSE.mul_f64((jitter % 1000) as f64 / 1000.0)).await;
+    }
+    Ok(calls)
+}

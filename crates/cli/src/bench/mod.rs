@@ -1,0 +1,247 @@
+//! `towline bench`: what a server does on this machine, in the runs by which its peers were measured.
+//!
+//! **Invariant:** a figure is of acknowledged work. A call that fails, an item that is refused, lost, changed or
+//! delivered twice ends the benchmark with an error.
+//!
+//! **Invariant:** what the benchmark makes goes with it, also when it fails or is interrupted: its queues, and with
+//! `--embedded` its servers and their directory.
+
+mod body;
+mod clock;
+mod cpu;
+mod crew;
+mod disk;
+mod figures;
+mod interrupt;
+mod latency;
+mod life;
+mod load;
+mod own_server;
+mod plan;
+mod progress;
+mod report;
+mod scene;
+mod server;
+
+use crate::connect::Connection;
+use crate::output::Format;
+use anyhow::Context;
+use figures::Figures;
+use interrupt::Interrupt;
+use own_server::{Directory, OwnServer};
+use plan::{Op, Run, Work};
+use progress::Progress;
+use report::{Report, RunShown, ServerShown};
+use scene::Scene;
+use server::Server;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Measure a server: enqueueing, whole life-cycles, latency.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// Measure a new server for every run instead, with its data in a temporary directory.
+    #[arg(long)]
+    embedded: bool,
+    /// Where the temporary directory goes: on the disk to be measured.
+    #[arg(long, requires = "embedded", value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+    /// `sync` or `interval:<ms>`, for the new servers.
+    #[arg(long, requires = "embedded")]
+    durability: Option<String>,
+    /// The runs.
+    #[arg(long, value_delimiter = ',', value_enum,
+        default_values_t = [Op::Enq1, Op::Enq16, Op::Enq64, Op::Bulk, Op::Life, Op::Life1, Op::Lat, Op::Lat16, Op::Lat64])]
+    ops: Vec<Op>,
+    /// Bytes of an item's payload.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 4500])]
+    sizes: Vec<usize>,
+    /// Items of a life-cycle run: 500,000 or 675 MB, whichever is less; one by one 30,000.
+    #[arg(long)]
+    items: Option<u64>,
+    /// Measured time of an enqueueing run, after a second of warming up.
+    #[arg(long, default_value_t = 2.5)]
+    seconds: f64,
+    /// Items of a latency run.
+    #[arg(long, default_value_t = 1000)]
+    samples: u64,
+    /// How often everything is measured; the median is reported.
+    #[arg(long, default_value_t = 1)]
+    repeat: usize,
+    /// Connections that enqueue in bulk.
+    #[arg(long)]
+    connections: Option<usize>,
+    /// Items of a bulk call.
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Workers of a life-cycle run, each with a connection.
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Items such a worker takes at a time.
+    #[arg(long)]
+    take: Option<usize>,
+    /// Threads of this client.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// What to speak with the server.
+    #[arg(long, value_enum, default_value_t = Wire::Msgpack)]
+    wire: Wire,
+    /// How to print the report.
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "table")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Wire {
+    Msgpack,
+    Json,
+}
+
+impl Wire {
+    fn format(self) -> towline_api::Format {
+        match self {
+            Wire::Msgpack => towline_api::Format::MessagePack,
+            Wire::Json => towline_api::Format::Json,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Wire::Msgpack => "msgpack",
+            Wire::Json => "json",
+        }
+    }
+}
+
+pub fn run(args: BenchArgs) -> anyhow::Result<()> {
+    let runs = plan::runs(&args)?;
+    let (repeat, format) = (args.repeat, args.format);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(args.threads).enable_all().build()?;
+    let report = runtime.block_on(bench(Stage::new(args)?, &runs, repeat))?;
+    let text = match format {
+        Format::Table => report.table(),
+        Format::Json => serde_json::to_string_pretty(&report)?,
+        Format::Ndjson => serde_json::to_string(&report)?,
+    };
+    writeln!(std::io::stdout().lock(), "{text}").context("cannot write the report")
+}
+
+async fn bench(stage: Stage, runs: &[Run], repeat: usize) -> anyhow::Result<Report> {
+    let interrupt = Interrupt::listen()?;
+    let progress = Progress::new(runs.len() * repeat)?;
+    let mut repeats: Vec<Vec<Figures>> = vec![Vec::new(); runs.len()];
+    // All runs once, then all again: a disk's mood then meets every run, not all repetitions of one.
+    for time in 0..repeat {
+        for (run, figures) in runs.iter().zip(&mut repeats) {
+            let queue = format!("bench-{}-{}-{}-{time}", run.op.name(), run.size, std::process::id());
+            let context = || format!("{} of {} B", run.op.name(), run.size);
+            figures.push(stage.measure(run, &queue, &interrupt, &progress).await.with_context(context)?);
+            progress.finished_one();
+        }
+    }
+    progress.end();
+    Ok(Report {
+        server: stage.shown(),
+        wire: stage.wire.name(),
+        runs: runs.iter().zip(repeats).map(|(run, figures)| RunShown::new(run, figures)).collect(),
+    })
+}
+
+/// Where the servers of the runs come from.
+#[derive(Debug)]
+struct Stage {
+    source: Source,
+    wire: Wire,
+}
+
+#[derive(Debug)]
+enum Source {
+    Given(Arc<Server>),
+    /// A server for every run, as the peers have it: none inherits what another left behind.
+    Own {
+        parent: PathBuf,
+        durability: Option<String>,
+    },
+}
+
+impl Stage {
+    fn new(args: BenchArgs) -> anyhow::Result<Stage> {
+        let source = if args.embedded {
+            Source::Own { parent: args.dir.unwrap_or_else(std::env::temp_dir), durability: args.durability }
+        } else {
+            Source::Given(Arc::new(Server::given(args.connection, args.wire.format())?))
+        };
+        Ok(Stage { source, wire: args.wire })
+    }
+
+    fn shown(&self) -> ServerShown {
+        match &self.source {
+            Source::Given(server) => ServerShown::Url(server.url.clone()),
+            Source::Own { parent, durability } => ServerShown::Embedded {
+                durability: durability.clone().unwrap_or_else(|| "sync".to_owned()),
+                directory: parent.display().to_string(),
+            },
+        }
+    }
+
+    async fn measure(
+        &self,
+        run: &Run,
+        queue: &str,
+        interrupt: &Interrupt,
+        progress: &Progress,
+    ) -> anyhow::Result<Figures> {
+        match &self.source {
+            Source::Given(server) => interrupted_or_measured(server, run, queue, interrupt, progress).await,
+            Source::Own { parent, durability } => {
+                let directory = Directory::new(parent, &format!("towline-{queue}"))?;
+                let sync_time = disk::sync_time(directory.path())?;
+                let mut own = interrupt.or(OwnServer::start(directory, durability.as_deref())).await?;
+                let server = Arc::new(Server::own(own.url.clone(), self.wire.format(), own.pid()));
+                let measured = interrupted_or_measured(&server, run, queue, interrupt, progress).await;
+                let measured = measured.map_err(|error| own.explain(error));
+                let stopped = own.stop().await;
+                let figures = measured?;
+                stopped?;
+                Ok(figures.sync_time(Some(sync_time)))
+            }
+        }
+    }
+}
+
+/// Measures one run on a queue of its own, which is gone afterwards however it ends.
+async fn interrupted_or_measured(
+    server: &Arc<Server>,
+    run: &Run,
+    queue: &str,
+    interrupt: &Interrupt,
+    progress: &Progress,
+) -> anyhow::Result<Figures> {
+    let items = Arc::new(AtomicU64::new(0));
+    let _watch = progress.watch(run, &items);
+    let measured = interrupt
+        .or(async {
+            let scene = Scene::open(server.clone(), queue, run.size, items).await?;
+            Ok(match run.work {
+                Work::Enqueue { submit, warm_up, measured } => {
+                    load::measure(&scene, submit, warm_up, measured).await?.into()
+                }
+                Work::Life { submit, items, drain } => {
+                    life::measure(&scene, submit, items, drain).await?.into()
+                }
+                Work::Latency { connections, samples } => {
+                    latency::measure(&scene, connections, samples).await?.into()
+                }
+            })
+        })
+        .await;
+    let closed = Scene::close(server, queue).await;
+    let figures = measured?;
+    closed?;
+    Ok(figures)
+}

@@ -1,0 +1,183 @@
+//! Which runs there are, and what each of them does unless the caller says otherwise.
+
+use super::BenchArgs;
+use super::body::STAMP_BYTES;
+use anyhow::{bail, ensure};
+use std::time::Duration;
+
+/// Names as in the benchmark of the peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Op {
+    /// One item a call, 1 connection.
+    Enq1,
+    /// One item a call, 16 connections.
+    Enq16,
+    /// One item a call, 64 connections.
+    Enq64,
+    /// Many items a call.
+    Bulk,
+    /// Enqueue all, then receive and commit all, in batches.
+    Life,
+    /// The same, one item at a time by 16 workers.
+    Life1,
+    /// From before an enqueue until a waiting worker has the item.
+    Lat,
+    /// The same, 16 producers and 16 workers.
+    Lat16,
+    /// The same, 64 producers and 64 workers.
+    Lat64,
+}
+
+impl Op {
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Enq1 => "enq1",
+            Op::Enq16 => "enq16",
+            Op::Enq64 => "enq64",
+            Op::Bulk => "bulk",
+            Op::Life => "life",
+            Op::Life1 => "life1",
+            Op::Lat => "lat",
+            Op::Lat16 => "lat16",
+            Op::Lat64 => "lat64",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub op: Op,
+    /// Bytes of an item's payload.
+    pub size: usize,
+    pub work: Work,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    Enqueue { submit: Submit, warm_up: Duration, measured: Duration },
+    Life { submit: Submit, items: u64, drain: Drain },
+    Latency { connections: usize, samples: u64 },
+}
+
+/// How items are enqueued: every connection waits for the answer to its last call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submit {
+    pub connections: usize,
+    /// Items of one call.
+    pub batch: usize,
+}
+
+/// How items are worked off: every worker receives, then commits what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drain {
+    pub workers: usize,
+    /// Items received and committed at a time.
+    pub take: usize,
+}
+
+/// Items of a life-cycle run, at most: what the peers' runs have at 100 B.
+const LIFE_ITEMS_MAX: u64 = 500_000;
+/// Payload of a life-cycle run, at most: what the peers' runs have at 4.5 KB.
+const LIFE_BYTES_MAX: u64 = 675_000_000;
+/// Items of a run one by one, as the peers'.
+const SINGLE_ITEMS_MAX: u64 = 30_000;
+const SINGLE_WORKERS: usize = 16;
+/// What the server takes in one call.
+const BATCH_MAX: usize = 10_000;
+/// Found by measuring (docs/bench.md): larger calls fall out of the processor's cache, smaller ones cost more calls.
+const BATCH_ITEMS: usize = 1024;
+const BATCH_BYTES: usize = 512 << 10;
+const CONNECTIONS: usize = 4;
+const WORKERS: usize = 4;
+
+fn batch(size: usize) -> usize {
+    (BATCH_BYTES / size.max(1)).clamp(1, BATCH_ITEMS)
+}
+
+pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
+    let zero = [
+        ("--connections", args.connections == Some(0)),
+        ("--workers", args.workers == Some(0)),
+        ("--items", args.items == Some(0)),
+        ("--samples", args.samples == 0),
+        ("--repeat", args.repeat == 0),
+        ("--threads", args.threads == 0),
+    ];
+    if let Some((name, _)) = zero.into_iter().find(|(_, zero)| *zero) {
+        bail!("{name} is 0; use 1 or more");
+    }
+    for (name, value) in [("--batch", args.batch), ("--take", args.take)] {
+        if let Some(value) = value {
+            ensure!(
+                (1..=BATCH_MAX).contains(&value),
+                "{name} is {value}; a call takes 1 to {BATCH_MAX} items"
+            );
+        }
+    }
+    ensure!(
+        args.seconds.is_finite() && args.seconds > 0.0 && args.seconds <= 86_400.0,
+        "--seconds is {}; use a positive number, at most a day",
+        args.seconds
+    );
+    let mut runs = Vec::new();
+    for &size in &args.sizes {
+        for &op in &args.ops {
+            runs.push(Run { op, size, work: work(op, size, args)? });
+        }
+    }
+    Ok(runs)
+}
+
+fn work(op: Op, size: usize, args: &BenchArgs) -> anyhow::Result<Work> {
+    let measured = Duration::from_secs_f64(args.seconds);
+    let warm_up = Duration::from_secs(1);
+    let single = |connections| Work::Enqueue { submit: Submit { connections, batch: 1 }, warm_up, measured };
+    let submit = Submit {
+        connections: args.connections.unwrap_or(CONNECTIONS),
+        batch: args.batch.unwrap_or_else(|| batch(size)),
+    };
+    let items = args.items.unwrap_or_else(|| (LIFE_BYTES_MAX / size.max(1) as u64).clamp(1, LIFE_ITEMS_MAX));
+    let latency = |connections| {
+        ensure!(size >= STAMP_BYTES, "{size} B is too small for {}; use {STAMP_BYTES} or more", op.name());
+        Ok(Work::Latency { connections, samples: args.samples })
+    };
+    Ok(match op {
+        Op::Enq1 => single(1),
+        Op::Enq16 => single(16),
+        Op::Enq64 => single(64),
+        Op::Bulk => Work::Enqueue { submit, warm_up, measured },
+        Op::Life => {
+            let workers = args.workers.unwrap_or(WORKERS);
+            Work::Life {
+                submit,
+                items,
+                drain: Drain { workers, take: args.take.unwrap_or_else(|| batch(size)) },
+            }
+        }
+        Op::Life1 => {
+            let items = args.items.unwrap_or_else(|| items.min(SINGLE_ITEMS_MAX));
+            Work::Life { submit, items, drain: Drain { workers: SINGLE_WORKERS, take: 1 } }
+        }
+        Op::Lat => latency(1)?,
+        Op::Lat16 => latency(16)?,
+        Op::Lat64 => latency(64)?,
+    })
+}
+
+impl std::fmt::Display for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Work::Enqueue { submit, .. } => write!(f, "{submit}"),
+            Work::Life { submit, drain: Drain { workers, take }, .. } => {
+                write!(f, "{submit}; {workers} workers x {take}")
+            }
+            Work::Latency { connections, .. } => write!(f, "{connections} waiting"),
+        }
+    }
+}
+
+impl std::fmt::Display for Submit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} conn x {}", self.connections, self.batch)
+    }
+}

@@ -1,0 +1,66 @@
+//! What a person at a terminal sees while it runs.
+
+use super::plan::Run;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+const TICK: Duration = Duration::from_millis(200);
+
+/// A bar on stderr, or nothing where that is not a terminal.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+/// Shows one run until dropped.
+#[derive(Debug)]
+pub struct Watch(Option<AbortHandle>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl Progress {
+    pub fn new(runs: usize) -> anyhow::Result<Progress> {
+        let style = ProgressStyle::with_template("{elapsed} [{bar:24}] {pos}/{len} runs  {msg}")?;
+        let bar = ProgressBar::new(runs as u64).with_style(style.progress_chars("=> "));
+        Ok(Progress { bar })
+    }
+
+    pub fn watch(&self, run: &Run, items: &Arc<AtomicU64>) -> Watch {
+        if self.bar.is_hidden() {
+            return Watch(None);
+        }
+        let (bar, items) = (self.bar.clone(), items.clone());
+        let name = format!("{} {}", run.op.name(), HumanBytes(run.size as u64));
+        Watch(Some(
+            tokio::spawn(async move {
+                let (mut every, mut before) = (tokio::time::interval(TICK), 0);
+                loop {
+                    every.tick().await;
+                    let count = items.load(Ordering::Relaxed);
+                    let rate = count.saturating_sub(before) as f64 / TICK.as_secs_f64();
+                    bar.set_message(format!("{name}: {} items/s", HumanCount(rate as u64)));
+                    bar.tick();
+                    before = count;
+                }
+            })
+            .abort_handle(),
+        ))
+    }
+
+    pub fn finished_one(&self) {
+        self.bar.inc(1);
+    }
+
+    pub fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}

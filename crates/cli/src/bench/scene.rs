@@ -1,0 +1,93 @@
+//! Where a run takes place: a server, a queue made for the run, and what to send.
+
+use super::body;
+use super::server::Server;
+use anyhow::{Context, ensure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use towline_api::payload::Payload;
+use towline_api::{Client, CountsShown, NewItem, PolicyBody, PutQueue, Span, Submitted};
+
+/// Cheap to clone: every task of a run has one.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    pub server: Arc<Server>,
+    pub queue: Arc<str>,
+    pub text: Arc<[u8]>,
+    payload: Payload,
+    /// Items the server has answered for so far, for whoever watches.
+    pub progress: Arc<AtomicU64>,
+}
+
+impl Scene {
+    /// Makes the queue. Completed items go at once, as in the peers' runs.
+    pub async fn open(
+        server: Arc<Server>,
+        queue: &str,
+        size: usize,
+        progress: Arc<AtomicU64>,
+    ) -> anyhow::Result<Scene> {
+        let text = body::text(size);
+        let payload = body::payload(&text)?;
+        let policy =
+            PolicyBody { completed_ttl: Some(Some(Span::from(Duration::ZERO))), ..PolicyBody::default() };
+        let made = server.client()?.put_queue(queue, &PutQueue { policy, ..PutQueue::default() }).await?;
+        let scene = Scene { server, queue: queue.into(), text: text.into(), payload, progress };
+        scene.expect(&made.counts, 0)?;
+        Ok(scene)
+    }
+
+    /// Removes the queue with everything in it.
+    pub async fn close(server: &Server, queue: &str) -> anyhow::Result<()> {
+        let deleted = server.client()?.delete_queue(queue, true).await;
+        deleted
+            .with_context(|| format!("cannot delete the queue {queue} of the benchmark; delete it by hand"))
+    }
+
+    /// Clients that are connected already.
+    pub async fn clients(&self, count: usize) -> anyhow::Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(count);
+        for _ in 0..count {
+            let client = self.server.client()?;
+            client.counts(&self.queue).await?;
+            clients.push(client);
+        }
+        Ok(clients)
+    }
+
+    pub fn items(&self, count: usize) -> Vec<NewItem> {
+        (0..count).map(|_| body::item(&self.payload)).collect()
+    }
+
+    /// Submits items, all of which the server must take as new.
+    pub async fn submit(&self, client: &Client, items: Vec<NewItem>) -> anyhow::Result<()> {
+        let count = items.len();
+        let answers = client.submit(&self.queue, items).await?;
+        ensure!(answers.len() == count, "{count} items were submitted, {} answered", answers.len());
+        for Submitted { id, created, error } in answers {
+            if let Some(error) = error {
+                anyhow::bail!("an item was refused: {} ({})", error.message, error.code);
+            }
+            ensure!(id.is_some() && created == Some(true), "an item was answered, but not taken as new");
+        }
+        self.progress.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub async fn counts(&self) -> anyhow::Result<CountsShown> {
+        Ok(self.server.client()?.counts(&self.queue).await?)
+    }
+
+    /// Fails unless exactly so many items wait, and none is anywhere else.
+    pub fn expect(&self, counts: &CountsShown, pending: u64) -> anyhow::Result<()> {
+        let expected =
+            CountsShown { pending, scheduled: 0, processing: 0, paused: 0, completed: 0, failed: 0 };
+        ensure!(
+            *counts == expected,
+            "the queue {} should have {pending} items, all pending, and has {counts:?}",
+            self.queue
+        );
+        Ok(())
+    }
+}
