@@ -15,6 +15,7 @@ mod item;
 mod lease;
 mod observe;
 mod operate;
+mod outside;
 mod payload;
 mod queue;
 mod rebase;

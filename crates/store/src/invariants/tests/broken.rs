@@ -1005,3 +1005,53 @@ mod reopened {
         history.keeps();
     }
 }
+
+mod from_outside {
+    use super::*;
+
+    /// A history of one delivery, settled or extended as `then` says, and shown by a server as if that had not been.
+    fn forgets(then: Verb) -> History {
+        let mut history = History::new();
+        history.submit("a");
+        let item = history.receive(1).remove(0);
+        let before = history.snapshot();
+        history.clock.advance(1);
+        history.done(by(&item, then)).unwrap();
+        history.checker.observed_from_outside(Snapshot { now: history.now(), ..before });
+        history
+    }
+
+    #[test]
+    fn a_settle_that_was_answered_is_forgotten() {
+        forgets(release()).breaks(3);
+        forgets(fail()).breaks(6);
+        forgets(commit()).breaks(12);
+    }
+
+    #[test]
+    fn a_heartbeat_that_was_answered_is_forgotten() {
+        forgets(Verb::Heartbeat { visibility: None }).breaks(3);
+    }
+
+    #[test]
+    fn an_edit_that_was_answered_is_not_told_by_what_is_not_shown() {
+        forgets(Verb::Edit).keeps();
+    }
+
+    #[test]
+    fn a_terminal_item_changes() {
+        let mut history = History::new();
+        history.submit("a");
+        let item = history.receive(1).remove(0);
+        history.done(by(&item, fail())).unwrap();
+        for _ in 0..2 {
+            let seen = history.snapshot();
+            history.checker.observed_from_outside(seen);
+        }
+        history.keeps();
+        let mut seen = history.snapshot();
+        seen.items[0].item.head.priority += 1;
+        history.checker.observed_from_outside(seen);
+        history.breaks(6);
+    }
+}
