@@ -5,6 +5,7 @@ use crate::line::{Attempt, Handed, Lines, Waiter};
 use crate::results::Results;
 use crate::sweeper::{self, Alarm};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -81,9 +82,10 @@ impl Broker {
         &*self.0.store
     }
 
-    /// Carries out a batch and serves whoever waits for what it brings.
+    /// Carries out a batch and serves whoever waits for what it brings, also if the caller goes away meanwhile.
     pub async fn update(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        Arc::clone(&self.0).update(batch).await
+        let update = tokio::spawn(Arc::clone(&self.0).update(batch));
+        update.await.unwrap_or(Err(towline_store::StoreError::Closed))
     }
 
     /// Receives, waiting for a first item if there is none.
@@ -104,25 +106,30 @@ impl Broker {
             return Ok(Ok(handed.accept()));
         }
         // Dropping this future at any point gives back what was on its way: see `Handed`.
-        match tokio::time::timeout(request.wait, shared.receive_or_wait(&request)).await {
-            Ok(Some(received)) => received,
-            Ok(None) | Err(_) => nothing().await,
+        match shared.receive_or_wait(&request).await {
+            Some(received) => received,
+            None => nothing().await,
         }
     }
 
     /// Waits until an item has ended, or for that long.
     pub async fn wait(&self, id: ItemId, at_most: Duration) -> Result<Waited> {
         let shared = &self.0;
-        // Registered before the first look, so that no end falls between the two.
-        let ended = shared.results.register(id);
-        let first = shared.look(id).await?;
-        if !matches!(first, Waited::Unfinished(_)) || at_most.is_zero() {
-            return Ok(first);
-        }
-        let stopped = shared.stopped.notified();
-        tokio::select! {
-            _ = tokio::time::timeout(at_most, ended) => {}
-            () = stopped => {}
+        let mut stopped = pin!(shared.stopped.notified());
+        let mut over = pin!(tokio::time::sleep(at_most));
+        loop {
+            // Registered before the look, so that no end falls between the two.
+            let mut ended = shared.results.register(id);
+            let seen = shared.look(id).await?;
+            if !matches!(seen, Waited::Unfinished(_)) || at_most.is_zero() || shared.is_stopping() {
+                return Ok(seen);
+            }
+            tokio::select! {
+                // Somebody gave it back, perhaps: then it goes on.
+                () = ended.told() => {}
+                () = &mut over => break,
+                () = &mut stopped => break,
+            }
         }
         shared.look(id).await
     }
@@ -349,13 +356,16 @@ impl Shared {
         take.await.unwrap_or(Err(towline_store::StoreError::Closed))
     }
 
-    /// `None`: stopping.
+    /// `None`: the wait is over, or the broker is stopping.
     async fn receive_or_wait(
         self: &Arc<Self>,
         request: &ReceiveRequest,
     ) -> Option<Result<std::result::Result<Received, Refusal>>> {
+        // Only standing in line is timed: an attempt under way is waited for, or what it brings would be given back.
+        let mut over = pin!(tokio::time::sleep(request.wait));
+        let mut visit = self.lines.visit(&request.queue);
         loop {
-            let epoch = self.lines.epoch(&request.queue);
+            let epoch = visit.epoch();
             let handed = match Arc::clone(self).attempt(call(request)).await {
                 Ok(Ok(handed)) => handed,
                 Ok(Err(refusal)) => return Some(Ok(Err(refusal))),
@@ -371,15 +381,28 @@ impl Shared {
             if self.is_stopping() {
                 return None;
             }
-            let (hand_over, handed_over) = oneshot::channel();
+            if over.is_elapsed() {
+                return None;
+            }
+            let (hand_over, mut handed_over) = oneshot::channel();
             let waiter = Waiter { call: call(request), hand_over };
-            if self.lines.join(waiter, epoch, handed.state()).is_err() {
+            if visit.join(waiter, epoch, handed.state()).is_err() {
                 continue;
             }
             if self.is_stopping() {
                 return None;
             }
-            match handed_over.await {
+            let attempt = tokio::select! {
+                attempt = &mut handed_over => attempt,
+                () = &mut over => {
+                    if visit.leave() {
+                        return None;
+                    }
+                    // Somebody took it out of the line: what it is given is on its way.
+                    handed_over.await
+                }
+            };
+            match attempt {
                 Ok(Attempt::Received(handed)) => return Some(Ok(Ok(handed.accept()))),
                 Ok(Attempt::TryAgain) => {}
                 Err(_) => return None,

@@ -72,46 +72,112 @@ impl Waiter {
     }
 }
 
-#[derive(Default)]
+/// A place in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Ticket(u64);
+
 struct Line {
-    waiters: VecDeque<Waiter>,
-    /// One more each time something may have become ready.
+    /// In order of their tickets.
+    waiters: VecDeque<(Ticket, Waiter)>,
+    /// Another number each time something may have become ready.
     epoch: u64,
     /// As last seen: a closed queue may complete at any settle.
     closed: bool,
+    /// Receivers in line or about to be.
+    visits: usize,
 }
 
 #[derive(Default)]
-pub(crate) struct Lines(Mutex<HashMap<QueueName, Line>>);
+struct All {
+    lines: HashMap<QueueName, Line>,
+    /// For epochs and tickets: no number is used twice, also not by a line that was forgotten and begun again.
+    numbers: u64,
+}
 
-impl Lines {
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Line>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl All {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
+}
 
-    /// To be read before an attempt, and given to [`Lines::join`] after it.
-    pub(crate) fn epoch(&self, queue: &QueueName) -> u64 {
-        self.lock().entry(queue.clone()).or_default().epoch
+#[derive(Default)]
+pub(crate) struct Lines(Mutex<All>);
+
+/// A receiver's dealings with one line. Dropped, it leaves; a line that nobody visits is forgotten.
+pub(crate) struct Visit<'a> {
+    lines: &'a Lines,
+    queue: &'a QueueName,
+    ticket: Option<Ticket>,
+}
+
+impl Visit<'_> {
+    /// To be read before an attempt, and given to [`Visit::join`] after it.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.lines.lock().lines.get(self.queue).map_or(0, |line| line.epoch)
     }
 
     /// Joins the line; the waiter comes back if an attempt might succeed now.
-    pub(crate) fn join(&self, waiter: Waiter, epoch: u64, state: QueueState) -> Result<(), Waiter> {
-        let mut lines = self.lock();
-        let line = lines.entry(waiter.call.queue.clone()).or_default();
+    pub(crate) fn join(&mut self, waiter: Waiter, epoch: u64, state: QueueState) -> Result<(), Waiter> {
+        let mut all = self.lines.lock();
+        let ticket = Ticket(all.number());
+        let Some(line) = all.lines.get_mut(self.queue) else { return Err(waiter) };
         line.closed = state != QueueState::Open;
         if line.epoch != epoch {
             return Err(waiter);
         }
-        line.waiters.retain(|waiter| !waiter.hand_over.is_closed());
-        line.waiters.push_back(waiter);
+        line.waiters.push_back((ticket, waiter));
+        self.ticket = Some(ticket);
         Ok(())
+    }
+
+    /// Leaves the line. `false`: somebody has taken the waiter out already.
+    pub(crate) fn leave(&mut self) -> bool {
+        let Some(ticket) = self.ticket.take() else { return false };
+        let mut all = self.lines.lock();
+        let Some(line) = all.lines.get_mut(self.queue) else { return false };
+        match line.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket) {
+            Ok(at) => line.waiters.remove(at).is_some(),
+            Err(_) => false,
+        }
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.leave();
+        let mut all = self.lines.lock();
+        if let Some(line) = all.lines.get_mut(self.queue) {
+            line.visits = line.visits.saturating_sub(1);
+            if line.visits == 0 {
+                all.lines.remove(self.queue);
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn visit<'a>(&'a self, queue: &'a QueueName) -> Visit<'a> {
+        let mut all = self.lock();
+        match all.lines.get_mut(queue) {
+            Some(line) => line.visits += 1,
+            None => {
+                let line = Line { waiters: VecDeque::new(), epoch: all.number(), closed: false, visits: 1 };
+                all.lines.insert(queue.clone(), line);
+            }
+        }
+        Visit { lines: self, queue, ticket: None }
     }
 
     /// The first in line who still listens.
     pub(crate) fn take(&self, queue: &QueueName) -> Option<Waiter> {
-        let mut lines = self.lock();
-        let line = lines.get_mut(queue)?;
-        while let Some(waiter) = line.waiters.pop_front() {
+        let mut all = self.lock();
+        let line = all.lines.get_mut(queue)?;
+        while let Some((_, waiter)) = line.waiters.pop_front() {
             if !waiter.hand_over.is_closed() {
                 return Some(waiter);
             }
@@ -121,31 +187,34 @@ impl Lines {
 
     /// Something may have become ready: attempts under way will look again.
     pub(crate) fn ready(&self, queue: &QueueName) {
-        if let Some(line) = self.lock().get_mut(queue) {
-            line.epoch += 1;
+        let mut all = self.lock();
+        let epoch = all.number();
+        if let Some(line) = all.lines.get_mut(queue) {
+            line.epoch = epoch;
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().lines.is_empty()
     }
 
-    /// Queues with somebody in line; only closed ones, if asked. Lines nobody uses are forgotten.
+    /// Queues with somebody in line; only closed ones, if asked.
     pub(crate) fn waiting(&self, closed_only: bool) -> Vec<QueueName> {
-        let lines = self.lock();
+        let all = self.lock();
         let waiting =
-            lines.iter().filter(|(_, line)| !line.waiters.is_empty() && (line.closed || !closed_only));
+            all.lines.iter().filter(|(_, line)| !line.waiters.is_empty() && (line.closed || !closed_only));
         waiting.map(|(queue, _)| queue.clone()).collect()
     }
 
     /// Everybody in one line looks for themselves.
     pub(crate) fn dismiss_queue(&self, queue: &QueueName) {
-        let waiters = self.lock().get_mut(queue).map(|line| std::mem::take(&mut line.waiters));
-        waiters.into_iter().flatten().for_each(Waiter::try_again);
+        let waiters = self.lock().lines.get_mut(queue).map(|line| std::mem::take(&mut line.waiters));
+        waiters.into_iter().flatten().for_each(|(_, waiter)| waiter.try_again());
     }
 
     /// Everybody goes, with nothing.
     pub(crate) fn dismiss(&self) {
-        drop(std::mem::take(&mut *self.lock()));
+        let lines = std::mem::take(&mut self.lock().lines);
+        drop(lines);
     }
 }

@@ -14,13 +14,10 @@ impl Results {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn register(&self, id: ItemId) -> oneshot::Receiver<()> {
+    pub(crate) fn register(&self, id: ItemId) -> Registration<'_> {
         let (tell, told) = oneshot::channel();
-        let mut waiting = self.lock();
-        let waiters = waiting.entry(id).or_default();
-        waiters.retain(|waiter| !waiter.is_closed());
-        waiters.push(tell);
-        told
+        self.lock().entry(id).or_default().push(tell);
+        Registration { results: self, id, told }
     }
 
     pub(crate) fn look_again(&self, id: ItemId) {
@@ -32,6 +29,33 @@ impl Results {
     pub(crate) fn look_again_all(&self) {
         let waiting = std::mem::take(&mut *self.lock());
         tell(waiting.into_values().flatten());
+    }
+}
+
+/// Somebody who wants to know. Dropped, it is forgotten.
+pub(crate) struct Registration<'a> {
+    results: &'a Results,
+    id: ItemId,
+    told: oneshot::Receiver<()>,
+}
+
+impl Registration<'_> {
+    pub(crate) async fn told(&mut self) {
+        // A teller that is gone has nothing to tell: look again all the same.
+        let _ = (&mut self.told).await;
+    }
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.told.close();
+        let mut waiting = self.results.lock();
+        if let Some(waiters) = waiting.get_mut(&self.id) {
+            waiters.retain(|waiter| !waiter.is_closed());
+            if waiters.is_empty() {
+                waiting.remove(&self.id);
+            }
+        }
     }
 }
 

@@ -17,16 +17,23 @@ use towline_store::{
     StoredItem,
 };
 
-/// Counts the calls that reach the store.
+/// Counts the calls that reach the store, and lets them take their time.
 struct Counted {
     store: Memory,
     updates: AtomicU64,
+    delay_ms: AtomicU64,
 }
 
 impl Store for Counted {
     fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
         self.updates.fetch_add(1, Ordering::SeqCst);
-        self.store.update(batch)
+        let delay = Duration::from_millis(self.delay_ms.load(Ordering::SeqCst));
+        Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            self.store.update(batch).await
+        })
     }
     fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
         self.store.queue(name)
@@ -63,8 +70,11 @@ const SOON: Duration = Duration::from_secs(20);
 
 impl Scene {
     async fn new(policy: Policy) -> Scene {
-        let store =
-            Arc::new(Counted { store: Memory::new(Arc::new(SystemClock), 1), updates: AtomicU64::new(0) });
+        let store = Arc::new(Counted {
+            store: Memory::new(Arc::new(SystemClock), 1),
+            updates: AtomicU64::new(0),
+            delay_ms: AtomicU64::new(0),
+        });
         let broker = Broker::start(store.clone(), Arc::new(SystemClock));
         let scene = Scene { broker, store };
         let create = Operation::CreateQueue {
@@ -297,4 +307,49 @@ async fn stopping_lets_waiting_receivers_go() {
         assert!(waiter.await.unwrap().items.is_empty());
     }
     assert!(scene.waiting(SOON).await.unwrap().items.is_empty(), "a receive while stopping does not wait");
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_while_an_attempt_is_under_way_brings_what_the_attempt_found() {
+    let scene = Scene::new(Policy::default()).await;
+    let id = scene.submit(When::NOW).await;
+    scene.store.delay_ms.store(50, Ordering::SeqCst);
+    let received = scene.waiting(Duration::from_millis(1)).await.unwrap();
+    assert_eq!((received.items[0].head.id, received.items[0].head.deliveries), (id, 1));
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_while_an_item_is_on_its_way_brings_the_item() {
+    let scene = Scene::new(Policy::default()).await;
+    let waiter = scene.waiting(Duration::from_millis(100));
+    settle_down().await;
+    // The submit takes the waiter with it, and is longer under way than the waiter meant to wait.
+    scene.store.delay_ms.store(200, Ordering::SeqCst);
+    let id = scene.submit(When::NOW).await;
+    let received = waiter.await.unwrap();
+    assert_eq!((received.items[0].head.id, received.items[0].head.deliveries), (id, 1));
+}
+
+#[tokio::test]
+async fn a_submitter_that_goes_away_leaves_nobody_waiting_in_vain() {
+    let scene = Scene::new(Policy::default()).await;
+    for with_rider in [true, false] {
+        scene.store.delay_ms.store(if with_rider { 0 } else { 50 }, Ordering::SeqCst);
+        let waiter = scene.waiting(SOON);
+        if with_rider {
+            settle_down().await;
+            scene.store.delay_ms.store(50, Ordering::SeqCst);
+        }
+        let before = scene.updates();
+        let broker = scene.broker.clone();
+        let submission = Box::new(Submission::default());
+        let submit = tokio::spawn(async move {
+            broker.update(vec![Operation::Submit { queue: queue(), submission }]).await
+        });
+        scene.updates_reach(before + 1).await;
+        submit.abort();
+        let received = waiter.await.unwrap();
+        assert_eq!(received.items[0].head.deliveries, 1);
+        scene.settle(&received.items[0], Verb::Commit(Outcome::default())).await;
+    }
 }
