@@ -14,6 +14,7 @@ pub struct Connection {
         long,
         global = true,
         env = "TOWLINE_URL",
+        hide_env_values = true,
         default_value_t = format!("http://{}", towline_api::ADDRESS_DEFAULT),
         value_name = "URL",
         help_heading = "Global options"

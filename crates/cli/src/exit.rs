@@ -61,7 +61,7 @@ pub fn of(end: Result<(), Failure>) -> ExitCode {
 /// Help and version are results; everything else is a wrong usage.
 pub fn of_arguments(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return of(output::text(&error.render().ansi().to_string()));
+        return of(error.print().map_err(Failure::from));
     }
     let text = error.render().to_string();
     output::say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());

@@ -12,6 +12,7 @@ const PAGE: usize = 1000;
 /// List a queue's items in the order of their submission.
 #[derive(Debug, Args)]
 pub struct ListArgs {
+    /// The queue's name.
     queue: String,
     #[command(flatten)]
     filter: FilterArgs,

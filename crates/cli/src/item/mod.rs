@@ -45,6 +45,7 @@ pub enum ItemCommand {
 
 #[derive(Debug, Args)]
 pub struct Id {
+    /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     id: ItemId,
 }

@@ -10,6 +10,7 @@ use towline_api::{Client, ClientError, ItemId, Settled};
 
 #[derive(Debug, Args)]
 pub struct Ids {
+    /// The items' ids.
     #[arg(value_name = "ITEM", required = true, value_parser = item_id)]
     ids: Vec<ItemId>,
 }

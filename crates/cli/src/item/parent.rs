@@ -18,19 +18,28 @@ impl Parent {
         Parent { pid: parent_id() }
     }
 
-    pub fn is_gone(self) -> bool {
-        parent_id() != self.pid || self.was_gone_at_start()
+    /// Nobody's heartbeat is started by init, so a child of init was adopted before it could look. But the first
+    /// process of a container may be the worker itself; then both are in one session.
+    fn was_gone_at_start(self) -> bool {
+        let sessions = (self.session(), getsid(None).ok());
+        self.adopts() && matches!(sessions, (Some(theirs), Some(ours)) if theirs != ours)
     }
 
-    /// Init starts nobody's heartbeat, so a child of init was adopted before it could look. But the first process of a
-    /// container may be the worker itself; then both are in one session.
-    fn was_gone_at_start(self) -> bool {
-        self.pid == 1 && getsid(Some(Pid::INIT)).ok() != getsid(None).ok()
+    fn adopts(self) -> bool {
+        let name = || std::fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
+        self.pid == 1 || name().trim_end() == "systemd"
+    }
+
+    fn session(self) -> Option<Pid> {
+        getsid(Some(Pid::from_raw(i32::try_from(self.pid).ok()?)?)).ok()
     }
 
     /// Waits until it is gone.
     pub async fn gone(self) {
-        while !self.is_gone() {
+        if self.was_gone_at_start() {
+            return;
+        }
+        while parent_id() == self.pid {
             tokio::time::sleep(POLL).await;
         }
     }

@@ -11,6 +11,7 @@ use towline_api::client::ItemQuery;
 /// Remove items by state, and print how many there were.
 #[derive(Debug, Args)]
 pub struct PurgeArgs {
+    /// The queue's name.
     queue: String,
     #[command(flatten)]
     filter: FilterArgs,

@@ -15,6 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Who holds what.
 #[derive(Debug, Clone, Args)]
 pub struct HeldArgs {
+    /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     pub id: ItemId,
     /// The token that came with the item.
@@ -129,7 +130,7 @@ pub struct EditArgs {
 impl HeldArgs {
     pub fn action(&self, verb: VerbName) -> Action {
         let lease = Some(Text::parse(&self.lease));
-        Action { verb: Some(verb), id: Some(self.id.into()), lease, ..Action::default() }
+        Action { verb: Some(verb.into()), id: Some(self.id.into()), lease, ..Action::default() }
     }
 }
 

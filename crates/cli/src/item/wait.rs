@@ -19,6 +19,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// waited for.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
+    /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     id: ItemId,
     /// Wait no longer than this [default: for ever].

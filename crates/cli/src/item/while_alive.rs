@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn beats_at_a_third_of_the_lease() {
         assert_eq!(held(30_000, None), (Duration::from_secs(30), Duration::from_secs(10)));
-        assert_eq!(held(100, None).1, PACE_MIN);
+        assert_eq!(held(30, None).1, PACE_MIN);
         assert_eq!(held(3_600_000, None), (Duration::from_secs(3600), PACE_MAX));
     }
 

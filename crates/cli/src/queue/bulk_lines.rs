@@ -157,7 +157,7 @@ fn parse(number: u64, length: usize, text: &[u8]) -> Line {
                 Ok(_) => Ok(item),
                 Err(refusal) => Err(ErrorBody::from(&refusal)),
             },
-            Err(error) => Err(refused(Code::MalformedBody, error.to_string())),
+            Err(error) => Err(refused(Code::MalformedBody, located(&error))),
         }
     };
     // Only a line that may have to be told about is kept.
@@ -168,6 +168,13 @@ fn parse(number: u64, length: usize, text: &[u8]) -> Line {
         .collect();
     let cut = if shown.len() < text.trim_ascii().len() { "…" } else { "" };
     Line { number, shown: shown + cut, item }
+}
+
+/// The parser says "line 1" of every line.
+fn located(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    format!("{what} at column {}", error.column())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use towline_api::{OrderBody, PutQueue, SchemaBody};
 /// Without --input, --output, --input-param and --output-param the queue takes any parameters. Prints the name alone.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
+    /// Its name.
     #[arg(value_name = "QUEUE")]
     name: String,
     /// A buffer slot that submitters fill; `name?` may be left empty. Repeatable.

@@ -43,12 +43,14 @@ pub enum QueueCommand {
 
 #[derive(Debug, Args)]
 pub struct Name {
+    /// Its name.
     #[arg(value_name = "QUEUE")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
+    /// Its name.
     #[arg(value_name = "QUEUE")]
     name: String,
     #[command(flatten)]
@@ -57,6 +59,7 @@ pub struct UpdateArgs {
 
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
+    /// Its name.
     #[arg(value_name = "QUEUE")]
     name: String,
     /// Also with items that are not finished; they are lost.

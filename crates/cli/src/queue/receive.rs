@@ -18,6 +18,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// leases, one unless --max says more, none if there is nothing to do.
 #[derive(Debug, Args)]
 pub struct ReceiveArgs {
+    /// The queue's name.
     queue: String,
     #[command(flatten)]
     how: HowArgs,

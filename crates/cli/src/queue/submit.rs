@@ -16,6 +16,7 @@ use towline_api::{BackoffBody, ItemId, Json, Millis, NewItem, Span, Time};
 /// in the order of the lines. A line that is refused is told on stderr; the others go on, and the exit code is 1.
 #[derive(Debug, Args)]
 pub struct SubmitArgs {
+    /// The queue's name.
     queue: String,
     /// A buffer for an input slot. Repeatable.
     #[arg(long, value_name = "SLOT=BUFFER", value_parser = pair)]
@@ -38,6 +39,7 @@ pub struct SubmitArgs {
     /// A tag to find the item by. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     tag: Vec<Pair<String>>,
+    /// The group the item belongs to.
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     /// Items with the same key share their turns.
@@ -73,16 +75,22 @@ struct FieldArgs {
     /// The body of the work from a file (`-`: standard input).
     #[arg(long, value_name = "PATH")]
     payload_file: Option<String>,
+    /// What a worker wants to find again at the next attempt.
     #[arg(long, value_name = "TEXT", conflicts_with = "state_blob_file")]
     state_blob: Option<String>,
+    /// The same from a file.
     #[arg(long, value_name = "PATH")]
     state_blob_file: Option<String>,
+    /// What is known about the work.
     #[arg(long, value_name = "TEXT", conflicts_with = "metadata_file")]
     metadata: Option<String>,
+    /// The same from a file.
     #[arg(long, value_name = "PATH")]
     metadata_file: Option<String>,
+    /// Parameters as bytes, apart from those by name.
     #[arg(long, value_name = "TEXT", conflicts_with = "parameters_file")]
     parameters: Option<String>,
+    /// The same from a file.
     #[arg(long, value_name = "PATH")]
     parameters_file: Option<String>,
 }
@@ -90,8 +98,10 @@ struct FieldArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In place of the queue's policy")]
 struct OwnPolicyArgs {
+    /// Retries after the first attempt.
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
+    /// When to try again, as for `queue create`.
     #[arg(long, value_name = "BACKOFF", value_parser = backoff)]
     backoff: Option<BackoffBody>,
     /// How long the item is kept when it is completed.
@@ -100,15 +110,19 @@ struct OwnPolicyArgs {
     /// How long the item is kept when it has failed.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     failed_ttl: Option<Millis>,
+    /// Fail unless finished this long after the submit.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expire_after: Option<Millis>,
+    /// Fail unless finished this long after the first delivery.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     give_up_after: Option<Millis>,
     /// What the item pays, in queues in score order.
     #[arg(long, value_name = "N")]
     fee: Option<u64>,
+    /// How large the work is, in queues in score order.
     #[arg(long, value_name = "N")]
     size_bytes: Option<u64>,
+    /// The tier of the submitter, in queues in score order.
     #[arg(long, value_name = "NAME")]
     tier: Option<String>,
 }

@@ -18,6 +18,7 @@ const WAIT: Duration = Duration::from_secs(60);
 /// A server that restarts is waited for. The next item is received when the reader has taken the last one.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
+    /// The queue's name.
     queue: String,
     #[command(flatten)]
     how: HowArgs,
@@ -64,7 +65,7 @@ fn clamped(count: u64) -> i64 {
 /// Nobody will work on these; that is no attempt of theirs.
 async fn give_back(session: &Session, items: &[ReceivedItem]) {
     let defer = |item: &ReceivedItem| Action {
-        verb: Some(VerbName::Defer),
+        verb: Some(VerbName::Defer.into()),
         id: Some(item.id.clone()),
         lease: Some(item.lease.clone()),
         ..Action::default()
