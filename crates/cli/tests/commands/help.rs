@@ -1,0 +1,56 @@
+//! What the commands say of themselves, kept as it is: a changed name or flag is seen in review.
+
+use crate::rig::{Run, towline};
+
+fn help(words: &[&str]) -> String {
+    let run = Run::of(&mut towline(&[words, &["--help"]].concat()));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{words:?}");
+    run.stdout
+}
+
+#[test]
+fn help_of_the_groups() {
+    insta::assert_snapshot!("queue", help(&["queue"]));
+    insta::assert_snapshot!("queue_item", help(&["queue", "item"]));
+}
+
+#[test]
+fn help_of_tygers_commands() {
+    for command in ["create", "submit", "receive", "watch"] {
+        insta::assert_snapshot!(format!("queue_{command}"), help(&["queue", command]));
+    }
+    for command in ["heartbeat", "commit", "fail", "retry", "release", "defer", "wait", "list", "purge"] {
+        insta::assert_snapshot!(format!("queue_item_{command}"), help(&["queue", "item", command]));
+    }
+}
+
+#[test]
+fn the_singular_and_the_plural_are_one() {
+    let singular = help(&["queue", "item", "commit"]);
+    for words in [&["queues", "items", "commit"][..], &["item", "commit"], &["items", "commit"]] {
+        let without_usage =
+            |text: &str| text.lines().filter(|line| !line.starts_with("Usage")).collect::<String>();
+        assert_eq!(without_usage(&help(words)), without_usage(&singular));
+    }
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let run = Run::of(&mut towline(&["completions", shell]));
+        assert_eq!(run.code, Some(0));
+        assert!(run.stdout.contains("heartbeat") && run.stdout.contains("while-alive"), "{shell}");
+    }
+}
+
+#[test]
+fn manual_pages_of_every_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("man");
+    let run = Run::of(&mut towline(&["man", "--out", out.to_str().unwrap()]));
+    assert_eq!(run.code, Some(0), "{run:?}");
+    for page in ["towline.1", "towline-serve.1", "towline-queue-submit.1", "towline-queue-item-heartbeat.1"] {
+        assert!(out.join(page).exists(), "{page}");
+    }
+    assert!(Run::of(&mut towline(&["man"])).stdout.starts_with(".ie"));
+}

@@ -1,0 +1,16 @@
+//! The command line as scripts see it: output shapes, exit codes, and what is survived.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod bulk;
+mod exit_codes;
+mod help;
+mod lists;
+mod output;
+mod reader_gone;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod settle;
+mod wait;
+mod watch;
+mod while_alive;

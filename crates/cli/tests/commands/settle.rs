@@ -1,0 +1,118 @@
+//! The verbs of a lease holder, and what anybody may do.
+
+use crate::rig::Server;
+
+fn server() -> Server {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    server
+}
+
+fn held(server: &Server) -> (String, String) {
+    server.ok(&["queue", "submit", "jobs", "--payload", "work"]);
+    server.receive(&["jobs"])
+}
+
+#[test]
+fn each_verb_leaves_the_item_where_it_says_and_prints_nothing() {
+    let server = server();
+    for (verb, args, state) in [
+        ("heartbeat", &["--visibility-timeout", "10m"][..], "processing"),
+        ("edit", &["--set", "payload=other"], "processing"),
+        ("commit", &["--output", "a=b", "--output-param", "score:=0.5"], "completed"),
+        ("fail", &["--reason", "cannot"], "failed"),
+        ("retry", &["--error", "not yet", "--delay", "1h"], "scheduled"),
+        ("release", &[], "pending"),
+        ("release", &["--delay", "1h"], "scheduled"),
+        ("defer", &["--until", "2040-01-01T00:00:00Z"], "scheduled"),
+        ("defer", &["--delay", "1h", "--priority", "-3"], "scheduled"),
+    ] {
+        let (id, lease) = held(&server);
+        let run = server.run(&[&["queue", "item", verb, &id, "--lease", &lease][..], args].concat());
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""), "{verb}");
+        assert_eq!(server.state(&id), state, "{verb}");
+        server.ok(&["item", "delete", &id, "--force"]);
+    }
+}
+
+#[test]
+fn json_brings_the_answer() {
+    let server = server();
+    let (id, lease) = held(&server);
+    let beat = server.json(&["item", "heartbeat", &id, "--lease", &lease, "-o", "json"]);
+    assert!(beat["lease_expires_at"].is_string());
+    assert_eq!(server.json(&["item", "commit", &id, "--lease", &lease, "-o", "json"])["state"], "completed");
+}
+
+#[test]
+fn a_holder_changes_fields_and_moves_the_item() {
+    let server = server();
+    server.ok(&["queue", "create", "slow"]);
+    let (id, lease) = held(&server);
+    let file = server.directory().join("state");
+    std::fs::write(&file, "step 2").unwrap();
+    let set = format!("state_blob=@{}", file.display());
+    let args = [
+        "item",
+        "release",
+        &id,
+        "--lease",
+        &lease,
+        "--set",
+        &set,
+        "--set",
+        "metadata=@-",
+        "--unset",
+        "payload",
+    ];
+    let run = server.feed(&[&args[..], &["--queue", "slow", "--priority", "9"]].concat(), "from a pipe");
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let shown = server.json(&["item", "show", &id]);
+    assert_eq!((&shown["queue"], &shown["priority"]), (&"slow".into(), &9.into()));
+    assert_eq!((&shown["state_blob"], &shown["metadata"]), (&"c3RlcCAy".into(), &"ZnJvbSBhIHBpcGU=".into()));
+    assert_eq!(shown.get("payload"), None);
+}
+
+#[test]
+fn a_foreign_lease_is_refused() {
+    let server = server();
+    let (id, lease) = held(&server);
+    for wrong in ["0123456789abcdef0123456789abcdef", "nonsense"] {
+        let run = server.run(&["item", "commit", &id, "--lease", wrong]);
+        assert_eq!(run.code, Some(1), "{run:?}");
+    }
+    server.ok(&["item", "commit", &id, "--lease", &lease]);
+    server.ok(&["item", "commit", &id, "--lease", &lease]);
+    assert_eq!(server.run(&["item", "fail", &id, "--lease", &lease]).code, Some(1));
+}
+
+#[test]
+fn a_commit_waits_for_a_server_that_restarts() {
+    let mut server = server();
+    let (id, lease) = held(&server);
+    server.kill();
+    let commit = server.command(&["item", "commit", &id, "--lease", &lease]).spawn().unwrap();
+    server.restart();
+    assert_eq!(crate::rig::Run::end(commit).code, Some(0));
+    assert_eq!(server.state(&id), "completed");
+}
+
+#[test]
+fn anybody_cancels_pauses_resumes_redrives_and_deletes() {
+    let server = server();
+    let (first, second) = (server.ok(&["queue", "submit", "jobs"]), server.ok(&["queue", "submit", "jobs"]));
+    let states = || (server.state(&first), server.state(&second));
+    let both = |verb: &str| server.run(&["item", verb, &first, &second]);
+    for (verb, state) in
+        [("pause", "paused"), ("resume", "pending"), ("cancel", "failed"), ("redrive", "pending")]
+    {
+        let run = both(verb);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{verb}: {run:?}");
+        assert_eq!(states(), (state.to_owned(), state.to_owned()), "{verb}");
+    }
+    server.ok(&["item", "delete", &first]);
+    let run = both("delete");
+    assert_eq!(run.code, Some(1), "one is gone: {run:?}");
+    assert!(run.stderr.contains(&first), "{run:?}");
+    assert_eq!(server.run(&["item", "show", &second]).code, Some(1), "the other was deleted all the same");
+}

@@ -1,0 +1,226 @@
+//! The real binary: a server on a free port with data of its own, and commands that talk to it.
+
+// Each test binary uses what it needs.
+#![allow(dead_code)]
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than anything takes; what is not there by then never comes.
+const NEVER: Duration = Duration::from_secs(120);
+
+pub struct Server {
+    directory: tempfile::TempDir,
+    address: String,
+    child: Child,
+    /// Open for as long as the server runs: it says things there.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Returns when it serves.
+    pub fn start() -> Server {
+        let directory = tempfile::tempdir().unwrap();
+        let (child, stdout, address) = spawn(directory.path(), "127.0.0.1:0");
+        Server { directory, address, child, _stdout: stdout }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A directory that goes when the server goes.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// As `kill -9`.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub fn stop(&mut self) -> ExitStatus {
+        signal(self.child.id(), Signal::TERM);
+        self.child.wait().unwrap()
+    }
+
+    /// On the same port, with the same data; after `kill` or `stop`.
+    pub fn restart(&mut self) {
+        let (child, stdout, _) = spawn(self.directory.path(), &self.address);
+        (self.child, self._stdout) = (child, stdout);
+    }
+
+    /// A command that talks to this server.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = towline(args);
+        command.env("TOWLINE_URL", self.url());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run::of(&mut self.command(args))
+    }
+
+    /// What a command that must succeed prints, without the end of the line.
+    pub fn ok(&self, args: &[&str]) -> String {
+        self.run(args).ok(args)
+    }
+
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.ok(args)).unwrap()
+    }
+
+    /// Runs with `input` on its standard input.
+    pub fn feed(&self, args: &[&str], input: &str) -> Run {
+        let mut child = piped(&mut self.command(args)).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        // From aside: the command prints while it reads.
+        let feeder = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+        let run = Run::end(child);
+        // A command that refuses early does not read to the end.
+        let _ = feeder.join().unwrap();
+        run
+    }
+
+    /// A script in which `towline` is the binary.
+    pub fn script(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        let bin = PathBuf::from(env!("CARGO_BIN_EXE_towline"));
+        let path = format!("{}:{}", bin.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        command.args(["-c", script]).env("PATH", path).env("TOWLINE_URL", self.url());
+        command
+    }
+
+    /// Receives one item: its id and its lease.
+    pub fn receive(&self, args: &[&str]) -> (String, String) {
+        let answer = self.json(&[&["queue", "receive"], args].concat());
+        let text = |name: &str| answer["items"][0][name].as_str().unwrap().to_owned();
+        (text("id"), text("lease"))
+    }
+
+    pub fn state(&self, id: &str) -> String {
+        self.json(&["item", "show", id])["state"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(directory: &Path, listen: &str) -> (Child, BufReader<ChildStdout>, String) {
+    let mut child = towline(&["serve", "--listen", listen, "--log", "error", "--data"])
+        .arg(directory.join("data"))
+        .current_dir(directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let address = line.trim_end().strip_prefix("listening on http://").unwrap_or_else(|| panic!("{line:?}"));
+    (child, stdout, address.to_owned())
+}
+
+/// The binary, in an environment that says nothing to it.
+pub fn towline(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towline"));
+    command.args(args).stdin(Stdio::null());
+    for name in ["TOWLINE_URL", "TOWLINE_TOKEN"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+pub fn piped(command: &mut Command) -> &mut Command {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped())
+}
+
+pub fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal).unwrap();
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    pub fn of(command: &mut Command) -> Run {
+        Run::end(piped(command).spawn().unwrap())
+    }
+
+    pub fn end(child: Child) -> Run {
+        let Output { status, stdout, stderr } =
+            in_time("the command ends", || child.wait_with_output()).unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Run { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    pub fn ok(self, args: &[&str]) -> String {
+        assert_eq!(self.code, Some(0), "{args:?}: {self:?}");
+        self.stdout.trim_end().to_owned()
+    }
+}
+
+/// Fails in place of waiting for what never comes.
+pub fn in_time<T: Send + 'static>(what: &str, wait: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(wait()));
+    receiver.recv_timeout(NEVER).unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+/// Asks until it is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let pause = Duration::from_millis(50);
+    for _ in 0..NEVER.as_millis() / pause.as_millis() {
+        if so() {
+            return;
+        }
+        std::thread::sleep(pause);
+    }
+    panic!("never: {what}");
+}
+
+/// What a child prints, line by line.
+pub struct Lines(BufReader<Box<dyn Read + Send>>);
+
+impl Lines {
+    pub fn of(from: impl Read + Send + 'static) -> Lines {
+        Lines(BufReader::new(Box::new(from)))
+    }
+
+    /// The next line with its end; nothing at the end of it all.
+    pub fn read(self) -> (Lines, String) {
+        let mut lines = self;
+        in_time("a line is printed", move || {
+            let mut line = String::new();
+            lines.0.read_line(&mut line).unwrap();
+            (lines, line)
+        })
+    }
+
+    pub fn rest(mut self) -> String {
+        in_time("the output ends", move || {
+            let mut rest = String::new();
+            self.0.read_to_string(&mut rest).unwrap();
+            rest
+        })
+    }
+}
