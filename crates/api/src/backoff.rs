@@ -1,6 +1,6 @@
 //! A retry schedule: the name of one, or its numbers.
 
-use crate::name_or_object::{NameOrObject, name_or_object};
+use crate::object::{NameOrObject, name_or_object};
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
 use towline_domain::backoff::{Growth, PRESETS};

@@ -1,5 +1,6 @@
 //! The two formats, chosen by content type.
 
+use crate::object::Object;
 use rmp_serde::decode::Error;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -43,15 +44,15 @@ impl Format {
         }
     }
 
-    /// An empty body is an empty object.
+    /// Reads an object; an empty body is an empty one.
     pub fn decode<T: DeserializeOwned>(self, body: &[u8]) -> Result<T, DecodeError> {
         match self {
             Format::Json => {
                 let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
-                serde_json::from_slice(body).map_err(|plain| {
+                serde_json::from_slice(body).map(|Object(value)| value).map_err(|plain| {
                     // Read again, more slowly, to say where it went wrong.
                     let reader = &mut serde_json::Deserializer::from_slice(body);
-                    match serde_path_to_error::deserialize::<_, T>(reader) {
+                    match serde_path_to_error::deserialize::<_, Object<T>>(reader) {
                         Err(error) => located(error.path(), error.inner()),
                         Ok(_) => DecodeError(plain.to_string()),
                     }
@@ -65,12 +66,13 @@ impl Format {
                     reader
                 };
                 let mut reader = read();
-                let value = T::deserialize(&mut reader).map_err(|plain| {
-                    match serde_path_to_error::deserialize::<_, T>(&mut read()) {
-                        Err(error) => located(error.path(), error.inner()),
-                        Ok(_) => DecodeError(plain.to_string()),
-                    }
-                })?;
+                let Object(value) =
+                    Object::deserialize(&mut reader).map_err(
+                        |plain| match serde_path_to_error::deserialize::<_, Object<T>>(&mut read()) {
+                            Err(error) => located(error.path(), error.inner()),
+                            Ok(_) => DecodeError(plain.to_string()),
+                        },
+                    )?;
                 // The reader does not tell where it is, only that nothing is left.
                 match IgnoredAny::deserialize(&mut reader) {
                     Err(Error::InvalidMarkerRead(_)) => Ok(value),

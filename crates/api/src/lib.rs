@@ -11,7 +11,7 @@ pub mod client;
 mod code;
 mod format;
 mod item;
-mod name_or_object;
+mod object;
 mod order;
 pub mod params;
 pub mod payload;

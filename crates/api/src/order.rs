@@ -1,6 +1,6 @@
 //! The order of a queue: `fifo`, `priority`, or `score` with its weights.
 
-use crate::name_or_object::{NameOrObject, name_or_object};
+use crate::object::{NameOrObject, name_or_object, object};
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ pub enum OrderBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreOrder {
+    #[serde(deserialize_with = "object")]
     pub score: Box<ScoreBody>,
 }
 

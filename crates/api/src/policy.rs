@@ -1,6 +1,7 @@
 //! A queue's policy: all of it as shown, some of it as given.
 
 use crate::backoff::BackoffBody;
+use crate::object::object_if_any;
 use crate::order::OrderBody;
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -55,7 +56,7 @@ pub struct PolicyBody {
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub dead_letter_queue: Option<Option<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRuleBody>,
 }
 

@@ -1,5 +1,6 @@
 //! Queues as they are made and shown.
 
+use crate::object::object;
 use crate::policy::PolicyBody;
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -11,7 +12,9 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PutQueue {
+    #[serde(deserialize_with = "object")]
     pub schema: SchemaBody,
+    #[serde(deserialize_with = "object")]
     pub policy: PolicyBody,
 }
 
@@ -29,7 +32,7 @@ impl<'de> Deserialize<'de> for PatchQueue {
             Some(_) => return Err(de::Error::custom("only the policy of a queue can be changed")),
             None => given.into(),
         };
-        serde_json::from_value(policy).map(|policy| PatchQueue { policy }).map_err(de::Error::custom)
+        object(policy).map(|policy| PatchQueue { policy }).map_err(de::Error::custom)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The calls of somebody who holds an item: heartbeat, edit, commit, fail, retry, release, defer.
 
+use crate::object::{object_if_any, objects};
 use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::policy::queue_name;
@@ -11,14 +12,16 @@ use crate::text::Text;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use towline_domain::command::{Verb, When};
 use towline_domain::item::Outcome;
 use towline_domain::refusal::LostWhy;
 use towline_domain::{Adjust, Field, FieldEdits, ItemId, LeaseCall, LeaseToken, Millis, Refusal, Timestamp};
 use utoipa::ToSchema;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+#[schema(rename_all = "snake_case")]
 pub enum VerbName {
     /// Extends the lease.
     Heartbeat,
@@ -61,10 +64,29 @@ impl VerbName {
     }
 }
 
+fn names() -> String {
+    VerbName::ALL.map(VerbName::name).join(", ")
+}
+
+impl fmt::Display for VerbName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for VerbName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<VerbName, String> {
+        let found = VerbName::ALL.into_iter().find(|verb| verb.name() == text);
+        found.ok_or_else(|| format!("not one of {}", names()))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleRequest {
     /// At most 10,000, carried out in order, each answered by itself.
+    #[serde(deserialize_with = "objects")]
     pub actions: Vec<Action>,
 }
 
@@ -74,7 +96,8 @@ pub struct SettleRequest {
 pub struct Action {
     /// In a batch; otherwise the path says it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub verb: Option<VerbName>,
+    #[schema(value_type = Option<VerbName>)]
+    pub verb: Option<Text<VerbName>>,
     /// In a batch; otherwise the path says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
@@ -110,7 +133,7 @@ pub struct Action {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Payload fields to set.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub set: Option<Box<FieldsBody>>,
     /// Payload fields to remove, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -143,15 +166,20 @@ fn invalid<T>(what: &'static str, message: impl Into<String>) -> Result<T, Refus
 impl Action {
     #[must_use]
     pub fn new(verb: VerbName, id: ItemId, lease: LeaseToken) -> Action {
-        Action { verb: Some(verb), id: Some(id.into()), lease: Some(lease.into()), ..Action::default() }
+        Action {
+            verb: Some(verb.into()),
+            id: Some(id.into()),
+            lease: Some(lease.into()),
+            ..Action::default()
+        }
     }
 
     /// What is to be done with which item. `seed` is entropy for the backoff's jitter.
     pub fn get(self, seed: u64) -> Result<(ItemId, LeaseCall), Refusal> {
         let Some(verb) = self.verb else {
-            let names = VerbName::ALL.map(VerbName::name).join(", ");
-            return invalid("verb", format!("missing; use one of {names}"));
+            return invalid("verb", format!("missing; use one of {}", names()));
         };
+        let verb = verb.get("verb")?;
         let Some(id) = self.id else { return invalid("id", "missing; name the item") };
         let id = id.get("id")?;
         let token = match self.lease {

@@ -1,6 +1,7 @@
 //! Submitting: items as their submitter describes them, and what became of each.
 
 use crate::backoff::BackoffBody;
+use crate::object::objects;
 use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::policy::count;
@@ -19,6 +20,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
     /// At most 10,000.
+    #[serde(deserialize_with = "objects")]
     pub items: Vec<NewItem>,
 }
 

@@ -15,7 +15,7 @@ use crate::item::{ItemPage, ItemShown, Purged};
 use crate::policy::PolicyBody;
 use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
-use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled, VerbName};
+use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled};
 use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 use http::Method;
 use std::time::Duration;
@@ -153,12 +153,10 @@ impl Client {
 
     /// One call by the holder of a lease.
     pub async fn act(&self, action: Action) -> Result<Settled> {
-        let (verb, id) = (action.verb.unwrap_or(VerbName::Heartbeat), action.id.clone());
-        let path = format!(
-            "/v1/items/{}/{}",
-            segment(&id.map(|id| id.to_string()).unwrap_or_default())?,
-            verb.name()
-        );
+        let text = |text: Option<String>| text.unwrap_or_default();
+        let id = text(action.id.as_ref().map(ToString::to_string));
+        let verb = text(action.verb.as_ref().map(ToString::to_string));
+        let path = format!("/v1/items/{}/{}", segment(&id)?, segment(&verb)?);
         let call = Call::new(Method::POST, path, Repeat::Safe);
         self.transport.call(self.transport.body(call, &action)?).await
     }
@@ -222,7 +220,7 @@ fn segment(text: &str) -> Result<&str> {
     if good && text != "." && text != ".." {
         return Ok(text);
     }
-    Err(ClientError::invalid(format!("{text:?} is not an id")))
+    Err(ClientError::invalid(format!("{text:?} is not an id or a verb")))
 }
 
 fn queue_path(queue: &str, rest: &str) -> Result<String> {

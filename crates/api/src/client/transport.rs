@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write;
+use std::pin::pin;
 use std::time::Duration;
 
 /// The most a client reads of one answer: a page of the largest items and more.
@@ -155,7 +156,7 @@ impl Transport {
     }
 
     async fn exchange(&self, call: Call) -> Result<(Format, Bytes)> {
-        let patience = tokio::time::sleep(self.patience);
+        let mut patience = pin!(tokio::time::sleep(self.patience));
         let mut pause = FIRST_PAUSE;
         loop {
             let error = match self.attempt(&call).await {
@@ -164,10 +165,11 @@ impl Transport {
                 Err(Failed::Lost(error)) if call.repeat == Repeat::Safe => error,
                 Err(Failed::Lost(error) | Failed::Final(error)) => return Err(error),
             };
-            if patience.is_elapsed() {
-                return Err(error);
+            tokio::select! {
+                biased;
+                () = &mut patience => return Err(error),
+                () = tokio::time::sleep(pause) => {}
             }
-            tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -129,7 +129,7 @@ pub async fn commit(client: &Client, items: Vec<ReceivedItem>, size: usize) -> a
         let bytes = item.payload.map(|payload| payload.get("payload")).transpose()?.unwrap_or_default();
         ensure!(bytes.len() == size, "the item {} has {} bytes, not {size}", item.id, bytes.len());
         let (id, lease) = (Some(item.id), Some(item.lease));
-        actions.push(Action { verb: Some(VerbName::Commit), id, lease, ..Action::default() });
+        actions.push(Action { verb: Some(VerbName::Commit.into()), id, lease, ..Action::default() });
     }
     let results = match actions.pop() {
         Some(only) if actions.is_empty() => vec![client.act(only).await?],

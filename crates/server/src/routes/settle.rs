@@ -5,6 +5,7 @@ use crate::answer::{Reply, aside};
 use crate::app::App;
 use crate::body::Wire;
 use crate::path::{ItemPath, VerbPath};
+use crate::query::NoQuery;
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
@@ -18,7 +19,7 @@ use towline_store::{Operation, Reply as Stored, StoreError};
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Calls of mixed verbs, carried out in order, each answered by itself.
-#[utoipa::path(post, path = "/v1/settle", tag = "items", request_body = SettleRequest, responses(
+#[utoipa::path(post, path = "/v1/settle", operation_id = "settle_items", tag = "items", request_body = SettleRequest, responses(
     (status = 200, description = "What became of each.", body = SettleAnswer),
     (status = 400, description = "The body cannot be read.", body = Problem, content_type = "application/problem+json"),
     (status = 413, description = "Too many, or too large.", body = Problem, content_type = "application/problem+json"),
@@ -26,6 +27,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 ))]
 pub(super) async fn settle(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     Wire(body): Wire<SettleRequest>,
 ) -> Result<Response, Refused> {
@@ -87,7 +89,7 @@ fn settled(id: ItemId, answer: Result<Stored, Refusal>) -> Result<Settled, Optio
 /// One call of a lease holder: heartbeat, edit, commit, fail, retry, release or defer.
 ///
 /// The same call with the same lease again gets the same answer.
-#[utoipa::path(post, path = "/v1/items/{id}/{verb}", tag = "items", request_body = Action,
+#[utoipa::path(post, path = "/v1/items/{id}/{verb}", operation_id = "act_on_item", tag = "items", request_body = Action,
     params(("id" = String, Path, format = Uuid), ("verb" = towline_api::VerbName, Path)),
     responses(
         (status = 200, description = "The item's state now.", body = Settled),
@@ -97,17 +99,18 @@ fn settled(id: ItemId, answer: Result<Stored, Refusal>) -> Result<Settled, Optio
     ))]
 pub(super) async fn act(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     ItemPath(id): ItemPath,
     VerbPath(verb): VerbPath,
     Wire(mut action): Wire<Action>,
 ) -> Result<Response, Refused> {
     let same_id = action.id.as_ref().is_none_or(|named| *named == Text::from(id));
-    if !same_id || action.verb.is_some_and(|named| named != verb) {
+    if !same_id || action.verb.as_ref().is_some_and(|named| *named != Text::from(verb)) {
         let message = "the body names another than the path; leave `id` and `verb` out of it".to_owned();
         return Err(Refusal::Invalid { what: "id", message }.into());
     }
-    (action.id, action.verb) = (Some(id.into()), Some(verb));
+    (action.id, action.verb) = (Some(id.into()), Some(verb.into()));
     let (id, call) = action.get(entropy::number())?;
     let answer = app.broker.update(vec![Operation::Lease { id, call: Box::new(call) }]).await?.pop();
     let settled = settled(id, answer.ok_or(StoreError::Closed)?);

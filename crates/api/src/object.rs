@@ -1,0 +1,86 @@
+//! Objects read as objects. A derived reader also takes a list of an object's values in their order, so that `[]` would
+//! be an item without anything.
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, SeqAccess};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// For the whole of a body.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {
+        struct Visitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Visitor(PhantomData))
+    }
+}
+
+/// For a field.
+pub(crate) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|Object(value)| value)
+}
+
+/// For a field that may be absent or `null`.
+pub(crate) fn object_if_any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.map(|Object(value)| value))
+}
+
+/// For a list of them.
+pub(crate) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Visitor<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut values = Vec::new();
+            while let Some(Object(value)) = list.next_element()? {
+                values.push(value);
+            }
+            Ok(values)
+        }
+    }
+    deserializer.deserialize_seq(Visitor(PhantomData))
+}
+
+/// A setting that is a name or an object. What is wrong inside the object is told, which an untagged enum cannot do.
+pub(crate) enum NameOrObject<T> {
+    Name(String),
+    Object(T),
+}
+
+pub(crate) fn name_or_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    expected: &'static str,
+    deserializer: D,
+) -> Result<NameOrObject<T>, D::Error> {
+    struct Visitor<T>(&'static str, PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
+        type Value = NameOrObject<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+        fn visit_str<E>(self, text: &str) -> Result<NameOrObject<T>, E> {
+            Ok(NameOrObject::Name(text.to_owned()))
+        }
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NameOrObject<T>, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map)).map(NameOrObject::Object)
+        }
+    }
+    deserializer.deserialize_any(Visitor(expected, PhantomData))
+}
