@@ -10,7 +10,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
 /// From the first byte to the last of a request's headers.
@@ -50,6 +50,8 @@ pub(crate) async fn serve(
 ) {
     let builder = builder();
     let graceful = GracefulShutdown::new();
+    // Dropped when the time is over: what is still busy then ends, and with it its hold on the store.
+    let (alive, cut) = watch::channel(());
     let seats = Arc::new(Semaphore::new(connections_max));
     tokio::pin!(stop);
     loop {
@@ -77,10 +79,14 @@ pub(crate) async fn serve(
             hyper::service::service_fn(move |request: Request<Incoming>| router.clone().oneshot(request));
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let connection = graceful.watch(connection);
+        let mut cut = cut.clone();
         tokio::spawn(async move {
-            // A client that breaks off or sends no HTTP is not the server's trouble.
-            if let Err(error) = connection.await {
-                tracing::debug!("connection ended: {error}");
+            tokio::select! {
+                // A client that breaks off or sends no HTTP is not the server's trouble.
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!("connection ended: {error}");
+                },
+                _ = cut.changed() => {}
             }
             drop(seat);
         });
@@ -90,4 +96,5 @@ pub(crate) async fn serve(
     if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
         tracing::warn!("{open} connections were open after {drain:?}; those still busy are cut");
     }
+    drop(alive);
 }

@@ -26,6 +26,19 @@ impl<S: Sync> FromRequestParts<S> for Query {
     }
 }
 
+/// For routes that take none: what is written into the address of one is meant for its body, and would be lost.
+pub(crate) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<NoQuery, Refused> {
+        if parts.uri.query().is_some() {
+            Query::from_request_parts(parts, state).await?.end()?;
+        }
+        Ok(NoQuery)
+    }
+}
+
 fn invalid(what: &str, why: impl std::fmt::Display) -> Refused {
     Refused::new(Code::Invalid, format!("{what}: {why}"))
 }
@@ -80,9 +93,12 @@ impl Query {
         Ok(Some(span.get(name)?))
     }
 
+    /// RFC 3339, or a number of milliseconds since 1970.
     pub(crate) fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Refused> {
         let Some(text) = self.one(name)? else { return Ok(None) };
-        Ok(Some(Time::parse(&text).get(name)?))
+        let quoted = text.parse::<u64>().map_or_else(|_| serde_json::Value::from(text.as_str()), Into::into);
+        let time: Time = serde_json::from_value(quoted).map_err(|error| invalid(name, error))?;
+        Ok(Some(time.get(name)?))
     }
 
     pub(crate) fn state(&mut self) -> Result<Option<StateName>, Refused> {

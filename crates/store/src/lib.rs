@@ -23,4 +23,4 @@ pub use lookup::{QueueLookup, item_context};
 pub use memory::Memory;
 pub use operation::{Answered, Operation, ReceiveCall, Received, Reply, Result};
 pub use port::{BoxFuture, Clock, ManualClock, QueueView, Store, StoredItem};
-pub use purge::{Purged, purge};
+pub use purge::{Purged, doomed, purge};

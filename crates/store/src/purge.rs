@@ -21,10 +21,21 @@ pub async fn purge(
     chunk: usize,
     force: bool,
 ) -> Result<Purged> {
+    let (batch, next) = doomed(store, filter, after, chunk, force).await?;
+    let removed = store.update(batch).await?.iter().filter(|answered| answered.is_ok()).count();
+    Ok(Purged { removed: removed as u64, next })
+}
+
+/// The deletions of one chunk, for whoever carries out updates by another way than the store's own, and where to go on.
+pub async fn doomed(
+    store: &dyn Store,
+    filter: Filter,
+    after: Option<Cursor>,
+    chunk: usize,
+    force: bool,
+) -> Result<(Vec<Operation>, Option<Cursor>)> {
     let only = filter.state;
     let page = store.list(filter, after, chunk, FieldSet::NONE).await?;
     let delete = |id| Operation::Delete { id, force, only };
-    let batch: Vec<Operation> = page.items.iter().map(|stored| delete(stored.item.head.id)).collect();
-    let removed = store.update(batch).await?.iter().filter(|answered| answered.is_ok()).count();
-    Ok(Purged { removed: removed as u64, next: page.next })
+    Ok((page.items.iter().map(|stored| delete(stored.item.head.id)).collect(), page.next))
 }

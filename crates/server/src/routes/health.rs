@@ -16,7 +16,7 @@ struct Health {
 }
 
 /// Whether the server is up and its store can be used.
-#[utoipa::path(get, path = "/healthz", tag = "server", responses(
+#[utoipa::path(get, path = "/healthz", operation_id = "show_health", tag = "server", responses(
     (status = 200, description = "It is.", body = Health),
     (status = 503, description = "It is stopping, or the store cannot be used.", body = Problem, content_type = "application/problem+json"),
 ))]

@@ -6,13 +6,13 @@ use crate::answer::Reply;
 use crate::app::App;
 use crate::body::Wire;
 use crate::path::ItemPath;
-use crate::query::Query;
+use crate::query::{NoQuery, Query};
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use std::time::Duration;
-use towline_api::{CancelRequest, ItemShown, Problem, Settled};
+use towline_api::{CancelRequest, ItemShown, Problem, Settled, Span};
 use towline_broker::Waited;
 use towline_domain::change::Answer;
 use towline_domain::{FieldSet, ItemId, Refusal};
@@ -27,7 +27,7 @@ fn not_found(id: ItemId) -> Refused {
 }
 
 /// An item, with its result, its errors and its payload.
-#[utoipa::path(get, path = "/v1/items/{id}", tag = "items",
+#[utoipa::path(get, path = "/v1/items/{id}", operation_id = "show_item", tag = "items",
     params(
         ("id" = String, Path, format = Uuid),
         ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: all"),
@@ -49,7 +49,7 @@ pub(super) async fn show(
 }
 
 /// Deletes an item; with `force`, also under its holder.
-#[utoipa::path(delete, path = "/v1/items/{id}", tag = "items",
+#[utoipa::path(delete, path = "/v1/items/{id}", operation_id = "delete_item", tag = "items",
     params(("id" = String, Path, format = Uuid), ("force" = Option<bool>, Query, description = "Also if somebody works on it")),
     responses(
         (status = 204, description = "It is gone."),
@@ -68,10 +68,10 @@ pub(super) async fn delete(
 }
 
 /// Waits until the item is completed or failed, or until the time is over, and shows it as it then is.
-#[utoipa::path(get, path = "/v1/items/{id}/wait", tag = "items",
+#[utoipa::path(get, path = "/v1/items/{id}/wait", operation_id = "wait_for_item", tag = "items",
     params(
         ("id" = String, Path, format = Uuid),
-        ("timeout" = Option<String>, Query, description = "How long, up to 5m: 30s", example = "30s"),
+        ("timeout" = Option<Span>, Query, description = "How long, up to 5m: 30s"),
     ),
     responses(
         (status = 200, description = "The item; its `state` tells whether it has ended.", body = ItemShown),
@@ -101,7 +101,7 @@ async fn change(app: &App, reply: Reply, id: ItemId, operation: Operation) -> Re
 }
 
 /// Ends an unfinished item as `cancelled`; whoever works on it is told at their next call.
-#[utoipa::path(post, path = "/v1/items/{id}/cancel", tag = "items", params(("id" = String, Path, format = Uuid)),
+#[utoipa::path(post, path = "/v1/items/{id}/cancel", operation_id = "cancel_item", tag = "items", params(("id" = String, Path, format = Uuid)),
     request_body = CancelRequest,
     responses(
         (status = 200, description = "The item's state now.", body = Settled),
@@ -110,6 +110,7 @@ async fn change(app: &App, reply: Reply, id: ItemId, operation: Operation) -> Re
     ))]
 pub(super) async fn cancel(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     ItemPath(id): ItemPath,
     Wire(body): Wire<CancelRequest>,
@@ -119,13 +120,14 @@ pub(super) async fn cancel(
 }
 
 /// Makes a failed item pending again, with its attempts reset.
-#[utoipa::path(post, path = "/v1/items/{id}/redrive", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(post, path = "/v1/items/{id}/redrive", operation_id = "redrive_item", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
     (status = 200, description = "The item's state now.", body = Settled),
     (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It has not failed, or its queue is completed.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn redrive(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     ItemPath(id): ItemPath,
 ) -> Result<Response, Refused> {
@@ -133,13 +135,14 @@ pub(super) async fn redrive(
 }
 
 /// Keeps a pending item back.
-#[utoipa::path(post, path = "/v1/items/{id}/pause", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(post, path = "/v1/items/{id}/pause", operation_id = "pause_item", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
     (status = 200, description = "The item's state now.", body = Settled),
     (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It is not pending.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn pause(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     ItemPath(id): ItemPath,
 ) -> Result<Response, Refused> {
@@ -147,13 +150,14 @@ pub(super) async fn pause(
 }
 
 /// Lets a paused item go on, with its place in the queue.
-#[utoipa::path(post, path = "/v1/items/{id}/resume", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(post, path = "/v1/items/{id}/resume", operation_id = "resume_item", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
     (status = 200, description = "The item's state now.", body = Settled),
     (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It is not paused.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn resume(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     ItemPath(id): ItemPath,
 ) -> Result<Response, Refused> {

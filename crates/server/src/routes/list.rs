@@ -10,12 +10,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::stream;
+use futures::{FutureExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
+use std::pin::pin;
 use std::time::Duration;
-use towline_api::{Code, ItemPage, ItemShown, PAGE_DEFAULT, Problem, Purged};
-use towline_domain::{FieldSet, QueueName, Refusal};
+use towline_api::{Code, ItemPage, ItemShown, PAGE_DEFAULT, Problem, Purged, Time};
+use towline_domain::{FieldSet, QueueName, Refusal, limits};
 use towline_store::{Cursor, Filter, Page, StoreError};
 
 const NDJSON: &str = "application/x-ndjson";
@@ -60,16 +61,16 @@ fn next(cursor: Option<Cursor>) -> Option<String> {
 }
 
 /// Items in order of submission: a page, or with `Accept: application/x-ndjson` all that match, one a line.
-#[utoipa::path(get, path = "/v1/queues/{queue}/items", tag = "items",
+#[utoipa::path(get, path = "/v1/queues/{queue}/items", operation_id = "list_items", tag = "items",
     params(
         ("queue" = String, Path),
         ("state" = Option<String>, Query, description = "pending (also scheduled ones), ready, scheduled, processing, paused, completed, failed or unfinished"),
-        ("tag" = Option<String>, Query, description = "key=value; may be given several times, and then all must match"),
+        ("tag" = Option<Vec<String>>, Query, description = "key=value; may be given several times, and then all must match"),
         ("group" = Option<String>, Query),
         ("idempotency_key" = Option<String>, Query),
-        ("created_from" = Option<String>, Query, format = DateTime),
-        ("created_before" = Option<String>, Query, format = DateTime),
-        ("limit" = Option<usize>, Query, description = "At most so many: 100, up to 10000; of a stream: all", minimum = 1, maximum = 10000),
+        ("created_from" = Option<Time>, Query),
+        ("created_before" = Option<Time>, Query),
+        ("limit" = Option<usize>, Query, description = "At most so many: 100, up to 10000; of a stream: all, or any number", minimum = 1),
         ("cursor" = Option<String>, Query, description = "`next` of the page before"),
         ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: none"),
     ),
@@ -92,6 +93,7 @@ pub(super) async fn list(
     query.end()?;
     let wants = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if wants.split([',', ';']).any(|one| one.trim().eq_ignore_ascii_case(NDJSON)) {
+        limit.map_or(Ok(()), |limit| check_limit(limit.min(limits::PAGE_MAX)))?;
         return Ok(stream_all(app, filter, after, limit, fields));
     }
     let limit = limit.unwrap_or(PAGE_DEFAULT);
@@ -151,15 +153,15 @@ fn lines(app: &App, page: Page) -> Bytes {
 }
 
 /// Deletes all items that match, a few seconds' worth; go on with `next` until it is `null`.
-#[utoipa::path(delete, path = "/v1/queues/{queue}/items", tag = "items",
+#[utoipa::path(delete, path = "/v1/queues/{queue}/items", operation_id = "purge_items", tag = "items",
     params(
         ("queue" = String, Path),
         ("state" = String, Query, description = "As in a list; `all` for every state"),
-        ("tag" = Option<String>, Query, description = "key=value; may be given several times, and then all must match"),
+        ("tag" = Option<Vec<String>>, Query, description = "key=value; may be given several times, and then all must match"),
         ("group" = Option<String>, Query),
         ("idempotency_key" = Option<String>, Query),
-        ("created_from" = Option<String>, Query, format = DateTime),
-        ("created_before" = Option<String>, Query, format = DateTime),
+        ("created_from" = Option<Time>, Query),
+        ("created_before" = Option<Time>, Query),
         ("cursor" = Option<String>, Query, description = "`next` of the answer before"),
         ("force" = Option<bool>, Query, description = "Also items somebody works on"),
     ),
@@ -179,18 +181,25 @@ pub(super) async fn purge(
     let everything = query.take_pair("state", "all");
     let filter = filter(&app, queue, &mut query).await?;
     query.end()?;
-    if filter.state.is_none() && !everything {
-        let detail = "state: missing; say which items to delete, or state=all for every one";
+    let unclear = match (filter.state.is_some(), everything) {
+        (false, false) => Some("state: missing; say which items to delete, or state=all for every one"),
+        (true, true) => Some("state: both all and another; choose one"),
+        _ => None,
+    };
+    if let Some(detail) = unclear {
         return Err(Refused::new(Code::Invalid, detail));
     }
     let mut removed = 0;
-    let deadline = tokio::time::sleep(PURGE_TIME);
+    let mut deadline = pin!(tokio::time::sleep(PURGE_TIME));
     loop {
-        let purged =
-            towline_store::purge(app.broker.store(), filter.clone(), after, PURGE_CHUNK, force).await?;
-        removed += purged.removed;
-        after = purged.next;
-        let late = deadline.is_elapsed();
+        let store = app.broker.store();
+        let (batch, next_chunk) =
+            towline_store::doomed(store, filter.clone(), after, PURGE_CHUNK, force).await?;
+        // By way of the broker: somebody may wait for one of them, or for the queue to be completed.
+        removed += app.broker.update(batch).await?.iter().filter(|answered| answered.is_ok()).count() as u64;
+        after = next_chunk;
+        // Asked, not looked at: a timer that nobody has waited for never goes off.
+        let late = deadline.as_mut().now_or_never().is_some();
         if after.is_none() || late {
             return reply.with(&Purged { removed, next: next(after) });
         }

@@ -1,5 +1,6 @@
 //! Every route, and with it its description: what is served and what is documented cannot differ.
 
+mod describe;
 mod health;
 mod items;
 mod list;
@@ -59,11 +60,14 @@ fn routes() -> OpenApiRouter<App> {
 /// The description that is served at `/v1/openapi.json`.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    routes().to_openapi()
+    let mut description = routes().to_openapi();
+    describe::complete(&mut description);
+    description
 }
 
 pub(crate) fn router(app: App) -> Router {
-    let (router, description) = routes().split_for_parts();
+    let (router, mut description) = routes().split_for_parts();
+    describe::complete(&mut description);
     // Made of our own words: it always has a JSON form.
     let served = Bytes::from(description.to_json().unwrap_or_default());
     router

@@ -5,7 +5,7 @@ use crate::answer::Reply;
 use crate::app::App;
 use crate::body::Wire;
 use crate::path::QueuePath;
-use crate::query::Query;
+use crate::query::{NoQuery, Query};
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use towline_domain::change::Answer;
 use towline_domain::{QueueName, Refusal, limits};
 use towline_store::{Operation, QueueView};
 
-async fn find(app: &App, queue: QueueName) -> Result<QueueView, Refused> {
+pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, Refused> {
     let found = app.broker.store().queue(queue.clone()).await?;
     found.ok_or_else(|| Refusal::QueueNotFound { name: queue.to_string() }.into())
 }
@@ -29,7 +29,7 @@ async fn change_and_show(app: &App, reply: Reply, operation: Operation) -> Resul
 }
 
 /// Queues in order of name.
-#[utoipa::path(get, path = "/v1/queues", tag = "queues",
+#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
     params(
         ("cursor" = Option<String>, Query, description = "`next` of the page before"),
         ("limit" = Option<usize>, Query, description = "At most so many: 1000, up to 10000", minimum = 1, maximum = 10000),
@@ -64,7 +64,7 @@ pub(super) fn check_limit(limit: usize) -> Result<(), Refused> {
 }
 
 /// Makes a queue. The same again is fine; another schema or policy is a conflict that says what differs.
-#[utoipa::path(put, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = String, Path)), request_body = PutQueue,
+#[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", params(("queue" = String, Path)), request_body = PutQueue,
     responses(
         (status = 200, description = "The queue.", body = QueueShown),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
@@ -72,6 +72,7 @@ pub(super) fn check_limit(limit: usize) -> Result<(), Refused> {
     ))]
 pub(super) async fn put(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
     Wire(body): Wire<PutQueue>,
@@ -82,7 +83,7 @@ pub(super) async fn put(
 }
 
 /// Changes a queue's policy: what is named, and nothing else.
-#[utoipa::path(patch, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = String, Path)), request_body = PatchQueue,
+#[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "change_queue", tag = "queues", params(("queue" = String, Path)), request_body = PatchQueue,
     responses(
         (status = 200, description = "The queue after.", body = QueueShown),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
@@ -90,6 +91,7 @@ pub(super) async fn put(
     ))]
 pub(super) async fn change(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
     Wire(body): Wire<PatchQueue>,
@@ -99,12 +101,13 @@ pub(super) async fn change(
 }
 
 /// A queue, its schema, policy and counts.
-#[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "show_queue", tag = "queues", params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn show(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, Refused> {
@@ -113,7 +116,7 @@ pub(super) async fn show(
 }
 
 /// Deletes a queue and its finished items; with `force`, unfinished ones too.
-#[utoipa::path(delete, path = "/v1/queues/{queue}", tag = "queues",
+#[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "delete_queue", tag = "queues",
     params(("queue" = String, Path), ("force" = Option<bool>, Query, description = "Lose unfinished items")),
     responses(
         (status = 204, description = "It is gone."),
@@ -132,12 +135,13 @@ pub(super) async fn delete(
 }
 
 /// How many items stand where.
-#[utoipa::path(get, path = "/v1/queues/{queue}/counts", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(get, path = "/v1/queues/{queue}/counts", operation_id = "count_items", tag = "queues", params(("queue" = String, Path)), responses(
     (status = 200, description = "The counts.", body = CountsShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn counts(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, Refused> {
@@ -145,12 +149,13 @@ pub(super) async fn counts(
 }
 
 /// Takes no new items from now on; completed when nothing in it is unfinished. There is no way back.
-#[utoipa::path(post, path = "/v1/queues/{queue}/close", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(post, path = "/v1/queues/{queue}/close", operation_id = "close_queue", tag = "queues", params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue after.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn close(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, Refused> {
@@ -158,12 +163,13 @@ pub(super) async fn close(
 }
 
 /// Gives no items out from now on.
-#[utoipa::path(post, path = "/v1/queues/{queue}/pause", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pause_queue", tag = "queues", params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue after.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn pause(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, Refused> {
@@ -171,12 +177,13 @@ pub(super) async fn pause(
 }
 
 /// Gives items out again.
-#[utoipa::path(post, path = "/v1/queues/{queue}/resume", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resume_queue", tag = "queues", params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue after.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn resume(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, Refused> {

@@ -4,6 +4,7 @@ use crate::answer::Reply;
 use crate::app::App;
 use crate::body::Wire;
 use crate::path::QueuePath;
+use crate::query::NoQuery;
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
@@ -21,7 +22,7 @@ pub(super) fn check_wait(what: &'static str, wait: Millis) -> Result<Duration, R
 }
 
 /// Receives items, each with a lease; with `wait`, waits for a first one.
-#[utoipa::path(post, path = "/v1/queues/{queue}/receive", tag = "items", params(("queue" = String, Path)), request_body = ReceiveRequest,
+#[utoipa::path(post, path = "/v1/queues/{queue}/receive", operation_id = "receive_items", tag = "items", params(("queue" = String, Path)), request_body = ReceiveRequest,
     responses(
         (status = 200, description = "The queue's state, and items if there are any.", body = ReceiveAnswer),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
@@ -30,6 +31,7 @@ pub(super) fn check_wait(what: &'static str, wait: Millis) -> Result<Duration, R
     ))]
 pub(super) async fn receive(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
     Wire(body): Wire<ReceiveRequest>,

@@ -1,10 +1,12 @@
 //! Submitting one item or thousands.
 
+use super::queues::find;
 use super::{merge, unexpected};
 use crate::answer::{Reply, aside};
 use crate::app::App;
 use crate::body::Wire;
 use crate::path::QueuePath;
+use crate::query::NoQuery;
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
@@ -14,7 +16,7 @@ use towline_domain::{QueueName, Refusal, limits};
 use towline_store::{Operation, Reply as Stored, StoreError};
 
 /// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable.
-#[utoipa::path(post, path = "/v1/queues/{queue}/items", tag = "items", params(("queue" = String, Path)), request_body = SubmitRequest,
+#[utoipa::path(post, path = "/v1/queues/{queue}/items", operation_id = "submit_items", tag = "items", params(("queue" = String, Path)), request_body = SubmitRequest,
     responses(
         (status = 200, description = "What became of each.", body = SubmitAnswer),
         (status = 400, description = "The body cannot be read.", body = Problem, content_type = "application/problem+json"),
@@ -24,6 +26,7 @@ use towline_store::{Operation, Reply as Stored, StoreError};
     ))]
 pub(super) async fn submit(
     State(app): State<App>,
+    _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
     Wire(body): Wire<SubmitRequest>,
@@ -31,7 +34,12 @@ pub(super) async fn submit(
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
     let (batch, refused) = aside(count * 64, || prepare(&queue, body.items));
-    let answers = if batch.is_empty() { Vec::new() } else { app.broker.update(batch).await? };
+    let answers = if batch.is_empty() {
+        find(&app, queue).await?;
+        Vec::new()
+    } else {
+        app.broker.update(batch).await?
+    };
     // A queue that is not there is not there for any of them.
     if let Some(Err(refusal @ Refusal::QueueNotFound { .. })) = answers.first() {
         return Err(refusal.clone().into());

@@ -1,0 +1,40 @@
+//! What can happen on any route, said once.
+
+use towline_api::PROBLEM_JSON;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
+
+const ANYWHERE: [(&str, &str); 6] = [
+    ("400", "Something in the request is not allowed or not known; the detail says what."),
+    ("403", "A page of another site called, or the server was called by a name that is not its own."),
+    ("405", "The path does not take this method."),
+    ("500", "The server made a mistake, or stored data is damaged."),
+    ("503", "The server is busy or stopping, or its store cannot be used; nothing was done, try again."),
+    ("507", "The disk or the store is full."),
+];
+const WITH_BODY: [(&str, &str); 3] = [
+    ("408", "The body stopped coming."),
+    ("413", "The body, or something in it, is larger than allowed."),
+    ("415", "The body is neither JSON nor MessagePack, or does not say which."),
+];
+
+/// Adds to every operation the answers it does not name itself.
+pub(super) fn complete(description: &mut OpenApi) {
+    for path in description.paths.paths.values_mut() {
+        let operations = [&mut path.get, &mut path.put, &mut path.post, &mut path.patch, &mut path.delete];
+        operations.into_iter().flatten().for_each(add);
+    }
+}
+
+fn add(operation: &mut Operation) {
+    let with_body = if operation.request_body.is_some() { &WITH_BODY[..] } else { &[] };
+    for (status, words) in ANYWHERE.iter().chain(with_body) {
+        let responses = &mut operation.responses.responses;
+        responses.entry((*status).to_owned()).or_insert_with(|| RefOr::T(problem(words)));
+    }
+}
+
+fn problem(words: &str) -> Response {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    ResponseBuilder::new().description(words).content(PROBLEM_JSON, content).build()
+}
