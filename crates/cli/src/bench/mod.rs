@@ -144,7 +144,6 @@ async fn bench(stage: Stage, runs: &[Run], repeat: usize) -> anyhow::Result<Repo
             progress.finished_one();
         }
     }
-    progress.end();
     Ok(Report {
         server: stage.shown(),
         wire: stage.wire.name(),

@@ -59,8 +59,11 @@ impl Progress {
     pub fn finished_one(&self) {
         self.bar.inc(1);
     }
+}
 
-    pub fn end(&self) {
+/// Leaves the line to whatever is said next.
+impl Drop for Progress {
+    fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }

@@ -108,7 +108,7 @@ const FIRST_NUMBER: usize = 3;
 impl Report {
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_NO_BORDERS).set_content_arrangement(ContentArrangement::Disabled);
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(HEADER);
         for run in &self.runs {
             for row in rows(run) {
