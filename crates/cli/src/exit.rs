@@ -64,7 +64,11 @@ pub fn of_arguments(error: &clap::Error) -> ExitCode {
         return of(error.print().map_err(Failure::from));
     }
     let text = error.render().to_string();
-    output::say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    match text.strip_prefix("error: ") {
+        Some(words) => output::say(words.trim_end()),
+        // Not a word of the command line: help is what is needed.
+        None => drop(error.print()),
+    }
     ExitCode::from(2)
 }
 
