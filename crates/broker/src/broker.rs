@@ -164,6 +164,8 @@ struct Touched {
     /// Items that may end; a closed queue may complete by it.
     may_end: Vec<ItemId>,
     swept: bool,
+    /// Queues that are gone: who waits there is to hear it.
+    deleted: Vec<QueueName>,
     /// The shortest delay until something is due.
     due_in: Option<Millis>,
 }
@@ -187,6 +189,7 @@ impl Touched {
                 },
                 Operation::Cancel { id, .. } | Operation::Delete { id, .. } => touched.may_end.push(*id),
                 Operation::Resume { id } | Operation::Redrive { id } => touched.given_back.push(*id),
+                Operation::DeleteQueue { queue, .. } => touched.deleted.push(queue.clone()),
                 Operation::Sweep => touched.swept = true,
                 _ => {}
             }
@@ -302,6 +305,11 @@ impl Shared {
                     None => break,
                 }
             }
+        }
+        for queue in &touched.deleted {
+            self.lines.ready(queue);
+            self.lines.dismiss_queue(queue);
+            self.results.look_again_all();
         }
         let waiting = !touched.given_back.is_empty() && !self.lines.is_empty();
         if waiting && let Ok(items) = self.store.get(touched.given_back, FieldSet::NONE).await {

@@ -353,3 +353,16 @@ async fn a_submitter_that_goes_away_leaves_nobody_waiting_in_vain() {
         scene.settle(&received.items[0], Verb::Commit(Outcome::default())).await;
     }
 }
+
+#[tokio::test]
+async fn whoever_waits_hears_that_a_queue_is_deleted() {
+    let scene = Scene::new(Policy::default()).await;
+    let id = scene.submit(When::After(Millis::hours(1))).await;
+    let (receiver, watcher) = (scene.broker.clone(), scene.broker.clone());
+    let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap() });
+    let watcher = tokio::spawn(async move { watcher.wait(id, SOON * 10).await.unwrap() });
+    settle_down().await;
+    scene.ok(Operation::DeleteQueue { queue: queue(), force: true }).await;
+    assert!(matches!(receiver.await.unwrap(), Err(Refusal::QueueNotFound { .. })));
+    assert_eq!(watcher.await.unwrap(), Waited::NotFound);
+}

@@ -1,7 +1,9 @@
 //! `towline serve`: the server, from flags to the words it begins with.
 
+use crate::output;
 use anyhow::Context;
 use clap::Args;
+use std::fmt::Write;
 use std::path::PathBuf;
 use towline_server::{Server, Settings, logging};
 
@@ -67,8 +69,8 @@ impl ServeArgs {
 
 pub fn run(args: ServeArgs) -> anyhow::Result<()> {
     // A variable that is not text is none of ours.
-    let environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let settings = Settings::load(args.config.as_deref(), environment, &args.flags())?;
     logging::start(&settings);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
@@ -90,13 +92,13 @@ fn greet(server: &Server) {
     let data = std::path::absolute(&settings.data).unwrap_or_else(|_| settings.data.clone());
     let program = std::env::args().next().unwrap_or_else(|| "towline".to_owned());
     let address = server.address();
-    let elsewhere = if address.port() == 7420 { String::new() } else { format!("TOWLINE_URL=http://{address} ") };
-    println!("listening on http://{address}");
-    println!("data in {}", data.display());
-    println!("try, in another terminal:");
-    for command in
-        ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"]
-    {
-        println!("  {elsewhere}{program} {command}");
+    let elsewhere =
+        if address.port() == 7420 { String::new() } else { format!("TOWLINE_URL=http://{address} ") };
+    let mut words = format!("listening on http://{address}\ndata in {}\n", data.display());
+    words.push_str("try, in another terminal:\n");
+    for command in ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"] {
+        let _ = writeln!(words, "  {elsewhere}{program} {command}");
     }
+    // Served all the same if nobody reads it.
+    let _ = output::text(&words);
 }

@@ -25,7 +25,7 @@ pub enum Refusal {
     KeyConflict { key: String, id: ItemId },
     #[error("the lease on item {id} is lost: {why}; stop working on it")]
     LeaseLost { id: ItemId, why: LostWhy },
-    #[error("the lease on item {id} was already settled by another {settled} call")]
+    #[error("the lease on item {id} was already settled by a {settled} call")]
     AlreadySettled { id: ItemId, settled: &'static str },
     #[error("item {id} is {state}; {remedy}")]
     WrongState { id: ItemId, state: &'static str, remedy: &'static str },

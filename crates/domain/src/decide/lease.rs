@@ -5,6 +5,7 @@ use crate::change::{Answer, Change};
 use crate::command::{Adjust, LeaseCall, Verb, When};
 use crate::digest;
 use crate::event::EventKind;
+use crate::id::LeaseToken;
 use crate::item::{ErrorKind, FailureKind, Head, Lease, Outcome, Settle, SettleVerb, Settled, State};
 use crate::limits;
 use crate::policy::{check_span, check_visibility};
@@ -16,7 +17,7 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
     let (queue, head) = (context.queue()?, context.item()?);
     let settle = settle_of(&call);
     let Some(lease) = head.lease().filter(|lease| lease.token == call.token) else {
-        return without_lease(head, settle);
+        return without_lease(head, call.token, settle);
     };
     // Refuse a lapsed lease even if nobody took the item: its buffers may be gone.
     if now >= lease.deadline {
@@ -57,7 +58,7 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
 }
 
 /// A call whose token is not the current lease: a repetition of the settle that ended it, or nothing to be honoured.
-fn without_lease(head: &Head, settle: Option<Settle>) -> Result<Change, Refusal> {
+fn without_lease(head: &Head, token: LeaseToken, settle: Option<Settle>) -> Result<Change, Refusal> {
     let id = head.id;
     match (head.last_settle, settle) {
         (Some(last), Some(settle)) if last.token == settle.token => {
@@ -68,6 +69,10 @@ fn without_lease(head: &Head, settle: Option<Settle>) -> Result<Change, Refusal>
                     Settled::Failed => "failed",
                 })));
             }
+            Err(Refusal::AlreadySettled { id, settled: last.verb.name() })
+        }
+        // A heartbeat that comes after its holder's settle is told so: that is not a lease somebody took away.
+        (Some(last), None) if last.token == token => {
             Err(Refusal::AlreadySettled { id, settled: last.verb.name() })
         }
         _ if head.is_terminal() => Err(Refusal::LeaseLost { id, why: LostWhy::Ended }),
