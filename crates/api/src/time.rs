@@ -7,6 +7,9 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+/// The last time that can be written as text and read back: in the last days of the year 9999.
+const LATEST: Timestamp = Timestamp(253_402_207_200_999);
+
 /// Reading one never fails: [`Time::get`] does, where the value is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Time(Result<Timestamp, String>);
@@ -31,8 +34,8 @@ impl Time {
         // Before 1970 is long past, and the past means now.
         let count = u64::try_from(count).unwrap_or(0);
         Time(match Timestamp(count) {
-            time if time <= Timestamp::MAX => Ok(time),
-            _ => Err(format!("{count} ms after 1970 is beyond {}", Timestamp::MAX)),
+            time if time <= LATEST => Ok(time),
+            _ => Err(format!("{count} ms after 1970 is beyond {LATEST}")),
         })
     }
 }
@@ -66,7 +69,7 @@ impl PartialSchema for Time {
             .schema_type(Type::Integer)
             .format(format(KnownFormat::Int64))
             .description(Some("Milliseconds since 1970."))
-            .maximum(Some(Timestamp::MAX.0));
+            .maximum(Some(LATEST.0));
         OneOfBuilder::new().item(text).item(number).into()
     }
 }
