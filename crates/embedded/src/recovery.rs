@@ -491,6 +491,7 @@ impl Engine {
             next_generation: 1,
             frame,
             active_offset: HEADER_BYTES,
+            rotated_at: Timestamp::default(),
             next_frame: 1,
             synced: 0,
             next_item: 1,

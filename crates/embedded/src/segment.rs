@@ -18,7 +18,8 @@
 use crate::disk::{Disk, DiskFile, read_full, write_full};
 use crate::error::OpenError;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Frames begin after this.
 pub const HEADER_BYTES: u64 = 4096;
@@ -108,7 +109,14 @@ pub struct Segment {
     pub file: Arc<dyn DiskFile>,
     /// Why a sync of it failed. The system tells a failure once, to whoever asks first; everybody has to know.
     failed: Mutex<Option<String>>,
+    /// Bytes from the beginning that belong to the log: a fill keeps away from them.
+    used: Mutex<u64>,
+    /// Perhaps never written but for its header.
+    fresh: AtomicBool,
 }
+
+/// Written at a time by a fill, and then synced, so that the log's own syncs have little of it to carry.
+const FILL_BYTES: u64 = 1 << 20;
 
 pub fn file_name(number: u32) -> String {
     format!("segment-{number:08}.log")
@@ -126,7 +134,54 @@ pub fn parse_name(name: &str) -> Option<u32> {
 
 impl Segment {
     fn new(number: u32, file: Arc<dyn DiskFile>) -> Segment {
-        Segment { number, file, failed: Mutex::new(None) }
+        let (failed, used, fresh) = (Mutex::new(None), Mutex::new(0), AtomicBool::new(true));
+        Segment { number, file, failed, used, fresh }
+    }
+
+    /// Writes to the log's part of the file.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        // A fill under way has at most one piece to write before it sees this.
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        *used = (*used).max(offset + bytes.len() as u64);
+        drop(used);
+        write_full(&*self.file, bytes, offset)
+    }
+
+    /// Nothing in it lives any more. It has been written all over, so there is nothing to fill.
+    pub fn clear(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = 0;
+        self.fresh.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a fill is worth it. Says so once.
+    pub fn wants_fill(&self) -> bool {
+        self.fresh.swap(false, Ordering::Relaxed)
+    }
+
+    /// Writes zeros over reserved space ahead of the log, where zeros are read anyway: syncs into blocks that were
+    /// written before take half the time. Stops where the log catches up.
+    pub fn fill(segment: &Weak<Segment>, size: u64) -> io::Result<()> {
+        let zeros = vec![0; FILL_BYTES.min(size) as usize];
+        let mut at = HEADER_BYTES;
+        while at < size {
+            // Nobody needs it any more, once the store is closed.
+            let Some(segment) = segment.upgrade() else { return Ok(()) };
+            let piece = &zeros[..(size - at).min(FILL_BYTES) as usize];
+            let used = segment.used.lock().unwrap_or_else(PoisonError::into_inner);
+            if *used > at {
+                // Just taken into use: go on a piece ahead of the log. Later: the log is faster.
+                if at > HEADER_BYTES {
+                    return Ok(());
+                }
+                at = used.next_multiple_of(HEADER_BYTES) + FILL_BYTES.min(size / 16);
+                continue;
+            }
+            write_full(&*segment.file, piece, at)?;
+            drop(used);
+            segment.sync()?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// Makes everything written to it durable. After one failure it never succeeds again.
@@ -164,7 +219,7 @@ impl Segment {
 
     /// Takes the file into use. Durable before any frame goes in, so a header that does not read is of no segment in use.
     pub fn write_header(&self, header: &SegmentHeader, salt: u64) -> io::Result<()> {
-        write_full(&*self.file, &header.encode(salt), 0)?;
+        self.write(&header.encode(salt), 0)?;
         self.sync()
     }
 

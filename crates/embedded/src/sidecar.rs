@@ -13,7 +13,7 @@ use crate::engine::Chore;
 use crate::entry::{Entry, ItemEntry, Place};
 use crate::plant::{Bug, Plant};
 use crate::record::{self, Kind, Record, RecordError};
-use crate::segment::{self, SegmentHeader};
+use crate::segment::{self, Segment, SegmentHeader};
 use std::io;
 
 const MAGIC: [u8; 8] = *b"TWIDX\0\0\x01";
@@ -33,6 +33,7 @@ impl Chore {
                 file.sync()?;
                 disk.rename(&temporary, &name)
             }
+            Chore::Fill { segment, size } => Segment::fill(&segment, size),
             Chore::Remove { segment } => {
                 let sidecar = segment::sidecar_name(segment.number);
                 disk.remove(&segment::file_name(segment.number))?;

@@ -1,7 +1,6 @@
 //! From a decided change to a record in the frame and an entry in the index.
 
 use super::Engine;
-use crate::disk::write_full;
 use crate::entry::{Entry, ItemEntry, Place};
 use crate::frame::{self, FrameHeader};
 use crate::plant::{Bug, Plant};
@@ -128,7 +127,7 @@ impl Engine {
             next_queue: self.next_queue,
         };
         frame::finish(&mut self.frame, header, self.salt);
-        let result = write_full(&*in_use.segment.file, &self.frame, self.active_offset);
+        let result = in_use.segment.write(&self.frame, self.active_offset);
         in_use.last_frame = self.next_frame;
         self.active_offset += self.frame.len() as u64;
         in_use.end = self.active_offset;

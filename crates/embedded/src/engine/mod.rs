@@ -25,7 +25,7 @@ use crate::segment::{self, Segment, SegmentHeader};
 use crate::sidecar;
 use crate::writer::Held;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use towline_domain::{Refusal, Timestamp};
 use towline_store::StoreError;
 
@@ -55,6 +55,8 @@ pub struct Engine {
 
     pub(crate) frame: Vec<u8>,
     pub(crate) active_offset: u64,
+    /// When the log went on in the segment being written.
+    pub(crate) rotated_at: Timestamp,
     pub(crate) next_frame: u64,
     pub(crate) synced: u64,
     pub(crate) next_item: u64,
@@ -99,6 +101,8 @@ impl std::fmt::Debug for Engine {
 pub enum Chore {
     /// Write the index of a sealed segment beside it, so that opening need not read it.
     Sidecar { number: u32, bytes: Vec<u8> },
+    /// Write zeros into a segment ahead of the log.
+    Fill { segment: Weak<Segment>, size: u64 },
     /// Remove a segment's files.
     Remove { segment: Arc<Segment> },
 }

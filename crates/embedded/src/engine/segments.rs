@@ -7,11 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use towline_domain::command::Verb;
 use towline_domain::kv::KvCommand;
-use towline_domain::{Refusal, limits};
+use towline_domain::{Millis, Refusal, limits};
 use towline_store::{Operation, StoreError};
 
 /// Segments in reserve: one to go on in, and one that a full disk leaves to what frees space and to the next opening.
 pub(crate) const SPARES: usize = 2;
+/// A segment that lasts this long leaves time to fill the next one.
+const FILL_AFTER: Millis = Millis::seconds(1);
 
 impl Engine {
     /// Generation of the oldest segment in use.
@@ -54,6 +56,11 @@ impl Engine {
             let bytes = sidecar.finish(&sealed.header, sealed.end, sealed.last_frame, self.salt, plant);
             self.chores.extend(bytes.map(|bytes| Chore::Sidecar { number: sealed.header.number, bytes }));
         }
+        if self.status.rotations == 0 {
+            // Nobody had the time to do it before.
+            self.have_filled(&segment);
+        }
+        self.rotated_at = self.index.now;
         self.next_generation += 1;
         self.status.rotations += 1;
         self.active_offset = HEADER_BYTES;
@@ -64,10 +71,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps a segment in reserve once the one being written is half full.
+    /// Keeps a segment in reserve once the one being written is half full, and has it filled.
     pub(super) fn ensure_spare(&mut self) {
         if self.active_offset >= self.segment_bytes / 2 || self.status.full.is_some() {
             self.make_spare();
+            // A log that grows this fast has better use for the disk, and soon has segments to write over.
+            if self.index.now.since(self.rotated_at) >= FILL_AFTER
+                && let Some(next) = self.free.last().cloned()
+            {
+                self.have_filled(&next);
+            }
+        }
+    }
+
+    fn have_filled(&mut self, segment: &Arc<Segment>) {
+        if segment.wants_fill() {
+            let size = self.segment_bytes;
+            self.chores.push(Chore::Fill { segment: Arc::downgrade(segment), size });
         }
     }
 
@@ -95,6 +115,7 @@ impl Engine {
             if (frame > self.synced && !early) || Arc::strong_count(&segment) > 1 {
                 kept.push_back((segment, frame));
             } else if self.free.len() < SPARES && segment.has_room(self.segment_bytes) {
+                segment.clear();
                 self.free.push(segment);
             } else {
                 self.chores.push(Chore::Remove { segment });
