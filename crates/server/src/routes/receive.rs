@@ -27,6 +27,7 @@ pub(super) fn check_wait(what: &'static str, wait: Millis) -> Result<Duration, R
         (status = 200, description = "The queue's state, and items if there are any.", body = ReceiveAnswer),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "This server makes no buffers.", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The server is stopping or busy; try again.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn receive(

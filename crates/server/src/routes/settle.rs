@@ -96,6 +96,7 @@ fn settled(id: ItemId, answer: Result<Stored, Refusal>) -> Result<Settled, Optio
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "The lease is lost, or was settled by another call.", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The queue's schema asks for another result; the lease is kept.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn act(
     State(app): State<App>,
