@@ -44,6 +44,8 @@ pub(super) struct Record {
     pub(super) changes: u32,
     /// The latest few, the last one last: the one whose repetition gets the same answer.
     pub(super) settles: Vec<LastSettle>,
+    /// Settles that may have been carried out, where snapshots do not tell.
+    pub(super) unseen: Vec<LeaseCall>,
     pub(super) ended: Option<Ended>,
     pub(super) committed: Option<Box<(Span, LeaseToken, Outcome)>>,
     pub(super) redriven: Option<Span>,
@@ -179,6 +181,7 @@ impl Record {
             received: 0,
             changes: 0,
             settles: Vec::new(),
+            unseen: Vec::new(),
             ended: None,
             committed: None,
             redriven: None,

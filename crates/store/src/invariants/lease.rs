@@ -44,6 +44,13 @@ impl Checker {
             }
             return;
         }
+        // Its lease was over, so if this is accepted, that was.
+        if verb.is_some() && record.unseen.iter().any(|unseen| same_settle(unseen, call)) {
+            if !matches!(answer, Answer::State(_)) {
+                self.report(5, format!("{key}: a repeated settle of item {id} was answered {answer:?}"));
+            }
+            return;
+        }
         let mut found = Vec::new();
         let number = self.check_current(id, record, call, span, &mut found);
         // It may be the repetition of one that nobody was told of.

@@ -1,7 +1,11 @@
 //! Snapshots read through an interface that does not show everything.
 
+use super::item::{lease_call, settle_verb};
 use super::{Checker, Snapshot};
-use towline_domain::{Head, LeaseToken, State, TokenSeed};
+use towline_domain::{Head, LeaseCall, LeaseToken, SettleVerb, State, TokenSeed};
+
+/// Settles remembered of each item that may have been carried out unseen.
+const UNSEEN_KEPT: usize = 8;
 
 impl Checker {
     /// [`Checker::observed`] for a snapshot that was read through a server, which shows neither the tokens of leases nor
@@ -9,6 +13,7 @@ impl Checker {
     pub fn observed_from_outside(&mut self, mut snapshot: Snapshot) {
         for stored in &mut snapshot.items {
             self.fill_in(&mut stored.item.head);
+            self.note_unseen(&stored.item.head);
         }
         self.observed(&snapshot);
     }
@@ -33,6 +38,31 @@ impl Checker {
         head.revision = base.map_or(least, |base| base.revision).saturating_add(changes);
         if base.is_some_and(|base| changes == 0 && base != head) {
             head.revision = head.revision.saturating_add(1);
+        }
+    }
+
+    /// Settles that were lost, of leases that are over: if one was carried out its repetition gets the same answer, and
+    /// nothing that is shown tells whether it was.
+    fn note_unseen(&mut self, head: &Head) {
+        let current = head.lease().map(|lease| lease.token);
+        let completed = matches!(head.state, State::Completed { .. });
+        let unseen: Vec<LeaseCall> = self
+            .open_on(head.id)
+            .iter()
+            .filter(|open| open.is_lost())
+            .filter_map(lease_call)
+            .filter(|call| Some(call.token) != current)
+            .filter(|call| match settle_verb(&call.verb) {
+                None => false,
+                Some(SettleVerb::Commit) => completed,
+                Some(_) => true,
+            })
+            .cloned()
+            .collect();
+        if let Some(record) = self.items.get_mut(&head.id) {
+            record.unseen.extend(unseen);
+            let old = record.unseen.len().saturating_sub(UNSEEN_KEPT);
+            record.unseen.drain(..old);
         }
     }
 }

@@ -1054,4 +1054,33 @@ mod from_outside {
         history.checker.observed_from_outside(seen);
         history.breaks(6);
     }
+    /// A settle whose answer was lost, carried out before a restart; then `again`, whatever the store says to it.
+    fn unseen(settle: Verb, again: Verb, answer: &'static str) -> History {
+        let mut history = History::new();
+        history.submit("a");
+        let item = history.receive(1).remove(0);
+        let operation = by(&item, settle);
+        history.invoke(&operation);
+        history.happen(operation).unwrap();
+        history.checker.restarted();
+        let seen = history.snapshot();
+        history.checker.observed_from_outside(seen);
+        history.told(by(&item, again), state(answer));
+        let seen = history.snapshot();
+        history.checker.observed_from_outside(seen);
+        history
+    }
+
+    #[test]
+    fn a_lost_settle_is_repeated_after_a_restart() {
+        unseen(commit(), commit(), "completed").keeps();
+        unseen(fail(), fail(), "failed").keeps();
+        unseen(release(), release(), "pending").keeps();
+    }
+
+    #[test]
+    fn another_settle_is_accepted_after_a_restart() {
+        unseen(release(), commit(), "completed").breaks(4);
+        unseen(commit(), release(), "pending").breaks(4);
+    }
 }
