@@ -43,6 +43,7 @@ simulate:
 	$(SIMULATE) --crash-everywhere --bit-flips 1000
 	$(SIMULATE) --plant all
 
+# TOWLINE_SOAK kills the real server a hundred times under 200,000 items, and sends it a million broken bodies.
 soak: tools
 	TOWLINE_SOAK=1 $(MAKE) unit
 	$(SIMULATE) --seeds 2000 --steps 2000

@@ -2,8 +2,10 @@
 
 // Each test binary uses what it needs.
 #![allow(dead_code)]
+#![allow(clippy::print_stderr, reason = "for whoever reads why a test failed")]
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 /// Longer than anything takes; what is not there by then never comes.
 const NEVER: Duration = Duration::from_secs(120);
+
+const LOG: &str = "stderr";
 
 pub struct Server {
     directory: tempfile::TempDir,
@@ -38,8 +42,17 @@ impl Server {
         self.directory.path()
     }
 
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it has said on its standard error since the first start.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join(LOG)).unwrap()
     }
 
     /// As `kill -9`.
@@ -118,20 +131,29 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            self.directory.disable_cleanup(true);
+            eprintln!("the server's data and log are kept in {}", self.directory.path().display());
+        }
     }
 }
 
 fn spawn(directory: &Path, listen: &str) -> (Child, BufReader<ChildStdout>, String) {
+    let log = File::options().create(true).append(true).open(directory.join(LOG)).unwrap();
     let mut child = towline(&["serve", "--listen", listen, "--log", "error", "--data"])
         .arg(directory.join("data"))
         .current_dir(directory)
         .stdout(Stdio::piped())
+        .stderr(log)
         .spawn()
         .unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     stdout.read_line(&mut line).unwrap();
-    let address = line.trim_end().strip_prefix("listening on http://").unwrap_or_else(|| panic!("{line:?}"));
+    let address = line.trim_end().strip_prefix("listening on http://").unwrap_or_else(|| {
+        let log = std::fs::read_to_string(directory.join(LOG)).unwrap_or_default();
+        panic!("the server did not start: {line:?} {log}");
+    });
     (child, stdout, address.to_owned())
 }
 
@@ -139,8 +161,11 @@ fn spawn(directory: &Path, listen: &str) -> (Child, BufReader<ChildStdout>, Stri
 pub fn towline(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towline"));
     command.args(args).stdin(Stdio::null());
-    for name in ["TOWLINE_URL", "TOWLINE_TOKEN"] {
-        command.env_remove(name);
+    // Also what is said to the tests, like TOWLINE_SOAK: a server refuses settings that it does not know.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TOWLINE_") {
+            command.env_remove(name);
+        }
     }
     command
 }

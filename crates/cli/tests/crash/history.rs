@@ -1,0 +1,119 @@
+//! Everything that was asked and answered, told to the checker as it happens.
+
+use crate::clock;
+use crate::wire;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use towline_api::{ClientError, Code};
+use towline_domain::{ItemId, Millis};
+use towline_store::invariants::{Checker, Snapshot, Violation};
+use towline_store::{Answered, Operation};
+
+/// The store reads its clock once for each group of calls; a call that joins a group late is decided by a time before
+/// it was made. Far longer than a group takes.
+const GROUP: Millis = Millis(250);
+
+/// A server that is killed ends its connections; nobody waits this long for anything.
+const HANGS: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub struct History {
+    checker: Mutex<Checker>,
+    calls: AtomicU64,
+    figures: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl History {
+    /// One call: made, and answered, lost or never arrived. `id`: the item it is about, if it is about one.
+    pub async fn call<T>(
+        &self,
+        operations: Vec<Operation>,
+        id: Option<ItemId>,
+        send: impl Future<Output = Result<T, ClientError>>,
+        read: impl FnOnce(&T) -> Vec<Answered>,
+    ) -> Called<T> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        self.checker().invoked(call, &operations, clock::before(GROUP));
+        let all = |refusal: towline_domain::Refusal| -> Vec<Answered> {
+            operations.iter().map(|_| Err(refusal.clone())).collect()
+        };
+        let Ok(sent) = tokio::time::timeout(HANGS, send).await else {
+            panic!("neither an answer nor an end of the connection: {operations:?}")
+        };
+        let (called, answers) = match sent {
+            Ok(answer) => {
+                let answers = read(&answer);
+                (Called::Answered(answer), answers)
+            }
+            Err(ClientError::Refused(problem)) => {
+                let refused = all(wire::problem(id, &problem));
+                (Called::Refused(Code::parse(&problem.code).unwrap()), refused)
+            }
+            Err(ClientError::Unreachable { cause, .. }) => {
+                // Nobody listened, so nobody heard. Whatever else happened, somebody may have.
+                if !cause.contains("refused") {
+                    self.checker().lost(call);
+                    self.count("calls whose answer was lost", 1);
+                    return Called::Lost;
+                }
+                self.count("calls that nobody heard", 1);
+                let message = cause.clone();
+                (Called::Unheard, all(towline_domain::Refusal::Invalid { what: "call", message }))
+            }
+            Err(error) => panic!("{error}"),
+        };
+        self.checker().answered(call, &answers, clock::now());
+        called
+    }
+
+    pub fn restarted(&self) {
+        self.checker().restarted();
+    }
+
+    pub fn observed(&self, snapshot: Snapshot) {
+        self.checker().observed_from_outside(snapshot);
+    }
+
+    pub fn violations(&self) -> Vec<Violation> {
+        self.checker().violations().to_vec()
+    }
+
+    pub fn count(&self, what: &'static str, more: u64) {
+        *self.figures.lock().unwrap().entry(what).or_default() += more;
+    }
+
+    pub fn figure(&self, what: &str) -> u64 {
+        self.figures.lock().unwrap().get(what).copied().unwrap_or_default()
+    }
+
+    pub fn figures(&self) -> String {
+        let figures = self.figures.lock().unwrap();
+        figures.iter().map(|(what, count)| format!("  {count:>9}  {what}\n")).collect()
+    }
+
+    fn checker(&self) -> std::sync::MutexGuard<'_, Checker> {
+        self.checker.lock().unwrap()
+    }
+}
+
+/// How a call ended.
+pub enum Called<T> {
+    Answered(T),
+    Refused(Code),
+    /// Maybe carried out.
+    Lost,
+    /// Certainly not carried out.
+    Unheard,
+}
+
+impl<T> Called<T> {
+    pub fn answer(self) -> Option<T> {
+        match self {
+            Called::Answered(answer) => Some(answer),
+            _ => None,
+        }
+    }
+}

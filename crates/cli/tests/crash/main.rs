@@ -1,0 +1,135 @@
+//! The real server, killed again and again under its clients' hands, keeps every promise of the model.
+//!
+//! Clients record what they sent and what was answered or lost; the one checker of the invariants judges it, and what the
+//! server shows after restarts. `TOWLINE_SOAK=1` makes it long, `TOWLINE_SEED` another one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
+
+mod clock;
+mod dice;
+mod history;
+mod plan;
+mod planted;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod wire;
+mod worker;
+mod world;
+
+use dice::Dice;
+use plan::Plan;
+use rig::Server;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use worker::Worker;
+use world::World;
+
+/// With live workers and no more kills, everything ends within this.
+const DRAIN_MAX: Duration = Duration::from_secs(120);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_again_and_again_keeps_its_promises() {
+    let plan = Plan::new();
+    let began = clock::instant();
+    let mut server = Server::start();
+    let world = Arc::new(World::new(plan, server.url()));
+    world.create_queues().await;
+    let workers: Vec<_> =
+        (0..plan.clients).map(|name| tokio::spawn(Worker::new(Arc::clone(&world), name).run())).collect();
+    let mut dice = Dice::new(plan.seed, 0);
+    for kill in 1..=plan.kills {
+        // The submits are spread over the kills; each kill comes somewhere inside its share.
+        let share = plan.items / (plan.kills + 1);
+        world.allowance.store(kill * share, Ordering::SeqCst);
+        let enough = (kill - 1) * share + share * (10 + dice.below(80)) / 100;
+        wait_for(|| world.submitted.load(Ordering::SeqCst) >= enough).await;
+        tokio::time::sleep(Duration::from_micros(dice.below(40_000))).await;
+        server.kill();
+        // Every call in flight learns that it is lost before the next one is made.
+        let closed = world.gate.write().await;
+        world.history.restarted();
+        world.history.count("kills", 1);
+        if kill.is_multiple_of(plan.snapshot_every) {
+            server.restart();
+            world.history.observed(world.snapshot().await);
+            world.history.count("snapshots compared", 1);
+            drop(closed);
+        } else {
+            // The clients are at the door while it starts.
+            drop(closed);
+            server.restart();
+        }
+        judge(&world);
+        assert!(!workers.iter().any(tokio::task::JoinHandle::is_finished), "a client gave up");
+    }
+    world.allowance.store(plan.items, Ordering::SeqCst);
+    wait_for(|| world.submitted.load(Ordering::SeqCst) + 150 >= plan.items).await;
+    let loaded = seconds_since(began);
+    drain(&world).await;
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    world.history.observed(world.snapshot().await);
+    judge(&world);
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+    println!(
+        "{plan:?}: {loaded:.1} s until all was submitted, {:.1} s in all\n{}",
+        seconds_since(began),
+        world.history.figures()
+    );
+    // It must have had something to show.
+    for what in [
+        "submits acknowledged",
+        "submits whose answer was lost",
+        "submits that a key recognised",
+        "items received",
+        "commits accepted, repetitions among them",
+        "settles refused",
+        "settles whose answer was lost",
+        "settles with leases of others or of the past",
+    ] {
+        assert!(world.history.figure(what) > 0, "no {what}:\n{}", world.history.figures());
+    }
+}
+
+/// No more submits: paused items are let go, and all end.
+async fn drain(world: &Arc<World>) {
+    world.draining.store(true, Ordering::SeqCst);
+    let until = clock::instant() + DRAIN_MAX;
+    loop {
+        world.resume_paused().await;
+        let left = world.unfinished().await;
+        if left == 0 {
+            break;
+        }
+        assert!(clock::instant() < until, "{left} items did not end");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    world.done.store(true, Ordering::SeqCst);
+}
+
+#[track_caller]
+fn judge(world: &World) {
+    let violations = world.history.violations();
+    let told: Vec<String> = violations.iter().take(20).map(ToString::to_string).collect();
+    assert!(
+        violations.is_empty(),
+        "{} promises broken (seed {}):\n{}\n{}",
+        violations.len(),
+        world.plan.seed,
+        told.join("\n"),
+        world.history.figures()
+    );
+}
+
+async fn wait_for(met: impl Fn() -> bool) {
+    let until = clock::instant() + Duration::from_secs(120);
+    while !met() {
+        assert!(clock::instant() < until, "the clients do not come on");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn seconds_since(then: std::time::Instant) -> f64 {
+    clock::instant().duration_since(then).as_secs_f64()
+}

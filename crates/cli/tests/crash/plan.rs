@@ -1,0 +1,23 @@
+//! How much of everything: a short form for every run, a long one for `make soak`.
+
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    pub seed: u64,
+    pub clients: u64,
+    pub items: u64,
+    pub kills: u64,
+    /// After every so many kills the clients stand still and everything is compared.
+    pub snapshot_every: u64,
+}
+
+impl Plan {
+    /// `TOWLINE_SEED` repeats a run, as far as threads and kills can be repeated.
+    pub fn new() -> Plan {
+        let seed = std::env::var("TOWLINE_SEED").map_or(1, |text| text.parse().expect("a number"));
+        let short = Plan { seed, clients: 16, items: 5000, kills: 8, snapshot_every: 2 };
+        match std::env::var_os("TOWLINE_SOAK") {
+            None => short,
+            Some(_) => Plan { items: 200_000, kills: 100, snapshot_every: 5, ..short },
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What all clients share: the server's address, the history, and who may go on.
+
+use crate::history::{Called, History};
+use crate::plan::Plan;
+use crate::wire;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::RwLock;
+use towline_api::client::ItemQuery;
+use towline_api::{Action, Client, Format, ItemShown, OrderBody, PolicyBody, PutQueue, QueueShown, Settled};
+use towline_domain::change::Answer;
+use towline_domain::{CountKind, Counts, Millis};
+use towline_store::invariants::Snapshot;
+use towline_store::{Operation, Reply};
+
+/// In the default order and first in, first out; with their leases and retries.
+pub const QUEUES: [(&str, Millis, u32); 2] = [("urgent", Millis(1000), 3), ("orderly", Millis(600), 2)];
+
+pub struct World {
+    pub plan: Plan,
+    pub history: History,
+    url: String,
+    /// Clients hold it to read during each call: whoever writes knows that nothing is in flight.
+    pub gate: RwLock<()>,
+    /// Items that may have been submitted by now.
+    pub allowance: AtomicU64,
+    pub submitted: AtomicU64,
+    /// No more submits, no more mischief: finish what there is.
+    pub draining: AtomicBool,
+    pub done: AtomicBool,
+    /// Calls with leases that anybody may make again.
+    pub used: Mutex<Vec<Action>>,
+}
+
+impl World {
+    pub fn new(plan: Plan, url: String) -> World {
+        World {
+            plan,
+            history: History::default(),
+            url,
+            gate: RwLock::new(()),
+            allowance: AtomicU64::new(0),
+            submitted: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            done: AtomicBool::new(false),
+            used: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Makes every call once: what was lost is this test's to repeat.
+    pub fn client(&self, format: Format) -> Client {
+        Client::new(&self.url).unwrap().format(format).patience(Duration::ZERO)
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    pub async fn create_queues(&self) {
+        let client = self.client(Format::Json);
+        for (name, visibility, retries) in QUEUES {
+            let policy = PolicyBody {
+                visibility_timeout: Some(visibility.into()),
+                max_retries: Some(i64::from(retries)),
+                order: (name == "orderly").then(|| OrderBody::Name("fifo".to_owned())),
+                ..PolicyBody::default()
+            };
+            let put = PutQueue { policy, ..PutQueue::default() };
+            let (schema, wanted) = put.clone().get().unwrap();
+            let create = Operation::CreateQueue {
+                queue: wire::queue_name(name),
+                schema: Box::new(schema),
+                policy: Box::new(wanted),
+            };
+            let read = |shown: &QueueShown| {
+                vec![Ok(Reply::Answer(Answer::Queue(Box::new(wire::queue(shown).queue))))]
+            };
+            let called = self.history.call(vec![create], None, client.put_queue(name, &put), read).await;
+            assert!(matches!(called, Called::Answered(_)), "queue {name} was not made");
+        }
+    }
+
+    /// Everything the server shows, once nothing changes any more: the caller keeps everybody else out.
+    pub async fn snapshot(&self) -> Snapshot {
+        let client = self.client(Format::MessagePack);
+        // Leases that lapse are all that still happens.
+        for _ in 0..100 {
+            let snapshot = self.read(&client).await;
+            let again: Vec<Counts> = self.queues(&client).await.iter().map(|view| view.counts).collect();
+            let agrees = snapshot.queues.iter().zip(&again).all(|(view, again)| {
+                let listed = counted(&snapshot, &view.queue.name);
+                view.counts == *again && view.counts == listed
+            });
+            if agrees {
+                return snapshot;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // The checker will tell what does not agree.
+        self.read(&client).await
+    }
+
+    async fn queues(&self, client: &Client) -> Vec<towline_store::QueueView> {
+        client.queues(None).await.unwrap().queues.iter().map(wire::queue).collect()
+    }
+
+    async fn read(&self, client: &Client) -> Snapshot {
+        let queues = self.queues(client).await;
+        let mut items: Vec<ItemShown> = Vec::new();
+        for (queue, ..) in QUEUES {
+            let mut cursor = None;
+            loop {
+                let fields = Some("payload,state_blob,metadata,parameters".to_owned());
+                let query = ItemQuery { limit: Some(5000), cursor, fields, ..ItemQuery::default() };
+                let page = client.items(queue, &query).await.unwrap();
+                items.extend(page.items);
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        let items = items.into_iter().map(wire::shown_item).collect();
+        Snapshot { now: crate::clock::now(), queues, items }
+    }
+
+    pub async fn resume_paused(&self) {
+        let client = self.client(Format::Json);
+        for (queue, ..) in QUEUES {
+            let query =
+                ItemQuery { state: Some("paused".to_owned()), limit: Some(1000), ..ItemQuery::default() };
+            for item in client.items(queue, &query).await.unwrap().items {
+                let id = item.id.get("id").unwrap();
+                let state = |answer: &Settled| {
+                    let state = wire::state_name(answer.state.as_deref().unwrap());
+                    vec![Ok(Reply::Answer(Answer::State(state)))]
+                };
+                let resume = vec![Operation::Resume { id }];
+                self.history.call(resume, Some(id), client.resume_item(id), state).await;
+            }
+        }
+    }
+
+    /// Unfinished items by the server's own counts.
+    pub async fn unfinished(&self) -> u64 {
+        let views = self.queues(&self.client(Format::Json)).await;
+        views.iter().map(|view| view.counts.unfinished()).sum()
+    }
+}
+
+fn counted(snapshot: &Snapshot, queue: &towline_domain::QueueName) -> Counts {
+    let mut counts = Counts::default();
+    for stored in snapshot.items.iter().filter(|stored| stored.queue == *queue) {
+        *match stored.item.head.count_kind(snapshot.now) {
+            CountKind::Pending => &mut counts.pending,
+            CountKind::Scheduled => &mut counts.scheduled,
+            CountKind::Processing => &mut counts.processing,
+            CountKind::Paused => &mut counts.paused,
+            CountKind::Completed => &mut counts.completed,
+            CountKind::Failed => &mut counts.failed,
+        } += 1;
+    }
+    counts
+}
