@@ -1,0 +1,148 @@
+//! Bodies that nobody should send: the server refuses each in its own words, and lives on.
+//!
+//! Valid calls for every route, as JSON and as MessagePack, are bent and broken from a seed (`TOWLINE_SEED` for another
+//! one) and sent over connections that are kept; and schemathesis makes calls of its own from the served description.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
+
+mod calls;
+mod connection;
+#[path = "../crash/dice.rs"]
+mod dice;
+mod mutate;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod schemathesis;
+mod verdict;
+
+use calls::Caller;
+use connection::Connection;
+use dice::Dice;
+use rig::Server;
+use std::sync::{Arc, Mutex};
+use verdict::{Tally, Verdict};
+
+const THREADS: u64 = 4;
+
+fn requests() -> u64 {
+    if std::env::var_os("TOWLINE_SOAK").is_some() { 1_000_000 } else { 50_000 }
+}
+
+fn seed() -> u64 {
+    std::env::var("TOWLINE_SEED").map_or(1, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn no_body_is_answered_with_a_fault() {
+    let server = Server::start();
+    let warm_up = requests() / 5;
+    let mut tally = bombard(&server, seed(), warm_up);
+    let warm = resident_after_cleaning(&server);
+    tally.add(bombard(&server, seed() + 1000, requests() - warm_up));
+    let after = resident_after_cleaning(&server);
+    println!("{tally}resident: {} MiB after warm-up, {} MiB at the end", warm >> 20, after >> 20);
+    let log = server.log();
+    assert!(!log.contains("panicked"), "{log}");
+    assert_eq!(tally.faults(), "", "the log says:\n{log}");
+    // All kinds of answers were seen, not only refusals of what cannot be read.
+    for code in [
+        "malformed_body",
+        "invalid",
+        "queue_not_found",
+        "item_not_found",
+        "lease_lost",
+        "unsupported_media_type",
+    ] {
+        assert!(tally.count(code) > 0, "no answer was {code}\n{tally}");
+    }
+    assert!(tally.count("200") > requests() / 20, "hardly anything was carried out\n{tally}");
+    // Memory that is kept for reuse is not lost; memory that is lost grows with the calls.
+    assert!(after < warm + warm / 2 + (64 << 20), "{warm} bytes after warm-up, {after} at the end");
+    still_serves(&server);
+}
+
+fn bombard(server: &Server, seed: u64, requests: u64) -> Tally {
+    let known = Arc::new(Mutex::new(calls::Known::default()));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (address, known) = (server.address().to_owned(), Arc::clone(&known));
+                scope.spawn(move || {
+                    let mut caller = Caller::new(Dice::new(seed, thread), known);
+                    let mut connection = Connection::new(&address);
+                    let mut tally = Tally::default();
+                    // A connection that is closed may have been spoilt by the call before.
+                    let mut before = String::new();
+                    for _ in 0..requests / THREADS {
+                        let call = caller.next();
+                        let answer = connection.exchange(&call);
+                        caller.learn(&answer);
+                        tally.note(&call, &before, Verdict::of(&call, &answer));
+                        before = format!("{}\n  {answer:?}", call.reproduction());
+                    }
+                    tally
+                })
+            })
+            .collect();
+        let mut all = Tally::default();
+        threads.into_iter().for_each(|thread| all.add(thread.join().unwrap()));
+        all
+    })
+}
+
+/// Without queues there are no items: what is resident then is the server's own.
+fn resident_after_cleaning(server: &Server) -> u64 {
+    let mut connection = Connection::new(server.address());
+    loop {
+        let page = connection.json("GET", "/v1/queues?limit=1000", "");
+        let queues: Vec<String> = page["queues"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|queue| queue["name"].as_str().unwrap().to_owned())
+            .collect();
+        if queues.is_empty() {
+            return resident_bytes(server.pid());
+        }
+        for queue in queues {
+            connection.json("DELETE", &format!("/v1/queues/{queue}?force=true"), "");
+        }
+    }
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn still_serves(server: &Server) {
+    let mut connection = Connection::new(server.address());
+    connection.json("PUT", "/v1/queues/after", "{}");
+    let payload = r#"{"items":[{"payload":"aGVsbG8="}]}"#;
+    connection.json("POST", "/v1/queues/after/items", payload);
+    let received = connection.json("POST", "/v1/queues/after/receive", "{}");
+    assert_eq!(received["items"][0]["payload"], "aGVsbG8=");
+}
+
+/// What is not HTTP at all is answered or hung up on, and harms nobody.
+#[test]
+fn garbage_on_the_wire_harms_nobody() {
+    let server = Server::start();
+    let mut dice = Dice::new(seed(), 77);
+    for _ in 0..500 {
+        let length = 1 + dice.below(400);
+        let garbage = match dice.below(4) {
+            0 => dice.bytes(length),
+            1 => [
+                b"POST /v1/queues/a/items HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n".to_vec(),
+                dice.bytes(length),
+            ]
+            .concat(),
+            2 => [b"GET /v1/queues HTTP/1.1\r\n".to_vec(), dice.bytes(length), b"\r\n\r\n".to_vec()].concat(),
+            _ => [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), dice.bytes(length)].concat(),
+        };
+        connection::throw(server.address(), &garbage);
+    }
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+    still_serves(&server);
+}

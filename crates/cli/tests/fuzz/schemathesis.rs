@@ -1,0 +1,36 @@
+//! Calls that schemathesis makes from the served description: no fault, and every answer as described.
+
+use crate::rig::Server;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where `scripts/install-test-tools` puts it.
+fn program() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache"),
+        PathBuf::from,
+    );
+    let program = cache.join("towline/schemathesis/bin/schemathesis");
+    assert!(program.exists(), "{} is missing; run scripts/install-test-tools", program.display());
+    program
+}
+
+#[test]
+fn every_answer_is_as_described() {
+    let server = Server::start();
+    let soak = std::env::var_os("TOWLINE_SOAK").is_some();
+    let output = Command::new(program())
+        .current_dir(server.directory())
+        .args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/schemathesis.toml")])
+        .args(["run", &format!("{}/v1/openapi.json", server.url())])
+        .args(["--seed", &crate::seed().to_string(), "--workers", "2"])
+        .args(["--max-time", if soak { "600" } else { "45" }])
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "150")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+    super::still_serves(&server);
+}
