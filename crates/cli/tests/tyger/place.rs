@@ -1,0 +1,91 @@
+//! A directory to run scripts in: a server of its own, `tyger` on the path, and the programs the scripts call.
+
+use crate::rig::Server;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+pub struct Place {
+    server: Server,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let server = Server::start();
+        let bin = server.directory().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towline"), bin.join("tyger")).unwrap();
+        Place { server }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.server.directory().join(name)
+    }
+
+    /// Puts a program where scripts find it.
+    pub fn program(&self, name: &str, body: &str) {
+        let path = self.path(name);
+        std::fs::write(&path, format!("#!/bin/bash\nset -euo pipefail\n{body}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let old = std::env::var_os("PATH").unwrap_or_default();
+        let mut path = self.path("bin").into_os_string();
+        path.push(":");
+        path.push(old);
+        let mut command = Command::new(program);
+        command.env("PATH", path).env("TOWLINE_URL", self.server.url()).current_dir(self.server.directory());
+        command
+    }
+
+    /// A script of the document.
+    pub fn script(&self, name: &str) -> Command {
+        let mut command = self.command("bash");
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tyger").join(name));
+        command
+    }
+
+    pub fn tyger(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(self.path("bin/tyger"));
+        command.args(arguments);
+        command
+    }
+
+    /// What a command that goes well prints.
+    #[track_caller]
+    pub fn says(&self, arguments: &[&str]) -> String {
+        let output = self.tyger(arguments).output().unwrap();
+        well(&output);
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.says(arguments)).unwrap()
+    }
+}
+
+#[track_caller]
+pub fn well(output: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr));
+}
+
+pub fn start(mut command: Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits for a condition, not longer than half a minute.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("waited in vain: {what}");
+}
