@@ -8,7 +8,7 @@ use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, 
 use utoipa::{PartialSchema, ToSchema};
 
 /// The last time that can be written as text and read back: in the last days of the year 9999.
-const LATEST: Timestamp = Timestamp(253_402_207_200_999);
+const LATEST: Timestamp = Timestamp(253_402_207_200_000);
 
 /// Reading one never fails: [`Time::get`] does, where the value is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,5 +102,17 @@ impl<'de> Deserialize<'de> for Time {
             }
         }
         deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_time_is_read_back() {
+        let latest = Time::from(LATEST);
+        assert_eq!(Time::parse(&latest.to_string()), latest);
+        assert!(Time::milliseconds(253_402_207_200_001).get("ready_at").is_err());
     }
 }

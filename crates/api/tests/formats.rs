@@ -1,4 +1,5 @@
 //! Both formats say the same: what goes through JSON and through MessagePack comes out as it went in.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;

@@ -1,5 +1,7 @@
 //! Accepts connections, speaks HTTP/1.1 or HTTP/2 on each as its client does, and lets them end well.
 
+use crate::first_byte::FirstByte;
+use crate::lingering::Lingering;
 use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
@@ -13,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
-/// From the first byte to the last of a request's headers.
+/// To the first byte of a connection, and from one request to the end of the next one's headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 64 << 10;
@@ -75,9 +77,11 @@ pub(crate) async fn serve(
         // Answers are whole when they are written; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let router = router.clone();
-        let service =
-            hyper::service::service_fn(move |request: Request<Incoming>| router.clone().oneshot(request));
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            router.clone().oneshot(request.map(Lingering::new))
+        });
+        let stream = FirstByte::within(TokioIo::new(stream), HEADERS_TIMEOUT);
+        let connection = builder.serve_connection(stream, service).into_owned();
         let connection = graceful.watch(connection);
         let mut cut = cut.clone();
         tokio::spawn(async move {
