@@ -1,4 +1,31 @@
 //! The server as its clients see it, over real connections.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod any_bytes;
+mod bad_addresses;
+mod bad_bodies;
+mod client_connections;
+mod client_repeats;
+mod documented_calls;
+mod documented_errors;
+mod http2;
+mod lease_holders;
 mod life_of_an_item;
+mod lists;
+mod messagepack;
+mod one_connection;
+mod openapi;
+mod operators;
+mod other_sites;
+mod proxy;
+mod purges;
+mod queues;
+mod raw;
+mod receivers_that_leave;
+mod receiving;
 mod rig;
+mod settling_many;
+mod stopping;
+mod streams;
+mod submitting;
+mod waiting_for_results;

@@ -5,12 +5,12 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::{Client as Http, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use towline_api::Client;
+use towline_api::{Client, Code};
 use towline_server::{Server, Settings};
 
 pub struct Rig {
@@ -40,14 +40,26 @@ impl Answer {
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// The code of a problem, checked to be a whole problem.
+    /// The code of a problem, checked to be a whole problem that stands in the table.
     #[track_caller]
-    pub fn code(&self) -> String {
+    pub fn code(&self) -> &'static str {
+        assert!(!self.status.is_success(), "not refused: {}", String::from_utf8_lossy(&self.body));
         let problem = self.json();
+        let code = Code::parse(problem["code"].as_str().unwrap()).unwrap_or_else(|| panic!("{problem}"));
         assert_eq!(self.headers["content-type"], "application/problem+json");
-        assert_eq!(problem["status"], self.status.as_u16());
-        assert!(problem["detail"].is_string() && problem["title"].is_string(), "{problem}");
-        problem["code"].as_str().unwrap().to_owned()
+        assert_eq!(problem["status"], self.status.as_u16(), "{problem}");
+        assert_eq!(code.status(), self.status.as_u16(), "{problem}");
+        assert_eq!(problem["title"], code.title(), "{problem}");
+        assert_eq!(problem["type"], format!("urn:towline:{}", code.name()), "{problem}");
+        assert!(!problem["detail"].as_str().unwrap().is_empty(), "{problem}");
+        code.name()
+    }
+
+    /// The words of a problem with this code.
+    #[track_caller]
+    pub fn refused(&self, code: &str) -> String {
+        assert_eq!(self.code(), code, "{}", self.json());
+        self.json()["detail"].as_str().unwrap().to_owned()
     }
 }
 
@@ -107,6 +119,69 @@ impl Rig {
 
     pub async fn post(&self, path: &str, body: Value) -> Answer {
         self.call(Method::POST, path, Some(body)).await
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+        self.call(Method::PATCH, path, Some(body)).await
+    }
+
+    /// A body as it is, with these headers.
+    pub async fn send_bytes(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url()));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    /// A text that says it is JSON.
+    pub async fn post_text(&self, path: &str, body: impl Into<Bytes>) -> Answer {
+        self.send_bytes(Method::POST, path, &[("content-type", "application/json")], body).await
+    }
+
+    /// Makes a queue.
+    pub async fn queue(&self, name: &str, policy: Value) {
+        self.put(&format!("/v1/queues/{name}"), json!({"policy": policy})).await.good();
+    }
+
+    /// Submits items, all of which are accepted, and tells their ids.
+    pub async fn submit(&self, queue: &str, items: Value) -> Vec<String> {
+        let answer = self.post(&format!("/v1/queues/{queue}/items"), json!({"items": items})).await.good();
+        let id = |item: &Value| item["id"].as_str().unwrap_or_else(|| panic!("{item}")).to_owned();
+        answer["items"].as_array().unwrap().iter().map(id).collect()
+    }
+
+    /// Receives one item that is there.
+    pub async fn receive(&self, queue: &str) -> Value {
+        let answer = self.post(&format!("/v1/queues/{queue}/receive"), json!({"wait": "30s"})).await.good();
+        assert_eq!(answer["items"].as_array().unwrap().len(), 1, "{answer}");
+        answer["items"][0].clone()
+    }
+
+    /// A new item and its holder's lease.
+    pub async fn hold(&self, queue: &str) -> (String, String) {
+        self.submit(queue, json!([{}])).await;
+        let item = self.receive(queue).await;
+        (item["id"].as_str().unwrap().to_owned(), item["lease"].as_str().unwrap().to_owned())
+    }
+
+    /// One call of a lease holder.
+    pub async fn act(&self, id: &str, verb: &str, body: Value) -> Answer {
+        self.post(&format!("/v1/items/{id}/{verb}"), body).await
+    }
+
+    pub async fn item(&self, id: &str) -> Value {
+        self.get(&format!("/v1/items/{id}")).await.good()
+    }
+
+    pub async fn counts(&self, queue: &str) -> Value {
+        self.get(&format!("/v1/queues/{queue}/counts")).await.good()
     }
 
     pub async fn delete(&self, path: &str) -> Answer {

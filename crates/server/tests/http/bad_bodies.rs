@@ -1,0 +1,281 @@
+//! Bodies that cannot be read are refused with what is wrong and where.
+
+use crate::raw::{Raw, head, head_that_asks, padded};
+use crate::rig::Rig;
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+
+const ITEMS: &str = "/v1/queues/jobs/items";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_place_of_a_mistake_is_named() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    for (path, body, words) in [
+        (ITEMS, r#"{"items":[{},{},{},{"priority":"high"}]}"#, &["items[3].priority", "string \"high\""][..]),
+        (ITEMS, r#"{"items":[{"params":{"a":[1,}}]}"#, &["items[0].params", "column"]),
+        (ITEMS, r#"{"items":[{"tags":{"a":1}}]}"#, &["items[0].tags.a", "integer `1`"]),
+        (ITEMS, r#"{"items":[{"colour":"red"}]}"#, &["items[0]", "unknown field `colour`", "priority"]),
+        (ITEMS, r#"{"items":[{"delay":[]}]}"#, &["items[0].delay", "a duration like"]),
+        (ITEMS, r#"{"items":[{"ready_at":{}}]}"#, &["items[0].ready_at", "a time like"]),
+        (ITEMS, r#"{"items":[{"payload":5}]}"#, &["items[0].payload", "base64"]),
+        (ITEMS, r#"{"items":[{"id":5}]}"#, &["items[0].id", "a string"]),
+        (ITEMS, r#"{"items":[{"fee":-1}]}"#, &["items[0].fee", "u64"]),
+        (ITEMS, r#"{"items":[{"priority":99999999999999999999}]}"#, &["items[0].priority"]),
+        (ITEMS, r#"{"items":[{"priority":1e999}]}"#, &["items[0].priority", "out of range"]),
+        (ITEMS, r#"{"items":[{"max_retries":1.5}]}"#, &["items[0].max_retries"]),
+        (
+            ITEMS,
+            r#"{"items":[{"backoff":{"base":"1s","faktor":2}}]}"#,
+            &["items[0].backoff", "unknown field `faktor`"],
+        ),
+        (ITEMS, r#"{"items":[{"backoff":7}]}"#, &["items[0].backoff", "the name of a schedule"]),
+        (ITEMS, r#"{"items":[{"params":{"a":"\ud800"}}]}"#, &["items[0].params", "half a character"]),
+        (ITEMS, r#"{"items":[{"params":[]}]}"#, &["items[0].params", "an object of parameters"]),
+        (ITEMS, r#"{"items":[7]}"#, &["items[0]"]),
+        (ITEMS, r#"{"items":[{}],"items":[{}]}"#, &["duplicate field `items`"]),
+        (ITEMS, r#"{"items":[{"blob":"","payload":""}]}"#, &["duplicate field `payload`"]),
+        (ITEMS, r#"{"items":{}}"#, &["items", "a list"]),
+        (ITEMS, r#"{"items":null}"#, &["items", "null"]),
+        (ITEMS, r#"{"item":[]}"#, &["unknown field `item`", "`items`"]),
+        (ITEMS, r#"{}"#, &["missing field `items`"]),
+        (ITEMS, "", &["missing field `items`"]),
+        (ITEMS, " \n", &["missing field `items`"]),
+        (ITEMS, r#"[]"#, &["expected an object"]),
+        (ITEMS, r#"[[{}]]"#, &["expected an object"]),
+        (ITEMS, r#"{"items":[{},[]]}"#, &["items[1]", "expected an object"]),
+        ("/v1/settle", r#"{"actions":[[]]}"#, &["actions[0]", "expected an object"]),
+        ("/v1/settle", r#"{"actions":[{"set":[]}]}"#, &["actions[0].set", "expected an object"]),
+        ("/v1/queues/jobs/receive", "[]", &["expected an object"]),
+        (ITEMS, r#""items""#, &["string"]),
+        (ITEMS, r#"{"items":[]} x"#, &["trailing characters"]),
+        (ITEMS, r#"{"items":[]"#, &["EOF"]),
+        (ITEMS, r#"{'items':[]}"#, &["key must be a string"]),
+        (ITEMS, "\u{feff}{}", &["expected value"]),
+        ("/v1/settle", r#"{"actions":[{},{"priority":"low"}]}"#, &["actions[1].priority"]),
+        ("/v1/settle", r#"{"actions":[{"verb":{}}]}"#, &["actions[0].verb"]),
+        (
+            "/v1/settle",
+            r#"{"actions":[{"set":{"colour":""}}]}"#,
+            &["actions[0].set", "unknown field `colour`"],
+        ),
+        ("/v1/queues/jobs/receive", r#"{"max":"many"}"#, &["max", "string \"many\""]),
+        ("/v1/queues/jobs/receive", r#"{"fields":[1]}"#, &["fields[0]"]),
+    ] {
+        let detail = rig.post_text(path, body).await.refused("malformed_body");
+        assert!(words.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+    }
+    for (body, words) in [
+        (r#"{"policy":{"order":{"score":{"fee":1}}}}"#, &["policy.order", "unknown field `fee`"][..]),
+        (r#"{"policy":{"order":{"score":{},"more":1}}}"#, &["policy.order", "unknown field `more`"]),
+        (r#"{"policy":{"order":5}}"#, &["policy.order", "`fifo`"]),
+        (r#"{"policy":{"lease":{"renewals":1}}}"#, &["policy.lease", "unknown field `renewals`"]),
+        (r#"{"policy":{"max_retries":"3"}}"#, &["policy.max_retries"]),
+        (r#"{"schema":{"inputs":"raw"}}"#, &["schema.inputs"]),
+        (r#"{"policy":[]}"#, &["policy", "expected an object"]),
+        (r#"{"schema":[]}"#, &["schema", "expected an object"]),
+        (r#"{"policy":{"order":{"score":[]}}}"#, &["policy.order", "expected an object"]),
+        (r#"{"policy":{"lease":[]}}"#, &["policy.lease", "expected an object"]),
+        (r#"{"name":"jobs"}"#, &["unknown field `name`"]),
+    ] {
+        let json = [("content-type", "application/json")];
+        let detail =
+            rig.send_bytes(Method::PUT, "/v1/queues/new", &json, body).await.refused("malformed_body");
+        assert!(words.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+    }
+    assert_eq!(rig.counts("jobs").await["pending"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nesting_without_end_is_refused_where_it_begins() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    for value in [nested(101), nested(100_000), objects(101), objects(100_000)] {
+        let body = format!(r#"{{"items":[{{}},{{"params":{{"ok":1,"x":{value}}}}}]}}"#);
+        let detail = rig.post_text(ITEMS, body).await.refused("malformed_body");
+        assert!(
+            detail.contains("items[1].params.x") && detail.contains("nested more than 100 deep"),
+            "{detail}"
+        );
+        assert!(detail.len() < 2_000);
+    }
+    // Where no value may be: neither does the reader fall over.
+    for body in [
+        nested(1_000_000),
+        "[".repeat(1_000_000),
+        format!(r#"{{"items":{}}}"#, nested(100_000)),
+        objects(100_000),
+    ] {
+        rig.post_text(ITEMS, body.clone()).await.refused("malformed_body");
+        let json = [("content-type", "application/json")];
+        rig.send_bytes(Method::PATCH, "/v1/queues/jobs", &json, body).await.refused("malformed_body");
+    }
+    let deepest = format!(r#"{{"items":[{{"params":{{"x":{}}}}}]}}"#, nested(100));
+    let id = rig.post_text(ITEMS, deepest).await.good()["items"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(rig.item(&id).await["state"], "pending");
+    let lease = rig.receive("jobs").await["lease"].clone();
+    let commit = format!(r#"{{"lease":{lease},"output_params":{{"y":{}}}}}"#, nested(101));
+    let detail = rig.post_text(&format!("/v1/items/{id}/commit"), commit).await.refused("malformed_body");
+    assert!(detail.contains("output_params.y"), "{detail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_text_is_refused() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    for body in [
+        &b"\xff\xfe{\0}"[..],
+        b"{\"items\":[{\"group\":\"\xc3\x28\"}]}",
+        b"{\"items\":[{\"params\":{\"a\":\"\xff\"}}]}",
+        b"\0",
+        b"\x1f\x8b\x08",
+    ] {
+        rig.post_text(ITEMS, body.to_vec()).await.refused("malformed_body");
+    }
+    let long = format!(r#"{{"{}":1}}"#, "x".repeat(1_000_000));
+    let detail = rig.post_text(ITEMS, long).await.refused("malformed_body");
+    assert!(detail.len() < 5_000, "a long name is not sent back whole");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_format_must_be_named() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let body = r#"{"items":[{}]}"#;
+    for content_type in [
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "text/plain",
+        "text/plain; charset=application/json",
+        "text/json",
+        "application/jsonp",
+        "application/xml",
+        "json",
+        "",
+        "\u{e9}",
+    ] {
+        let detail = rig
+            .send_bytes(Method::POST, ITEMS, &[("content-type", content_type)], body)
+            .await
+            .refused("unsupported_media_type");
+        assert!(detail.contains("application/json"), "{detail}");
+    }
+    rig.send_bytes(Method::POST, ITEMS, &[], body).await.refused("unsupported_media_type");
+    // A form without fields has an empty body and is a form all the same.
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    rig.send_bytes(Method::POST, "/v1/queues/jobs/receive", &form, "")
+        .await
+        .refused("unsupported_media_type");
+    assert_eq!(rig.counts("jobs").await["pending"], 0);
+    for content_type in
+        ["application/json", "Application/JSON", "application/json;charset=UTF-8", " application/json ; a=b"]
+    {
+        rig.send_bytes(Method::POST, ITEMS, &[("content-type", content_type)], body).await.good();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_has_a_limit_told_or_untold() {
+    let rig = Rig::start_with(|settings| settings.body_bytes_max = 100_000).await;
+    rig.queue("jobs", json!({})).await;
+    let body = |length: usize| padded(r#"{"items":[{}]}"#, length);
+    rig.post_text(ITEMS, body(100_000)).await.good();
+    let detail = rig.post_text(ITEMS, body(100_001)).await.refused("too_large");
+    assert!(detail.contains("100001") && detail.contains("100000"), "{detail}");
+
+    // In pieces, without a length.
+    let pieces = |count: usize| {
+        let piece = move |n: usize| if n == 0 { body(1_000) } else { " ".repeat(1_000) };
+        let frames = (0..count).map(move |n| Ok::<_, Infallible>(Frame::data(Bytes::from(piece(n)))));
+        let request =
+            Request::post(format!("{}{ITEMS}", rig.url())).header("content-type", "application/json");
+        request.body(StreamBody::new(stream::iter(frames))).unwrap()
+    };
+    let http: Client<_, StreamBody<_>> = Client::builder(TokioExecutor::new()).build_http();
+    let good = http.request(pieces(100)).await.unwrap();
+    assert_eq!(good.status().as_u16(), 200);
+    let answer = http.request(pieces(101)).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 413);
+    let problem: Value =
+        serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    assert_eq!(problem["code"], "too_large");
+
+    // What is announced is believed: nobody waits for it to come.
+    let mut raw = Raw::connect(rig.address).await;
+    raw.send(head("POST", ITEMS, usize::MAX >> 1)).await;
+    raw.answer().await.unwrap().refused("too_large");
+    assert_eq!(rig.counts("jobs").await["pending"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stops_in_the_middle_does_nothing() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let whole = r#"{"items":[{}]}"#;
+    let chunked = format!(
+        "POST {ITEMS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    for start in [
+        head("POST", ITEMS, whole.len() + 1) + whole,
+        format!("{chunked}e\r\n{whole}\r\n"),
+        format!("{chunked}zz\r\n"),
+    ] {
+        let mut raw = Raw::connect(rig.address).await;
+        raw.send(&start).await;
+        raw.finish().await;
+        if let Some(answer) = raw.answer().await {
+            answer.refused("malformed_body");
+        }
+        raw.hung_up().await;
+    }
+    assert_eq!(rig.counts("jobs").await["pending"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_large_bodies_than_there_is_room_for_are_told_to_come_back() {
+    let rig = Rig::start_with(|settings| settings.bodies_bytes_max = 1 << 20).await;
+    rig.queue("jobs", json!({})).await;
+    let body = padded(r#"{"items":[{}]}"#, 900_000);
+    let mut first = Raw::connect(rig.address).await;
+    // It is told to go on when there is room for it.
+    first.send(head_that_asks("POST", ITEMS, body.len())).await;
+    assert_eq!(first.answer().await.unwrap().status.as_u16(), 100);
+    // The answer comes through although its body is never read.
+    for _ in 0..20 {
+        let second = rig.post_text(ITEMS, body.clone()).await;
+        second.refused("busy");
+        assert_eq!(second.headers["retry-after"], "1");
+    }
+    // Small ones always fit, and the first is not disturbed.
+    rig.submit("jobs", json!([{}])).await;
+    first.send(&body).await;
+    first.answer().await.unwrap().good();
+    rig.post_text(ITEMS, body).await.good();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_comes_before_the_body_is_over_is_heard() {
+    let rig = Rig::start_with(|settings| settings.body_bytes_max = 100_000).await;
+    rig.queue("jobs", json!({})).await;
+    let body = padded("{}", 5 << 20);
+    for _ in 0..20 {
+        rig.post_text(ITEMS, body.clone()).await.refused("too_large");
+        rig.post_text("/v1/nothing", body.clone()).await.refused("route_not_found");
+        rig.post_text("/v1/queues/a%20b/items", body.clone()).await.refused("invalid");
+        rig.send_bytes(Method::POST, ITEMS, &[("content-type", "text/plain")], body.clone())
+            .await
+            .refused("unsupported_media_type");
+        rig.send_bytes(Method::POST, ITEMS, &[("origin", "http://evil.example")], body.clone())
+            .await
+            .refused("cross_origin");
+    }
+}

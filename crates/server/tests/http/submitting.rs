@@ -1,0 +1,217 @@
+//! Submitting: one and thousands, what each is told, keys, ids and times.
+
+use crate::rig::Rig;
+use serde_json::{Value, json};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_in_a_call_and_not_one_more() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let items = |count: usize| -> Value { (0..count).map(|n| json!({"params": {"n": n}})).collect() };
+    let ids = rig.submit("jobs", items(10_000)).await;
+    assert_eq!(ids.len(), 10_000);
+    assert_eq!(rig.counts("jobs").await["pending"], 10_000);
+    let detail =
+        rig.post("/v1/queues/jobs/items", json!({"items": items(10_001)})).await.refused("too_large");
+    assert!(detail.contains("10001") && detail.contains("10000"), "{detail}");
+    assert_eq!(rig.counts("jobs").await["pending"], 10_000);
+    assert_eq!(rig.item(&ids[9_999]).await["params"], json!({"n": 9_999}));
+    assert_eq!(rig.post("/v1/queues/jobs/items", json!({"items": []})).await.good(), json!({"items": []}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_element_is_answered_in_its_place() {
+    let rig = Rig::start().await;
+    rig.put("/v1/queues/jobs", json!({"schema": {"input_params": ["level?"], "inputs": ["raw?"]}}))
+        .await
+        .good();
+    let long = "x".repeat(600);
+    let many_tags: Value =
+        (0..33).map(|n| (format!("t{n}"), json!("v"))).collect::<serde_json::Map<_, _>>().into();
+    let elements = [
+        (json!({}), None),
+        (json!({"priority": 40_000}), Some(("invalid", "priority: 40000"))),
+        (json!({"id": "not-an-id"}), Some(("invalid", "not-an-id"))),
+        (json!({"params": {"level": 1}}), None),
+        (json!({"params": {"volume": 1}}), Some(("schema_mismatch", "volume"))),
+        (json!({"payload": "not base64!"}), Some(("invalid", "payload: not base64"))),
+        (json!({"delay": "1s", "ready_at": 0}), Some(("invalid", "choose one"))),
+        (json!({"delay": "soon"}), Some(("invalid", "delay"))),
+        (json!({"delay": -5}), Some(("invalid", "negative"))),
+        (json!({"ready_at": "tomorrow"}), Some(("invalid", "ready_at"))),
+        (json!({"ready_at": "2030-01-01T00:00:00"}), Some(("invalid", "time zone"))),
+        (json!({"ready_at": 253_402_300_800_000_u64}), Some(("invalid", "beyond 9999"))),
+        (json!({"ready_at": u64::MAX}), Some(("invalid", "beyond 9999"))),
+        (json!({"parent": ""}), Some(("invalid", "parent"))),
+        (json!({"max_retries": 10_001}), Some(("invalid", "max_retries"))),
+        (json!({"max_retries": -1}), Some(("invalid", "max_retries"))),
+        (json!({"inputs": {"Raw": "b"}}), Some(("invalid", "Raw"))),
+        (json!({"inputs": {"raw": "b/c"}}), Some(("invalid", "b/c"))),
+        (json!({"backoff": "sometimes"}), Some(("invalid", "backoff"))),
+        (json!({"idempotency_key": ""}), Some(("invalid", "idempotency_key"))),
+        (json!({"idempotency_key": long}), Some(("invalid", "512"))),
+        (json!({"tags": {"a": long}}), Some(("invalid", "tags"))),
+        (json!({"tags": many_tags}), Some(("invalid", "at most 32"))),
+        (json!({"priority": -32_768, "tags": {"a": ""}}), None),
+    ];
+    let items: Value = elements.iter().map(|(item, _)| item.clone()).collect();
+    let answer = rig.post("/v1/queues/jobs/items", json!({"items": items})).await.good();
+    let answers = answer["items"].as_array().unwrap();
+    assert_eq!(answers.len(), elements.len());
+    for (answer, (element, expected)) in answers.iter().zip(elements) {
+        match expected {
+            None => assert!(answer["id"].is_string() && answer["created"] == true, "{element}: {answer}"),
+            Some((code, words)) => {
+                assert_eq!(answer["error"]["code"], code, "{element}: {answer}");
+                assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{element}: {answer}");
+                assert_eq!(answer.as_object().unwrap().len(), 1, "{answer}");
+            }
+        }
+    }
+    assert_eq!(rig.counts("jobs").await["pending"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_one_item() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let item = json!({"idempotency_key": "order-7", "params": {"a": [1, 2]}, "payload": "aGk="});
+    let first = rig.post("/v1/queues/jobs/items", json!({"items": [item]})).await.good();
+    assert_eq!(first["items"][0]["created"], true);
+    let again = rig.post("/v1/queues/jobs/items", json!({"items": [item, item]})).await.good();
+    for answer in again["items"].as_array().unwrap() {
+        assert_eq!(*answer, json!({"id": first["items"][0]["id"], "created": false}));
+    }
+    // Spaces and line breaks make no other content.
+    let spaced = r#"{"items":[{"idempotency_key":"order-7","params":{"a": [ 1,
+        2 ]},"payload":"aGk"}]}"#;
+    assert_eq!(rig.post_text("/v1/queues/jobs/items", spaced).await.good()["items"][0]["created"], false);
+
+    let other = json!({"idempotency_key": "order-7", "params": {"a": 2}});
+    let conflict = rig.post("/v1/queues/jobs/items", json!({"items": [other, {}]})).await.good();
+    assert_eq!(conflict["items"][0]["error"]["code"], "key_conflict");
+    let message = conflict["items"][0]["error"]["message"].as_str().unwrap();
+    assert!(message.contains(first["items"][0]["id"].as_str().unwrap()), "{message}");
+    assert_eq!(conflict["items"][1]["created"], true);
+    // Another queue, another key.
+    rig.queue("others", json!({})).await;
+    let elsewhere = rig.post("/v1/queues/others/items", json!({"items": [other]})).await.good();
+    assert_eq!(elsewhere["items"][0]["created"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submitter_may_choose_the_id() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let id = "0189a7c0-1111-4222-8333-444455556666";
+    let answer = rig
+        .post("/v1/queues/jobs/items", json!({"items": [{"id": id}, {"id": id.to_uppercase()}]}))
+        .await
+        .good();
+    assert_eq!(answer["items"][0], json!({"id": id, "created": true}));
+    assert_eq!(answer["items"][1]["error"]["code"], "id_taken");
+    assert_eq!(rig.item(id).await["state"], "pending");
+    assert_eq!(rig.receive("jobs").await["id"], id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn later_is_scheduled_and_the_past_is_now() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let ids = rig
+        .submit(
+            "jobs",
+            json!([
+                {"delay": "1h"}, {"delay": 3_600_000}, {"ready_at": "2100-01-01T01:00:00+01:00"}, {"ready_at": 4_102_444_800_000_u64},
+                {"ready_at": "1970-01-02T00:00:00Z"}, {"ready_at": -5}, {"delay": 0}, {"delay": "PT0S"},
+            ]),
+        )
+        .await;
+    let counts = rig.counts("jobs").await;
+    assert_eq!((&counts["scheduled"], &counts["pending"]), (&json!(4), &json!(4)));
+    let shown = rig.item(&ids[2]).await;
+    assert_eq!(
+        (&shown["state"], &shown["ready_at"]),
+        (&json!("scheduled"), &json!("2100-01-01T00:00:00.000Z"))
+    );
+    assert_eq!(rig.item(&ids[3]).await["ready_at"], "2100-01-01T00:00:00.000Z");
+    for id in &ids[4..] {
+        let shown = rig.item(id).await;
+        assert_eq!((&shown["state"], &shown["ready_at"]), (&json!("pending"), &shown["created_at"]));
+    }
+    let received = rig.post("/v1/queues/jobs/receive", json!({"max": 100})).await.good();
+    assert_eq!(received["items"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_submitted_comes_back() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let parent = rig.submit("jobs", json!([{}])).await.remove(0);
+    // As text: numbers must come back digit by digit.
+    let text = r#"{"items":[{"params":{"big":123456789012345678901234567890,"huge":-1e400,"exact":0.10,"s":"\u00e9\ud83d\ude00","nested":{"a":[null,true]}},
+        "inputs":{"raw":"b1"},"tags":{"team":"mri","":""},"fairness_key":"f","group":"g","source":"s","tier":"gold","fee":18446744073709551615,"size_bytes":5,
+        "payload":"AP8=","state_blob":"","metadata":"YQ==","parameters":"Yg"}]}"#;
+    let refused = rig.post_text("/v1/queues/jobs/items", text).await.good();
+    assert_eq!(refused["items"][0]["error"]["code"], "invalid", "a tag needs a name: {refused}");
+    let text = text.replace(r#","":"""#, "").replace(r#""fee""#, &format!(r#""parent":"{parent}","fee""#));
+    let id = rig.post_text("/v1/queues/jobs/items", text).await.good()["items"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let shown = rig.get(&format!("/v1/items/{id}")).await;
+    let body = String::from_utf8(shown.body.to_vec()).unwrap();
+    for kept in [
+        r#""big":123456789012345678901234567890"#,
+        r#""huge":-1e400"#,
+        r#""exact":0.10"#,
+        r#""nested":{"a":[null,true]}"#,
+    ] {
+        assert!(body.contains(kept), "{kept}: {body}");
+    }
+    for (name, value) in [
+        ("payload", json!("AP8=")),
+        ("state_blob", json!("")),
+        ("metadata", json!("YQ==")),
+        ("parameters", json!("Yg==")),
+        ("fee", json!(u64::MAX)),
+        ("size_bytes", json!(5)),
+        ("tier", json!("gold")),
+        ("fairness_key", json!("f")),
+        ("group", json!("g")),
+        ("source", json!("s")),
+        ("parent", json!(parent)),
+        ("inputs", json!({"raw": "b1"})),
+        ("tags", json!({"team": "mri"})),
+    ] {
+        assert!(body.contains(&format!("\"{name}\":{value}")), "{name}: {body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_says_so_in_the_middle_of_a_call() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({"depth_limit": 3})).await;
+    let answer = rig.post("/v1/queues/jobs/items", json!({"items": [{}, {}, {}, {}, {}]})).await.good();
+    let codes: Vec<&Value> =
+        answer["items"].as_array().unwrap().iter().map(|item| &item["error"]["code"]).collect();
+    assert_eq!(codes, [&Value::Null, &Value::Null, &Value::Null, &json!("queue_full"), &json!("queue_full")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_is_refused_by_itself() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    // Base64 of one byte more than 4 MiB, and parameters of more than 1 MiB.
+    let payload = "A".repeat((4 << 20) / 3 * 4 + 8);
+    let answer = rig
+        .post(
+            "/v1/queues/jobs/items",
+            json!({"items": [{"payload": payload}, {"params": {"a": "x".repeat(1 << 20)}}, {}]}),
+        )
+        .await
+        .good();
+    assert_eq!(answer["items"][0]["error"]["code"], "too_large", "{answer}");
+    assert_eq!(answer["items"][1]["error"]["code"], "too_large");
+    assert_eq!(answer["items"][2]["created"], true);
+}
