@@ -159,6 +159,8 @@ fn call(request: &ReceiveRequest) -> Box<ReceiveCall> {
 struct Touched {
     /// Items that are ready at once, by queue.
     ready: HashMap<QueueName, usize>,
+    /// Not yet in `ready`: a batch is mostly about one queue, which need not be looked up for every item.
+    run: Option<(QueueName, usize)>,
     /// Items given back to queues that only the store knows.
     given_back: Vec<ItemId>,
     /// Items that may end; a closed queue may complete by it.
@@ -177,7 +179,7 @@ impl Touched {
             match operation {
                 Operation::Submit { queue, submission } => touched.submit(queue, submission),
                 Operation::ResumeQueue { queue } | Operation::CloseQueue { queue } => {
-                    *touched.ready.entry(queue.clone()).or_default() += 1;
+                    touched.ready(queue);
                 }
                 Operation::Lease { id, call } => match &call.verb {
                     Verb::Commit(_) | Verb::Fail { .. } => touched.may_end.push(*id),
@@ -194,12 +196,29 @@ impl Touched {
                 _ => {}
             }
         }
+        touched.end_run();
         touched
+    }
+
+    fn ready(&mut self, queue: &QueueName) {
+        match &mut self.run {
+            Some((same, count)) if same == queue => *count += 1,
+            _ => {
+                self.end_run();
+                self.run = Some((queue.clone(), 1));
+            }
+        }
+    }
+
+    fn end_run(&mut self) {
+        if let Some((queue, count)) = self.run.take() {
+            *self.ready.entry(queue).or_default() += count;
+        }
     }
 
     fn submit(&mut self, queue: &QueueName, submission: &Submission) {
         match submission.ready {
-            When::After(Millis::ZERO) => *self.ready.entry(queue.clone()).or_default() += 1,
+            When::After(Millis::ZERO) => self.ready(queue),
             When::After(delay) => self.due(delay),
             When::At(_) => self.due(Millis::ZERO),
         }
@@ -324,9 +343,7 @@ impl Shared {
             self.results.look_again_all();
         }
         if !touched.may_end.is_empty() || changed {
-            for id in &touched.may_end {
-                self.results.look_again(*id);
-            }
+            self.results.look_again(&touched.may_end);
             // A settle may have completed a closed queue: one of its waiters finds out, and the others through it.
             for queue in self.lines.waiting(true) {
                 self.lines.ready(&queue);

@@ -20,9 +20,14 @@ impl Results {
         Registration { results: self, id, told }
     }
 
-    pub(crate) fn look_again(&self, id: ItemId) {
-        let waiters = self.lock().remove(&id);
-        tell(waiters.into_iter().flatten());
+    pub(crate) fn look_again(&self, ids: &[ItemId]) {
+        let mut waiting = self.lock();
+        if waiting.is_empty() {
+            return;
+        }
+        let waiters: Vec<_> = ids.iter().filter_map(|id| waiting.remove(id)).flatten().collect();
+        drop(waiting);
+        tell(waiters.into_iter());
     }
 
     /// Time has ended something; which, only the store knows.

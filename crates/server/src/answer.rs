@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use towline_api::{Code, Format};
 
 /// Bodies larger than this are read and written aside, so that others on the same thread do not wait for them.
-const ASIDE_BYTES: usize = 256 << 10;
+const ASIDE_BYTES: usize = 1 << 20;
 
 /// The format of the answer: what `Accept` names, or the format of the request.
 #[derive(Debug, Clone, Copy)]
