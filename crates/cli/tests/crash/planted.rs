@@ -173,7 +173,8 @@ async fn a_stale_settle_that_is_accepted_is_caught() {
         let scene = Scene::new().await;
         scene.submit("late").await;
         let item = scene.receive(100, |_| {}).await;
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        // Late beyond all doubt about the store's clock.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         scene.settle(&item, verb, Some(if verb == VerbName::Fail { "failed" } else { "pending" })).await;
         scene.breaks(&[4]);
     }

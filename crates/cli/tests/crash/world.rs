@@ -107,19 +107,9 @@ impl World {
 
     async fn read(&self, client: &Client) -> Snapshot {
         let queues = self.queues(client).await;
-        let mut items: Vec<ItemShown> = Vec::new();
+        let mut items = Vec::new();
         for (queue, ..) in QUEUES {
-            let mut cursor = None;
-            loop {
-                let fields = Some("payload,state_blob,metadata,parameters".to_owned());
-                let query = ItemQuery { limit: Some(5000), cursor, fields, ..ItemQuery::default() };
-                let page = client.items(queue, &query).await.unwrap();
-                items.extend(page.items);
-                cursor = page.next;
-                if cursor.is_none() {
-                    break;
-                }
-            }
+            items.extend(pages(client, queue, None, Some("payload,state_blob,metadata,parameters")).await);
         }
         let items = items.into_iter().map(wire::shown_item).collect();
         Snapshot { now: crate::clock::now(), queues, items }
@@ -128,9 +118,7 @@ impl World {
     pub async fn resume_paused(&self) {
         let client = self.client(Format::Json);
         for (queue, ..) in QUEUES {
-            let query =
-                ItemQuery { state: Some("paused".to_owned()), limit: Some(1000), ..ItemQuery::default() };
-            for item in client.items(queue, &query).await.unwrap().items {
+            for item in pages(&client, queue, Some("paused"), None).await {
                 let id = item.id.get("id").unwrap();
                 let state = |answer: &Settled| {
                     let state = wire::state_name(answer.state.as_deref().unwrap());
@@ -146,6 +134,21 @@ impl World {
     pub async fn unfinished(&self) -> u64 {
         let views = self.queues(&self.client(Format::Json)).await;
         views.iter().map(|view| view.counts.unfinished()).sum()
+    }
+}
+
+/// All of them, to the last page: one may be empty and still go on.
+async fn pages(client: &Client, queue: &str, state: Option<&str>, fields: Option<&str>) -> Vec<ItemShown> {
+    let (state, fields) = (state.map(str::to_owned), fields.map(str::to_owned));
+    let mut query = ItemQuery { limit: Some(5000), state, fields, ..ItemQuery::default() };
+    let mut items = Vec::new();
+    loop {
+        let page = client.items(queue, &query).await.unwrap();
+        items.extend(page.items);
+        query.cursor = page.next;
+        if query.cursor.is_none() {
+            return items;
+        }
     }
 }
 
