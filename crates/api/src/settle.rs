@@ -261,8 +261,9 @@ pub struct SettleAnswer {
 /// What became of one call: the item's state now, or why it was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Settled {
+    /// The item; of a refused call, whatever it named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[schema(value_type = Option<String>)]
     pub id: Option<Text<ItemId>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
