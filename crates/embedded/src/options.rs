@@ -8,6 +8,11 @@ pub struct Options {
     /// Bytes of a segment, for a store that is made now; an existing one keeps its own.
     pub segment_bytes: u64,
     pub durability: Durability,
+    /// A group up to this size is synced by the writer itself when nobody else asks for anything. A larger one is worth
+    /// a hand: preparing the next takes as long as syncing it.
+    pub alone_bytes: usize,
+    /// Write zeros into new segments ahead of a log that grows slowly.
+    pub fill: bool,
     /// Requests that may wait before the next is refused as `Busy`.
     pub waiting_max: usize,
     /// Bytes of payload that may wait before the next request is refused as `Busy`.
@@ -36,6 +41,8 @@ impl Default for Options {
         Options {
             segment_bytes: 64 << 20,
             durability: Durability::Sync,
+            alone_bytes: 64 << 10,
+            fill: true,
             waiting_max: 16_384,
             waiting_bytes_max: 256 << 20,
             items_max: 1 << 31,

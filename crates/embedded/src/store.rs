@@ -68,7 +68,7 @@ impl Embedded {
             return Err(OpenError::InUse { place: disk.place() });
         };
         let (waiting_max, waiting_bytes_max) = (options.waiting_max, options.waiting_bytes_max);
-        let durability = options.durability;
+        let (durability, alone_bytes) = (options.durability, options.alone_bytes);
         let engine = Engine::open(disk.clone(), options, clock.now())?;
         let salt = engine.salt;
         let meta = Meta { salt, segment_bytes: engine.segment_bytes };
@@ -76,7 +76,17 @@ impl Embedded {
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
         let (written, to_sync) = crossbeam_channel::bounded(64);
         let (chores, to_do) = crossbeam_channel::bounded(1024);
-        let writer = Writer { engine, clock, requests: incoming, written, chores, shared: shared.clone() };
+        let writer = Writer {
+            engine,
+            clock,
+            requests: incoming,
+            written,
+            chores,
+            shared: shared.clone(),
+            durability,
+            alone_bytes,
+            handed: 0,
+        };
         let (syncing, sweeping) = (shared.clone(), disk.clone());
         let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);

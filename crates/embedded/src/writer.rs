@@ -1,7 +1,7 @@
 //! The threads that drive the engine: one decides and writes, one syncs and answers, one does the chores.
 //!
 //! While a group is being synced the next is decided and written, so a sync covers whatever gathered meanwhile: many
-//! callers share one, and a lone caller waits for nobody.
+//! callers share one, and a lone caller waits for nobody. When nobody else asks, the writer syncs by itself.
 
 use crate::disk::Disk;
 use crate::engine::{Chore, Engine};
@@ -120,6 +120,10 @@ pub(crate) struct Writer {
     pub(crate) written: Sender<Written>,
     pub(crate) chores: Sender<Chore>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) durability: Durability,
+    pub(crate) alone_bytes: usize,
+    /// The last frame that was left to the sync thread.
+    pub(crate) handed: u64,
 }
 
 impl Writer {
@@ -165,6 +169,7 @@ impl Writer {
             && self.engine.is_reclaiming()
         {
             // Once this is durable they are free.
+            self.handed = through;
             let written = Written { segment: self.engine.active(), through, ready: Vec::new() };
             let _ = self.written.send(written);
         }
@@ -214,8 +219,15 @@ impl Writer {
         self.send_chores();
         match sealed {
             Ok(through) => {
-                let written = Written { segment: self.engine.active(), through, ready };
-                if let Err(gone) = self.written.send(written) {
+                let segment = self.engine.active();
+                if grown <= self.alone_bytes && self.is_alone() {
+                    // Waking another thread would take longer than what could be prepared meanwhile.
+                    let fault = sync(&self.shared, segment.as_deref(), through);
+                    ready.into_iter().for_each(|ready| ready.give(fault.as_ref()));
+                    return go_on;
+                }
+                self.handed = through;
+                if let Err(gone) = self.written.send(Written { segment, through, ready }) {
                     gone.0.ready.into_iter().for_each(|ready| ready.give(Some(&StoreError::Closed)));
                     return false;
                 }
@@ -229,6 +241,13 @@ impl Writer {
             }
         }
         go_on
+    }
+
+    /// Nobody else asks for anything, and everything before is durable.
+    fn is_alone(&self) -> bool {
+        self.durability == Durability::Sync
+            && self.requests.is_empty()
+            && self.shared.synced.load(Ordering::Acquire) >= self.handed
     }
 
     fn serve(&mut self, request: Request, begun: &Result<(), StoreError>, ready: &mut Vec<Ready>) {

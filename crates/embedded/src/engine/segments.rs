@@ -85,7 +85,7 @@ impl Engine {
     }
 
     fn have_filled(&mut self, segment: &Arc<Segment>) {
-        if segment.wants_fill() {
+        if self.options.fill && segment.wants_fill() {
             let size = self.segment_bytes;
             self.chores.push(Chore::Fill { segment: Arc::downgrade(segment), size });
         }

@@ -148,7 +148,9 @@ pub fn made_faulty(path: &Path) -> (Arc<Embedded>, Arc<Hand>) {
 
 pub fn open_faulty(path: &Path, segment_bytes: u64, hand: &Arc<Hand>) -> Result<Embedded, OpenError> {
     let disk = FaultyDisk { real: RealDisk::new(path).unwrap(), hand: hand.clone() };
-    Embedded::open_on(Arc::new(disk), options(segment_bytes), clock())
+    // Groups overlap as they do under load, and every sync is one that a test has planned.
+    let options = Options { alone_bytes: 0, fill: false, ..options(segment_bytes) };
+    Embedded::open_on(Arc::new(disk), options, clock())
 }
 
 #[derive(Debug)]
