@@ -14,7 +14,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt::Write;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -60,26 +59,12 @@ impl Call {
     }
 
     pub(super) fn query(mut self, pairs: impl IntoIterator<Item = (&'static str, String)>) -> Call {
-        for (at, (name, value)) in pairs.into_iter().enumerate() {
-            let _ = write!(self.path, "{}{name}={}", if at == 0 { '?' } else { '&' }, Encoded(&value));
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+        if !query.is_empty() {
+            self.path.push('?');
+            self.path.push_str(&query);
         }
         self
-    }
-}
-
-/// Percent-encoded, but for what needs no encoding anywhere.
-struct Encoded<'a>(&'a str);
-
-impl std::fmt::Display for Encoded<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for byte in self.0.bytes() {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                f.write_char(char::from(byte))?;
-            } else {
-                write!(f, "%{byte:02X}")?;
-            }
-        }
-        Ok(())
     }
 }
 
