@@ -1,4 +1,4 @@
-//! Opaque bytes: base64 in JSON, bytes in MessagePack. For `#[serde(with = "payload")]`.
+//! Opaque bytes: base64 in JSON, bytes in MessagePack.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;

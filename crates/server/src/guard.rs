@@ -6,6 +6,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{HOST, ORIGIN};
+use http::uri::Authority;
 use http::{HeaderMap, Uri};
 use std::net::IpAddr;
 use towline_api::Code;
@@ -18,17 +19,17 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
 }
 
 fn check(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
-    let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     // HTTP/2 has the authority in the request line.
-    let host = headers.get(HOST).map(text).or_else(|| uri.authority().map(ToString::to_string));
-    if app.loopback_only && host.as_deref().is_some_and(|host| !is_loopback(host)) {
-        let shown: String = host.unwrap_or_default().chars().take(100).collect();
+    let host = text(HOST).or_else(|| uri.authority().map(Authority::as_str));
+    if let Some(host) = host.filter(|host| app.loopback_only && !is_loopback(host)) {
+        let shown: String = host.chars().take(100).collect();
         let detail = format!("this server is not {shown:?}; call it as localhost, 127.0.0.1 or [::1]");
         return Err(Refused::new(Code::CrossOrigin, detail));
     }
-    let Some(origin) = headers.get(ORIGIN).map(text) else { return Ok(()) };
+    let Some(origin) = text(ORIGIN) else { return Ok(()) };
     let own = origin.split_once("://").map(|(_, rest)| rest);
-    if own.is_none() || own != host.as_deref() {
+    if own.is_none() || own != host {
         let shown: String = origin.chars().take(100).collect();
         return Err(Refused::new(Code::CrossOrigin, format!("a page of {shown:?} may not call this server")));
     }
@@ -40,9 +41,8 @@ fn is_loopback(host: &str) -> bool {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
-    name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
-        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        || name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
 }
 
 #[cfg(test)]
