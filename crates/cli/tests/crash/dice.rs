@@ -1,7 +1,6 @@
 //! Chance, from a seed.
 
-// Each test binary uses what it needs.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses what it needs")]
 
 pub struct Dice(u64);
 

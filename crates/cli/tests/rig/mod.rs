@@ -1,7 +1,6 @@
 //! The real binary: a server on a free port with data of its own, and commands that talk to it.
 
-// Each test binary uses what it needs.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses what it needs")]
 #![allow(clippy::print_stderr, reason = "for whoever reads why a test failed")]
 
 use rustix::process::{Pid, Signal, kill_process};
