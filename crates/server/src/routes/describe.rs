@@ -9,7 +9,10 @@ const ANYWHERE: [(&str, &str); 6] = [
     ("403", "A page of another site called, or the server was called by a name that is not its own."),
     ("405", "The path does not take this method."),
     ("500", "The server made a mistake, or stored data is damaged."),
-    ("503", "The server is busy or stopping, or its store cannot be used; nothing was done, try again."),
+    (
+        "503",
+        "The server is busy or stopping, and nothing was done; or its store cannot be used. The code tells which.",
+    ),
     ("507", "The disk or the store is full."),
 ];
 const WITH_BODY: [(&str, &str); 3] = [

@@ -1,4 +1,4 @@
-//! Lists of items, as pages or as a stream, and purges.
+//! Lists of items, as pages or as a stream.
 
 use super::queues::check_limit;
 use crate::answer::Reply;
@@ -10,24 +10,19 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::{FutureExt, stream};
+use futures::stream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
-use std::pin::pin;
-use std::time::Duration;
-use towline_api::{Code, ItemPage, ItemShown, PAGE_DEFAULT, Problem, Purged, Time};
+use towline_api::{Code, ItemPage, ItemShown, PAGE_DEFAULT, Problem, Time};
 use towline_domain::{FieldSet, QueueName, Refusal, limits};
 use towline_store::{Cursor, Filter, Page, StoreError};
 
 const NDJSON: &str = "application/x-ndjson";
 /// Items read at a time for a stream: little enough to hold for a slow reader.
 const STREAM_PAGE: usize = 500;
-/// Items deleted at a time: little enough that nobody else waits long.
-const PURGE_CHUNK: usize = 1000;
-/// A purge that takes longer answers where to go on.
-const PURGE_TIME: Duration = Duration::from_secs(5);
 
-async fn filter(app: &App, queue: QueueName, query: &mut Query) -> Result<Filter, Refused> {
+/// Which items are meant, of a queue that must be there.
+pub(super) async fn filter(app: &App, queue: QueueName, query: &mut Query) -> Result<Filter, Refused> {
     let mut tags = Vec::new();
     for text in query.all("tag") {
         let Some((name, value)) = text.split_once('=') else {
@@ -52,11 +47,11 @@ async fn filter(app: &App, queue: QueueName, query: &mut Query) -> Result<Filter
     Ok(filter)
 }
 
-fn cursor(query: &mut Query) -> Result<Option<Cursor>, Refused> {
+pub(super) fn cursor(query: &mut Query) -> Result<Option<Cursor>, Refused> {
     Ok(query.parse("cursor")?.map(Cursor))
 }
 
-fn next(cursor: Option<Cursor>) -> Option<String> {
+pub(super) fn next(cursor: Option<Cursor>) -> Option<String> {
     cursor.map(|cursor| cursor.0.to_string())
 }
 
@@ -150,58 +145,4 @@ fn lines(app: &App, page: Page) -> Bytes {
         }
     }
     lines.into()
-}
-
-/// Deletes all items that match, a few seconds' worth; go on with `next` until it is `null`.
-#[utoipa::path(delete, path = "/v1/queues/{queue}/items", operation_id = "purge_items", tag = "items",
-    params(
-        ("queue" = String, Path),
-        ("state" = String, Query, description = "As in a list; `all` for every state"),
-        ("tag" = Option<Vec<String>>, Query, description = "key=value; may be given several times, and then all must match"),
-        ("group" = Option<String>, Query),
-        ("idempotency_key" = Option<String>, Query),
-        ("created_from" = Option<Time>, Query),
-        ("created_before" = Option<Time>, Query),
-        ("cursor" = Option<String>, Query, description = "`next` of the answer before"),
-        ("force" = Option<bool>, Query, description = "Also items somebody works on"),
-    ),
-    responses(
-        (status = 200, description = "How many are gone.", body = Purged),
-        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
-    ))]
-pub(super) async fn purge(
-    State(app): State<App>,
-    reply: Reply,
-    QueuePath(queue): QueuePath,
-    mut query: Query,
-) -> Result<Response, Refused> {
-    let mut after = cursor(&mut query)?;
-    let force = query.flag("force")?;
-    let everything = query.take_pair("state", "all");
-    let filter = filter(&app, queue, &mut query).await?;
-    query.end()?;
-    let unclear = match (filter.state.is_some(), everything) {
-        (false, false) => Some("state: missing; say which items to delete, or state=all for every one"),
-        (true, true) => Some("state: both all and another; choose one"),
-        _ => None,
-    };
-    if let Some(detail) = unclear {
-        return Err(Refused::new(Code::Invalid, detail));
-    }
-    let mut removed = 0;
-    let mut deadline = pin!(tokio::time::sleep(PURGE_TIME));
-    loop {
-        let store = app.broker.store();
-        let (batch, next_chunk) =
-            towline_store::doomed(store, filter.clone(), after, PURGE_CHUNK, force).await?;
-        // By way of the broker: somebody may wait for one of them, or for the queue to be completed.
-        removed += app.broker.update(batch).await?.iter().filter(|answered| answered.is_ok()).count() as u64;
-        after = next_chunk;
-        // Asked, not looked at: a timer that nobody has waited for never goes off.
-        let late = deadline.as_mut().now_or_never().is_some();
-        if after.is_none() || late {
-            return reply.with(&Purged { removed, next: next(after) });
-        }
-    }
 }

@@ -4,6 +4,7 @@ mod describe;
 mod health;
 mod items;
 mod list;
+mod purge;
 mod queues;
 mod receive;
 mod settle;
@@ -45,7 +46,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(queues::close))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
-        .routes(routes!(submit::submit, list::list, list::purge))
+        .routes(routes!(submit::submit, list::list, purge::purge))
         .routes(routes!(receive::receive))
         .routes(routes!(settle::settle))
         .routes(routes!(items::show, items::delete))

@@ -22,7 +22,6 @@ use towline_store::{Operation, Reply as Stored, StoreError};
         (status = 400, description = "The body cannot be read.", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "Too many items, or too large.", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "Nothing was done; try again.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn submit(
     State(app): State<App>,
