@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, FieldSet, Item, ItemId, LeaseCall, Millis, QueueName, QueueState, Refusal, Submission,
+    Adjust, FieldSet, Item, ItemId, LeaseCall, Millis, QueueName, QueueState, Refusal, Submission, Timestamp,
 };
 use towline_store::{Answered, Clock, Operation, ReceiveCall, Received, Reply, Result, Store, StoredItem};
 
@@ -80,6 +80,12 @@ impl Broker {
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &*self.0.store
+    }
+
+    /// The time by the clock it was started with.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.0.clock.now()
     }
 
     /// Carries out a batch and serves whoever waits for what it brings, also if the caller goes away meanwhile.

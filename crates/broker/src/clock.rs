@@ -1,17 +1,102 @@
-//! The wall clock.
+//! The wall clock, steadied.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use towline_domain::Timestamp;
 use towline_store::Clock;
 
-/// The machine's clock. A store never lets it go back; a jump forward makes timers due.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemClock;
+/// A jump ahead of more than this is taken at once: schedules would be late for too long otherwise.
+const JUMP_MAX: Duration = Duration::from_secs(600);
 
-impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where wall time enters")]
+/// The machine's clock without its jumps, for a store that never lets time go back.
+///
+/// Leases are lengths of time: when the machine's clock is set ahead by minutes, they must not all lapse at that moment,
+/// and when it is set back, time must not stand still until it has caught up. So this clock runs at twice the speed, or
+/// at half of it, until the two agree again: a holder that beats at a third of its lease keeps it.
+#[derive(Debug)]
+pub struct SteadyClock(Mutex<Reading>);
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at: Instant,
+    /// Since 1970.
+    time: Duration,
+}
+
+impl SteadyClock {
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it reads the machine's clock")]
+    pub fn new() -> SteadyClock {
+        let (at, time) = machine();
+        SteadyClock(Mutex::new(Reading { at, time }))
+    }
+}
+
+impl Clock for SteadyClock {
     fn now(&self) -> Timestamp {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)).min(Timestamp::MAX)
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock: of two readings the later one is taken later.
+        let (at, wall) = machine();
+        let time = advance(last.time, at.saturating_duration_since(last.at), wall);
+        *last = Reading { at, time };
+        Timestamp(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).min(Timestamp::MAX)
+    }
+}
+
+/// The time that is told next: `elapsed` after `time` was told, when the machine says `wall`.
+fn advance(time: Duration, elapsed: Duration, wall: Duration) -> Duration {
+    let steady = time.saturating_add(elapsed);
+    match wall.checked_sub(steady) {
+        Some(behind) if behind > JUMP_MAX => wall,
+        Some(behind) => steady + behind.min(elapsed),
+        None => steady - (steady - wall).min(elapsed / 2),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where time enters")]
+fn machine() -> (Instant, Duration) {
+    (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    fn after(elapsed: u64, wall: u64) -> u64 {
+        advance(Duration::from_secs(S), Duration::from_secs(elapsed), Duration::from_secs(wall)).as_secs() - S
+    }
+
+    #[test]
+    fn it_tells_the_machine_s_time() {
+        assert_eq!(after(10, S + 10), 10);
+        assert_eq!(after(0, S), 0);
+    }
+
+    #[test]
+    fn a_jump_ahead_is_caught_up_at_twice_the_speed() {
+        assert_eq!(after(10, S + 10 + 300), 20);
+        assert_eq!(after(10, S + 10 + 4), 14);
+        assert_eq!(after(0, S + 300), 0);
+    }
+
+    #[test]
+    fn a_great_jump_is_taken_at_once() {
+        assert_eq!(after(10, S + 10 + 600), 20);
+        assert_eq!(after(10, S + 10 + 601), 611);
+    }
+
+    #[test]
+    fn set_back_it_goes_on_at_half_the_speed() {
+        assert_eq!(after(10, S + 10 - 3600), 5);
+        assert_eq!(after(10, S + 10 - 2), 8);
+    }
+
+    #[test]
+    fn no_step_is_backwards() {
+        let clock = SteadyClock::new();
+        let times: Vec<Timestamp> = (0..1000).map(|_| clock.now()).collect();
+        assert!(times.is_sorted());
     }
 }

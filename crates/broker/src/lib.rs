@@ -13,4 +13,4 @@ mod results;
 mod sweeper;
 
 pub use broker::{Broker, ReceiveRequest, Waited};
-pub use clock::SystemClock;
+pub use clock::SteadyClock;

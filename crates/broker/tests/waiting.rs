@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use towline_broker::{Broker, ReceiveRequest, SystemClock, Waited};
+use towline_broker::{Broker, ReceiveRequest, SteadyClock, Waited};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::kv::KvRecord;
@@ -70,12 +70,13 @@ const SOON: Duration = Duration::from_secs(20);
 
 impl Scene {
     async fn new(policy: Policy) -> Scene {
+        let clock = Arc::new(SteadyClock::new());
         let store = Arc::new(Counted {
-            store: Memory::new(Arc::new(SystemClock), 1),
+            store: Memory::new(clock.clone(), 1),
             updates: AtomicU64::new(0),
             delay_ms: AtomicU64::new(0),
         });
-        let broker = Broker::start(store.clone(), Arc::new(SystemClock));
+        let broker = Broker::start(store.clone(), clock);
         let scene = Scene { broker, store };
         let create = Operation::CreateQueue {
             queue: queue(),

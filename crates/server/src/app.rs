@@ -4,9 +4,8 @@ use crate::config::Settings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
-use towline_broker::{Broker, SystemClock};
+use towline_broker::Broker;
 use towline_domain::Timestamp;
-use towline_store::Clock;
 
 /// Room for request bodies is counted in pieces of this size.
 pub(crate) const ROOM_BYTES: usize = 1024;
@@ -58,6 +57,6 @@ impl App {
 
     /// For telling scheduled items from ready ones; the store has the last word on what is due.
     pub(crate) fn now(&self) -> Timestamp {
-        SystemClock.now()
+        self.broker.now()
     }
 }

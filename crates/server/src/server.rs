@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use towline_broker::{Broker, SystemClock, entropy};
+use towline_broker::{Broker, SteadyClock, entropy};
 use towline_embedded::{Embedded, OpenError, Options};
 use towline_store::Store;
 
@@ -29,6 +29,7 @@ pub enum ServerError {
 pub struct Server {
     settings: Settings,
     store: Arc<Embedded>,
+    clock: Arc<SteadyClock>,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -42,9 +43,10 @@ impl Server {
         let address = listener.local_addr().map_err(listen)?;
         let options =
             Options { durability: settings.durability, salt: entropy::number(), ..Options::default() };
-        let store =
-            tokio::task::block_in_place(|| Embedded::open(&settings.data, options, Arc::new(SystemClock)))?;
-        Ok(Server { settings, store: Arc::new(store), listener, address })
+        let clock = Arc::new(SteadyClock::new());
+        let open = || Embedded::open(&settings.data, options, clock.clone());
+        let store = Arc::new(tokio::task::block_in_place(open)?);
+        Ok(Server { settings, store, clock, listener, address })
     }
 
     #[must_use]
@@ -74,8 +76,8 @@ impl Server {
     /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, store, listener, address } = self;
-        let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, Arc::new(SystemClock));
+        let Server { settings, store, clock, listener, address } = self;
+        let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock);
         let app = App::new(broker, &settings);
         let router = routes::router(app.clone());
         tracing::info!(%address, data = %settings.data.display(), durability = ?settings.durability, "serving");

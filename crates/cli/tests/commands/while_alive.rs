@@ -30,7 +30,9 @@ fn beating(server: &Server, id: &str, lease: &str) -> (Child, Lines) {
     ];
     let mut child = piped(&mut server.command(&args)).spawn().unwrap();
     let (lines, line) = Lines::of(child.stdout.take().unwrap()).read();
-    assert!(line.contains("lease_expires_at"), "{line:?}");
+    if !line.contains("lease_expires_at") {
+        panic!("no beat: {line:?} {:?} {}", Run::end(child), server.log());
+    }
     (child, lines)
 }
 
@@ -71,7 +73,9 @@ fn a_killed_parent_ends_the_beats_and_the_item_comes_back() {
     );
     let mut parent = piped(&mut server.script(&script)).spawn().unwrap();
     let (lines, line) = Lines::of(parent.stdout.take().unwrap()).read();
-    assert!(line.contains("lease_expires_at"), "{line:?}");
+    if !line.contains("lease_expires_at") {
+        panic!("no beat: {line:?} {:?} {}", Run::end(parent), server.log());
+    }
     signal(parent.id(), Signal::KILL);
     parent.wait().unwrap();
     // The orphan holds the other end of the pipe until it ends.
