@@ -503,7 +503,8 @@ impl Engine {
             poisoned: None,
             status: Status::default(),
             chores: Vec::new(),
-            swept: None,
+            swept: 0,
+            up_to_date: false,
             stalled: false,
             keys_withheld: Vec::new(),
         }

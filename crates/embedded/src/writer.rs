@@ -270,7 +270,8 @@ impl Writer {
     }
 
     fn update(&mut self, batch: Vec<Operation>) -> Answer<Vec<Outcome>> {
-        self.engine.begin_call()?;
+        // Not by the time at which its group began: a lease may have run out since.
+        self.engine.begin_call(self.clock.now())?;
         let mut outcomes = Vec::with_capacity(batch.len());
         for operation in batch {
             outcomes.push(self.engine.run(operation)?);

@@ -149,7 +149,7 @@ impl World {
         let engine = self.engine()?;
         let run = |engine: &mut Engine| -> Result<(Vec<Outcome>, u64), StoreError> {
             engine.begin(clock)?;
-            engine.begin_call()?;
+            engine.begin_call(clock)?;
             let mut outcomes = Vec::with_capacity(batch.len());
             for operation in batch {
                 outcomes.push(engine.run(operation)?);

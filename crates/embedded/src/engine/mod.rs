@@ -72,8 +72,10 @@ pub struct Engine {
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
     pub(crate) chores: Vec<Chore>,
-    /// Items that time changed in this group, once that is done.
-    pub(crate) swept: Option<u64>,
+    /// Items that time changed in this group.
+    pub(crate) swept: u64,
+    /// Whether what was due at the present time has been carried out.
+    pub(crate) up_to_date: bool,
     /// Collection cannot go on for now: the disk is full, or the segment is damaged.
     pub(crate) stalled: bool,
     /// For a planted bug: keys of this batch, not in the index yet.
@@ -117,7 +119,7 @@ impl Engine {
         self.index.advance(clock.min(Timestamp::MAX));
         self.reclaim();
         self.ensure_spare();
-        self.swept = None;
+        (self.swept, self.up_to_date) = (0, false);
         self.stalled = self.status.damage.is_some();
         if self.index.reaping() {
             self.index.reap(REAP_SLOTS);
@@ -125,31 +127,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins a call: its own bound on what it makes others read.
-    pub fn begin_call(&mut self) -> Result<(), StoreError> {
+    /// Begins a call: it is decided by the time of its own, and has its own bound on what it makes others read.
+    pub fn begin_call(&mut self, clock: Timestamp) -> Result<(), StoreError> {
         self.read_budget = READ_BYTES_MAX;
+        if clock > self.index.now {
+            self.index.advance(clock.min(Timestamp::MAX));
+            self.up_to_date = false;
+        }
         self.sweep()
     }
 
-    /// Carries out what is due, once a group, before its first operation.
+    /// Carries out what is due, before the first operation at a time, within the group's bound.
     pub fn sweep(&mut self) -> Result<(), StoreError> {
         self.check_poison()?;
-        if self.swept.is_some() {
+        if self.up_to_date {
             return Ok(());
         }
-        let mut swept = 0;
-        self.swept = Some(0);
-        while swept < SWEEP_MAX && !self.out_of_room() {
+        self.up_to_date = true;
+        while self.swept < SWEEP_MAX && !self.out_of_room() {
             let Some(sequence) = self.index.next_due(self.index.now) else {
                 break;
             };
             match self.elapse(sequence)? {
                 // An item of a deleted queue is forgotten, and the next one is due.
-                Ok(_) | Err(Refusal::ItemNotFound { .. }) => swept += 1,
+                Ok(_) | Err(Refusal::ItemNotFound { .. }) => self.swept += 1,
                 Err(_) => break,
             }
         }
-        self.swept = Some(swept);
         Ok(())
     }
 

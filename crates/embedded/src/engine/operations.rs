@@ -59,7 +59,7 @@ impl Engine {
             Operation::DeleteQueue { queue, force } => {
                 self.on_queue(&queue, Command::DeleteQueue { force })?
             }
-            Operation::Sweep => Ok(Reply::Swept { changed: self.swept.unwrap_or(0) }),
+            Operation::Sweep => Ok(Reply::Swept { changed: self.swept }),
             Operation::Kv { key, command } => self.kv(key, command)?,
         };
         Ok(Outcome::Answered(answered))
