@@ -206,6 +206,7 @@ impl Action {
             edits: edits(self.set, &self.unset)?,
             priority: self.priority.map(priority).transpose()?,
             queue: self.queue.as_deref().map(queue_name).transpose()?,
+            buffers_whole: false,
         };
         let delay = |delay: Option<Span>| delay.map(|delay| delay.get("delay")).transpose();
         let verb = match verb {

@@ -47,6 +47,8 @@ pub struct ReceiveRequest {
     pub wait: Duration,
     pub visibility: Option<Millis>,
     pub fields: FieldSet,
+    /// Make a buffer for each output slot the queue declares.
+    pub make_buffers: bool,
 }
 
 /// How waiting for a result ended.
@@ -157,6 +159,7 @@ fn call(request: &ReceiveRequest) -> Box<ReceiveCall> {
         assigned: false,
         seed: entropy::token_seed(),
         fields: request.fields,
+        make_buffers: request.make_buffers,
     })
 }
 

@@ -129,7 +129,14 @@ fn queue() -> QueueName {
 }
 
 fn request(wait: Duration) -> ReceiveRequest {
-    ReceiveRequest { queue: queue(), max: 1, wait, visibility: None, fields: FieldSet::ALL }
+    ReceiveRequest {
+        queue: queue(),
+        max: 1,
+        wait,
+        visibility: None,
+        fields: FieldSet::ALL,
+        make_buffers: false,
+    }
 }
 
 /// Long enough for tasks that can run to have run.

@@ -1,6 +1,5 @@
 //! What a decision changed: the item after, the queue after, and what to tell the caller.
 
-use crate::command::OutputSet;
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, QueueId};
@@ -43,7 +42,6 @@ pub(crate) struct ItemChange {
     pub(crate) edits: FieldEdits,
     pub(crate) outcome: Option<Box<Outcome>>,
     pub(crate) error: Option<Box<AttemptError>>,
-    pub(crate) buffers_dropped: Option<Box<OutputSet>>,
 }
 
 /// What the item was when this was decided; a store that finds something else has lost a race.
@@ -135,12 +133,6 @@ impl Change {
     #[must_use]
     pub fn error(&self) -> Option<&AttemptError> {
         self.item.as_ref().and_then(|item| item.error.as_deref())
-    }
-
-    /// Output buffers made for an attempt that ended without committing them.
-    #[must_use]
-    pub fn buffers_dropped(&self) -> Option<&OutputSet> {
-        self.item.as_ref().and_then(|item| item.buffers_dropped.as_deref())
     }
 
     /// Takes the parts a store keeps, without copying them.

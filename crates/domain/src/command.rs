@@ -99,7 +99,8 @@ pub struct Receive {
     pub visibility: Option<Millis>,
     /// The holder did not ask for it, so it must acknowledge within the queue's `ack_timeout`.
     pub assigned: bool,
-    pub buffers: Option<Box<OutputSet>>,
+    /// Make a buffer for each output slot the queue declares.
+    pub make_buffers: bool,
 }
 
 /// A call by somebody who says they hold the item.
@@ -146,6 +147,8 @@ pub struct Adjust {
     pub priority: Option<i16>,
     /// Where to give the item back, if not to its own queue.
     pub queue: Option<QueueName>,
+    /// The buffers made for this attempt were seen to be whole. A commit that would use them is refused without.
+    pub buffers_whole: bool,
 }
 
 impl Adjust {

@@ -1,6 +1,7 @@
 //! Fingerprints of content: is this the same submit, the same settle?
 
 use crate::fields::{Field, FieldEdits, Fields};
+use crate::id::LeaseToken;
 use crate::item::{Body, Outcome};
 use crate::json::Json;
 use std::collections::BTreeMap;
@@ -79,6 +80,11 @@ pub fn key(text: &str) -> ContentDigest {
 #[must_use]
 pub fn tag(name: &str, value: &str) -> u64 {
     Hasher::new("towline|tag").part(name.as_bytes()).part(value.as_bytes()).finish_short()
+}
+
+/// 64 bits that stand for a lease and a slot, and do not give the lease away.
+pub(crate) fn attempt(token: LeaseToken, slot: &str) -> u64 {
+    Hasher::new("towline|attempt").part(token.0.as_bytes()).part(slot.as_bytes()).finish_short()
 }
 
 pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: &[u64]) -> u64 {

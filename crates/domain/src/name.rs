@@ -1,5 +1,7 @@
 //! Names, parsed once: inside, every name is valid.
 
+use crate::digest;
+use crate::id::{ItemId, LeaseToken};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -115,6 +117,24 @@ impl std::str::FromStr for BufferId {
             return Err(NameError::Malformed { what: "buffer", name: text.to_owned(), rule });
         }
         Ok(BufferId(text.into()))
+    }
+}
+
+/// Buffers made for an attempt are named after it: `out.<item>.<slot>.<digest of the lease>`.
+const OF_ATTEMPT: &str = "out.";
+
+impl BufferId {
+    /// The buffer of one slot and one attempt. Who knows the item alone cannot guess it.
+    #[must_use]
+    pub fn of_attempt(id: ItemId, slot: &SlotName, token: LeaseToken) -> BufferId {
+        let fence = digest::attempt(token, slot.as_str());
+        BufferId(format!("{OF_ATTEMPT}{id}.{}.{fence:016x}", slot.as_str()).into())
+    }
+
+    /// The item it was made for, if it was made for an attempt.
+    #[must_use]
+    pub fn attempted(&self) -> Option<ItemId> {
+        self.0.strip_prefix(OF_ATTEMPT)?.split('.').next()?.parse().ok()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it says what to do.
 
+use crate::command::{LeaseCall, OutputSet};
 use crate::id::ItemId;
 use crate::time::Timestamp;
 
@@ -33,6 +34,13 @@ pub enum Refusal {
     SchemaMismatch { message: String },
     #[error("{what}: {message}")]
     Invalid { what: &'static str, message: String },
+    #[error("{what}: no buffer {id}; create it first, and write to it")]
+    BufferNotFound { what: String, id: String },
+    #[error("{what}: buffer {id} is {state}; {remedy}")]
+    BufferNotReady { what: String, id: String, state: &'static str, remedy: &'static str },
+    /// Told to the broker: look at the buffers made for the attempt, then call again.
+    #[error("the buffers made for the attempt at item {id} were not looked at")]
+    BuffersUnseen { id: ItemId, buffers: Box<OutputSet>, call: Box<LeaseCall> },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
     TooLarge { what: &'static str, bytes: u64, max: u64 },
     #[error("lease of item {id} was renewed {max} times, the most its queue allows")]
@@ -88,6 +96,8 @@ impl Refusal {
             Refusal::WrongState { .. } => "wrong_state",
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
+            Refusal::BufferNotFound { .. } => "buffer_not_found",
+            Refusal::BufferNotReady { .. } | Refusal::BuffersUnseen { .. } => "buffer_not_ready",
             Refusal::TooLarge { .. } => "too_large",
             Refusal::RenewalsExhausted { .. } => "renewals_exhausted",
             Refusal::NotDue { .. } => "not_due",

@@ -1,5 +1,6 @@
 //! What an item of a queue must bring and what its result must hold.
 
+use crate::id::{ItemId, LeaseToken};
 use crate::json::Json;
 use crate::limits;
 use crate::name::{BufferId, SlotName};
@@ -78,6 +79,13 @@ impl Schema {
         }
         check_exact("input", &self.inputs, inputs.keys().map(SlotName::as_str))?;
         check_exact("input parameter", &self.input_params, params.keys().map(String::as_str))
+    }
+
+    /// Names for the buffers of one attempt, one an output slot; `None` if the schema declares none.
+    #[must_use]
+    pub fn output_buffers(&self, id: ItemId, token: LeaseToken) -> Option<Box<BTreeMap<SlotName, BufferId>>> {
+        let made = self.outputs.keys().map(|slot| (slot.clone(), BufferId::of_attempt(id, slot, token)));
+        (!self.outputs.is_empty()).then(|| Box::new(made.collect()))
     }
 
     pub fn check_outputs(

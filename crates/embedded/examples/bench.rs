@@ -205,6 +205,7 @@ fn receive(name: &QueueName, max: usize, fields: FieldSet) -> Operation {
         assigned: false,
         seed: TokenSeed(seed),
         fields,
+        make_buffers: false,
     }))
 }
 

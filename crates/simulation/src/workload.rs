@@ -142,6 +142,7 @@ fn lease_call(rng: &mut Rng, held: &Held) -> Operation {
         edits: if rng.u32(0..3) == 0 { edits(rng) } else { FieldEdits::default() },
         priority: (rng.u32(0..8) == 0).then(|| rng.i16(-2..3)),
         queue: (given_back && rng.u32(0..10) == 0).then(|| queue(rng.usize(0..QUEUES.len()))),
+        buffers_whole: false,
     };
     Operation::Lease { id: held.id, call: Box::new(LeaseCall { token: held.token, verb, adjust }) }
 }
@@ -156,6 +157,7 @@ pub fn receive(rng: &mut Rng, nth: usize, max: u32) -> Operation {
         assigned: false,
         seed: TokenSeed(seed),
         fields: FieldSet::ALL,
+        make_buffers: false,
     }))
 }
 

@@ -208,7 +208,7 @@ impl Everything {
                 token: call.seed.token(u32::try_from(items.len()).unwrap_or(u32::MAX)),
                 visibility: call.visibility,
                 assigned: call.assigned,
-                buffers: None,
+                make_buffers: call.make_buffers,
             };
             match self.on_item(sequence, Command::Receive(receive)) {
                 Ok(_) => {}

@@ -81,6 +81,8 @@ pub struct ReceiveCall {
     pub seed: TokenSeed,
     /// Which payload fields to bring along.
     pub fields: FieldSet,
+    /// See [`towline_domain::command::Receive::make_buffers`].
+    pub make_buffers: bool,
 }
 
 impl ReceiveCall {

@@ -42,6 +42,7 @@ pub fn receive(queue: &str, request: &ReceiveRequest) -> Operation {
         assigned: false,
         seed: TokenSeed([0x5a; 32]),
         fields: towline_domain::FieldSet::ALL,
+        make_buffers: false,
     }))
 }
 

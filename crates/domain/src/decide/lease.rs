@@ -2,7 +2,7 @@
 
 use super::{Context, error, fail, item_change, step, unchanged};
 use crate::change::{Answer, Change};
-use crate::command::{Adjust, LeaseCall, Verb, When};
+use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
 use crate::digest;
 use crate::event::EventKind;
 use crate::id::LeaseToken;
@@ -24,6 +24,16 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
         return Err(Refusal::LeaseLost { id: head.id, why: LostWhy::Lapsed });
     }
     check(&call)?;
+    if let Verb::Commit(outcome) = &call.verb
+        && lease.buffers.is_some()
+        && !call.adjust.buffers_whole
+    {
+        let buffers = made(lease, outcome);
+        if !buffers.is_empty() {
+            let (buffers, call) = (Box::new(buffers), Box::new(call));
+            return Err(Refusal::BuffersUnseen { id: head.id, buffers, call });
+        }
+    }
     let LeaseCall { verb, adjust, .. } = call;
     let mut change = match (verb, settle) {
         (Verb::Heartbeat { visibility }, _) => heartbeat(queue, head, lease, visibility, now)?,
@@ -186,6 +196,13 @@ fn edit(head: &Head, lease: &Lease) -> Change {
     item_change(head, after, EventKind::Edited, Answer::Held { deadline: lease.deadline })
 }
 
+/// The buffers made for slots that the holder did not name.
+fn made(lease: &Lease, outcome: &Outcome) -> OutputSet {
+    let made = lease.buffers.iter().flat_map(|buffers| buffers.iter());
+    let unnamed = made.filter(|(slot, _)| !outcome.outputs.contains_key(*slot));
+    unnamed.map(|(slot, buffer)| (slot.clone(), buffer.clone())).collect()
+}
+
 fn commit(
     context: &Context<'_>,
     lease: &Lease,
@@ -194,17 +211,9 @@ fn commit(
     now: Timestamp,
 ) -> Result<Change, Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
-    let mut dropped = lease.buffers.clone();
-    if let Some(made) = &mut dropped {
-        // A slot the holder did not name gets the buffer that was made for it; what it replaced is left over.
-        made.retain(|slot, buffer| match outcome.outputs.get(slot) {
-            None => {
-                outcome.outputs.insert(slot.clone(), buffer.clone());
-                false
-            }
-            Some(given) => given != buffer,
-        });
-    }
+    // A slot the holder did not name gets the buffer that was made for it.
+    let made = made(lease, &outcome);
+    outcome.outputs.extend(made);
     queue.schema.check_outputs(&outcome.outputs, &outcome.output_params)?;
     let ttl = head.overrides().and_then(|o| o.completed_ttl).or(queue.policy.completed_ttl);
     let mut after = settled(head, settle, Settled::Completed);
@@ -213,7 +222,6 @@ fn commit(
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {
         item.outcome = (!outcome.is_empty()).then(|| Box::new(outcome));
-        item.buffers_dropped = dropped.filter(|dropped| !dropped.is_empty());
     }
     Ok(change)
 }
@@ -273,7 +281,6 @@ fn give_back(
     }
     if let Some(item) = &mut change.item {
         item.error = error_kept;
-        item.buffers_dropped = head.lease().and_then(|lease| lease.buffers.clone());
     }
     Ok(change)
 }

@@ -113,8 +113,6 @@ fn item_change(head: &Head, after: Head, event: EventKind, answer: Answer) -> Ch
         edits: FieldEdits::default(),
         outcome: None,
         error: None,
-        // A lease that ends takes the buffers made for it along, unless commit keeps them.
-        buffers_dropped: None,
     };
     Change { event: Some(event), answer, item: Some(item), queue: None }
 }
@@ -127,7 +125,6 @@ fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
         edits: FieldEdits::default(),
         outcome: None,
         error: None,
-        buffers_dropped: head.lease().and_then(|lease| lease.buffers.clone()),
     };
     Change { event: Some(EventKind::Removed), answer: Answer::Removed, item: Some(item), queue }
 }
@@ -180,7 +177,6 @@ fn fail(
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {
         item.error = Some(error);
-        item.buffers_dropped = head.lease().and_then(|lease| lease.buffers.clone());
     }
     Ok(change)
 }

@@ -43,7 +43,7 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
         visibility,
         unacknowledged: ack_timeout.is_some(),
         renewals: 0,
-        buffers: receive.buffers,
+        buffers: receive.make_buffers.then(|| queue.schema.output_buffers(head.id, receive.token)).flatten(),
     });
     Ok(item_change(head, after, EventKind::Received, Answer::Held { deadline }))
 }

@@ -81,7 +81,6 @@ pub(super) fn submit(
         edits: FieldEdits::default(),
         outcome: None,
         error: None,
-        buffers_dropped: None,
     };
     let answer = Answer::Submitted { id, created: true };
     Ok(Change { event: Some(EventKind::Submitted), answer, item: Some(item), queue: None })

@@ -61,7 +61,6 @@ fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> R
     let mut change = item_change(head, after, EventKind::Lapsed, Answer::State("pending"));
     if let Some(item) = &mut change.item {
         item.error = Some(error);
-        item.buffers_dropped = lease.buffers.clone();
     }
     Ok(change)
 }

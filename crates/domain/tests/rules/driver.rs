@@ -135,7 +135,7 @@ pub(crate) fn lease_calls() -> impl Strategy<Value = LeaseCall> {
         |(token, verb, priority, edit)| {
             let edits = edit
                 .map_or_else(FieldEdits::default, |n| FieldEdits::default().set(Field::ALL[n], "new".into()));
-            let adjust = Adjust { edits, priority, queue: None };
+            let adjust = Adjust { edits, priority, ..Adjust::default() };
             LeaseCall { token, verb, adjust }
         },
     )
@@ -151,7 +151,7 @@ pub(crate) fn commands() -> impl Strategy<Value = Command> {
     });
     let receive = (tokens(), prop::option::of((100..900u64).prop_map(Millis)), any::<bool>()).prop_map(
         |(token, visibility, assigned)| {
-            Command::Receive(Receive { token, visibility, assigned, buffers: None })
+            Command::Receive(Receive { token, visibility, assigned, make_buffers: false })
         },
     );
     prop_oneof![

@@ -279,9 +279,9 @@ fn command() -> BoxedStrategy<Command> {
             }))
         },
     );
-    let receive = (token(), prop::option::of(millis()), any::<bool>(), prop::option::of(buffers())).prop_map(
-        |(token, visibility, assigned, buffers)| {
-            Command::Receive(Receive { token, visibility, assigned, buffers: buffers.map(Box::new) })
+    let receive = (token(), prop::option::of(millis()), any::<bool>(), any::<bool>()).prop_map(
+        |(token, visibility, assigned, make_buffers)| {
+            Command::Receive(Receive { token, visibility, assigned, make_buffers })
         },
     );
     let verb = prop_oneof![
@@ -308,7 +308,7 @@ fn command() -> BoxedStrategy<Command> {
     let lease = (token(), verb, edits, prop::option::of(priority()), queue).prop_map(
         |(token, verb, edits, priority, queue)| {
             let queue = queue.map(|name| name.parse().unwrap());
-            let adjust = Adjust { edits, priority, queue };
+            let adjust = Adjust { edits, priority, queue, buffers_whole: false };
             Command::Lease(Box::new(LeaseCall { token, verb, adjust }))
         },
     );
@@ -415,7 +415,7 @@ proptest! {
             prop_assert!(item.head.expires_at.is_none_or(|at| at <= Timestamp::MAX));
             item.head.ready_at = driver.now;
         }
-        let receive = Receive { token: LeaseToken(Uuid::from_u128(1)), visibility: None, assigned: true, buffers: None };
+        let receive = Receive { token: LeaseToken(Uuid::from_u128(1)), visibility: None, assigned: true, make_buffers: false };
         driver.step(Command::Receive(receive));
         if let Some(item) = &driver.item {
             prop_assert!(item.head.timer().is_none_or(|at| at <= Timestamp::MAX));
@@ -429,7 +429,7 @@ fn ten_thousand_retries_are_counted_one_by_one() {
     driver.step(Command::Submit(Box::default()));
     for number in 1..=10_001u32 {
         let token = LeaseToken(Uuid::from_u128(number.into()));
-        let receive = Receive { token, visibility: None, assigned: false, buffers: None };
+        let receive = Receive { token, visibility: None, assigned: false, make_buffers: false };
         driver.step(Command::Receive(receive)).answer.unwrap();
         assert_eq!(driver.item.as_ref().unwrap().head.attempt(), number);
         let error = number.to_string();

@@ -126,7 +126,7 @@ impl Engine {
                 token: call.seed.token(u32::try_from(given.len()).unwrap_or(u32::MAX)),
                 visibility: call.visibility,
                 assigned: call.assigned,
-                buffers: None,
+                make_buffers: call.make_buffers,
             });
             match self.change_item(sequence, command)? {
                 Ok(_) => {

@@ -87,6 +87,7 @@ pub fn receive_from(queue: &str, max: u32, seed: u8) -> Operation {
         assigned: false,
         seed: TokenSeed([seed; 32]),
         fields: FieldSet::ALL,
+        make_buffers: false,
     }))
 }
 

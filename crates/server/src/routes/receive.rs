@@ -52,6 +52,7 @@ pub(super) async fn receive(
         message: format!("{max} is out of range; use 1 to {}", towline_domain::limits::RECEIVE_MAX),
     })?;
     let request = towline_broker::ReceiveRequest {
+        make_buffers: false,
         queue: queue.clone(),
         max,
         wait: body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?,

@@ -165,6 +165,7 @@ macro_rules! with_conformance_cases {
                 a_receive_brings_the_fields_asked_for
                 what_is_received_is_what_is_stored
                 deliveries_and_attempts_are_counted
+                a_receiver_may_have_buffers_made
                 a_receiver_may_choose_its_visibility
                 completed_is_never_said_together_with_an_item
                 what_expires_at_once_is_never_given

@@ -6,7 +6,8 @@ use super::words::*;
 use crate::{Operation, Reply};
 use towline_domain::command::When;
 use towline_domain::{
-    Counts, Field, FieldSet, Fields, Millis, Order, Policy, QueueState, State, Submission, limits,
+    Adjust, Counts, Field, FieldSet, Fields, Millis, Order, Policy, QueueState, Schema, State, Submission,
+    limits,
 };
 pub(super) fn nothing_is_given_before_its_time(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
@@ -163,6 +164,23 @@ pub(super) fn deliveries_and_attempts_are_counted(harness: &dyn Harness) {
     let held = rig.take("jobs");
     let head = &held.item.head;
     assert_eq!((head.deliveries, head.retries), (deliveries + 1, retries + 1), "a lapse counts");
+}
+
+pub(super) fn a_receiver_may_have_buffers_made(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let outputs = [("image".parse().expect("a slot"), true)].into();
+    rig.ok(create_with("jobs", Schema { outputs, ..Schema::default() }, Policy::default()));
+    let id = rig.submit("jobs", payload("work"));
+    let call = crate::ReceiveCall { make_buffers: true, ..rig.receive_call("jobs", 1) };
+    let held = Held::of(rig.received(call).items.remove(0));
+    let made = held.item.head.lease().and_then(|lease| lease.buffers.as_deref().cloned()).expect("buffers");
+    assert_eq!(made["image"].attempted(), Some(id));
+    assert_eq!(code(&rig.lease(&held, commit())), "buffer_not_ready", "nobody has looked at them");
+    let Some(rig) = rig.reopen(harness) else { return };
+    let whole = Adjust { buffers_whole: true, ..Adjust::default() };
+    assert_eq!(rig.run(held.call_with(commit(), whole)), left("completed"));
+    assert_eq!(rig.run(held.call(commit())), left("completed"), "the same again");
+    assert_eq!(rig.item(id).outcome.outputs, made);
 }
 
 pub(super) fn a_receiver_may_choose_its_visibility(harness: &dyn Harness) {

@@ -129,7 +129,7 @@ fn furnish(rig: &Rig) {
     let held = rig.take("jobs");
     rig.lease(&held, heartbeat()).expect("extended");
     let edits = FieldEdits::default().unset(Field::Metadata).set(Field::StateBlob, Bytes::new());
-    let adjust = Adjust { edits, priority: Some(12), queue: None };
+    let adjust = Adjust { edits, priority: Some(12), ..Adjust::default() };
     rig.run(held.call_with(Verb::Edit, adjust)).expect("edited");
 
     // One in each other state.

@@ -35,7 +35,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    fn of(item: Item) -> Held {
+    pub(super) fn of(item: Item) -> Held {
         let lease = item.head.lease().expect("a received item is processing");
         Held { id: item.head.id, token: lease.token, item }
     }
@@ -152,6 +152,7 @@ impl Rig {
             assigned: false,
             seed: self.seed(),
             fields: FieldSet::ALL,
+            make_buffers: false,
         }
     }
 

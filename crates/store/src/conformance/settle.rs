@@ -19,7 +19,7 @@ pub(super) fn a_repeated_settle_gets_the_same_answer(harness: &dyn Harness) {
         let adjust = Adjust {
             edits: FieldEdits::default().set(Field::Metadata, "1".into()),
             priority: Some(4),
-            queue: None,
+            ..Adjust::default()
         };
         let call = held.call_with(verb, adjust);
         let first = rig.run(call.clone());
@@ -172,6 +172,7 @@ pub(super) fn an_item_can_be_given_back_to_another_queue(harness: &dyn Harness) 
             edits: FieldEdits::default().set(Field::StateBlob, "half done".into()),
             priority: Some(2),
             queue: Some(name("other")),
+            ..Adjust::default()
         };
         let call = held.call_with(verb, adjust);
         assert_eq!(rig.run(call.clone()), left("pending"), "{what}");

@@ -1,12 +1,13 @@
 use super::scene::{START, Scene, buffers, commit, fail, queue, release, retry, token};
 use crate::backoff::{Backoff, Growth, Jitter};
 use crate::change::Answer;
-use crate::command::{Adjust, Command, Receive, Verb, When};
+use crate::command::{Adjust, Command, OutputSet, Receive, Verb, When};
 use crate::event::EventKind;
 use crate::fields::{Field, FieldEdits};
 use crate::item::{ErrorKind, FailureKind, Outcome, State};
 use crate::json::Json;
 use crate::limits;
+use crate::name::BufferId;
 use crate::queue::QueueState;
 use crate::refusal::{LostWhy, Refusal};
 use crate::schema::Schema;
@@ -113,7 +114,7 @@ fn the_acknowledgement_is_not_a_renewal() {
         policy.lease.renewals_max = Some(0);
     });
     scene.submit(|_| {}).unwrap();
-    let assigned = Receive { token: token(1), visibility: None, assigned: true, buffers: None };
+    let assigned = Receive { token: token(1), visibility: None, assigned: true, make_buffers: false };
     scene.run(Command::Receive(assigned)).unwrap();
     scene.later(50);
     scene.by(1, beat(None)).unwrap();
@@ -159,42 +160,60 @@ fn a_commit_that_misses_a_required_output_is_refused_and_the_lease_kept() {
     scene.by(1, Verb::Commit(full)).unwrap();
 }
 
-#[test]
-fn a_commit_uses_the_buffers_made_for_it_unless_it_names_others() {
+/// Two output slots, and lease 1 with a buffer made for each.
+fn with_buffers() -> Scene {
     let mut scene = Scene::new();
+    scene.queue.schema = Schema {
+        outputs: [("a".parse().unwrap(), true), ("b".parse().unwrap(), false)].into(),
+        ..Schema::default()
+    };
     scene.submit(|_| {}).unwrap();
-    scene.receive_with(1, Some(buffers(&[("a", "made-a"), ("b", "made-b")]))).unwrap();
-    let outcome = Outcome { outputs: buffers(&[("b", "own-b")]), ..Outcome::default() };
-    scene.by(1, Verb::Commit(outcome)).unwrap();
-    let kept = &scene.item.as_ref().unwrap().outcome.outputs;
-    assert_eq!(*kept, buffers(&[("a", "made-a"), ("b", "own-b")]));
-    assert_eq!(scene.change().buffers_dropped(), Some(&buffers(&[("b", "made-b")])));
+    scene.receiving(1, true).unwrap();
+    scene
+}
+
+fn made(scene: &Scene) -> OutputSet {
+    let lease = scene.item.as_ref().unwrap().head.lease().unwrap();
+    lease.buffers.as_deref().cloned().unwrap_or_default()
 }
 
 #[test]
-fn an_attempt_that_ends_without_a_commit_drops_the_buffers_made_for_it() {
-    let cancel = Command::Cancel { reason: String::new() };
-    let delete = Command::Delete { force: true, only: None };
-    let call = |verb| {
-        Command::Lease(Box::new(crate::command::LeaseCall {
-            token: token(1),
-            verb,
-            adjust: Adjust::default(),
-        }))
-    };
-    let defer = call(Verb::Defer { until: When::NOW });
-    for command in
-        [call(fail("no")), call(retry("later")), call(release()), defer, cancel, delete, Command::Elapse]
-    {
-        let mut scene = Scene::new();
-        scene.submit(|_| {}).unwrap();
-        scene.receive_with(1, Some(buffers(&[("a", "made-a")]))).unwrap();
-        if command == Command::Elapse {
-            scene.later(1000);
-        }
-        scene.run(command.clone()).unwrap();
-        assert_eq!(scene.change().buffers_dropped(), Some(&buffers(&[("a", "made-a")])), "{command:?}");
-    }
+fn a_commit_uses_the_buffers_made_for_it_unless_it_names_others() {
+    let mut scene = with_buffers();
+    let a = made(&scene)["a"].clone();
+    let outcome = Outcome { outputs: buffers(&[("b", "own-b")]), ..Outcome::default() };
+    let whole = Adjust { buffers_whole: true, ..Adjust::default() };
+    scene.adjusting(1, Verb::Commit(outcome), whole).unwrap();
+    let kept = &scene.item.as_ref().unwrap().outcome.outputs;
+    assert_eq!(*kept, buffers(&[("a", a.as_str()), ("b", "own-b")]));
+}
+
+#[test]
+fn a_commit_waits_until_somebody_has_looked_at_its_buffers() {
+    let mut scene = with_buffers();
+    let all = made(&scene);
+    assert_eq!(all.len(), 2);
+    let Err(Refusal::BuffersUnseen { buffers: unseen, call, .. }) = scene.by(1, commit()) else { panic!() };
+    assert_eq!((*unseen, call.verb), (all, commit()));
+    let own = Outcome { outputs: buffers(&[("a", "own-a"), ("b", "own-b")]), ..Outcome::default() };
+    scene.by(1, Verb::Commit(own)).unwrap();
+}
+
+#[test]
+fn buffers_are_named_after_the_item_and_the_lease() {
+    let mut scene = with_buffers();
+    let id = scene.item.as_ref().unwrap().head.id;
+    let first = made(&scene);
+    assert!(first.values().all(|buffer| buffer.attempted() == Some(id)), "{first:?}");
+    assert_ne!(first["a"], first["b"]);
+    scene.by(1, release()).unwrap();
+    scene.receiving(2, true).unwrap();
+    let second = made(&scene);
+    assert!(
+        first.values().all(|buffer| second.values().all(|other| other != buffer)),
+        "{first:?} {second:?}"
+    );
+    assert_eq!("b1".parse::<BufferId>().unwrap().attempted(), None);
 }
 
 #[test]
@@ -311,7 +330,7 @@ fn fields_and_priority_change_with_any_verb() {
         scene.submit(|submission| submission.fields = fields).unwrap();
         scene.receive(1).unwrap();
         let edits = FieldEdits::default().set(Field::StateBlob, Bytes::from("s")).unset(Field::Metadata);
-        let adjust = Adjust { edits, priority: Some(-3), queue: None };
+        let adjust = Adjust { edits, priority: Some(-3), ..Adjust::default() };
         scene.adjusting(1, verb.clone(), adjust).unwrap();
         let item = scene.item.as_ref().unwrap();
         assert_eq!(item.fields.state_blob, Some(Bytes::from("s")), "{verb:?}");

@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
 fn receive(visibility: Option<Millis>, assigned: bool) -> Command {
-    Command::Receive(Receive { token: token(1), visibility, assigned, buffers: None })
+    Command::Receive(Receive { token: token(1), visibility, assigned, make_buffers: false })
 }
 
 #[test]

@@ -106,19 +106,15 @@ impl Scene {
     }
 
     pub(super) fn receive(&mut self, number: u128) -> Result<Answer, Refusal> {
-        self.receive_with(number, None)
+        self.receiving(number, false)
     }
 
-    pub(super) fn receive_with(
-        &mut self,
-        number: u128,
-        buffers: Option<OutputSet>,
-    ) -> Result<Answer, Refusal> {
+    pub(super) fn receiving(&mut self, number: u128, make_buffers: bool) -> Result<Answer, Refusal> {
         self.run(Command::Receive(Receive {
             token: token(number),
             visibility: None,
             assigned: false,
-            buffers: buffers.map(Box::new),
+            make_buffers,
         }))
     }
 

@@ -59,7 +59,8 @@ fn a_lapse_waits_for_the_backoff_like_a_retry() {
 fn an_unacknowledged_lease_says_so() {
     let mut scene = Scene::with(|policy| policy.lease.ack_timeout = Some(Millis(100)));
     scene.submit(|_| {}).unwrap();
-    let assigned = Receive { token: super::scene::token(1), visibility: None, assigned: true, buffers: None };
+    let assigned =
+        Receive { token: super::scene::token(1), visibility: None, assigned: true, make_buffers: false };
     scene.run(Command::Receive(assigned)).unwrap();
     scene.later(100);
     elapse(&mut scene).unwrap();

@@ -85,6 +85,7 @@ impl World {
                     assigned,
                     seed: TokenSeed(seed),
                     fields: if all_fields { FieldSet::ALL } else { FieldSet::NONE.with(Field::Blob) },
+                    make_buffers: false,
                 })))
             }
             Action::Settle { lease, fresh, verb, millis, edit, priority, queue: to } => {
@@ -101,6 +102,7 @@ impl World {
                         edits: edits(edit),
                         priority: priority.map(i16::from),
                         queue: to.map(queue),
+                        ..Adjust::default()
                     },
                 };
                 self.calls.push((item, call.clone()));

@@ -171,6 +171,7 @@ fn receive(max: u32, seed: u64) -> Operation {
         assigned: false,
         seed: TokenSeed(bytes),
         fields: FieldSet::ALL,
+        make_buffers: false,
     }))
 }
 

@@ -246,6 +246,7 @@ impl World {
             assigned: self.dice.one_in(2),
             seed: TokenSeed(seed),
             fields: if self.dice.one_in(3) { FieldSet::NONE } else { FieldSet::ALL },
+            make_buffers: false,
         }))
     }
 
@@ -294,6 +295,7 @@ impl World {
             edits,
             priority: self.dice.one_in(6).then_some(1),
             queue: (gives_back && self.dice.one_in(6)).then(|| self.queue()),
+            buffers_whole: false,
         };
         let call = Box::new(LeaseCall { token, verb, adjust });
         Some(Operation::Lease { id, call })
