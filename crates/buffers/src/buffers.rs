@@ -1,185 +1,119 @@
-//! The handle to all buffers of one place, and what can be done with it.
+//! The handle to all buffers of one place; what can be done with it is in the modules named for that.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-use futures::stream::BoxStream;
+use crate::doorbell::Doorbells;
+use crate::progress::Progress;
+use crate::storage::{At, Storage};
+use crate::stored::{self, END_BYTES_MAX, End, SMALL_BYTES_MAX, Writer};
+use crate::{BufferError, Location, Meta, Options, Result};
 
-use crate::{
-    BlobPage, BufferError, Location, Meta, NewBuffer, NewChunk, Next, Options, Page, Position, Result, Shown,
-    Signed, Stored, SweepFrom, Swept, WriterId,
-};
+/// Beyond so many buffers being written, those long without a sign of life are forgotten; they can be learnt again.
+const PROGRESSES_KEPT: usize = 1024;
 
 /// The handle to all buffers of one place. A clone is the same handle.
 #[derive(Debug, Clone)]
-pub struct Buffers {}
+pub struct Buffers {
+    shared: Arc<Shared>,
+}
 
-const UNFINISHED: BufferError = BufferError::NotSupported { what: "this" };
+#[derive(Debug)]
+struct Shared {
+    storage: Storage,
+    options: Options,
+    bells: Doorbells,
+    progresses: Mutex<HashMap<String, Arc<Progress>>>,
+}
 
-#[expect(unused_variables, reason = "signatures first: the bodies follow in the next commits")]
 impl Buffers {
     /// Opens a place; a directory is created (only its owner may enter). Blocks for a few file operations.
     pub fn open(location: &Location, options: Options) -> Result<Self> {
-        Err(UNFINISHED)
+        let storage = Storage::open(location, &options.s3)?;
+        let shared = Shared { storage, options, bells: Doorbells::default(), progresses: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Proves that the place can be written and read, and refuses to write an object twice. For a server's start;
     /// `nonce` is random, so that servers that start at once do not meet.
     pub async fn check(&self, nonce: [u8; 16]) -> Result<()> {
-        Err(UNFINISHED)
+        let name = format!("check-{}", crate::WriterId::from_bytes(nonce));
+        let at = At::new("checking with", &name);
+        // Beside buffers, where a sweep finds it if this does not get to the end.
+        let path = self.storage().end(&name);
+        let first = self.storage().create(&path, nonce.to_vec(), at).await?;
+        let second = self.storage().create(&path, vec![0], at).await?;
+        let read = self.storage().get(&path, SMALL_BYTES_MAX, at).await?;
+        self.storage().delete_under(&self.storage().data(&name), at).await?;
+        if first && !second && read.as_deref() == Some(&nonce) {
+            return Ok(());
+        }
+        Err(BufferError::Misconfigured {
+            problem:
+                "the storage replaces objects that it was told to create (`If-None-Match: *`); use another \
+                      service, or one server with write_once by process"
+                    .to_owned(),
+        })
     }
 
-    /// Creates an empty buffer. The same again, to the ms, is answered as the first time.
-    pub async fn create(&self, id: &str, new: NewBuffer, now_ms: u64) -> Result<Meta> {
-        Err(UNFINISHED)
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.shared.storage
     }
 
-    pub async fn meta(&self, id: &str) -> Result<Meta> {
-        Err(UNFINISHED)
+    pub(crate) fn options(&self) -> &Options {
+        &self.shared.options
     }
 
-    /// State and size. Marks the buffer failed if its writer vanished.
-    pub async fn show(&self, id: &str, now_ms: u64) -> Result<Shown> {
-        Err(UNFINISHED)
+    pub(crate) fn bells(&self) -> &Doorbells {
+        &self.shared.bells
     }
 
-    /// Buffers after an id, in the order of ids, that have all these tags. `limit` (1 to 1000) bounds how many are
-    /// looked at: a page may have fewer, or none, and yet a `next`.
-    pub async fn list(
-        &self,
-        after: Option<&str>,
-        limit: usize,
-        tags: &BTreeMap<String, String>,
-    ) -> Result<Page> {
-        Err(UNFINISHED)
+    pub(crate) async fn find_meta(&self, at: At<'_>) -> Result<Option<Meta>> {
+        let found = self.storage().get(&self.storage().meta(at.id), SMALL_BYTES_MAX, at).await?;
+        found.map(|bytes| stored::decode(&bytes, at)).transpose()
     }
 
-    /// Removes a buffer: its description first, so that nothing is read or written any more, then its data. That it
-    /// is not there is no error.
-    pub async fn delete(&self, id: &str) -> Result<()> {
-        Err(UNFINISHED)
+    pub(crate) async fn need_meta(&self, at: At<'_>) -> Result<Meta> {
+        self.find_meta(at).await?.ok_or_else(|| BufferError::NotFound { id: at.id.to_owned() })
     }
 
-    /// Copies a complete buffer, within the storage. The copy appears when it is whole, or not at all.
-    pub async fn copy(&self, from: &str, to: &str, new: NewBuffer, now_ms: u64) -> Result<Meta> {
-        Err(UNFINISHED)
+    pub(crate) async fn find_writer(&self, at: At<'_>) -> Result<Option<Writer>> {
+        let found = self.storage().get(&self.storage().writer(at.id), SMALL_BYTES_MAX, at).await?;
+        found.map(|bytes| stored::decode(&bytes, at)).transpose()
     }
 
-    /// Begins to write, or goes on: the same writer again is told where it is. Any other is refused.
-    pub async fn begin(&self, id: &str, writer: WriterId, now_ms: u64) -> Result<Position> {
-        Err(UNFINISHED)
+    pub(crate) async fn find_end(&self, at: At<'_>) -> Result<Option<End>> {
+        let found = self.storage().get(&self.storage().end(at.id), END_BYTES_MAX, at).await?;
+        found.map(|bytes| stored::decode(&bytes, at)).transpose()
     }
 
-    /// How far the buffer is written without a gap, every link of the chain checked.
-    pub async fn position(&self, id: &str) -> Result<Position> {
-        Err(UNFINISHED)
+    pub(crate) fn known_progress(&self, id: &str) -> Option<Arc<Progress>> {
+        self.progresses().get(id).cloned()
     }
 
-    /// Stores a chunk; durable when answered. Chunks may come out of order, up to 64 ahead of the first that is
-    /// missing, and several at once. A repeat is acknowledged.
-    pub async fn put_chunk(
-        &self,
-        id: &str,
-        writer: WriterId,
-        chunk: NewChunk,
-        now_ms: u64,
-    ) -> Result<Stored> {
-        Err(UNFINISHED)
+    /// Keeps what is known of a buffer being written. If another call learnt of the same writer meanwhile, that stays.
+    pub(crate) fn keep_progress(&self, id: &str, learnt: Progress) -> Arc<Progress> {
+        let mut progresses = self.progresses();
+        if progresses.len() >= PROGRESSES_KEPT {
+            let lively_since = learnt.last_sign_ms().saturating_sub(self.options().writer_timeout_ms);
+            progresses.retain(|_, one| Arc::strong_count(one) > 1 || one.last_sign_ms() >= lively_since);
+        }
+        match progresses.get(id) {
+            Some(known) if known.writer == learnt.writer => Arc::clone(known),
+            _ => {
+                let kept = Arc::new(learnt);
+                progresses.insert(id.to_owned(), Arc::clone(&kept));
+                kept
+            }
+        }
     }
 
-    /// A sign of life of a writer that has nothing to send.
-    pub async fn touch(&self, id: &str, writer: WriterId, now_ms: u64) -> Result<()> {
-        Err(UNFINISHED)
+    /// For a buffer that nobody writes any more.
+    pub(crate) fn forget_progress(&self, id: &str) {
+        self.progresses().remove(id);
     }
 
-    /// Ends a buffer as complete, if all chunks are there and add up to `totals`. A repeat is acknowledged.
-    pub async fn finish(&self, id: &str, writer: WriterId, totals: Position, now_ms: u64) -> Result<()> {
-        Err(UNFINISHED)
-    }
-
-    /// Ends a buffer as failed, by its writer.
-    pub async fn fail(&self, id: &str, writer: WriterId, reason: &str, now_ms: u64) -> Result<()> {
-        Err(UNFINISHED)
-    }
-
-    /// Ends a buffer as failed, by whoever is in charge of it: written or not.
-    pub async fn abandon(&self, id: &str, reason: &str, now_ms: u64) -> Result<()> {
-        Err(UNFINISHED)
-    }
-
-    /// Chunk `n`, its hash checked; waits for it while the buffer is being written.
-    pub async fn chunk(&self, id: &str, n: u32, wait: Duration, now_ms: u64) -> Result<Next> {
-        Err(UNFINISHED)
-    }
-
-    /// The bytes of a range (to the end: `start..u64::MAX`), each chunk and the chain between them checked, at most
-    /// two chunks fetched ahead. While the buffer is being written it waits for what is to come, at most `wait` for
-    /// each chunk. The stream ends well only where the range or the complete buffer ends.
-    pub async fn read(
-        &self,
-        id: &str,
-        range: Range<u64>,
-        wait: Duration,
-        now_ms: u64,
-    ) -> Result<BoxStream<'static, Result<Bytes>>> {
-        Err(UNFINISHED)
-    }
-
-    /// A request with which a client puts chunk `n` (header and data) into the storage itself; then [`adopt_chunk`].
-    ///
-    /// [`adopt_chunk`]: Self::adopt_chunk
-    pub async fn sign_chunk_put(
-        &self,
-        id: &str,
-        writer: WriterId,
-        n: u32,
-        expires_in: Duration,
-    ) -> Result<Signed> {
-        Err(UNFINISHED)
-    }
-
-    /// A request with which a client gets chunk `n` (header and data) from the storage itself.
-    pub async fn sign_chunk_get(&self, id: &str, n: u32, expires_in: Duration) -> Result<Signed> {
-        Err(UNFINISHED)
-    }
-
-    /// Takes in a chunk that a client put itself: checks its header and place in the chain, and its data if told so.
-    pub async fn adopt_chunk(
-        &self,
-        id: &str,
-        writer: WriterId,
-        n: u32,
-        check_data: bool,
-        now_ms: u64,
-    ) -> Result<()> {
-        Err(UNFINISHED)
-    }
-
-    /// Stores a blob, compressed if that helps. The same again is acknowledged.
-    pub async fn put_blob(&self, key: &str, bytes: Bytes) -> Result<()> {
-        Err(UNFINISHED)
-    }
-
-    /// A blob of at most `bytes_max` bytes, its hash checked.
-    pub async fn get_blob(&self, key: &str, bytes_max: u64) -> Result<Bytes> {
-        Err(UNFINISHED)
-    }
-
-    /// That it is not there is no error.
-    pub async fn delete_blob(&self, key: &str) -> Result<()> {
-        Err(UNFINISHED)
-    }
-
-    /// Blobs after a key, for whoever knows which of them are still named: at most `limit` (1 to 1000).
-    pub async fn list_blobs(&self, after: Option<&str>, limit: usize) -> Result<BlobPage> {
-        Err(UNFINISHED)
-    }
-
-    /// One step of cleaning up, looking at no more than `limit` (1 to 1000) things. Call again with `next` until
-    /// there is none. What an item may name (blobs, outputs of attempts) is not touched: list and delete those.
-    pub async fn sweep(&self, from: SweepFrom, limit: usize, grace_ms: u64, now_ms: u64) -> Result<Swept> {
-        Err(UNFINISHED)
+    fn progresses(&self) -> MutexGuard<'_, HashMap<String, Arc<Progress>>> {
+        self.shared.progresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,16 +10,36 @@
 //!
 //! Times (ms since 1970) and entropy come in as arguments. No other crate of Towline is imported here.
 
+mod blob_format;
+mod blobs;
 mod buffers;
+mod copying;
+mod create;
+mod deleting;
+mod doorbell;
+mod ending;
 mod error;
 mod header;
 mod id;
+mod listing;
 mod location;
 mod options;
+mod presigning;
+mod progress;
+mod reading;
 mod records;
+mod showing;
+mod sizes;
+mod storage;
+mod stored;
+mod sweeping;
+mod verify;
+mod waiting;
 mod writer_id;
+mod writing;
 
 pub use blake3::Hash;
+pub use blobs::BLOB_BYTES_MAX;
 pub use buffers::Buffers;
 pub use error::{BufferError, Result};
 pub use header::{CHAIN_START, CHUNK_BYTES_MAX, CHUNKS_MAX, HEADER_LEN, Header, link};

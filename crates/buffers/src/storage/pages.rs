@@ -1,0 +1,95 @@
+//! Names in pages: in order, after a name, never more than asked for.
+//!
+//! An S3-compatible service lists in the order of keys, so a page is a piece of its list. A directory lists in no
+//! order: all its names are looked at, and the first ones kept.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+
+use super::{At, Place, Storage, blocking, fault};
+use crate::Result;
+use crate::id::check_id;
+
+/// The most names in a page, and what is taken for zero.
+pub(crate) fn page_limit(limit: usize) -> usize {
+    limit.clamp(1, 1000)
+}
+
+impl Storage {
+    /// Objects directly in a directory of names. Names that no id could have are passed over.
+    pub async fn page(
+        &self,
+        within: &Path,
+        after: &str,
+        limit: usize,
+        at: At<'_>,
+    ) -> Result<Vec<(String, ObjectMeta)>> {
+        let mut listed = match after {
+            "" => self.objects.list(Some(within)),
+            after => self.objects.list_with_offset(Some(within), &within.clone().join(after)),
+        }
+        .map_err(|error| fault(at, error))
+        .try_filter_map(|meta| async move {
+            let name = meta.location.filename().filter(|name| check_id(name).is_ok()).map(str::to_owned);
+            Ok(name.map(|name| (name, meta)))
+        })
+        .boxed();
+        let mut first = BTreeMap::new();
+        while let Some((name, meta)) = listed.try_next().await? {
+            first.insert(name, meta);
+            match &self.place {
+                Place::S3(_) if first.len() == limit => break,
+                Place::Directory(_) if first.len() > limit => drop(first.pop_last()),
+                _ => {}
+            }
+        }
+        Ok(first.into_iter().collect())
+    }
+
+    /// Ids under which there is data, in an order that only serves to go on after the last.
+    pub async fn data_page(&self, after: Option<&str>, limit: usize, at: At<'_>) -> Result<Vec<String>> {
+        match &self.place {
+            Place::Directory(root) => {
+                let directory = root.join(self.all_data().as_ref());
+                let after = after.unwrap_or_default().to_owned();
+                blocking(move || first_names(&directory, &after, limit)).await.map_err(|error| at.io(&error))
+            }
+            Place::S3(s3) => {
+                let all = format!("{}/", self.all_data());
+                let options = PaginatedListOptions {
+                    // Past everything of that id, and before any other: `0` follows `/`.
+                    offset: after.map(|id| format!("{all}{id}0")),
+                    delimiter: Some("/".into()),
+                    max_keys: Some(limit),
+                    ..PaginatedListOptions::default()
+                };
+                let page = s3.list_paginated(Some(&all), options).await.map_err(|error| fault(at, error))?;
+                let ids = page.result.common_prefixes.iter().filter_map(|prefix| prefix.filename());
+                Ok(ids.filter(|id| check_id(id).is_ok()).map(str::to_owned).collect())
+            }
+        }
+    }
+}
+
+fn first_names(directory: &std::path::Path, after: &str, limit: usize) -> std::io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut first = std::collections::BTreeSet::new();
+    for entry in entries {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        if name.as_str() > after && check_id(&name).is_ok() {
+            first.insert(name);
+            if first.len() > limit {
+                first.pop_last();
+            }
+        }
+    }
+    Ok(first.into_iter().collect())
+}
