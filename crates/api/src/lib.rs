@@ -7,6 +7,8 @@
 //! and refused where it is used, so that in a call of thousands it fails its own element and no other.
 
 pub mod backoff;
+pub mod buffer;
+pub mod chain;
 pub mod client;
 mod code;
 mod format;
@@ -47,6 +49,9 @@ pub use towline_domain::{ItemId, Json, LeaseToken, Millis, Refusal, Timestamp};
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 /// How long one call may wait for an item or a result; to wait longer, call again.
 pub const WAIT_MAX: Millis = Millis::minutes(5);
+/// Bytes of a chunk of a buffer: the most, and what this client and the server cut.
+pub const CHUNK_BYTES_MAX: usize = 16 << 20;
+pub const CHUNK_BYTES: usize = 4 << 20;
 /// Items of a list page, unless the caller says otherwise.
 pub const PAGE_DEFAULT: usize = 100;
 /// Where a server listens unless it is told otherwise.

@@ -5,10 +5,17 @@
 //! whose items all carry an idempotency key. A receive whose answer was lost is not: its items come back when their
 //! leases lapse.
 
+mod buffers;
+pub mod cut;
+mod download;
 mod error;
 mod transport;
+mod upload;
 
+pub use buffers::{BufferQuery, ChunkRead, Content, Next};
+pub use download::Download;
 pub use error::ClientError;
+pub use upload::{Upload, UploadError};
 
 use crate::Format;
 use crate::item::{ItemPage, ItemShown, Purged};

@@ -6,8 +6,8 @@ use crate::format::Format;
 use crate::problem::{PROBLEM_JSON, Problem};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, Uri};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -23,6 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_MAX: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const RAW: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
@@ -46,12 +47,24 @@ pub(super) struct Call {
     method: Method,
     path: String,
     repeat: Repeat,
+    headers: Vec<(HeaderName, HeaderValue)>,
     body: Option<Bytes>,
+    /// How long one attempt may take.
+    limit: Option<Duration>,
+}
+
+/// An answer of success.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    /// As it came: a large one is not copied into one piece.
+    pub(super) pieces: Vec<Bytes>,
 }
 
 impl Call {
     pub(super) fn new(method: Method, path: String, repeat: Repeat) -> Call {
-        Call { method, path, repeat, body: None }
+        Call { method, path, repeat, headers: Vec::new(), body: None, limit: None }
     }
 
     pub(super) fn get(path: String) -> Call {
@@ -64,6 +77,26 @@ impl Call {
             self.path.push('?');
             self.path.push_str(&query);
         }
+        self
+    }
+
+    pub(super) fn header(mut self, name: &'static str, value: &str) -> Result<Call> {
+        let value = HeaderValue::try_from(value)
+            .map_err(|_| ClientError::invalid(format!("{name}: {value:?} cannot be sent")))?;
+        self.headers.push((HeaderName::from_static(name), value));
+        Ok(self)
+    }
+
+    /// Bytes as they are.
+    pub(super) fn raw(mut self, body: Bytes) -> Call {
+        self.headers.push((CONTENT_TYPE, RAW));
+        self.body = Some(body);
+        self
+    }
+
+    /// A connection whose other end vanished without a word is not waited for longer than this.
+    pub(super) fn within(mut self, limit: Duration) -> Call {
+        self.limit = Some(limit);
         self
     }
 }
@@ -123,12 +156,20 @@ impl Transport {
 
     pub(super) fn body<T: Serialize>(&self, mut call: Call, body: &T) -> Result<Call> {
         let encoded = self.format.encode(body).map_err(|error| ClientError::invalid(error.to_string()))?;
+        call.headers.push((CONTENT_TYPE, HeaderValue::from_static(self.format.content_type())));
         call.body = Some(encoded.into());
         Ok(call)
     }
 
     pub(super) async fn call<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
-        let (format, body) = self.exchange(call).await?;
+        let answer = self.exchange(call).await?;
+        let body = match <[Bytes; 1]>::try_from(answer.pieces) {
+            Ok([whole]) => whole,
+            Err(pieces) => pieces.concat().into(),
+        };
+        let content_type = text(&answer.headers, &CONTENT_TYPE);
+        let format = Format::of(content_type).or(body.is_empty().then_some(Format::Json));
+        let format = format.ok_or_else(|| self.misunderstood(format!("content type {content_type:?}")))?;
         format.decode(&body).map_err(|error| self.misunderstood(error.to_string()))
     }
 
@@ -136,18 +177,35 @@ impl Transport {
         self.exchange(call).await.map(drop)
     }
 
-    fn misunderstood(&self, what: String) -> ClientError {
+    pub(super) fn misunderstood(&self, what: String) -> ClientError {
         ClientError::Protocol { url: self.base.clone(), what }
     }
 
-    async fn exchange(&self, call: Call) -> Result<(Format, Bytes)> {
+    pub(super) fn unreachable(&self, cause: &(dyn std::error::Error + 'static)) -> ClientError {
+        ClientError::Unreachable { url: self.base.clone(), cause: root(cause) }
+    }
+
+    /// An answer in one go.
+    pub(super) async fn exchange(&self, call: Call) -> Result<Answer> {
+        self.persist(call.repeat, || self.timed(&call, self.attempt(&call))).await
+    }
+
+    /// An answer whose body is still to be read.
+    pub(super) async fn open(&self, call: Call) -> Result<Response<Incoming>> {
+        self.persist(call.repeat, || self.timed(&call, self.send(&call))).await
+    }
+
+    async fn persist<T, F>(&self, repeat: Repeat, attempt: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = std::result::Result<T, Failed>>,
+    {
         let mut patience = pin!(tokio::time::sleep(self.patience));
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.attempt(&call).await {
+            let error = match attempt().await {
                 Ok(answer) => return Ok(answer),
                 Err(Failed::NotYet(error)) => error,
-                Err(Failed::Lost(error)) if call.repeat == Repeat::Safe => error,
+                Err(Failed::Lost(error)) if repeat == Repeat::Safe => error,
                 Err(Failed::Lost(error) | Failed::Final(error)) => return Err(error),
             };
             tokio::select! {
@@ -159,34 +217,51 @@ impl Transport {
         }
     }
 
-    async fn attempt(&self, call: &Call) -> std::result::Result<(Format, Bytes), Failed> {
+    async fn timed<T>(
+        &self,
+        call: &Call,
+        attempt: impl Future<Output = std::result::Result<T, Failed>>,
+    ) -> std::result::Result<T, Failed> {
+        let Some(limit) = call.limit else { return attempt.await };
+        tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
+            let cause = format!("no answer in {} s", limit.as_secs());
+            Err(Failed::Lost(ClientError::Unreachable { url: self.base.clone(), cause }))
+        })
+    }
+
+    async fn attempt(&self, call: &Call) -> std::result::Result<Answer, Failed> {
+        let response = self.send(call).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let pieces = read(response).await.map_err(|error| Failed::Lost(self.unreachable(&*error)))?;
+        Ok(Answer { status, headers, pieces })
+    }
+
+    /// Sends, and reads the answer up to its body if it is one of success.
+    async fn send(&self, call: &Call) -> std::result::Result<Response<Incoming>, Failed> {
         let request = self.request(call).map_err(Failed::Final)?;
-        let unreachable = |cause: &(dyn std::error::Error + 'static)| ClientError::Unreachable {
-            url: self.base.clone(),
-            cause: root(cause),
-        };
         let response = match self.http.request(request).await {
             Ok(response) => response,
-            Err(error) if error.is_connect() => return Err(Failed::NotYet(unreachable(&error))),
-            Err(error) => return Err(Failed::Lost(unreachable(&error))),
+            Err(error) if error.is_connect() => return Err(Failed::NotYet(self.unreachable(&error))),
+            Err(error) => return Err(Failed::Lost(self.unreachable(&error))),
         };
-        let (status, content_type) = (response.status(), response.headers().get(CONTENT_TYPE).cloned());
-        let body = read(response).await.map_err(|error| Failed::Lost(unreachable(&*error)))?;
-        let content_type = content_type.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let status = response.status();
         if status.is_success() {
-            let format = Format::of(content_type).or(body.is_empty().then_some(Format::Json));
-            let misunderstood =
-                || Failed::Final(self.misunderstood(format!("content type {content_type:?}")));
-            return Ok((format.ok_or_else(misunderstood)?, body));
+            return Ok(response);
         }
-        let is_problem = content_type.starts_with(PROBLEM_JSON);
+        let is_problem = text(response.headers(), &CONTENT_TYPE).starts_with(PROBLEM_JSON);
+        let body = read(response).await.map_err(|error| Failed::Lost(self.unreachable(&*error)))?.concat();
         let problem = is_problem.then(|| Format::Json.decode::<Problem>(&body).ok()).flatten();
         Err(match problem {
-            // Nothing of it was done.
-            Some(problem) if matches!(Code::parse(&problem.code), Some(Code::Busy | Code::Stopping)) => {
-                Failed::NotYet(ClientError::Refused(Box::new(problem)))
+            Some(problem) => {
+                let code = Code::parse(&problem.code);
+                let refused = ClientError::Refused(Box::new(problem));
+                match code {
+                    // Nothing of it was done.
+                    Some(Code::Busy | Code::Stopping) => Failed::NotYet(refused),
+                    Some(Code::StorageUnavailable) => Failed::Lost(refused),
+                    _ => Failed::Final(refused),
+                }
             }
-            Some(problem) => Failed::Final(ClientError::Refused(Box::new(problem))),
             None => Failed::Final(self.misunderstood(format!("status {status}"))),
         })
     }
@@ -199,8 +274,8 @@ impl Transport {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
         }
-        if call.body.is_some() {
-            request = request.header(CONTENT_TYPE, self.format.content_type());
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
         }
         request
             .body(Full::new(call.body.clone().unwrap_or_default()))
@@ -208,10 +283,23 @@ impl Transport {
     }
 }
 
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
 async fn read(
     response: Response<Incoming>,
-) -> std::result::Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    Ok(Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes())
+) -> std::result::Result<Vec<Bytes>, Box<dyn std::error::Error + Send + Sync>> {
+    let (mut body, mut pieces, mut bytes) = (response.into_body(), Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        bytes += data.len();
+        if bytes > ANSWER_BYTES_MAX {
+            return Err("the answer is too long".into());
+        }
+        pieces.push(data);
+    }
+    Ok(pieces)
 }
 
 /// The innermost cause: what a person can act on.

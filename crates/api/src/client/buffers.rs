@@ -1,0 +1,235 @@
+//! Calls about buffers. Whole streams are in [`Upload`](super::Upload) and [`Download`](super::Download).
+
+use super::transport::{Answer, Call, Repeat, Transport, text};
+use super::{Client, ClientError, Result, segment};
+use crate::buffer::{
+    self, AdoptChunk, BeginBuffer, BufferPage, BufferShown, FailBuffer, FinishBuffer, NewBuffer,
+};
+use crate::buffer::{SignGet, SignPut, SignedRequest, TouchBuffer, WriterPosition};
+use crate::chain::{Hash, Position};
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Longer than a call about a chunk takes, even with a slow storage behind the server.
+const CHUNK_LIMIT: Duration = Duration::from_secs(120);
+/// Finishing looks at every chunk.
+const FINISH_LIMIT: Duration = Duration::from_secs(600);
+
+/// Which buffers to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BufferQuery {
+    /// `key=value`, all of which must match.
+    pub tags: Vec<(String, String)>,
+    pub limit: Option<usize>,
+    pub cursor: Option<String>,
+}
+
+/// A chunk as it was read. Its data is not checked yet.
+#[derive(Debug, Clone)]
+pub struct ChunkRead {
+    /// In order, as they came. Empty if only the head was asked for.
+    pub pieces: Vec<Bytes>,
+    pub length: u64,
+    pub hash: Hash,
+    pub chain: Hash,
+}
+
+/// What is at a number.
+#[derive(Debug, Clone)]
+pub enum Next {
+    Chunk(ChunkRead),
+    /// The buffer is complete, and ended before this number.
+    End(Position),
+    /// Neither in the time given; ask again.
+    NotYet,
+}
+
+/// Bytes of a range, as they come.
+#[derive(Debug)]
+pub struct Content {
+    body: Incoming,
+    transport: Transport,
+}
+
+impl Content {
+    /// `None` after the last ones. What breaks off is an error, never an end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| self.transport.unreachable(&error))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Client {
+    /// A second time makes a second buffer.
+    pub async fn create_buffer(&self, new: &NewBuffer) -> Result<BufferShown> {
+        let call = Call::new(Method::POST, "/v1/buffers".to_owned(), Repeat::Unsafe);
+        self.transport.call(self.transport.body(call, new)?).await
+    }
+
+    pub async fn buffer(&self, id: &str) -> Result<BufferShown> {
+        self.transport.call(Call::get(path(id, "")?)).await
+    }
+
+    /// A page of buffers in order of id.
+    pub async fn buffers(&self, query: &BufferQuery) -> Result<BufferPage> {
+        let mut pairs = Vec::new();
+        pairs.extend(query.limit.map(|limit| ("limit", limit.to_string())));
+        pairs.extend(query.cursor.clone().map(|cursor| ("cursor", cursor)));
+        pairs.extend(query.tags.iter().map(|(name, value)| ("tag", format!("{name}={value}"))));
+        self.transport.call(Call::get("/v1/buffers".to_owned()).query(pairs)).await
+    }
+
+    pub async fn delete_buffer(&self, id: &str) -> Result<()> {
+        self.transport.call_empty(Call::new(Method::DELETE, path(id, "")?, Repeat::Unsafe)).await
+    }
+
+    /// Copies a complete buffer within the storage.
+    pub async fn copy_buffer(&self, id: &str, new: &NewBuffer) -> Result<BufferShown> {
+        let call = Call::new(Method::POST, path(id, "/copy")?, Repeat::Unsafe);
+        self.transport.call(self.transport.body(call, new)?).await
+    }
+
+    /// Begins to write, or goes on: the same writer again is told where it is.
+    pub async fn begin_buffer(&self, id: &str, writer: &str) -> Result<Position> {
+        let call = Call::new(Method::POST, path(id, "/writer")?, Repeat::Safe);
+        let body = BeginBuffer { writer: Some(writer.to_owned()) };
+        let at: WriterPosition = self.transport.call(self.transport.body(call, &body)?).await?;
+        at.position().map_err(|refusal| self.transport.misunderstood(refusal.to_string()))
+    }
+
+    /// Stores a chunk; durable when answered. A repeat is acknowledged.
+    pub async fn put_chunk(
+        &self,
+        id: &str,
+        writer: &str,
+        n: u32,
+        hash: &Hash,
+        chain: &Hash,
+        data: Bytes,
+    ) -> Result<()> {
+        let call = Call::new(Method::PUT, path(id, &format!("/chunks/{n}"))?, Repeat::Safe)
+            .header(buffer::WRITER, writer)?
+            .header(buffer::HASH, &hash.to_hex())?
+            .header(buffer::CHAIN, &chain.to_hex())?;
+        self.transport.call_empty(call.raw(data).within(CHUNK_LIMIT)).await
+    }
+
+    /// A sign of life of a writer that has nothing to send.
+    pub async fn touch_buffer(&self, id: &str, writer: &str) -> Result<()> {
+        let call = Call::new(Method::POST, path(id, "/touch")?, Repeat::Safe).within(CHUNK_LIMIT);
+        self.transport
+            .call_empty(self.transport.body(call, &TouchBuffer { writer: writer.to_owned() })?)
+            .await
+    }
+
+    /// Ends a buffer as complete, if all of it is there.
+    pub async fn finish_buffer(&self, id: &str, writer: &str, totals: &Position) -> Result<BufferShown> {
+        let call = Call::new(Method::POST, path(id, "/finish")?, Repeat::Safe).within(FINISH_LIMIT);
+        let Position { chunks, bytes, chain } = *totals;
+        let body = FinishBuffer { writer: writer.to_owned(), chunks, bytes, chain: chain.into() };
+        self.transport.call(self.transport.body(call, &body)?).await
+    }
+
+    /// Ends a buffer as failed.
+    pub async fn fail_buffer(&self, id: &str, writer: &str, reason: &str) -> Result<BufferShown> {
+        let call = Call::new(Method::POST, path(id, "/fail")?, Repeat::Safe).within(CHUNK_LIMIT);
+        let body = FailBuffer { writer: writer.to_owned(), reason: Some(reason.to_owned()) };
+        self.transport.call(self.transport.body(call, &body)?).await
+    }
+
+    /// Chunk `n`; waits for it up to `wait` (at most 5 minutes) while the buffer is being written.
+    pub async fn chunk(&self, id: &str, n: u32, wait: Duration) -> Result<Next> {
+        self.chunk_by(Method::GET, id, n, wait).await
+    }
+
+    /// What is known of chunk `n` without its data.
+    pub async fn chunk_head(&self, id: &str, n: u32) -> Result<Next> {
+        self.chunk_by(Method::HEAD, id, n, Duration::ZERO).await
+    }
+
+    async fn chunk_by(&self, method: Method, id: &str, n: u32, wait: Duration) -> Result<Next> {
+        let call = Call::new(method, path(id, &format!("/chunks/{n}"))?, Repeat::Safe);
+        let wait_ms = (!wait.is_zero()).then(|| ("wait", format!("{}ms", wait.as_millis())));
+        let answer = self.transport.exchange(call.query(wait_ms).within(wait + CHUNK_LIMIT)).await?;
+        next(answer).map_err(|what| self.transport.misunderstood(what))
+    }
+
+    /// The bytes of a range (to the end: `start..u64::MAX`). The server checks them, and the length says whether they
+    /// are all there; to check them here too, use [`Download`](super::Download).
+    pub async fn content(&self, id: &str, range: Range<u64>) -> Result<Content> {
+        let mut call = Call::get(path(id, "/content")?);
+        if range != (0..u64::MAX) {
+            let last = range.end.checked_sub(1).filter(|last| *last < u64::MAX - 1);
+            let last = last.map(|last| last.to_string()).unwrap_or_default();
+            call = call.header("range", &format!("bytes={}-{last}", range.start))?;
+        }
+        let response = self.transport.open(call).await?;
+        Ok(Content { body: response.into_body(), transport: self.transport.clone() })
+    }
+
+    /// A request with which chunk `n` is put into the storage itself.
+    pub async fn sign_put(&self, id: &str, n: u32, sign: &SignPut) -> Result<SignedRequest> {
+        let call = Call::new(Method::POST, path(id, &format!("/chunks/{n}/sign_put"))?, Repeat::Safe);
+        self.transport.call(self.transport.body(call, sign)?).await
+    }
+
+    /// A request with which chunk `n` is got from the storage itself.
+    pub async fn sign_get(&self, id: &str, n: u32, sign: &SignGet) -> Result<SignedRequest> {
+        let call = Call::new(Method::POST, path(id, &format!("/chunks/{n}/sign_get"))?, Repeat::Safe);
+        self.transport.call(self.transport.body(call, sign)?).await
+    }
+
+    /// Takes in a chunk that was put into the storage itself.
+    pub async fn adopt_chunk(&self, id: &str, n: u32, adopt: &AdoptChunk) -> Result<()> {
+        let call = Call::new(Method::POST, path(id, &format!("/chunks/{n}/adopt"))?, Repeat::Safe);
+        self.transport.call_empty(self.transport.body(call, adopt)?).await
+    }
+}
+
+fn next(answer: Answer) -> std::result::Result<Next, String> {
+    let headers = &answer.headers;
+    if answer.status != StatusCode::NO_CONTENT {
+        let (hash, chain) = (parse(headers, buffer::HASH)?, parse(headers, buffer::CHAIN)?);
+        let length = parse(headers, CONTENT_LENGTH.as_str())?;
+        return Ok(Next::Chunk(ChunkRead { pieces: answer.pieces, length, hash, chain }));
+    }
+    match field(headers, buffer::STATE) {
+        "complete" => Ok(Next::End(Position {
+            chunks: parse(headers, buffer::CHUNKS)?,
+            bytes: parse(headers, buffer::BYTES)?,
+            chain: parse(headers, buffer::CHAIN)?,
+        })),
+        _ => Ok(Next::NotYet),
+    }
+}
+
+fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    HeaderName::try_from(name).map_or("", |name| text(headers, &name))
+}
+
+fn parse<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> std::result::Result<T, String> {
+    let value = field(headers, name);
+    value.parse().map_err(|_| format!("header {name}: {value:?}"))
+}
+
+fn path(id: &str, rest: &str) -> Result<String> {
+    match segment(id) {
+        Ok(id) => Ok(format!("/v1/buffers/{id}{rest}")),
+        Err(_) => {
+            let shown: String = id.chars().take(100).collect();
+            Err(ClientError::invalid(format!(
+                "{shown:?} is no id of a buffer: use letters, digits, \".\", \"_\" and \"-\""
+            )))
+        }
+    }
+}

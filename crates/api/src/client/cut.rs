@@ -1,0 +1,161 @@
+//! Cuts an input into chunks.
+
+use crate::CHUNK_BYTES;
+use crate::chain::{self, Hash};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+
+/// An input that pauses for so long has what it brought sent, so that readers see it.
+pub const PAUSE: Duration = Duration::from_secs(1);
+/// Chunks cut before they are asked for.
+pub const AHEAD: usize = 1;
+
+/// What an input brings next.
+#[derive(Debug)]
+pub enum Cut {
+    Chunk(Chunk),
+    /// All of it was read. An input that is dropped without this has not ended: it broke off.
+    End,
+    Failed(io::Error),
+}
+
+/// Data of a chunk, never empty, and its hash.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    pub(super) data: Bytes,
+    pub(super) hash: Hash,
+}
+
+impl Chunk {
+    /// `None` of no bytes.
+    #[must_use]
+    pub fn new(data: Bytes) -> Option<Chunk> {
+        let hash = chain::hash([&data[..]]);
+        (!data.is_empty()).then_some(Chunk { data, hash })
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    #[must_use]
+    pub fn hash(&self) -> &Hash {
+        &self.hash
+    }
+}
+
+/// Reads in a task of its own, which ends with the input or with the receiver.
+pub fn cut(input: impl AsyncRead + Unpin + Send + 'static) -> mpsc::Receiver<Cut> {
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::spawn(async move {
+        let mut input = input;
+        loop {
+            let (data, end) = fill(&mut input).await;
+            if let Some(chunk) = Chunk::new(data)
+                && sender.send(Cut::Chunk(chunk)).await.is_err()
+            {
+                return;
+            }
+            if let Some(end) = end {
+                let _ = sender.send(end).await;
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Up to a chunk, or what came before a pause or the end.
+async fn fill(input: &mut (impl AsyncRead + Unpin)) -> (Bytes, Option<Cut>) {
+    let mut data = BytesMut::with_capacity(CHUNK_BYTES);
+    while data.len() < CHUNK_BYTES {
+        let pause = if data.is_empty() { Duration::MAX } else { PAUSE };
+        let room = CHUNK_BYTES - data.len();
+        let mut into = (&mut data).limit(room);
+        let end = match tokio::time::timeout(pause, input.read_buf(&mut into)).await {
+            Err(_) => break,
+            Ok(Ok(0)) => Cut::End,
+            Ok(Ok(_)) => continue,
+            Ok(Err(error)) => Cut::Failed(error),
+        };
+        return (data.freeze(), Some(end));
+    }
+    (data.freeze(), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    async fn lengths(mut cuts: mpsc::Receiver<Cut>) -> (Vec<usize>, String) {
+        let mut lengths = Vec::new();
+        loop {
+            match cuts.recv().await {
+                Some(Cut::Chunk(chunk)) => lengths.push(chunk.len()),
+                end => return (lengths, format!("{end:?}")),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn full_chunks_and_the_rest() {
+        for (bytes, expected) in [
+            (0, vec![]),
+            (1, vec![1]),
+            (CHUNK_BYTES, vec![CHUNK_BYTES]),
+            (2 * CHUNK_BYTES + 5, vec![CHUNK_BYTES, CHUNK_BYTES, 5]),
+        ] {
+            let input = io::Cursor::new(vec![7; bytes]);
+            assert_eq!(lengths(cut(input)).await, (expected, "Some(End)".to_owned()));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_sends_what_is_there() {
+        let (mut near, far) = tokio::io::duplex(100);
+        let mut cuts = cut(far);
+        near.write_all(b"first").await.unwrap();
+        assert!(matches!(cuts.recv().await, Some(Cut::Chunk(chunk)) if chunk.len() == 5));
+        // However long nothing comes, nothing is sent.
+        assert!(tokio::time::timeout(PAUSE * 1000, cuts.recv()).await.is_err());
+        near.write_all(b"more").await.unwrap();
+        drop(near);
+        assert_eq!(lengths(cuts).await, (vec![4], "Some(End)".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn an_input_that_fails_does_not_end() {
+        let broken = torn();
+        let (lengths, end) = lengths(cut(broken)).await;
+        assert_eq!(lengths, [3]);
+        assert!(end.contains("Failed") && end.contains("torn"), "{end}");
+    }
+
+    fn torn() -> impl AsyncRead + Unpin + Send + 'static {
+        struct Torn(bool);
+        impl AsyncRead for Torn {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+                into: &mut tokio::io::ReadBuf<'_>,
+            ) -> std::task::Poll<io::Result<()>> {
+                if std::mem::replace(&mut self.0, true) {
+                    return std::task::Poll::Ready(Err(io::Error::other("torn")));
+                }
+                into.put_slice(b"abc");
+                std::task::Poll::Ready(Ok(()))
+            }
+        }
+        Torn(false)
+    }
+}

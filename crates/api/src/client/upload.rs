@@ -1,0 +1,105 @@
+//! Writes a whole buffer: chunks in parallel, each acknowledged, repeated after a broken connection, and a sign of life
+//! while the input has nothing.
+
+use super::cut::{Chunk, Cut};
+use super::{Client, ClientError, Result};
+use crate::chain::Position;
+use std::io;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Chunks under way at one time.
+const PARALLEL: usize = 4;
+const TOUCH_EVERY: Duration = Duration::from_secs(10);
+
+/// A buffer that this client writes. Dropped before its end, the buffer fails when its writer has been silent for long
+/// enough; [`Upload::fail`] tells readers at once.
+#[derive(Debug)]
+pub struct Upload {
+    client: Client,
+    id: String,
+    writer: String,
+    /// After all chunks that were sent.
+    at: Position,
+}
+
+/// Why a buffer could not be written to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    #[error("cannot read the input: {0}")]
+    Input(io::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl Upload {
+    /// `writer`: 32 hexadecimal digits that nobody can guess; the same again goes on where it was.
+    pub async fn begin(client: Client, id: &str, writer: &str) -> Result<Upload> {
+        let at = client.begin_buffer(id, writer).await?;
+        Ok(Upload { client, id: id.to_owned(), writer: writer.to_owned(), at })
+    }
+
+    /// What the server has: the input must go on from here.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.at
+    }
+
+    /// Sends an input to its end and finishes the buffer. `acknowledged` is told how many more bytes are safe.
+    pub async fn run(
+        &mut self,
+        mut cuts: mpsc::Receiver<Cut>,
+        mut acknowledged: impl FnMut(u64),
+    ) -> std::result::Result<Position, UploadError> {
+        let mut under_way: JoinSet<Result<u64>> = JoinSet::new();
+        let mut idle = tokio::time::interval(TOUCH_EVERY);
+        idle.reset();
+        let end = loop {
+            tokio::select! {
+                Some(sent) = under_way.join_next() => {
+                    acknowledged(joined(sent)?);
+                    idle.reset();
+                }
+                cut = cuts.recv(), if under_way.len() < PARALLEL => match cut {
+                    Some(Cut::Chunk(chunk)) => {
+                        under_way.spawn(self.next(chunk));
+                    }
+                    Some(end) => break end,
+                    None => break Cut::Failed(io::ErrorKind::UnexpectedEof.into()),
+                },
+                _ = idle.tick() => self.client.touch_buffer(&self.id, &self.writer).await?,
+            }
+        };
+        if let Cut::Failed(error) = end {
+            return Err(UploadError::Input(error));
+        }
+        while let Some(sent) = under_way.join_next().await {
+            acknowledged(joined(sent)?);
+        }
+        self.client.finish_buffer(&self.id, &self.writer, &self.at).await?;
+        Ok(self.at)
+    }
+
+    /// Tells readers that no more will come.
+    pub async fn fail(&self, reason: &str) -> Result<()> {
+        self.client.fail_buffer(&self.id, &self.writer, reason).await.map(drop)
+    }
+
+    fn next(&mut self, chunk: Chunk) -> impl Future<Output = Result<u64>> + Send + 'static {
+        let n = self.at.chunks;
+        let length = chunk.data.len() as u64;
+        self.at = self.at.after(length, &chunk.hash);
+        let (client, id, writer, chain) =
+            (self.client.clone(), self.id.clone(), self.writer.clone(), self.at.chain);
+        async move {
+            client.put_chunk(&id, &writer, n, &chunk.hash, &chain, chunk.data).await?;
+            Ok(length)
+        }
+    }
+}
+
+/// A task is neither aborted nor does it panic while it is waited for here.
+fn joined(sent: std::result::Result<Result<u64>, tokio::task::JoinError>) -> Result<u64> {
+    sent.unwrap_or_else(|error| Err(ClientError::Configuration(error.to_string())))
+}
