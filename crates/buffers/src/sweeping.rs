@@ -35,7 +35,8 @@ impl Buffers {
     async fn sweep_buffers(&self, after: &str, limit: usize, now_ms: u64) -> Result<Swept> {
         let ids = self.ids(after, limit).await?;
         let mut swept = Swept::default();
-        let all = stream::iter(ids.clone()).map(|id| async move { (self.sweep_buffer(&id, now_ms).await, id) });
+        let all =
+            stream::iter(ids.clone()).map(|id| async move { (self.sweep_buffer(&id, now_ms).await, id) });
         let mut all = all.buffered(AT_ONCE);
         while let Some((done, id)) = all.next().await {
             swept.count(done, &id);
@@ -68,7 +69,8 @@ impl Buffers {
             .data_page(after, limit, At::new("listing data after", after.unwrap_or("")))
             .await?;
         let mut swept = Swept::default();
-        let all = stream::iter(ids.clone()).map(|id| async move { (self.sweep_orphan(&id, before_ms).await, id) });
+        let all =
+            stream::iter(ids.clone()).map(|id| async move { (self.sweep_orphan(&id, before_ms).await, id) });
         let mut all = all.buffered(AT_ONCE);
         while let Some((done, id)) = all.next().await {
             swept.count(done, &id);
