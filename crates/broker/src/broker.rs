@@ -1,5 +1,8 @@
 //! The broker itself: every update goes through here, so it knows what may have become ready and what has ended.
 
+use crate::buffers::Storage;
+use crate::collection::{self, Totals};
+use crate::depot::Depot;
 use crate::entropy;
 use crate::line::{Attempt, Handed, Lines, Waiter};
 use crate::results::Results;
@@ -21,7 +24,7 @@ const RIDERS_MAX: usize = 64;
 
 /// Clones share the broker. It works until [`Broker::stop`].
 #[derive(Clone)]
-pub struct Broker(Arc<Shared>);
+pub struct Broker(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
@@ -29,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     results: Results,
     pub(crate) alarm: Alarm,
+    pub(crate) depot: Option<Depot>,
+    pub(crate) collected: Totals,
     stopping: AtomicBool,
     stopped: Notify,
 }
@@ -63,19 +68,31 @@ pub enum Waited {
 }
 
 impl Broker {
-    /// Starts the broker and its sweeper on the current runtime.
+    /// Starts the broker and its sweeper on the current runtime. Without object storage, items name what buffers they
+    /// like, and payloads stay with their items.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Broker {
+    pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, storage: Option<Storage>) -> Broker {
+        let (depot, collection) = match storage {
+            Some(Storage { buffers, offload, collection }) => {
+                (Some(Depot { buffers, offload }), Some(collection))
+            }
+            None => (None, None),
+        };
         let shared = Arc::new(Shared {
             store,
             clock,
             lines: Lines::default(),
             results: Results::default(),
             alarm: Alarm::default(),
+            depot,
+            collected: Totals::default(),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         });
         tokio::spawn(sweeper::run(Arc::downgrade(&shared)));
+        if let Some(rule) = collection {
+            tokio::spawn(collection::run(Arc::downgrade(&shared), rule));
+        }
         Broker(shared)
     }
 
@@ -92,7 +109,7 @@ impl Broker {
 
     /// Carries out a batch and serves whoever waits for what it brings, also if the caller goes away meanwhile.
     pub async fn update(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        let update = tokio::spawn(Arc::clone(&self.0).update(batch));
+        let update = tokio::spawn(Arc::clone(&self.0).update_whole(batch));
         update.await.unwrap_or(Err(towline_store::StoreError::Closed))
     }
 
@@ -111,7 +128,7 @@ impl Broker {
                 Ok(handed) => handed,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            return Ok(Ok(handed.accept()));
+            return Ok(shared.open_up(handed).await);
         }
         // Dropping this future at any point gives back what was on its way: see `Handed`.
         match shared.receive_or_wait(&request).await {
@@ -410,7 +427,7 @@ impl Shared {
                     // Everybody else in line should know.
                     self.lines.dismiss_queue(&request.queue);
                 }
-                return Some(Ok(Ok(handed.accept())));
+                return Some(Ok(self.open_up(handed).await));
             }
             if self.is_stopping() {
                 return None;
@@ -437,7 +454,7 @@ impl Shared {
                 }
             };
             match attempt {
-                Ok(Attempt::Received(handed)) => return Some(Ok(Ok(handed.accept()))),
+                Ok(Attempt::Received(handed)) => return Some(Ok(self.open_up(handed).await)),
                 Ok(Attempt::TryAgain) => {}
                 Err(_) => return None,
             }
@@ -453,11 +470,11 @@ impl Shared {
         })
     }
 
-    /// Gives items back that nobody took: not counted as an attempt, ready at once.
-    pub(crate) fn give_back(self: Arc<Self>, items: Vec<Item>) {
+    /// Gives items back that nobody took: not counted as an attempt.
+    pub(crate) fn give_back(self: Arc<Self>, items: Vec<Item>, until: When) {
         let defer = |item: Item| {
             let token = item.head.lease()?.token;
-            let verb = Verb::Defer { until: When::NOW };
+            let verb = Verb::Defer { until };
             let call = LeaseCall { token, verb, adjust: Adjust::default() };
             Some(Operation::Lease { id: item.head.id, call: Box::new(call) })
         };

@@ -1,6 +1,7 @@
-//! Randomness: lease tokens, jitter, and the salt of a new store.
+//! Randomness: lease tokens, jitter, ids, and the salt of a new store.
 
-use towline_domain::TokenSeed;
+use towline_domain::{Timestamp, TokenSeed};
+use uuid::Uuid;
 
 /// Fills a buffer from the operating system.
 ///
@@ -22,4 +23,19 @@ pub fn number() -> u64 {
     let mut bytes = [0; 8];
     fill(&mut bytes);
     u64::from_le_bytes(bytes)
+}
+
+#[must_use]
+pub fn bytes() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    fill(&mut bytes);
+    bytes
+}
+
+/// An id for what is named before the store has seen it: a UUIDv7.
+#[must_use]
+pub fn uuid(now: Timestamp) -> Uuid {
+    let mut random = [0; 10];
+    fill(&mut random);
+    uuid::Builder::from_unix_timestamp_millis(now.0, &random).into_uuid()
 }

@@ -1,4 +1,5 @@
-//! Between callers and a store: receivers that wait, waiters on results, and the sweeper.
+//! Between callers and a store: receivers that wait, waiters on results, the sweeper, and what items keep in object
+//! storage.
 //!
 //! Wall clock and entropy enter Towline here and nowhere else.
 //!
@@ -6,11 +7,17 @@
 //! the others go on waiting. The waiter's lease is written in the same batch as the submit that brought the item.
 
 mod broker;
+mod buffers;
 pub mod clock;
+mod collection;
+mod depot;
 pub mod entropy;
 mod line;
 mod results;
 mod sweeper;
 
 pub use broker::{Broker, ReceiveRequest, Waited};
+pub use buffers::Storage;
 pub use clock::SteadyClock;
+pub use collection::{Collected, CollectionRule};
+pub use depot::OffloadRule;

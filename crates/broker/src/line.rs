@@ -7,7 +7,8 @@ use crate::broker::Shared;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use towline_domain::{QueueName, QueueState};
+use towline_domain::command::When;
+use towline_domain::{Item, QueueName, QueueState};
 use towline_store::{ReceiveCall, Received};
 
 /// Items on their way to a receiver. **Invariant:** dropped without being accepted, they go back to their queue.
@@ -24,6 +25,10 @@ impl Handed {
 
     pub(crate) fn accept(mut self) -> Received {
         self.received.take().unwrap_or(Received { queue: self.state, items: Vec::new() })
+    }
+
+    pub(crate) fn items_mut(&mut self) -> &mut Vec<Item> {
+        &mut self.received.get_or_insert_with(|| Received { queue: self.state, items: Vec::new() }).items
     }
 
     pub(crate) fn state(&self) -> QueueState {
@@ -43,7 +48,7 @@ impl Handed {
 impl Drop for Handed {
     fn drop(&mut self) {
         if let Some(received) = self.received.take().filter(|received| !received.items.is_empty()) {
-            Arc::clone(&self.broker).give_back(received.items);
+            Arc::clone(&self.broker).give_back(received.items, When::NOW);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Scene {
             updates: AtomicU64::new(0),
             delay_ms: AtomicU64::new(0),
         });
-        let broker = Broker::start(store.clone(), clock);
+        let broker = Broker::start(store.clone(), clock, None);
         let scene = Scene { broker, store };
         let create = Operation::CreateQueue {
             queue: queue(),

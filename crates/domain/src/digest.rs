@@ -4,6 +4,8 @@ use crate::fields::{Field, FieldEdits, Fields};
 use crate::id::LeaseToken;
 use crate::item::{Body, Outcome};
 use crate::json::Json;
+use crate::reference::content_of;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// 128 bits of what an idempotency key stands for: inputs, parameters and payload fields.
@@ -30,6 +32,14 @@ impl Hasher {
             None => self.part(b"-"),
             Some(bytes) => self.part(b"+").part(bytes),
         };
+    }
+
+    /// By its content, wherever that is kept.
+    fn field(&mut self, field: Option<&Bytes>) {
+        match field.map(|bytes| content_of(bytes)) {
+            None => self.option(None),
+            Some((length, hash)) => self.option(Some(&[&length.to_le_bytes()[..], &hash].concat())),
+        }
     }
 
     fn params(&mut self, params: &BTreeMap<String, Json>) {
@@ -65,7 +75,7 @@ pub fn content(body: &Body, fields: &Fields) -> ContentDigest {
     hasher.slots(body.inputs.iter().map(|(slot, buffer)| (slot.as_str(), buffer.as_str())));
     hasher.params(&body.params);
     for field in Field::ALL {
-        hasher.option(fields.get(field).map(|bytes| &bytes[..]));
+        hasher.field(fields.get(field));
     }
     hasher.finish()
 }
@@ -101,7 +111,7 @@ pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: 
             None => hasher.option(None),
             Some(value) => {
                 hasher.part(b"=");
-                hasher.option(value.as_ref().map(|bytes| &bytes[..]));
+                hasher.field(value.as_ref());
             }
         }
     }
@@ -114,7 +124,7 @@ pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
+    use crate::reference::Reference;
 
     #[test]
     fn what_is_not_content_does_not_count_and_what_is_does() {
@@ -128,5 +138,16 @@ mod tests {
         assert_ne!(content(&plain.0, &empty), base, "an empty payload is not no payload");
         let other = Fields { metadata: Some(Bytes::new()), ..Fields::default() };
         assert_ne!(content(&plain.0, &empty), content(&plain.0, &other));
+    }
+
+    #[test]
+    fn a_field_kept_elsewhere_counts_as_if_it_were_here() {
+        let here = Fields { blob: Some("work".into()), ..Fields::default() };
+        let elsewhere = |key: &str| {
+            let reference = Reference::to(b"work", key.to_owned());
+            Fields { blob: Some(reference.write()), ..Fields::default() }
+        };
+        assert_eq!(content(&Body::default(), &here), content(&Body::default(), &elsewhere("a")));
+        assert_eq!(content(&Body::default(), &here), content(&Body::default(), &elsewhere("b")));
     }
 }

@@ -38,6 +38,10 @@ pub enum Refusal {
     BufferNotFound { what: String, id: String },
     #[error("{what}: buffer {id} is {state}; {remedy}")]
     BufferNotReady { what: String, id: String, state: &'static str, remedy: &'static str },
+    #[error("{detail}")]
+    BuffersUnavailable { detail: String },
+    #[error("{detail}")]
+    BuffersDamaged { detail: String },
     /// Told to the broker: look at the buffers made for the attempt, then call again.
     #[error("the buffers made for the attempt at item {id} were not looked at")]
     BuffersUnseen { id: ItemId, buffers: Box<OutputSet>, call: Box<LeaseCall> },
@@ -96,6 +100,8 @@ impl Refusal {
             Refusal::WrongState { .. } => "wrong_state",
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
+            Refusal::BuffersUnavailable { .. } => "unavailable",
+            Refusal::BuffersDamaged { .. } => "damaged",
             Refusal::BufferNotFound { .. } => "buffer_not_found",
             Refusal::BufferNotReady { .. } | Refusal::BuffersUnseen { .. } => "buffer_not_ready",
             Refusal::TooLarge { .. } => "too_large",

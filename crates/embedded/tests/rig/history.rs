@@ -139,7 +139,7 @@ fn states(h: &mut History<'_>) {
     let item = h.receive("work");
     assert_eq!(item.head.id, edited);
     let edits = FieldEdits::default().set(Field::StateBlob, "second state".into()).unset(Field::Metadata);
-    let adjust = Adjust { edits, priority: Some(-3), queue: None };
+    let adjust = Adjust { edits, priority: Some(-3), ..Adjust::default() };
     h.ok(lease_with(&item, retry("the first attempt failed"), adjust));
     let item = h.receive("work");
     h.settle(&item, retry("the second attempt failed"));

@@ -1,0 +1,165 @@
+//! The broker's dealings with object storage: before and after an update, and before items are handed over.
+
+use crate::broker::{Broker, Shared};
+use crate::collection::{Collected, CollectionRule};
+use crate::depot::{Depot, OffloadRule, Prepared};
+use crate::line::Handed;
+use std::sync::Arc;
+use towline_buffers::{BufferError, Buffers};
+use towline_domain::change::Answer;
+use towline_domain::command::When;
+use towline_domain::{BufferId, Item, Millis, Refusal};
+use towline_store::{Answered, Operation, Received, Reply, Result, StoredItem};
+
+/// How long an item whose payload cannot be had is left alone before it is given out again.
+const UNREADABLE_FOR: Millis = Millis(1000);
+
+/// Object storage, and what it is used for.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    pub buffers: Buffers,
+    pub offload: OffloadRule,
+    pub collection: CollectionRule,
+}
+
+impl Broker {
+    #[must_use]
+    pub fn buffers(&self) -> Option<&Buffers> {
+        self.0.depot.as_ref().map(|depot| &depot.buffers)
+    }
+
+    /// Whether somebody may write to a buffer now. One made for an attempt is written while the attempt lasts.
+    pub async fn admit_writer(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
+        match self.ask(id) {
+            Ok((depot, id)) => depot.admit_writer(&*self.0.store, &id, self.now()).await,
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Whether somebody may read a buffer now. One made for an attempt is read while the attempt lasts, or once it was
+    /// committed.
+    pub async fn admit_reader(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
+        match self.ask(id) {
+            Ok((depot, id)) => depot.admit_reader(&*self.0.store, &id, self.now()).await,
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn ask(&self, id: &str) -> std::result::Result<(&Depot, BufferId), BufferError> {
+        let id = id.parse().map_err(|_| BufferError::BadId { id: id.to_owned() })?;
+        let depot = self.0.depot.as_ref();
+        Ok((depot.ok_or(BufferError::NotSupported { what: "this" })?, id))
+    }
+
+    /// Brings the payload fields along that are kept in object storage.
+    pub async fn fetch(&self, items: &mut [StoredItem]) -> std::result::Result<(), Refusal> {
+        if let Some(depot) = &self.0.depot {
+            for stored in items {
+                depot.fetch(&mut stored.item.fields).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was removed from object storage since the start, because nothing named it any more.
+    #[must_use]
+    pub fn collected(&self) -> Collected {
+        self.0.collected.read()
+    }
+}
+
+impl Shared {
+    /// An update, with what it names looked at and what is heavy put away first.
+    pub(crate) async fn update_whole(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
+        let Some(depot) = &self.depot else { return Arc::clone(&self).update(batch).await };
+        let now = self.clock.now();
+        if !batch.iter().any(|operation| depot.concerns(operation, now)) {
+            let mut answers = Arc::clone(&self).update(batch).await?;
+            self.finish_buffers(depot, &mut answers).await?;
+            return Ok(answers);
+        }
+        let (mut ready, mut put, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, prepared) in depot.prepare(&*self.store, batch, now).await?.into_iter().enumerate() {
+            match prepared {
+                Ok(Prepared { operation, keys }) => {
+                    ready.push(operation);
+                    put.push((at, keys));
+                }
+                Err(refusal) => answers.push((at, Err(refusal))),
+            }
+        }
+        let mut answered = Arc::clone(&self).update(ready).await?;
+        self.finish_buffers(depot, &mut answered).await?;
+        for ((at, keys), answer) in put.into_iter().zip(answered) {
+            if !took(&answer) {
+                forget(depot, keys).await;
+            }
+            answers.push((at, answer));
+        }
+        answers.sort_by_key(|(at, _)| *at);
+        Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    /// Commits that were refused because nobody had looked at their attempt's buffers are looked at, and sent again.
+    async fn finish_buffers(self: &Arc<Self>, depot: &Depot, answers: &mut [Answered]) -> Result<()> {
+        let mut again = Vec::new();
+        let mut places = Vec::new();
+        for (at, answer) in answers.iter_mut().enumerate() {
+            let Err(Refusal::BuffersUnseen { id, buffers, call }) = answer else { continue };
+            match depot.finish(buffers, self.clock.now()).await {
+                Ok(()) => {
+                    let mut call = call.clone();
+                    call.adjust.buffers_whole = true;
+                    again.push(Operation::Lease { id: *id, call });
+                    places.push(at);
+                }
+                Err(refusal) => *answer = Err(refusal),
+            }
+        }
+        if !again.is_empty() {
+            for (at, answer) in places.into_iter().zip(Arc::clone(self).update(again).await?) {
+                answers[at] = answer;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what was received, with its payload. Items whose payload cannot be had go back, as they were.
+    pub(crate) async fn open_up(
+        self: &Arc<Self>,
+        mut handed: Handed,
+    ) -> std::result::Result<Received, Refusal> {
+        let Some(depot) = &self.depot else { return Ok(handed.accept()) };
+        let failed = depot.fetch_all(handed.items_mut()).await;
+        if failed.is_empty() {
+            return Ok(handed.accept());
+        }
+        let mut unreadable: Vec<Item> = Vec::new();
+        let mut why = None;
+        for (at, refusal) in failed.into_iter().rev() {
+            unreadable.push(handed.items_mut().remove(at));
+            why = Some(refusal);
+        }
+        Arc::clone(self).give_back(unreadable, When::After(UNREADABLE_FOR));
+        match why {
+            Some(refusal) if handed.items_mut().is_empty() => Err(refusal),
+            _ => Ok(handed.accept()),
+        }
+    }
+}
+
+/// Whether the store took the operation, as far as it says.
+fn took(answer: &Answered) -> bool {
+    match answer {
+        Ok(Reply::Answer(Answer::Submitted { created, .. })) => *created,
+        Ok(_) => true,
+        Err(_) => false,
+    }
+}
+
+/// What nobody names. If this fails it is collected later.
+async fn forget(depot: &Depot, keys: Vec<String>) {
+    for key in keys {
+        let _ = depot.buffers.delete_blob(&key).await;
+    }
+}

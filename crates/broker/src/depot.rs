@@ -1,0 +1,447 @@
+//! What belongs to items and is kept in object storage: the buffers in their slots, and payload fields that are large.
+//!
+//! Everything named by an item is put there before the item says so, and is removed when no item names it any more: a
+//! crash between the two leaves something to collect, never a name without a thing.
+
+use crate::entropy;
+use futures::{StreamExt, stream};
+use std::collections::BTreeMap;
+use towline_buffers::{BufferError, Buffers, NewBuffer, Position, State, WriterId};
+use towline_domain::command::{Verb, When};
+use towline_domain::{
+    BufferId, Field, FieldEdits, Fields, Item, ItemId, Millis, OutputSet, Reference, Refusal, SlotName,
+    Timestamp, limits,
+};
+use towline_store::{Operation, Store, StoreError};
+
+/// Calls to the storage at a time, of one batch.
+const AT_ONCE: usize = 16;
+
+/// Which payload fields are kept in object storage.
+#[derive(Debug, Clone, Copy)]
+pub struct OffloadRule {
+    /// Fields of more bytes than this.
+    pub above: usize,
+    /// Items that are not ready for so long take no place meanwhile:
+    pub delayed_by: Millis,
+    /// of theirs, fields of more bytes than this.
+    pub delayed_above: usize,
+}
+
+impl Default for OffloadRule {
+    fn default() -> OffloadRule {
+        OffloadRule { above: 64 << 10, delayed_by: Millis::days(1), delayed_above: 4 << 10 }
+    }
+}
+
+impl OffloadRule {
+    fn threshold(&self, ready: When, now: Timestamp) -> usize {
+        if ready.resolve(now).since(now) >= self.delayed_by {
+            self.delayed_above.min(self.above)
+        } else {
+            self.above
+        }
+    }
+}
+
+pub(crate) struct Depot {
+    pub(crate) buffers: Buffers,
+    pub(crate) offload: OffloadRule,
+}
+
+/// An operation on its way to the store, and what was put into the storage for it.
+pub(crate) struct Prepared {
+    pub(crate) operation: Operation,
+    pub(crate) keys: Vec<String>,
+}
+
+impl Depot {
+    /// Whether an operation names buffers or has fields to offload: few do.
+    pub(crate) fn concerns(&self, operation: &Operation, now: Timestamp) -> bool {
+        match operation {
+            Operation::Submit { submission, .. } => {
+                let threshold = self.offload.threshold(submission.ready, now);
+                !submission.body.inputs.is_empty()
+                    || Field::ALL.iter().any(|&field| is_heavy(submission.fields.get(field), threshold))
+            }
+            Operation::Lease { call, .. } => {
+                matches!(&call.verb, Verb::Commit(outcome) if !outcome.outputs.is_empty())
+                    || !call.adjust.edits.is_empty()
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks at the buffers that operations name, and puts heavy fields into the storage.
+    pub(crate) async fn prepare(
+        &self,
+        store: &dyn Store,
+        batch: Vec<Operation>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Prepared, Refusal>>, StoreError> {
+        let prepared = stream::iter(batch).map(|operation| self.prepare_one(store, operation, now));
+        let prepared: Vec<Result<Result<Prepared, Refusal>, StoreError>> =
+            prepared.buffered(AT_ONCE).collect().await;
+        prepared.into_iter().collect()
+    }
+
+    async fn prepare_one(
+        &self,
+        store: &dyn Store,
+        mut operation: Operation,
+        now: Timestamp,
+    ) -> Result<Result<Prepared, Refusal>, StoreError> {
+        let mut keys = Vec::new();
+        match &mut operation {
+            Operation::Submit { submission, .. } => {
+                for (slot, id) in &submission.body.inputs {
+                    if let Err(refusal) = self.check_input(store, slot, id, now).await? {
+                        return Ok(Err(refusal));
+                    }
+                }
+                let threshold = self.offload.threshold(submission.ready, now);
+                if Field::ALL.iter().any(|&field| is_heavy(submission.fields.get(field), threshold)) {
+                    let id = *submission.id.get_or_insert_with(|| ItemId(entropy::uuid(now)));
+                    let stored = self.offload_fields(id, &mut submission.fields, threshold, &mut keys).await;
+                    if let Err(refusal) = stored {
+                        return Ok(Err(refusal));
+                    }
+                }
+            }
+            Operation::Lease { id, call } => {
+                if let Verb::Commit(outcome) = &call.verb {
+                    for (slot, buffer) in &outcome.outputs {
+                        if let Err(refusal) = self.check_output(store, slot, buffer, now).await? {
+                            return Ok(Err(refusal));
+                        }
+                    }
+                }
+                let stored = self.offload_edits(*id, &mut call.adjust.edits, &mut keys).await;
+                if let Err(refusal) = stored {
+                    return Ok(Err(refusal));
+                }
+            }
+            _ => {}
+        }
+        Ok(Ok(Prepared { operation, keys }))
+    }
+
+    async fn offload_fields(
+        &self,
+        id: ItemId,
+        fields: &mut Fields,
+        threshold: usize,
+        keys: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        for field in Field::ALL {
+            if let Some(content) = fields.get(field).filter(|_| is_heavy(fields.get(field), threshold)) {
+                let reference = self.put(id, field, content.clone(), keys).await?;
+                fields.set(field, Some(reference.write()));
+            }
+        }
+        Ok(())
+    }
+
+    async fn offload_edits(
+        &self,
+        id: ItemId,
+        edits: &mut FieldEdits,
+        keys: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        for field in Field::ALL {
+            let Some(Some(content)) = edits.get(field) else { continue };
+            if is_heavy(Some(content), self.offload.above) {
+                let reference = self.put(id, field, content.clone(), keys).await?;
+                *edits = std::mem::take(edits).set(field, reference.write());
+            }
+        }
+        Ok(())
+    }
+
+    async fn put(
+        &self,
+        id: ItemId,
+        field: Field,
+        content: bytes::Bytes,
+        keys: &mut Vec<String>,
+    ) -> Result<Reference, Refusal> {
+        let key = FieldKey { id, field, unique: entropy::number() }.to_string();
+        let reference = Reference::to(&content, key);
+        self.buffers.put_blob(&reference.key, content).await.map_err(refusal)?;
+        keys.push(reference.key.clone());
+        Ok(reference)
+    }
+
+    /// Brings back the fields of an item that are kept in the storage.
+    pub(crate) async fn fetch(&self, fields: &mut Fields) -> Result<(), Refusal> {
+        for field in Field::ALL {
+            let Some(reference) = fields.get(field).and_then(|bytes| Reference::read(bytes)) else {
+                continue;
+            };
+            let content = self.buffers.get_blob(&reference.key, reference.bytes).await.map_err(refusal)?;
+            if Reference::to(&content, reference.key.clone()) != reference {
+                let detail = format!(
+                    "{}: what is kept under {} is not what was put there",
+                    field.name(),
+                    reference.key
+                );
+                return Err(Refusal::BuffersDamaged { detail });
+            }
+            fields.set(field, Some(content));
+        }
+        Ok(())
+    }
+
+    /// Fetches for many items; answers which could not be had, and why.
+    pub(crate) async fn fetch_all(&self, items: &mut [Item]) -> Vec<(usize, Refusal)> {
+        let all = items.iter().enumerate().filter(|(_, item)| has_references(&item.fields));
+        let heavy: Vec<(usize, Fields)> = all.map(|(at, item)| (at, item.fields.clone())).collect();
+        let mut fetching = stream::iter(heavy)
+            .map(|(at, mut fields)| async move { (at, self.fetch(&mut fields).await.map(|()| fields)) })
+            .buffered(AT_ONCE);
+        let mut failed = Vec::new();
+        while let Some((at, fetched)) = fetching.next().await {
+            match fetched {
+                Ok(fields) => items[at].fields = fields,
+                Err(refusal) => failed.push((at, refusal)),
+            }
+        }
+        failed
+    }
+
+    /// An input may still be written, or not be begun: its reader waits.
+    async fn check_input(
+        &self,
+        store: &dyn Store,
+        slot: &SlotName,
+        id: &BufferId,
+        now: Timestamp,
+    ) -> Result<Result<(), Refusal>, StoreError> {
+        let what = format!("inputs.{}", slot.as_str());
+        Ok(self.look(store, &what, id, now).await?.and_then(|state| match state {
+            State::Failed { .. } => Err(not_ready(what, id, "failed", "write another one and name that")),
+            _ => Ok(()),
+        }))
+    }
+
+    /// An output is readable from the moment the commit is answered.
+    async fn check_output(
+        &self,
+        store: &dyn Store,
+        slot: &SlotName,
+        id: &BufferId,
+        now: Timestamp,
+    ) -> Result<Result<(), Refusal>, StoreError> {
+        let what = format!("outputs.{}", slot.as_str());
+        let state = match self.look(store, &what, id, now).await? {
+            Ok(state) => state,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        Ok(match unfinished(&state) {
+            Some((state, remedy)) => Err(not_ready(what, id, state, remedy)),
+            None if id.attempted().is_some() => self.keep(id).await,
+            None => Ok(()),
+        })
+    }
+
+    async fn look(
+        &self,
+        store: &dyn Store,
+        what: &str,
+        id: &BufferId,
+        now: Timestamp,
+    ) -> Result<Result<State, Refusal>, StoreError> {
+        let shown = match self.admit_reader(store, id, now).await? {
+            Ok(()) => self.buffers.show(id.as_str(), now.0).await,
+            Err(error) => Err(error),
+        };
+        Ok(match shown {
+            Ok(shown) => Ok(shown.state),
+            Err(BufferError::NotFound { .. } | BufferError::BadId { .. }) => {
+                Err(Refusal::BufferNotFound { what: what.to_owned(), id: id.to_string() })
+            }
+            Err(error) => Err(refusal(error)),
+        })
+    }
+
+    /// Looks at the buffers made for an attempt before a commit uses them. One that was never written is empty.
+    pub(crate) async fn finish(&self, made: &OutputSet, now: Timestamp) -> Result<(), Refusal> {
+        for (slot, id) in made {
+            let what = format!("outputs.{}", slot.as_str());
+            let state = match self.buffers.show(id.as_str(), now.0).await {
+                Ok(shown) => shown.state,
+                Err(BufferError::NotFound { .. }) => {
+                    self.make(id, now).await.map_err(refusal)?;
+                    State::Empty
+                }
+                Err(error) => return Err(refusal(error)),
+            };
+            if state == State::Empty {
+                let writer = WriterId::from_bytes(entropy::bytes());
+                let begun = self.buffers.begin(id.as_str(), writer, now.0).await;
+                // Somebody began to write just now, or finished.
+                begun.map_err(|error| match error {
+                    BufferError::BeingWritten { .. } => not_ready(what.clone(), id, "being written", FINISH),
+                    error => refusal(error),
+                })?;
+                self.buffers.finish(id.as_str(), writer, Position::START, now.0).await.map_err(refusal)?;
+            } else if let Some((state, remedy)) = unfinished(&state) {
+                return Err(not_ready(what, id, state, remedy));
+            }
+            self.keep(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Says of an attempt's buffer, before the commit that names it, that it outlives the item.
+    async fn keep(&self, id: &BufferId) -> Result<(), Refusal> {
+        self.buffers.put_blob(&kept_key(id), bytes::Bytes::new()).await.map_err(refusal)
+    }
+
+    async fn make(&self, id: &BufferId, now: Timestamp) -> Result<(), BufferError> {
+        let tags = id.attempted().map(|item| ("item".to_owned(), item.to_string()));
+        let new = NewBuffer { tags: BTreeMap::from_iter(tags), expires_at_ms: None };
+        match self.buffers.create(id.as_str(), new, now.0).await {
+            Ok(_) | Err(BufferError::Exists { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Buffers made for an attempt are written while the attempt lasts.
+    pub(crate) async fn admit_writer(
+        &self,
+        store: &dyn Store,
+        id: &BufferId,
+        now: Timestamp,
+    ) -> Result<Result<(), BufferError>, StoreError> {
+        Ok(match self.tie(store, id).await? {
+            Tie::Free => Ok(()),
+            Tie::Held => self.make(id, now).await,
+            Tie::Committed | Tie::Kept => Err(BufferError::AlreadyWritten { id: id.to_string() }),
+            Tie::Cut | Tie::Gone => Err(BufferError::NotFound { id: id.to_string() }),
+        })
+    }
+
+    /// And read while it lasts, or once it was committed.
+    pub(crate) async fn admit_reader(
+        &self,
+        store: &dyn Store,
+        id: &BufferId,
+        now: Timestamp,
+    ) -> Result<Result<(), BufferError>, StoreError> {
+        Ok(match self.tie(store, id).await? {
+            Tie::Free | Tie::Committed | Tie::Kept => Ok(()),
+            Tie::Held => self.make(id, now).await,
+            Tie::Cut | Tie::Gone => Err(BufferError::NotFound { id: id.to_string() }),
+        })
+    }
+
+    async fn tie(&self, store: &dyn Store, id: &BufferId) -> Result<Tie, StoreError> {
+        let Some(item) = id.attempted() else { return Ok(Tie::Free) };
+        let found = store.get(vec![item], towline_domain::FieldSet::NONE).await?.pop().flatten();
+        self.tie_to(id, found.as_ref().map(|stored| &stored.item)).await
+    }
+
+    /// What binds an attempt's buffer to its item, which may be gone.
+    pub(crate) async fn tie_to(&self, id: &BufferId, item: Option<&Item>) -> Result<Tie, StoreError> {
+        let names = |outputs: &OutputSet| outputs.values().any(|output| output == id);
+        if let Some(item) = item {
+            let made = item.head.lease().and_then(|lease| lease.buffers.as_deref());
+            return Ok(if made.is_some_and(names) {
+                Tie::Held
+            } else if names(&item.outcome.outputs) {
+                Tie::Committed
+            } else {
+                Tie::Cut
+            });
+        }
+        match self.buffers.get_blob(&kept_key(id), 0).await {
+            Ok(_) => Ok(Tie::Kept),
+            Err(BufferError::BlobNotFound { .. }) => Ok(Tie::Gone),
+            Err(error) => Err(StoreError::Unavailable { cause: error.to_string() }),
+        }
+    }
+}
+
+/// What binds a buffer to an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// It was not made for an attempt: somebody created it.
+    Free,
+    /// The attempt it was made for goes on.
+    Held,
+    /// It is the item's output.
+    Committed,
+    /// The item is gone, and the buffer was to outlive it.
+    Kept,
+    /// The attempt ended otherwise.
+    Cut,
+    /// The item is gone, and never committed it.
+    Gone,
+}
+
+const FINISH: &str = "finish writing it, then commit";
+
+/// Why a buffer is no output yet.
+fn unfinished(state: &State) -> Option<(&'static str, &'static str)> {
+    match state {
+        State::Complete { .. } => None,
+        State::Empty => Some(("not written", "write it, then commit")),
+        State::Writing { .. } => Some(("being written", FINISH)),
+        State::Failed { .. } => Some(("failed", "write another one and name that, or fail the item")),
+    }
+}
+
+fn not_ready(what: String, id: &BufferId, state: &'static str, remedy: &'static str) -> Refusal {
+    Refusal::BufferNotReady { what, id: id.to_string(), state, remedy }
+}
+
+fn is_heavy(field: Option<&bytes::Bytes>, threshold: usize) -> bool {
+    // What is too large altogether is left to be refused.
+    field.is_some_and(|bytes| {
+        bytes.len() <= limits::FIELD_BYTES_MAX && (bytes.len() > threshold || Reference::is_marked(bytes))
+    })
+}
+
+pub(crate) fn has_references(fields: &Fields) -> bool {
+    Field::ALL.iter().any(|&field| fields.get(field).is_some_and(|bytes| Reference::is_marked(bytes)))
+}
+
+/// The key of the mark that an attempt's buffer outlives its item.
+pub(crate) fn kept_key(id: &BufferId) -> String {
+    format!("{KEPT}{id}")
+}
+
+pub(crate) const KEPT: &str = "kept.";
+
+/// The key of an offloaded field: it names the item, so that it can be asked whether it still names the field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FieldKey {
+    pub(crate) id: ItemId,
+    pub(crate) field: Field,
+    pub(crate) unique: u64,
+}
+
+impl std::fmt::Display for FieldKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{:016x}", self.id, self.field.name(), self.unique)
+    }
+}
+
+impl FieldKey {
+    pub(crate) fn read(key: &str) -> Option<FieldKey> {
+        let mut parts = key.split('.');
+        let (id, field, unique) = (parts.next()?, parts.next()?, parts.next()?);
+        let field = Field::ALL.into_iter().find(|known| known.name() == field)?;
+        Some(FieldKey { id: id.parse().ok()?, field, unique: u64::from_str_radix(unique, 16).ok()? })
+    }
+}
+
+pub(crate) fn refusal(error: BufferError) -> Refusal {
+    let detail = error.to_string();
+    match error {
+        BufferError::Full { .. } => Refusal::DiskFull { detail },
+        BufferError::Damaged { .. } | BufferError::BlobNotFound { .. } => Refusal::BuffersDamaged { detail },
+        _ => Refusal::BuffersUnavailable { detail },
+    }
+}

@@ -1,0 +1,413 @@
+//! What items keep in object storage: buffers in their slots, and payload fields that are large.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use towline_broker::{Broker, CollectionRule, OffloadRule, ReceiveRequest, SteadyClock, Storage};
+use towline_buffers::{
+    BufferError, Buffers, Location, NewBuffer, NewChunk, Options, Position, State, WriterId,
+};
+use towline_domain::change::Answer;
+use towline_domain::command::{Verb, When};
+use towline_domain::{
+    Adjust, Body, BufferId, Field, FieldEdits, FieldSet, Fields, Item, ItemId, LeaseCall, LeaseToken, Millis,
+    Outcome, OutputSet, Overrides, Policy, QueueName, Reference, Refusal, Schema, Submission,
+};
+use towline_store::{Answered, Memory, Operation, Reply, Store};
+
+fn queue() -> QueueName {
+    "jobs".parse().unwrap()
+}
+
+struct Scene {
+    broker: Broker,
+    store: Arc<Memory>,
+    buffers: Buffers,
+    directory: TempDir,
+}
+
+/// Rounds of collection follow one another closely; `grace` as given.
+fn often(grace: u64) -> CollectionRule {
+    CollectionRule { every: Duration::from_millis(20), grace: Millis(grace) }
+}
+
+const NEVER: CollectionRule =
+    CollectionRule { every: Duration::from_secs(1 << 30), grace: Millis::days(1000) };
+
+impl Scene {
+    async fn new(collection: CollectionRule) -> Scene {
+        let directory = tempfile::tempdir().unwrap();
+        let place: Location = directory.path().to_str().unwrap().parse().unwrap();
+        let buffers = Buffers::open(&place, Options::default()).unwrap();
+        let clock = Arc::new(SteadyClock::new());
+        let store = Arc::new(Memory::new(clock.clone(), 1));
+        let storage = Storage { buffers: buffers.clone(), offload: OffloadRule::default(), collection };
+        let broker = Broker::start(store.clone(), clock, Some(storage));
+        let scene = Scene { broker, store, buffers, directory };
+        let schema = Schema {
+            inputs: [("data".parse().unwrap(), false)].into(),
+            outputs: [("result".parse().unwrap(), true)].into(),
+            ..Schema::default()
+        };
+        let policy = Policy { max_retries: 100, ..Policy::default() };
+        let create =
+            Operation::CreateQueue { queue: queue(), schema: Box::new(schema), policy: Box::new(policy) };
+        scene.run(create).await.unwrap();
+        scene
+    }
+
+    async fn run(&self, operation: Operation) -> Answered {
+        self.broker.update(vec![operation]).await.unwrap().pop().unwrap()
+    }
+
+    async fn submit(&self, submission: Submission) -> Result<(ItemId, bool), Refusal> {
+        let submit = Operation::Submit { queue: queue(), submission: Box::new(submission) };
+        self.run(submit).await.map(|reply| match reply {
+            Reply::Answer(Answer::Submitted { id, created }) => (id, created),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    async fn receive(&self) -> Result<Option<Item>, Refusal> {
+        let request = ReceiveRequest {
+            queue: queue(),
+            max: 1,
+            wait: Duration::ZERO,
+            visibility: None,
+            fields: FieldSet::ALL,
+            make_buffers: true,
+        };
+        self.broker.receive(request).await.unwrap().map(|mut received| received.items.pop())
+    }
+
+    /// Submits an item and receives it.
+    async fn held(&self) -> Item {
+        self.submit(Submission::default()).await.unwrap();
+        self.receive().await.unwrap().unwrap()
+    }
+
+    async fn settle(&self, item: &Item, verb: Verb) -> Answered {
+        self.settle_with(item, verb, Adjust::default()).await
+    }
+
+    async fn settle_with(&self, item: &Item, verb: Verb, adjust: Adjust) -> Answered {
+        let call = Box::new(LeaseCall { token: token(item), verb, adjust });
+        self.run(Operation::Lease { id: item.head.id, call }).await
+    }
+
+    /// As the store has it.
+    async fn stored(&self, id: ItemId) -> Item {
+        self.store.get(vec![id], FieldSet::ALL).await.unwrap().pop().flatten().unwrap().item
+    }
+
+    /// Writes all of a buffer as a client would, admitted at each step.
+    async fn write(&self, id: &BufferId, content: &'static [u8]) -> Result<(), BufferError> {
+        self.broker.admit_writer(id.as_str()).await.unwrap()?;
+        let (writer, now) = (WriterId::from_bytes([7; 16]), self.broker.now().0);
+        self.buffers.begin(id.as_str(), writer, now).await?;
+        let hash = blake3::hash(content);
+        let chain = towline_buffers::link(&towline_buffers::CHAIN_START, 0, content.len() as u64, &hash);
+        let data = vec![Bytes::from_static(content)];
+        self.buffers.put_chunk(id.as_str(), writer, NewChunk { n: 0, hash, chain, data }, now).await?;
+        let totals = Position { chunks: 1, bytes: content.len() as u64, chain };
+        self.buffers.finish(id.as_str(), writer, totals, now).await
+    }
+
+    async fn create(&self, id: &str) -> BufferId {
+        self.buffers.create(id, NewBuffer::default(), self.broker.now().0).await.unwrap();
+        id.parse().unwrap()
+    }
+
+    async fn readable(&self, id: &BufferId) -> bool {
+        self.broker.admit_reader(id.as_str()).await.unwrap().is_ok()
+    }
+
+    async fn state(&self, id: &BufferId) -> Option<State> {
+        self.buffers.show(id.as_str(), self.broker.now().0).await.ok().map(|shown| shown.state)
+    }
+
+    async fn blobs(&self) -> Vec<String> {
+        let page = self.buffers.list_blobs(None, 1000).await.unwrap();
+        page.blobs.into_iter().map(|blob| blob.key).collect()
+    }
+
+    async fn until<F: Future<Output = bool>>(&self, what: &str, so: impl Fn() -> F) {
+        for _ in 0..1000 {
+            if so().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never: {what}");
+    }
+}
+
+fn token(item: &Item) -> LeaseToken {
+    item.head.lease().unwrap().token
+}
+
+fn made(item: &Item) -> BufferId {
+    item.head.lease().unwrap().buffers.as_ref().unwrap()["result"].clone()
+}
+
+fn commit() -> Verb {
+    Verb::Commit(Outcome::default())
+}
+
+fn commit_with(buffer: &BufferId) -> Verb {
+    let outputs: OutputSet = [("result".parse().unwrap(), buffer.clone())].into();
+    Verb::Commit(Outcome { outputs, ..Outcome::default() })
+}
+
+fn release() -> Verb {
+    Verb::Release { delay: Millis::ZERO }
+}
+
+fn code<T: std::fmt::Debug>(answered: Result<T, Refusal>) -> &'static str {
+    answered.unwrap_err().code()
+}
+
+fn input(buffer: &str) -> Submission {
+    let inputs = [("data".parse().unwrap(), buffer.parse().unwrap())].into();
+    Submission { body: Body { inputs, ..Body::default() }, ..Submission::default() }
+}
+
+fn payload(content: Bytes) -> Submission {
+    Submission { fields: Fields { blob: Some(content), ..Fields::default() }, ..Submission::default() }
+}
+
+fn large(seed: u8) -> Bytes {
+    (0..200_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect::<Vec<u8>>().into()
+}
+
+#[tokio::test]
+async fn an_input_must_be_there_and_not_have_failed() {
+    let scene = Scene::new(NEVER).await;
+    let refused = scene.submit(input("b1")).await;
+    assert!(
+        refused.as_ref().is_err_and(|refusal| refusal.to_string().contains("inputs.data")),
+        "{refused:?}"
+    );
+    assert_eq!(code(refused), "buffer_not_found");
+    assert_eq!(code(scene.submit(input("..")).await), "buffer_not_found");
+    let id = scene.create("b1").await;
+    scene.submit(input("b1")).await.unwrap();
+    scene.buffers.abandon(id.as_str(), "gone", scene.broker.now().0).await.unwrap();
+    assert_eq!(code(scene.submit(input("b1")).await), "buffer_not_ready");
+    // One bad element fails nobody else.
+    let submit = |submission| Operation::Submit { queue: queue(), submission: Box::new(submission) };
+    let batch = vec![submit(Submission::default()), submit(input("none")), submit(Submission::default())];
+    let answers = scene.broker.update(batch).await.unwrap();
+    assert_eq!(answers.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+}
+
+#[tokio::test]
+async fn an_attempt_s_buffer_is_written_and_committed_without_being_named() {
+    let scene = Scene::new(often(300)).await;
+    let item = scene.held().await;
+    let id = made(&item);
+    assert!(scene.readable(&id).await, "a reader may come first");
+    scene.write(&id, b"result").await.unwrap();
+    scene.settle(&item, commit()).await.unwrap();
+    scene.settle(&item, commit()).await.unwrap();
+    assert_eq!(scene.stored(item.head.id).await.outcome.outputs["result"], id);
+    let again = scene.broker.admit_writer(id.as_str()).await.unwrap();
+    assert!(matches!(again, Err(BufferError::AlreadyWritten { .. })), "{again:?}");
+    // It outlives its item.
+    scene.run(Operation::Delete { id: item.head.id, force: false, only: None }).await.unwrap();
+    let rounds = scene.held().await;
+    let cut = made(&rounds);
+    scene.write(&cut, b"x").await.unwrap();
+    scene.settle(&rounds, release()).await.unwrap();
+    scene.until("the other one is collected", || async { scene.state(&cut).await.is_none() }).await;
+    assert!(scene.readable(&id).await);
+    assert!(matches!(scene.state(&id).await, Some(State::Complete { .. })));
+}
+
+#[tokio::test]
+async fn an_attempt_that_ends_otherwise_loses_its_buffer() {
+    let ends: [fn() -> Verb; 4] = [
+        release,
+        || Verb::Fail { reason: String::new() },
+        || Verb::Retry { error: String::new(), delay: None, seed: 1 },
+        || Verb::Defer { until: When::NOW },
+    ];
+    for end in ends {
+        let scene = Scene::new(often(300)).await;
+        let item = scene.held().await;
+        let id = made(&item);
+        scene.write(&id, b"half").await.unwrap();
+        scene.settle(&item, end()).await.unwrap();
+        assert!(!scene.readable(&id).await, "{:?}", end());
+        let stale = scene.broker.admit_writer(id.as_str()).await.unwrap();
+        assert!(matches!(stale, Err(BufferError::NotFound { .. })), "{stale:?}");
+        scene.until("it is collected", || async { scene.state(&id).await.is_none() }).await;
+        scene.until("it is counted", || async { scene.broker.collected().outputs == 1 }).await;
+    }
+}
+
+#[tokio::test]
+async fn the_next_attempt_has_buffers_of_its_own() {
+    let scene = Scene::new(NEVER).await;
+    let first = scene.held().await;
+    scene.write(&made(&first), b"first").await.unwrap();
+    scene.settle(&first, release()).await.unwrap();
+    let second = scene.receive().await.unwrap().unwrap();
+    assert_ne!(made(&first), made(&second));
+    assert_eq!(code(scene.settle(&first, commit()).await), "already_settled");
+    scene.write(&made(&second), b"second").await.unwrap();
+    scene.settle(&second, commit()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_not_whole_is_not_committed() {
+    let scene = Scene::new(NEVER).await;
+    let item = scene.held().await;
+    let id = made(&item);
+    let (writer, now) = (WriterId::from_bytes([1; 16]), scene.broker.now().0);
+    scene.broker.admit_writer(id.as_str()).await.unwrap().unwrap();
+    scene.buffers.begin(id.as_str(), writer, now).await.unwrap();
+    assert_eq!(code(scene.settle(&item, commit()).await), "buffer_not_ready");
+    scene.buffers.fail(id.as_str(), writer, "broke", now).await.unwrap();
+    assert_eq!(code(scene.settle(&item, commit()).await), "buffer_not_ready");
+    // The lease is kept, and another buffer will do.
+    let own = scene.create("own").await;
+    assert_eq!(code(scene.settle(&item, commit_with(&own)).await), "buffer_not_ready");
+    assert_eq!(code(scene.settle(&item, commit_with(&"none".parse().unwrap())).await), "buffer_not_found");
+    scene.write(&own, b"mine").await.unwrap();
+    scene.settle(&item, commit_with(&own)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_buffer_never_written_is_empty_and_whole() {
+    let scene = Scene::new(NEVER).await;
+    let item = scene.held().await;
+    scene.settle(&item, commit()).await.unwrap();
+    let shown = scene.buffers.show(made(&item).as_str(), scene.broker.now().0).await.unwrap();
+    assert!(matches!(shown.state, State::Complete { .. }));
+    assert_eq!(shown.position.bytes, 0);
+}
+
+#[tokio::test]
+async fn a_commit_that_was_lost_after_its_buffers_were_finished_leaves_nothing() {
+    let scene = Scene::new(often(300)).await;
+    let item = scene.held().await;
+    let id = made(&item);
+    scene.write(&id, b"result").await.unwrap();
+    // As far as a commit comes before a crash.
+    scene.buffers.put_blob(&format!("kept.{id}"), Bytes::new()).await.unwrap();
+    scene.settle(&item, release()).await.unwrap();
+    scene.until("it is collected", || async { scene.state(&id).await.is_none() }).await;
+    scene.until("its mark, too", || async { scene.blobs().await.is_empty() }).await;
+}
+
+#[tokio::test]
+async fn large_fields_are_kept_elsewhere_and_come_back() {
+    let scene = Scene::new(NEVER).await;
+    let content = large(1);
+    let (id, _) = scene.submit(payload(content.clone())).await.unwrap();
+    let stored = scene.stored(id).await.fields.blob.unwrap();
+    assert!(Reference::read(&stored).is_some() && stored.len() < 200, "{}", stored.len());
+    let item = scene.receive().await.unwrap().unwrap();
+    assert_eq!((item.head.id, item.fields.blob.as_ref()), (id, Some(&content)));
+    let mut shown = scene.store.get(vec![id], FieldSet::ALL).await.unwrap();
+    let mut shown = [shown.pop().flatten().unwrap()];
+    scene.broker.fetch(&mut shown).await.unwrap();
+    assert_eq!(shown[0].item.fields.blob, Some(content));
+}
+
+#[tokio::test]
+async fn fields_change_between_attempts_wherever_they_are() {
+    let scene = Scene::new(often(300)).await;
+    for field in Field::ALL {
+        let mut fields = Fields::default();
+        fields.set(field, Some(large(1)));
+        let submission = Submission { fields, ..Submission::default() };
+        let (id, _) = scene.submit(submission).await.unwrap();
+        for value in [Some(Bytes::from("small")), Some(large(2)), Some(large(3)), None, Some(large(4))] {
+            let item = scene.receive().await.unwrap().unwrap();
+            let edits = match value.clone() {
+                Some(value) => FieldEdits::default().set(field, value),
+                None => FieldEdits::default().unset(field),
+            };
+            scene.settle_with(&item, release(), Adjust { edits, ..Adjust::default() }).await.unwrap();
+            let item = scene.receive().await.unwrap().unwrap();
+            assert_eq!(item.fields.get(field), value.as_ref());
+            scene.settle(&item, Verb::Defer { until: When::NOW }).await.unwrap();
+        }
+        scene.until("what was replaced is collected", || async { scene.blobs().await.len() == 1 }).await;
+        scene.run(Operation::Delete { id, force: false, only: None }).await.unwrap();
+        scene.until("the last, too", || async { scene.blobs().await.is_empty() }).await;
+    }
+}
+
+#[tokio::test]
+async fn what_looks_like_a_reference_is_none() {
+    let scene = Scene::new(NEVER).await;
+    for content in
+        [Reference::to(b"x", "k".to_owned()).write(), Reference::to(b"", String::new()).write().slice(..16)]
+    {
+        scene.submit(payload(content.clone())).await.unwrap();
+        let item = scene.receive().await.unwrap().unwrap();
+        assert_eq!(item.fields.blob, Some(content));
+    }
+}
+
+#[tokio::test]
+async fn small_fields_of_items_that_wait_long_are_kept_elsewhere() {
+    let scene = Scene::new(NEVER).await;
+    let content = large(1).slice(..5000);
+    let soon = scene.submit(payload(content.clone())).await.unwrap().0;
+    let late = Submission { ready: When::After(Millis::days(2)), ..payload(content) };
+    let late = scene.submit(late).await.unwrap().0;
+    assert!(Reference::read(&scene.stored(soon).await.fields.blob.unwrap()).is_none());
+    assert!(Reference::read(&scene.stored(late).await.fields.blob.unwrap()).is_some());
+}
+
+#[tokio::test]
+async fn the_same_key_with_the_same_content_is_the_same_item() {
+    let scene = Scene::new(NEVER).await;
+    let keyed = |content| {
+        let body = Body { idempotency_key: Some("k".to_owned()), ..Body::default() };
+        Submission { body, overrides: Overrides::default(), ..payload(content) }
+    };
+    let (id, created) = scene.submit(keyed(large(1))).await.unwrap();
+    assert!(created);
+    assert_eq!(scene.submit(keyed(large(1))).await, Ok((id, false)));
+    assert_eq!(code(scene.submit(keyed(large(2))).await), "key_conflict");
+    assert_eq!(scene.blobs().await.len(), 1, "what was not taken is gone at once");
+}
+
+#[tokio::test]
+async fn a_payload_that_cannot_be_had_leaves_its_item_as_it_was() {
+    let scene = Scene::new(NEVER).await;
+    let (id, _) = scene.submit(payload(large(1))).await.unwrap();
+    let files = scene.directory.path().join("fields");
+    let away = scene.directory.path().join("away");
+    std::fs::rename(&files, &away).unwrap();
+    assert_eq!(code(scene.receive().await), "damaged");
+    scene.until("it is back", || async { scene.stored(id).await.head.lease().is_none() }).await;
+    let head = scene.stored(id).await.head;
+    assert_eq!((head.retries, head.is_terminal()), (0, false));
+    let _ = std::fs::remove_dir_all(&files);
+    std::fs::rename(&away, &files).unwrap();
+    scene.until("it is given out again", || async { scene.receive().await.unwrap().is_some() }).await;
+}
+
+#[tokio::test]
+async fn nothing_young_is_collected() {
+    let scene = Scene::new(often(3_600_000)).await;
+    let key = format!("{}.blob.{:016x}", uuid::Uuid::from_u128(1), 1);
+    scene.buffers.put_blob(&key, Bytes::from("on its way")).await.unwrap();
+    let other = scene.held().await;
+    scene.write(&made(&other), b"x").await.unwrap();
+    scene.settle(&other, release()).await.unwrap();
+    scene.until("a round was made", || async { scene.broker.collected().outputs == 1 }).await;
+    scene.until("and another", || async { scene.state(&made(&other)).await.is_none() }).await;
+    assert_eq!(scene.blobs().await, [key]);
+    let tags = BTreeMap::new();
+    assert!(scene.buffers.list(None, 10, &tags).await.unwrap().buffers.is_empty());
+}
