@@ -2,7 +2,7 @@
 
 use crate::broker::{Broker, Shared};
 use crate::collection::{Collected, CollectionRule};
-use crate::depot::{Depot, OffloadRule, Prepared};
+use crate::depot::{Depot, OffloadRule, Prepared, kept_bytes};
 use crate::line::Handed;
 use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
@@ -13,6 +13,9 @@ use towline_store::{Answered, Operation, Received, Reply, Result, StoredItem};
 
 /// How long an item whose payload cannot be had is left alone before it is given out again.
 const UNREADABLE_FOR: Millis = Millis(1000);
+
+/// Payload fetched for one answer.
+const FETCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Object storage, and what it is used for.
 #[derive(Debug, Clone)]
@@ -53,10 +56,17 @@ impl Broker {
 
     /// Brings the payload fields along that are kept in object storage.
     pub async fn fetch(&self, items: &mut [StoredItem]) -> std::result::Result<(), Refusal> {
-        if let Some(depot) = &self.0.depot {
-            for stored in items {
-                depot.fetch(&mut stored.item.fields).await?;
-            }
+        let Some(depot) = &self.0.depot else { return Ok(()) };
+        let bytes: u64 = items.iter().map(|stored| kept_bytes(&stored.item.fields)).sum();
+        if bytes > FETCH_BYTES_MAX && items.len() > 1 {
+            let message = format!(
+                "the payloads of these items have {bytes} bytes, more than the {FETCH_BYTES_MAX} of one answer; ask \
+                 for fewer items, or without fields"
+            );
+            return Err(Refusal::Invalid { what: "limit", message });
+        }
+        for stored in items {
+            depot.fetch(&mut stored.item.fields).await?;
         }
         Ok(())
     }
@@ -130,6 +140,11 @@ impl Shared {
         mut handed: Handed,
     ) -> std::result::Result<Received, Refusal> {
         let Some(depot) = &self.depot else { return Ok(handed.accept()) };
+        let too_many = affordable(handed.items_mut());
+        let too_many = handed.items_mut().split_off(too_many);
+        if !too_many.is_empty() {
+            Arc::clone(self).give_back(too_many, When::NOW);
+        }
         let failed = depot.fetch_all(handed.items_mut()).await;
         if failed.is_empty() {
             return Ok(handed.accept());
@@ -146,6 +161,16 @@ impl Shared {
             _ => Ok(handed.accept()),
         }
     }
+}
+
+/// How many of these items, at least one, bring no more payload along than one answer may.
+fn affordable(items: &[Item]) -> usize {
+    let mut bytes = 0;
+    let fits = |item: &&Item| {
+        bytes += kept_bytes(&item.fields);
+        bytes <= FETCH_BYTES_MAX
+    };
+    items.iter().take_while(fits).count().max(1).min(items.len())
 }
 
 /// Whether the store took the operation, as far as it says.

@@ -407,6 +407,12 @@ pub(crate) fn has_references(fields: &Fields) -> bool {
     Field::ALL.iter().any(|&field| fields.get(field).is_some_and(|bytes| Reference::is_marked(bytes)))
 }
 
+/// How many bytes of an item's payload are kept elsewhere.
+pub(crate) fn kept_bytes(fields: &Fields) -> u64 {
+    let references = Field::ALL.iter().filter_map(|&field| Reference::read(fields.get(field)?));
+    references.map(|reference| reference.bytes).sum()
+}
+
 /// The key of the mark that an attempt's buffer outlives its item.
 pub(crate) fn kept_key(id: &BufferId) -> String {
     format!("{KEPT}{id}")

@@ -398,6 +398,37 @@ async fn a_payload_that_cannot_be_had_leaves_its_item_as_it_was() {
 }
 
 #[tokio::test]
+async fn one_answer_brings_no_more_than_it_may() {
+    let scene = Scene::new(NEVER).await;
+    let huge = Bytes::from(vec![1; 4 << 20]);
+    for _ in 0..20 {
+        scene.submit(payload(huge.clone())).await.unwrap();
+    }
+    let request = ReceiveRequest {
+        queue: queue(),
+        max: 20,
+        wait: Duration::ZERO,
+        visibility: None,
+        fields: FieldSet::ALL,
+        make_buffers: false,
+    };
+    let first = scene.broker.receive(request.clone()).await.unwrap().unwrap().items;
+    assert_eq!(first.len(), 16);
+    assert!(first.iter().all(|item| item.fields.blob.as_ref() == Some(&huge)));
+    scene
+        .until("the others are given out next", || async {
+            let rest = scene.broker.receive(request.clone()).await.unwrap().unwrap().items;
+            rest.len() == 4
+        })
+        .await;
+    let page = scene.store.list(Default::default(), None, 20, FieldSet::ALL).await.unwrap();
+    let mut items = page.items;
+    assert_eq!(code(scene.broker.fetch(&mut items).await), "invalid");
+    scene.broker.fetch(&mut items[..2]).await.unwrap();
+    assert_eq!(items[1].item.fields.blob, Some(huge));
+}
+
+#[tokio::test]
 async fn nothing_young_is_collected() {
     let scene = Scene::new(often(3_600_000)).await;
     let key = format!("{}.blob.{:016x}", uuid::Uuid::from_u128(1), 1);
