@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::header::CHAIN_START;
 use crate::id::check_id;
+use crate::showing::Survey;
 use crate::sizes::Found;
 use crate::storage::At;
 use crate::stored::Outcome;
@@ -34,7 +35,7 @@ impl Buffers {
         check_id(id)?;
         let at = At::new("reading buffer", id);
         self.need_meta(at).await?;
-        let first = self.locate(range.start, at).await?;
+        let (first, last) = self.locate(&range, at).await?;
         let reading = Reading {
             buffers: self.clone(),
             id: id.to_owned(),
@@ -43,6 +44,7 @@ impl Buffers {
             chain: (first.n == 0).then_some(CHAIN_START),
             offset: first.begins_at,
             next: first.n,
+            last,
             range,
             fetched: VecDeque::with_capacity(CHUNKS_AHEAD),
         };
@@ -57,21 +59,25 @@ impl Buffers {
         Ok(pieces.boxed())
     }
 
-    /// The chunk with an offset, or the one after all that is stored now.
-    async fn locate(&self, offset: u64, at: At<'_>) -> Result<Found> {
-        if offset == 0 {
-            return Ok(Found { n: 0, begins_at: 0 });
+    /// The chunk in which a range begins (or the one after all that is stored now), and the number after which nothing
+    /// of the range can come, as far as the sizes are known.
+    async fn locate(&self, range: &Range<u64>, at: At<'_>) -> Result<(Found, u32)> {
+        if *range == (0..u64::MAX) {
+            return Ok((Found { n: 0, begins_at: 0 }, u32::MAX));
         }
+        let last_offset = range.end.saturating_sub(1);
         if let Some(end) = self.find_end(at).await?
             && let Outcome::Complete { sizes, .. } = &end.outcome
         {
             let Position { bytes, .. } = end.position(at)?;
-            if offset > bytes {
-                return Err(BufferError::RangeOutside { id: at.id.to_owned(), start: offset, bytes });
+            if range.start > bytes {
+                return Err(BufferError::RangeOutside { id: at.id.to_owned(), start: range.start, bytes });
             }
-            return Ok(sizes.find(offset));
+            return Ok((sizes.find(range.start), sizes.find(last_offset).n));
         }
-        Ok(self.survey(at).await?.sizes.find(offset))
+        let Survey { position, sizes, .. } = self.survey(at).await?;
+        let last = if last_offset < position.bytes { sizes.find(last_offset).n } else { u32::MAX };
+        Ok((sizes.find(range.start), last))
     }
 }
 
@@ -94,6 +100,8 @@ struct Reading {
     range: Range<u64>,
     /// The number of the next chunk to fetch.
     next: u32,
+    /// Nothing after this number is worth fetching.
+    last: u32,
     /// Where the next chunk to hand out begins.
     offset: u64,
     /// The chain before that chunk, if it is known.
@@ -104,10 +112,13 @@ struct Reading {
 impl Reading {
     async fn next_piece(&mut self) -> Result<Option<Bytes>> {
         while self.offset < self.range.end {
-            while self.fetched.len() < CHUNKS_AHEAD {
+            while self.fetched.len() < CHUNKS_AHEAD && self.next <= self.last {
                 self.fetch();
             }
-            let Some(mut fetch) = self.fetched.pop_front() else { return Ok(None) };
+            let Some(mut fetch) = self.fetched.pop_front() else {
+                let what = "its chunks have other sizes than was said".to_owned();
+                return Err(BufferError::Damaged { id: self.id.clone(), what });
+            };
             let n = self.next - self.fetched.len() as u32 - 1;
             let at = At::new("reading buffer", &self.id);
             let next = (&mut fetch.0).await.map_err(|error| at.io(&std::io::Error::other(error)))??;

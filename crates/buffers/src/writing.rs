@@ -17,6 +17,9 @@ use crate::{BufferError, Buffers, NewChunk, Position, Result, Stored, WriterId};
 /// Headers read at once when a buffer is learnt anew.
 const HEADERS_AT_ONCE: usize = 16;
 
+/// Chunks between looks whether another server ended the buffer, so that nobody writes for hours in vain.
+const CHUNKS_PER_END: u32 = 64;
+
 impl Buffers {
     /// Begins to write, or goes on: the same writer again is told where it is. Any other is refused.
     pub async fn begin(&self, id: &str, writer: WriterId, now_ms: u64) -> Result<Position> {
@@ -82,6 +85,11 @@ impl Buffers {
             return Err(BufferError::ChunkSize { id, n, bytes: length, bytes_max });
         }
         let progress = self.place_for(n, writer, at).await?;
+        if n.is_multiple_of(CHUNKS_PER_END)
+            && let Some(end) = self.find_end(at).await?
+        {
+            return Err(end.refusal(id));
+        }
         if hash_of(data.clone(), at).await? != hash {
             return Err(BufferError::WrongHash { id: id.to_owned(), n });
         }

@@ -60,16 +60,26 @@ impl Storage {
             }
             Place::S3(s3) => {
                 let all = format!("{}/", self.all_data());
-                let options = PaginatedListOptions {
-                    // Past everything of that id, and before any other: `0` follows `/`.
-                    offset: after.map(|id| format!("{all}{id}0")),
-                    delimiter: Some("/".into()),
-                    max_keys: Some(limit),
-                    ..PaginatedListOptions::default()
-                };
-                let page = s3.list_paginated(Some(&all), options).await.map_err(|error| fault(at, error))?;
-                let ids = page.result.common_prefixes.iter().filter_map(|prefix| prefix.filename());
-                Ok(ids.filter(|id| check_id(id).is_ok()).map(str::to_owned).collect())
+                let mut ids = Vec::new();
+                let mut page_token = None;
+                loop {
+                    let options = PaginatedListOptions {
+                        // Past everything of that id, and before any other: `0` follows `/`.
+                        offset: after.map(|id| format!("{all}{id}0")),
+                        delimiter: Some("/".into()),
+                        max_keys: Some(limit - ids.len()),
+                        page_token,
+                        ..PaginatedListOptions::default()
+                    };
+                    let page =
+                        s3.list_paginated(Some(&all), options).await.map_err(|error| fault(at, error))?;
+                    let names = page.result.common_prefixes.iter().filter_map(|prefix| prefix.filename());
+                    ids.extend(names.filter(|id| check_id(id).is_ok()).map(str::to_owned));
+                    page_token = page.page_token;
+                    if page_token.is_none() || ids.len() >= limit {
+                        return Ok(ids);
+                    }
+                }
             }
         }
     }
