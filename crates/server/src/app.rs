@@ -2,8 +2,7 @@
 
 use crate::config::Settings;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use towline_broker::Broker;
 use towline_domain::Timestamp;
 
@@ -22,7 +21,7 @@ pub(crate) struct Inner {
     pub(crate) room_pieces: usize,
     /// Only these may be named as the host: a page elsewhere that had its name point here is told no.
     pub(crate) loopback_only: bool,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 impl std::ops::Deref for App {
@@ -41,18 +40,24 @@ impl App {
             room: Arc::new(Semaphore::new(room_pieces)),
             room_pieces,
             loopback_only: settings.listen.ip().is_loopback(),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         }))
     }
 
     /// Receives are refused from now on, and those that wait are let go.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.stopping.send_replace(true);
         self.broker.stop();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        *self.stopping.borrow()
+    }
+
+    /// Ready when the server is told to stop: for calls that would go on for long.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.stopping.subscribe();
+        async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
     /// For telling scheduled items from ready ones; the store has the last word on what is due.

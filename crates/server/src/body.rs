@@ -3,6 +3,7 @@
 use crate::answer::aside;
 use crate::app::{App, ROOM_BYTES};
 use crate::refuse::Refused;
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -61,12 +62,19 @@ fn too_large(bytes: impl std::fmt::Display, max: usize) -> Refused {
 }
 
 /// Room taken from what all bodies share, given back when the body is done with.
-struct Room {
+pub(crate) struct Room {
     taken: Option<OwnedSemaphorePermit>,
     bytes: usize,
 }
 
 impl Room {
+    /// Room for a body that is passed on in parts of which no more than so many bytes are held.
+    pub(crate) fn of(app: &App, bytes: usize) -> Result<Room, Refused> {
+        let mut room = Room { taken: None, bytes: 0 };
+        room.grow(&app.room, app.room_pieces, bytes)?;
+        Ok(room)
+    }
+
     fn grow(&mut self, room: &Arc<Semaphore>, pieces_max: usize, bytes: usize) -> Result<(), Refused> {
         let more = bytes.saturating_sub(self.bytes.max(FREE_BYTES)).div_ceil(ROOM_BYTES);
         if more == 0 {
@@ -85,52 +93,77 @@ impl Room {
     }
 }
 
-async fn read(request: Request, app: &App) -> Result<(Bytes, Room), Refused> {
-    let max = app.body_bytes_max;
-    let mut room = Room { taken: None, bytes: 0 };
-    let length =
-        request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let expected = match length {
-        Some(length) if length > max as u64 => return Err(too_large(length, max)),
-        Some(length) => usize::try_from(length).unwrap_or(max),
-        None => 0,
-    };
-    room.grow(&app.room, app.room_pieces, expected)?;
-    let mut body = request.into_body();
-    let mut first = Bytes::new();
-    let mut whole = BytesMut::new();
-    loop {
-        let frame = match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
-            Err(_) => {
-                let detail = format!("nothing came for {} s; send the body in one go", SILENCE_MAX.as_secs());
-                return Err(Refused::new(Code::RequestTimeout, detail));
-            }
-            Ok(None) => break,
-            Ok(Some(Err(error))) => {
-                return Err(Refused::new(Code::MalformedBody, format!("the body broke off: {error}")));
-            }
-            Ok(Some(Ok(frame))) => frame,
+/// A body as it comes: bounded in size, in the room it takes, and in silence.
+pub(crate) struct Pieces {
+    body: Body,
+    room: Room,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Pieces {
+    pub(crate) fn of(request: Request, app: &App, bytes_max: usize) -> Result<Pieces, Refused> {
+        let expected = match length(request.headers()) {
+            Some(length) if length > bytes_max as u64 => return Err(too_large(length, bytes_max)),
+            Some(length) => usize::try_from(length).unwrap_or(bytes_max),
+            None => 0,
         };
-        let Ok(data) = frame.into_data() else { continue };
-        if first.is_empty() && whole.is_empty() {
-            // Most bodies come in one piece, and need no copy.
-            first = data;
-            continue;
-        }
-        let length = first.len() + whole.len() + data.len();
-        if length > max {
-            return Err(too_large(format!("more than {max}"), max));
-        }
-        room.grow(&app.room, app.room_pieces, length)?;
-        if whole.is_empty() {
-            whole.reserve(expected.max(length));
-            whole.extend_from_slice(&std::mem::take(&mut first));
-        }
-        whole.extend_from_slice(&data);
+        let room = Room::of(app, expected)?;
+        Ok(Pieces { body: request.into_body(), room, bytes: 0, bytes_max })
     }
-    let body = if whole.is_empty() { first } else { whole.freeze() };
-    if body.len() > max {
-        return Err(too_large(body.len(), max));
+
+    pub(crate) async fn next(&mut self, app: &App) -> Result<Option<Bytes>, Refused> {
+        loop {
+            let frame = match tokio::time::timeout(SILENCE_MAX, self.body.frame()).await {
+                Err(_) => return Err(silent(SILENCE_MAX)),
+                Ok(None) => return Ok(None),
+                Ok(Some(Err(error))) => return Err(broken_off(&error)),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            self.bytes += data.len();
+            if self.bytes > self.bytes_max {
+                return Err(too_large(format!("more than {}", self.bytes_max), self.bytes_max));
+            }
+            self.room.grow(&app.room, app.room_pieces, self.bytes)?;
+            return Ok(Some(data));
+        }
     }
-    Ok((body, room))
+
+    /// All of it, not copied. The room is taken for as long as the second part is held.
+    pub(crate) async fn all(mut self, app: &App) -> Result<(Vec<Bytes>, Room), Refused> {
+        let mut pieces = Vec::new();
+        while let Some(piece) = self.next(app).await? {
+            pieces.push(piece);
+        }
+        Ok((pieces, self.room))
+    }
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+}
+
+pub(crate) fn silent(time: Duration) -> Refused {
+    let detail = format!("nothing came for {} s; send the body in one go", time.as_secs());
+    Refused::new(Code::RequestTimeout, detail)
+}
+
+pub(crate) fn broken_off(error: &axum::Error) -> Refused {
+    Refused::new(Code::MalformedBody, format!("the body broke off: {error}"))
+}
+
+async fn read(request: Request, app: &App) -> Result<(Bytes, Room), Refused> {
+    let expected = length(request.headers()).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    let mut pieces = Pieces::of(request, app, app.body_bytes_max)?;
+    // Most bodies come in one piece, and need no copy.
+    let Some(first) = pieces.next(app).await? else { return Ok((Bytes::new(), pieces.room)) };
+    let Some(second) = pieces.next(app).await? else { return Ok((first, pieces.room)) };
+    let mut whole = BytesMut::with_capacity(expected.max(first.len() + second.len()));
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&second);
+    while let Some(piece) = pieces.next(app).await? {
+        whole.extend_from_slice(&piece);
+    }
+    Ok((whole.freeze(), pieces.room))
 }

@@ -9,6 +9,10 @@ use towline_domain::{ItemId, QueueName};
 
 pub(crate) struct QueuePath(pub(crate) QueueName);
 pub(crate) struct ItemPath(pub(crate) ItemId);
+/// Whether the id can be one is for the storage to say.
+pub(crate) struct BufferPath(pub(crate) String);
+/// The number in `/v1/buffers/{id}/chunks/{n}`.
+pub(crate) struct ChunkPath(pub(crate) u32);
 
 async fn find<S: Send + Sync, T: FromStr>(
     parts: &mut Parts,
@@ -40,6 +44,24 @@ impl<S: Send + Sync> FromRequestParts<S> for ItemPath {
             format!("id: {shown:?} is not an item's id; ids are UUIDs, as submit gives them")
         };
         find(parts, state, "id", refuse).await.map(ItemPath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for BufferPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<BufferPath, Refused> {
+        find(parts, state, "id", |_, never: std::convert::Infallible| match never {}).await.map(BufferPath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ChunkPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<ChunkPath, Refused> {
+        let refuse = |text: &str, _| {
+            let shown: String = text.chars().take(64).collect();
+            format!("n: {shown:?} is not the number of a chunk; they count from 0")
+        };
+        find(parts, state, "n", refuse).await.map(ChunkPath)
     }
 }
 

@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use towline_api::{Code, PROBLEM_JSON, Problem};
+use towline_buffers::BufferError;
 use towline_domain::Refusal;
 use towline_store::StoreError;
 
@@ -38,6 +39,41 @@ impl From<StoreError> for Refused {
             tracing::error!(code = code.name(), "{fault}");
         }
         Refused::new(code, fault.to_string())
+    }
+}
+
+impl From<BufferError> for Refused {
+    fn from(error: BufferError) -> Refused {
+        let code = match &error {
+            BufferError::BadId { .. } | BufferError::BadMeta { .. } | BufferError::BadWriter { .. } => {
+                Code::Invalid
+            }
+            BufferError::ChunkSize { bytes: 0, .. } => Code::Invalid,
+            BufferError::ChunkSize { .. } | BufferError::TooManyChunks { .. } => Code::TooLarge,
+            BufferError::NotFound { .. } => Code::BufferNotFound,
+            BufferError::Exists { .. } => Code::BufferExists,
+            BufferError::BeingWritten { .. } | BufferError::AlreadyWritten { .. } => Code::BufferWritten,
+            BufferError::Failed { .. } => Code::BufferFailed,
+            BufferError::NotBegun { .. } | BufferError::NotComplete { .. } | BufferError::NotYet { .. } => {
+                Code::BufferNotReady
+            }
+            BufferError::WrongHash { .. } => Code::HashMismatch,
+            BufferError::ChunkConflict { .. }
+            | BufferError::ChunkTooFar { .. }
+            | BufferError::ChainBroken { .. }
+            | BufferError::ChunkMissing { .. }
+            | BufferError::TotalsDiffer { .. } => Code::ChunkRefused,
+            BufferError::RangeOutside { .. } => Code::RangeNotSatisfiable,
+            BufferError::NotSupported { .. } => Code::NotSupported,
+            BufferError::Unavailable { .. } => Code::StorageUnavailable,
+            BufferError::Full { .. } => Code::DiskFull,
+            BufferError::Damaged { .. } => Code::Damaged,
+            _ => Code::Internal,
+        };
+        if code.status() >= 500 {
+            tracing::error!(code = code.name(), "{error}");
+        }
+        Refused::new(code, error.to_string())
     }
 }
 

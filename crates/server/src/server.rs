@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use towline_broker::{Broker, SteadyClock, entropy};
+use towline_broker::{Broker, CollectionRule, OffloadRule, SteadyClock, Storage, entropy};
+use towline_buffers::{BufferError, Buffers, Location};
 use towline_embedded::{Embedded, OpenError, Options};
 use towline_store::Store;
 
@@ -20,6 +21,8 @@ pub enum ServerError {
         "cannot listen on {address}: {error}; stop whatever does, or choose another address with --listen"
     )]
     Listen { address: SocketAddr, error: io::Error },
+    #[error("cannot use {place} for buffers: {error}; correct that, or name another place with --buffers")]
+    Buffers { place: String, error: BufferError },
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
 }
@@ -29,6 +32,7 @@ pub enum ServerError {
 pub struct Server {
     settings: Settings,
     store: Arc<Embedded>,
+    buffers: Buffers,
     clock: Arc<SteadyClock>,
     listener: TcpListener,
     address: SocketAddr,
@@ -46,7 +50,8 @@ impl Server {
         let clock = Arc::new(SteadyClock::new());
         let open = || Embedded::open(&settings.data, options, clock.clone());
         let store = Arc::new(tokio::task::block_in_place(open)?);
-        Ok(Server { settings, store, clock, listener, address })
+        let buffers = open_buffers(&settings).await?;
+        Ok(Server { settings, store, buffers, clock, listener, address })
     }
 
     #[must_use]
@@ -76,8 +81,10 @@ impl Server {
     /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, store, clock, listener, address } = self;
-        let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock);
+        let Server { settings, store, buffers, clock, listener, address } = self;
+        let storage =
+            Storage { buffers, offload: OffloadRule::default(), collection: CollectionRule::default() };
+        let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock, Some(storage));
         let app = App::new(broker, &settings);
         let router = routes::router(app.clone());
         tracing::info!(%address, data = %settings.data.display(), durability = ?settings.durability, "serving");
@@ -95,6 +102,20 @@ impl Server {
         }
         tracing::info!("stopped");
     }
+}
+
+/// Proved before anything is served: a bucket that is not there is better told now than to the first writer.
+async fn open_buffers(settings: &Settings) -> Result<Buffers, ServerError> {
+    let location = settings.buffers.location(&settings.data);
+    let place = match &location {
+        Location::Directory(path) => path.display().to_string(),
+        Location::S3 { bucket, prefix } => format!("s3://{bucket}/{prefix}"),
+    };
+    let refused = |error| ServerError::Buffers { place: place.clone(), error };
+    let open = || Buffers::open(&location, settings.buffers.options());
+    let buffers = tokio::task::block_in_place(open).map_err(refused)?;
+    buffers.check(entropy::bytes()).await.map_err(refused)?;
+    Ok(buffers)
 }
 
 fn close(store: Arc<Embedded>) -> bool {

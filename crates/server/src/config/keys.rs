@@ -3,6 +3,7 @@
 use super::{LogFormat, Settings};
 use std::str::FromStr;
 use std::time::Duration;
+use towline_buffers::{BufferError, Secret, WriteOnce};
 use towline_domain::Millis;
 use towline_embedded::Durability;
 use tracing_subscriber::EnvFilter;
@@ -106,7 +107,96 @@ pub const KEYS: &[Key] = &[
             Ok(())
         },
     },
+    Key {
+        name: "buffers",
+        help: "where buffers are: a directory, or s3://bucket/prefix (buffers in the directory of the store)",
+        set: |settings, value| {
+            settings.buffers.location = Some(value.parse().map_err(|error: BufferError| error.to_string())?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "buffer_writer_timeout",
+        help: "a writer of a buffer that is silent for so long has vanished, and its buffer failed (60s)",
+        set: |settings, value| {
+            let span = Millis::parse(value).map_err(|error| error.to_string())?;
+            if !(Millis::seconds(1)..=Millis::days(7)).contains(&span) {
+                return Err("use 1s to 7d".to_owned());
+            }
+            settings.buffers.writer_timeout = span;
+            Ok(())
+        },
+    },
+    Key {
+        name: "s3_endpoint",
+        help: "address of an S3-compatible service, like https://host:9000 (AWS_ENDPOINT_URL, else AWS itself)",
+        set: |settings, value| {
+            settings.buffers.endpoint = Some(value.to_owned());
+            Ok(())
+        },
+    },
+    Key {
+        name: "s3_region",
+        help: "its region (AWS_REGION)",
+        set: |settings, value| {
+            settings.buffers.region = Some(value.to_owned());
+            Ok(())
+        },
+    },
+    Key {
+        name: "s3_access_key_id",
+        help: "who asks (AWS_ACCESS_KEY_ID)",
+        set: |settings, value| {
+            settings.buffers.access_key_id = Some(value.to_owned());
+            Ok(())
+        },
+    },
+    Key {
+        name: "s3_secret_access_key_file",
+        help: "a file with the secret that belongs to it (AWS_SECRET_ACCESS_KEY)",
+        set: |settings, value| {
+            settings.buffers.secret_access_key = Some(secret(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "s3_session_token_file",
+        help: "a file with the token of a session, if there is one (AWS_SESSION_TOKEN)",
+        set: |settings, value| {
+            settings.buffers.session_token = Some(secret(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "s3_virtual_hosted",
+        help: "the bucket as a part of the host name instead of the path (false)",
+        set: |settings, value| {
+            settings.buffers.virtual_hosted = value.parse().map_err(|_| "use true or false")?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "s3_write_once",
+        help: "who refuses to write an object twice: service, or process for services that cannot and one server (service)",
+        set: |settings, value| {
+            settings.buffers.write_once = match value {
+                "service" => WriteOnce::ByService,
+                "process" => WriteOnce::ByProcess,
+                _ => return Err("use service or process".to_owned()),
+            };
+            Ok(())
+        },
+    },
 ];
+
+/// From a file: a secret on a command line or in a file of settings is seen by too many.
+fn secret(path: &str) -> Result<Secret, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read it: {error}"))?;
+    match text.trim() {
+        "" => Err("it is empty".to_owned()),
+        secret => Ok(Secret::new(secret)),
+    }
+}
 
 fn number(value: &str, min: usize, max: usize) -> Result<usize, String> {
     match value.parse() {

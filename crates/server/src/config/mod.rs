@@ -2,8 +2,10 @@
 //!
 //! [`KEYS`] is the one table of what can be configured; every source goes through it.
 
+mod buffers;
 mod keys;
 
+pub use buffers::BufferSettings;
 pub use keys::{KEYS, Key};
 
 use std::net::SocketAddr;
@@ -33,6 +35,7 @@ pub struct Settings {
     pub body_bytes_max: usize,
     /// Bytes of request bodies held at one time.
     pub bodies_bytes_max: usize,
+    pub buffers: BufferSettings,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,7 @@ impl Default for Settings {
             connections_max: 10_000,
             body_bytes_max: towline_api::BODY_BYTES_MAX,
             bodies_bytes_max: 512 << 20,
+            buffers: BufferSettings::default(),
         }
     }
 }
@@ -217,10 +221,24 @@ mod tests {
             ("insecure", "perhaps"),
             ("log_format", "xml"),
             ("log", "??=!"),
+            ("buffers", "s3://"),
+            ("buffer_writer_timeout", "10ms"),
+            ("s3_secret_access_key_file", "/does/not/exist"),
+            ("s3_write_once", "never"),
         ] {
             let message = load("", &[], &[(name, value)]).unwrap_err().to_string();
             assert!(message.contains(&name.replace('_', "-")) && message.contains(value), "{message}");
         }
+    }
+
+    #[test]
+    fn secrets_come_from_files_and_are_not_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        std::fs::write(&path, "hush\n").unwrap();
+        let settings = load("", &[], &[("s3_secret_access_key_file", path.to_str().unwrap())]).unwrap();
+        assert_eq!(settings.buffers.secret_access_key, Some(towline_buffers::Secret::new("hush")));
+        assert!(!format!("{settings:?}").contains("hush"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Every route, and with it its description: what is served and what is documented cannot differ.
 
+mod buffers;
 mod describe;
 mod health;
 mod items;
@@ -56,6 +57,18 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(items::pause))
         .routes(routes!(items::resume))
         .routes(routes!(settle::act))
+        .routes(routes!(buffers::manage::create, buffers::manage::list))
+        .routes(routes!(buffers::manage::show, buffers::manage::delete))
+        .routes(routes!(buffers::manage::copy))
+        .routes(routes!(buffers::write::begin))
+        .routes(routes!(buffers::write::touch))
+        .routes(routes!(buffers::write::finish))
+        .routes(routes!(buffers::write::fail))
+        .routes(routes!(buffers::chunks::put, buffers::chunks::get))
+        .routes(routes!(buffers::content::get, buffers::upload::put))
+        .routes(routes!(buffers::sign::put))
+        .routes(routes!(buffers::sign::get))
+        .routes(routes!(buffers::sign::adopt))
 }
 
 /// The description that is served at `/v1/openapi.json`.
