@@ -18,7 +18,7 @@ use towline_store::{Store, StoreError};
 /// Things looked at before others get a turn.
 const PAGE: usize = 500;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectionRule {
     /// Between two rounds.
     pub every: Duration,

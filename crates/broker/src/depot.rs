@@ -18,7 +18,7 @@ use towline_store::{Operation, Store, StoreError};
 const AT_ONCE: usize = 16;
 
 /// Which payload fields are kept in object storage.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OffloadRule {
     /// Fields of more bytes than this.
     pub above: usize,

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use towline_broker::{Broker, CollectionRule, OffloadRule, SteadyClock, Storage, entropy};
+use towline_broker::{Broker, SteadyClock, Storage, entropy};
 use towline_buffers::{BufferError, Buffers, Location};
 use towline_embedded::{Embedded, OpenError, Options};
 use towline_store::Store;
@@ -82,8 +82,7 @@ impl Server {
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Server { settings, store, buffers, clock, listener, address } = self;
-        let storage =
-            Storage { buffers, offload: OffloadRule::default(), collection: CollectionRule::default() };
+        let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock, Some(storage));
         let app = App::new(broker, &settings);
         let router = routes::router(app.clone());

@@ -119,11 +119,40 @@ pub const KEYS: &[Key] = &[
         name: "buffer_writer_timeout",
         help: "a writer of a buffer that is silent for so long has vanished, and its buffer failed (60s)",
         set: |settings, value| {
-            let span = Millis::parse(value).map_err(|error| error.to_string())?;
-            if !(Millis::seconds(1)..=Millis::days(7)).contains(&span) {
-                return Err("use 1s to 7d".to_owned());
-            }
-            settings.buffers.writer_timeout = span;
+            settings.buffers.writer_timeout = span(value, Millis::seconds(1), Millis::days(7))?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "offload_above",
+        help: "payload fields of more bytes than this are kept where buffers are (65536)",
+        set: |settings, value| {
+            settings.offload.above = number(value, 0, 1 << 30)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "offload_delayed_by",
+        help: "payload fields of more than 4096 bytes are, too, if the item is delayed by so long (1d)",
+        set: |settings, value| {
+            settings.offload.delayed_by = span(value, Millis::ZERO, Millis::MAX)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "collection_interval",
+        help: "how often what no item names is looked for where buffers are (60s)",
+        set: |settings, value| {
+            let span = span(value, Millis(100), Millis::days(30))?;
+            settings.collection.every = Duration::from_millis(span.0);
+            Ok(())
+        },
+    },
+    Key {
+        name: "collection_grace",
+        help: "how long it is left alone, because an item may be about to name it (10m)",
+        set: |settings, value| {
+            settings.collection.grace = span(value, Millis::seconds(1), Millis::days(30))?;
             Ok(())
         },
     },
@@ -196,6 +225,11 @@ fn secret(path: &str) -> Result<Secret, String> {
         "" => Err("it is empty".to_owned()),
         secret => Ok(Secret::new(secret)),
     }
+}
+
+fn span(value: &str, min: Millis, max: Millis) -> Result<Millis, String> {
+    let span = Millis::parse(value).map_err(|error| error.to_string())?;
+    if (min..=max).contains(&span) { Ok(span) } else { Err(format!("use {min} to {max}")) }
 }
 
 fn number(value: &str, min: usize, max: usize) -> Result<usize, String> {

@@ -11,6 +11,7 @@ pub use keys::{KEYS, Key};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use towline_broker::{CollectionRule, OffloadRule};
 use towline_embedded::Durability;
 
 /// Read from the working directory if it is there and no other file is named.
@@ -36,6 +37,8 @@ pub struct Settings {
     /// Bytes of request bodies held at one time.
     pub bodies_bytes_max: usize,
     pub buffers: BufferSettings,
+    pub offload: OffloadRule,
+    pub collection: CollectionRule,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,8 @@ impl Default for Settings {
             body_bytes_max: towline_api::BODY_BYTES_MAX,
             bodies_bytes_max: 512 << 20,
             buffers: BufferSettings::default(),
+            offload: OffloadRule::default(),
+            collection: CollectionRule::default(),
         }
     }
 }
@@ -223,6 +228,10 @@ mod tests {
             ("log", "??=!"),
             ("buffers", "s3://"),
             ("buffer_writer_timeout", "10ms"),
+            ("offload_above", "much"),
+            ("offload_delayed_by", "10"),
+            ("collection_interval", "1ms"),
+            ("collection_grace", "0s"),
             ("s3_secret_access_key_file", "/does/not/exist"),
             ("s3_write_once", "never"),
         ] {

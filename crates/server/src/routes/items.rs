@@ -45,7 +45,9 @@ pub(super) async fn show(
     let fields = query.fields()?.unwrap_or(FieldSet::ALL);
     query.end()?;
     let found = app.broker.store().get(vec![id], fields).await?.pop().flatten();
-    reply.with(&shown(&app, found.ok_or_else(|| not_found(id))?))
+    let mut found = found.ok_or_else(|| not_found(id))?;
+    app.broker.fetch(std::slice::from_mut(&mut found)).await?;
+    reply.with(&shown(&app, found))
 }
 
 /// Deletes an item; with `force`, also under its holder.

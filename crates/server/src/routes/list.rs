@@ -20,6 +20,8 @@ use towline_store::{Cursor, Filter, Page, StoreError};
 const NDJSON: &str = "application/x-ndjson";
 /// Items read at a time for a stream: little enough to hold for a slow reader.
 const STREAM_PAGE: usize = 500;
+/// With their payload, which may be large and kept elsewhere.
+const STREAM_PAYLOADS: usize = 4;
 
 /// Which items are meant, of a queue that must be there.
 pub(super) async fn filter(app: &App, queue: QueueName, query: &mut Query) -> Result<Filter, Refused> {
@@ -93,7 +95,8 @@ pub(super) async fn list(
     }
     let limit = limit.unwrap_or(PAGE_DEFAULT);
     check_limit(limit)?;
-    let page = app.broker.store().list(filter, after, limit, fields).await?;
+    let mut page = app.broker.store().list(filter, after, limit, fields).await?;
+    app.broker.fetch(&mut page.items).await?;
     let now = app.now();
     let items: Vec<ItemShown> =
         page.items.into_iter().map(|stored| ItemShown::new(&stored.queue, stored.item, now)).collect();
@@ -121,8 +124,11 @@ fn stream_all(
         if progress.done {
             return Ok::<_, StoreError>(None);
         }
-        let size = STREAM_PAGE.min(progress.left);
-        let page = app.broker.store().list(filter.clone(), progress.after, size, fields).await?;
+        let size = if fields == FieldSet::NONE { STREAM_PAGE } else { STREAM_PAYLOADS };
+        let size = size.min(progress.left);
+        let mut page = app.broker.store().list(filter.clone(), progress.after, size, fields).await?;
+        let fetched = app.broker.fetch(&mut page.items).await;
+        fetched.map_err(|refusal| StoreError::Unavailable { cause: refusal.to_string() })?;
         let progress = Progress {
             after: page.next,
             left: progress.left.saturating_sub(page.items.len()),

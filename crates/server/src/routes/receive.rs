@@ -27,7 +27,6 @@ pub(super) fn check_wait(what: &'static str, wait: Millis) -> Result<Duration, R
         (status = 200, description = "The queue's state, and items if there are any.", body = ReceiveAnswer),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "This server makes no buffers.", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The server is stopping or busy; try again.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn receive(
@@ -40,11 +39,6 @@ pub(super) async fn receive(
     if app.is_stopping() {
         return Err(Refused::new(Code::Stopping, "the server is stopping and gives nothing out any more"));
     }
-    if body.create_output_buffers == Some(true) {
-        let detail =
-            "create_output_buffers: this server has no buffers; receive without, and name outputs at commit";
-        return Err(Refused::new(Code::NotSupported, detail));
-    }
     let max = body.max.unwrap_or(1);
     // Out of any range is out of the store's too.
     let max = u32::try_from(max).map_err(|_| Refusal::Invalid {
@@ -52,7 +46,6 @@ pub(super) async fn receive(
         message: format!("{max} is out of range; use 1 to {}", towline_domain::limits::RECEIVE_MAX),
     })?;
     let request = towline_broker::ReceiveRequest {
-        make_buffers: false,
         queue: queue.clone(),
         max,
         wait: body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?,
@@ -61,6 +54,7 @@ pub(super) async fn receive(
             None => FieldSet::ALL,
             Some(names) => field_set(names.iter().map(String::as_str))?,
         },
+        make_buffers: body.create_output_buffers.unwrap_or(false),
     };
     let received = app.broker.receive(request).await??;
     let count = received.items.len();
