@@ -1,4 +1,4 @@
-//! What buffers do in one process, without a server: `cargo run --release -p towline-buffers --example bench -- --help`.
+//! What buffers do in one process, without a server: `cargo run --release -p towline-buffers --example throughput -- --help`.
 //!
 //! Every byte written was acknowledged, so it is durable where it is; every byte read was checked against its hash and
 //! chain. The raw figures write and sync the same files without any of that: what no buffer on this disk can beat.
