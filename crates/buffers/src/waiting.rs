@@ -106,9 +106,8 @@ impl Buffers {
         if n >= CHUNKS_MAX {
             return Ok(None);
         }
-        match self.storage().get(&self.storage().chunk(at.id, n), OBJECT_BYTES_MAX, at).await? {
-            Some(object) => chunk_of(object, n, at).await.map(Some),
-            None => Ok(None),
-        }
+        let path = self.storage().chunk(at.id, n);
+        let found = self.storage().get_hashed(&path, OBJECT_BYTES_MAX, HEADER_LEN, at).await?;
+        found.map(|(object, hash)| chunk_of(&object, hash, n, at)).transpose()
     }
 }

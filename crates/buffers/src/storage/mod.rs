@@ -3,6 +3,7 @@
 //! **Invariant:** a write that returns well is durable, and `create` never replaces an object.
 
 mod faults;
+mod hashed;
 mod names;
 mod open;
 mod pages;
