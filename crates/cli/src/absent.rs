@@ -9,7 +9,6 @@ pub fn refusal(error: &clap::Error) -> Option<String> {
     }
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let (what, meanwhile) = match name.as_str() {
-        "buffer" | "buffers" => ("buffers", "put the bytes of the work in `queue submit --payload-file`"),
         "service" | "services" => {
             ("services", "run the worker yourself, around `queue receive` or `queue watch`")
         }

@@ -2,7 +2,7 @@
 
 use crate::connect::Connection;
 use crate::output::Format;
-use crate::{bench, completions, item, man, queue, serve};
+use crate::{bench, buffer, completions, item, man, queue, serve};
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
@@ -38,6 +38,9 @@ pub enum Command {
     /// Work on items: the same as `queue item`.
     #[command(subcommand, visible_alias = "items")]
     Item(Box<item::ItemCommand>),
+    /// Write and read buffers: large data that items name.
+    #[command(subcommand, visible_alias = "buffers")]
+    Buffer(Box<buffer::BufferCommand>),
     /// Measure a server.
     Bench(Box<bench::BenchArgs>),
     /// Print completions for a shell.

@@ -7,11 +7,14 @@
 
 mod absent;
 mod bench;
+mod buffer;
 mod cli;
 mod clock;
 mod completions;
 mod connect;
+mod entropy;
 mod exit;
+mod interrupt;
 mod item;
 mod man;
 mod outage;
@@ -51,13 +54,21 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
         Command::Man(args) => return man::write(&args),
         Command::Queue(command) => Talk::Queue(command),
         Command::Item(command) => Talk::Item(command),
+        Command::Buffer(command) => Talk::Buffer(command),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = match talk {
+        // Bytes are checked and moved at the same time.
+        Talk::Buffer(_) => {
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?
+        }
+        _ => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+    };
     let end = runtime.block_on(async {
         let session = connection.open(format)?;
         match talk {
             Talk::Queue(command) => queue::run(&session, *command, parent).await,
             Talk::Item(command) => item::run(&session, *command, parent).await,
+            Talk::Buffer(command) => buffer::run(&session, *command).await,
         }
     });
     // A thread may be waiting for standard input, which may never come.
@@ -69,4 +80,5 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
 enum Talk {
     Queue(Box<queue::QueueCommand>),
     Item(Box<item::ItemCommand>),
+    Buffer(Box<buffer::BufferCommand>),
 }

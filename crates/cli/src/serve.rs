@@ -43,6 +43,34 @@ pub struct ServeArgs {
     /// Bytes of all request bodies held at one time [default: 536870912]
     #[arg(long, value_name = "BYTES")]
     bodies_bytes_max: Option<String>,
+    /// Where buffers are: a directory, or s3://bucket/prefix [default: buffers in the directory of the store]
+    #[arg(long, value_name = "PLACE")]
+    buffers: Option<String>,
+    /// A writer of a buffer that is silent for so long has vanished [default: 60s]
+    #[arg(long, value_name = "DURATION")]
+    buffer_writer_timeout: Option<String>,
+    /// Address of an S3-compatible service [default: AWS_ENDPOINT_URL, else AWS itself]
+    #[arg(long, value_name = "URL")]
+    s3_endpoint: Option<String>,
+    /// Its region [default: AWS_REGION]
+    #[arg(long, value_name = "REGION")]
+    s3_region: Option<String>,
+    /// Who asks [default: AWS_ACCESS_KEY_ID]
+    #[arg(long, value_name = "ID")]
+    s3_access_key_id: Option<String>,
+    /// A file with the secret that belongs to it [default: AWS_SECRET_ACCESS_KEY]
+    // There is no flag for the secret itself: everybody on the machine can read a command line.
+    #[arg(long, value_name = "PATH")]
+    s3_secret_access_key_file: Option<String>,
+    /// A file with the token of a session [default: AWS_SESSION_TOKEN]
+    #[arg(long, value_name = "PATH")]
+    s3_session_token_file: Option<String>,
+    /// The bucket as a part of the host name instead of the path
+    #[arg(long)]
+    s3_virtual_hosted: bool,
+    /// Who refuses to write an object twice: service or process [default: service]
+    #[arg(long, value_name = "WHO")]
+    s3_write_once: Option<String>,
 }
 
 impl ServeArgs {
@@ -57,11 +85,19 @@ impl ServeArgs {
             ("connections_max", &self.connections_max),
             ("body_bytes_max", &self.body_bytes_max),
             ("bodies_bytes_max", &self.bodies_bytes_max),
+            ("buffers", &self.buffers),
+            ("buffer_writer_timeout", &self.buffer_writer_timeout),
+            ("s3_endpoint", &self.s3_endpoint),
+            ("s3_region", &self.s3_region),
+            ("s3_access_key_id", &self.s3_access_key_id),
+            ("s3_secret_access_key_file", &self.s3_secret_access_key_file),
+            ("s3_session_token_file", &self.s3_session_token_file),
+            ("s3_write_once", &self.s3_write_once),
         ];
         let mut flags: Vec<_> =
             given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        if self.insecure {
-            flags.push(("insecure", "true".to_owned()));
+        for (name, given) in [("insecure", self.insecure), ("s3_virtual_hosted", self.s3_virtual_hosted)] {
+            flags.extend(given.then(|| (name, "true".to_owned())));
         }
         flags
     }

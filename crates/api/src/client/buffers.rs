@@ -167,6 +167,9 @@ impl Client {
     /// The bytes of a range (to the end: `start..u64::MAX`). The server checks them, and the length says whether they
     /// are all there; to check them here too, use [`Download`](super::Download).
     pub async fn content(&self, id: &str, range: Range<u64>) -> Result<Content> {
+        if range.is_empty() {
+            return Err(ClientError::invalid(format!("the range {}..{} is empty", range.start, range.end)));
+        }
         let mut call = Call::get(path(id, "/content")?);
         if range != (0..u64::MAX) {
             let last = range.end.checked_sub(1).filter(|last| *last < u64::MAX - 1);

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, heard from the start to the end, so that queues, servers and directories are cleaned up.
+//! Ctrl-C and SIGTERM, heard from the start to the end, so that what was begun is taken back.
 
 use anyhow::bail;
 use std::future::Future;
@@ -26,12 +26,20 @@ impl Interrupt {
         Ok(Interrupt { raised })
     }
 
+    /// Ready when a signal has come.
+    pub async fn raised(&self) {
+        let mut raised = self.raised.clone();
+        if raised.wait_for(|raised| *raised).await.is_err() {
+            // Nobody listens any more: none will come.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The work's result, unless a signal comes first.
     pub async fn or<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-        let mut raised = self.raised.clone();
         tokio::select! {
             result = work => result,
-            Ok(_) = raised.wait_for(|raised| *raised) => bail!("interrupted"),
+            () = self.raised() => bail!("interrupted"),
         }
     }
 }

@@ -1,0 +1,51 @@
+//! `towline buffer create` and `copy`.
+
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::value::{Pair, duration, map, pair};
+use clap::Args;
+use towline_api::Millis;
+use towline_api::buffer::NewBuffer;
+
+/// Create an empty buffer and print its id.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    about: AboutArgs,
+}
+
+/// Copy a complete buffer within the storage, and print the copy's id.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// The buffer to copy.
+    #[arg(value_name = "BUFFER")]
+    id: String,
+    #[command(flatten)]
+    about: AboutArgs,
+}
+
+#[derive(Debug, Args)]
+struct AboutArgs {
+    /// A tag to find it by. Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    tag: Vec<Pair<String>>,
+    /// Remove it after so long [default: never].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    ttl: Option<Millis>,
+}
+
+impl AboutArgs {
+    fn new_buffer(self) -> Result<NewBuffer, Failure> {
+        Ok(NewBuffer { tags: map("--tag", self.tag)?, ttl: self.ttl.map(Into::into) })
+    }
+}
+
+pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+    let made = session.client.create_buffer(&args.about.new_buffer()?).await?;
+    session.output.name(&made.id, &made)
+}
+
+pub async fn copy(session: &Session, args: CopyArgs) -> Result<(), Failure> {
+    let made = session.client.copy_buffer(&args.id, &args.about.new_buffer()?).await?;
+    session.output.name(&made.id, &made)
+}

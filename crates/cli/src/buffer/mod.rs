@@ -1,0 +1,78 @@
+//! `towline buffer`: one file for each verb that is more than a call.
+
+mod create;
+mod input;
+mod list;
+mod progress;
+mod range;
+mod read;
+mod resume;
+mod sink;
+mod write;
+
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::output;
+use clap::{Args, Subcommand};
+use std::time::Duration;
+use towline_api::ClientError;
+
+/// A server that restarts is waited for, by writers for as long as readers wait for a silent writer.
+const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+const READ_PATIENCE: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Subcommand)]
+pub enum BufferCommand {
+    Create(create::CreateArgs),
+    Write(write::WriteArgs),
+    Read(read::ReadArgs),
+    /// Show a buffer: its state, size and tags.
+    Show(Id),
+    List(list::ListArgs),
+    /// Delete buffers, also while they are written or read.
+    Delete(Ids),
+    Copy(create::CopyArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct Id {
+    /// The buffer's id.
+    #[arg(value_name = "BUFFER")]
+    id: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Ids {
+    /// The buffers' ids.
+    #[arg(value_name = "BUFFER", required = true)]
+    ids: Vec<String>,
+}
+
+pub async fn run(session: &Session, command: BufferCommand) -> Result<(), Failure> {
+    let Session { client, output } = session;
+    match command {
+        BufferCommand::Create(args) => create::run(session, args).await,
+        BufferCommand::Write(args) => write::run(session, args).await,
+        BufferCommand::Read(args) => read::run(session, args).await,
+        BufferCommand::Show(args) => output.object(&client.buffer(&args.id).await?),
+        BufferCommand::List(args) => list::run(session, args).await,
+        BufferCommand::Delete(args) => delete(session, args).await,
+        BufferCommand::Copy(args) => create::copy(session, args).await,
+    }
+}
+
+/// One that is refused does not stop the others.
+async fn delete(session: &Session, args: Ids) -> Result<(), Failure> {
+    let mut refused = false;
+    for id in args.ids {
+        match session.client.delete_buffer(&id).await {
+            Ok(()) => {}
+            Err(error @ ClientError::Refused(_)) => {
+                output::say(&error);
+                refused = true;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if refused { Err(Failure::Told) } else { Ok(()) }
+}

@@ -1,0 +1,11 @@
+//! The command line's randomness: the one place that asks the system for it.
+
+use crate::exit::Failure;
+
+#[expect(clippy::disallowed_methods, reason = "the edge: nothing above passes entropy in")]
+pub fn bytes() -> Result<[u8; 16], Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::Refused(format!("the system gives no randomness: {error}")))?;
+    Ok(bytes)
+}
