@@ -30,7 +30,6 @@ impl Buffers {
     pub(crate) async fn create_meta(&self, meta: &Meta, at: At<'_>) -> Result<()> {
         let path = self.storage().meta(at.id);
         if self.storage().create(&path, stored::encode(meta, at)?, at).await? {
-            self.bells().ring(at.id);
             return Ok(());
         }
         match self.find_meta(at).await? {

@@ -4,7 +4,7 @@
 use crate::id::check_id;
 use crate::storage::At;
 use crate::stored::{self, End, Outcome, Writer};
-use crate::{BufferError, Buffers, Position, Result, WriterId};
+use crate::{BufferError, Buffers, Position, Result, WriterId, WriterMark};
 
 /// The longest reason that is kept.
 const REASON_LEN_MAX: usize = 1000;
@@ -14,6 +14,7 @@ impl Buffers {
     pub async fn finish(&self, id: &str, writer: WriterId, totals: Position, now_ms: u64) -> Result<()> {
         check_id(id)?;
         let at = At::new("finishing buffer", id);
+        let writer = writer.mark();
         self.need_meta(at).await?;
         if let Some(end) = self.find_end(at).await? {
             return self.same_end(&end, writer, totals, at).await;
@@ -38,7 +39,7 @@ impl Buffers {
     pub async fn fail(&self, id: &str, writer: WriterId, reason: &str, now_ms: u64) -> Result<()> {
         check_id(id)?;
         let at = At::new("failing buffer", id);
-        self.need_writer(writer, at).await?;
+        self.need_writer(writer.mark(), at).await?;
         self.put_failed(reason, now_ms, at).await
     }
 
@@ -99,7 +100,7 @@ impl Buffers {
     }
 
     /// Whether a buffer ended as its writer says.
-    async fn same_end(&self, end: &End, by: WriterId, totals: Position, at: At<'_>) -> Result<()> {
+    async fn same_end(&self, end: &End, by: WriterMark, totals: Position, at: At<'_>) -> Result<()> {
         match &end.outcome {
             Outcome::Complete { writer, .. } if *writer == by && end.position(at)? == totals => {
                 self.storage().settle(&self.storage().end(at.id), at).await

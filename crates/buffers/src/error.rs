@@ -12,8 +12,8 @@ pub enum BufferError {
     BadId { id: String },
     #[error("{what} of buffer \"{id}\": {problem}")]
     BadMeta { id: String, what: &'static str, problem: String },
-    #[error("\"{text}\" is no writer: give 128 random bits as 32 hexadecimal digits")]
-    BadWriter { text: String },
+    #[error("a text of {len} bytes is no writer: give 128 random bits as 32 hexadecimal digits")]
+    BadWriter { len: usize },
     #[error("\"{text}\" is no place for buffers: {problem}; give a directory or s3://bucket/prefix")]
     BadLocation { text: String, problem: &'static str },
 

@@ -9,14 +9,14 @@
 //! | 12..16 | number of the chunk, from 0 |
 //! | 16..24 | length of the data |
 //! | 24..32 | when it was put, in ms since 1970 |
-//! | 32..48 | the writer |
+//! | 32..48 | the mark of the writer |
 //! | 48..80 | blake3 of the data |
 //! | 80..112 | the chain after this chunk |
 //! | 112..128 | the first half of blake3 of bytes 0..112 |
 
 use blake3::Hash;
 
-use crate::WriterId;
+use crate::WriterMark;
 
 /// Bytes before the data of a chunk.
 pub const HEADER_LEN: usize = 128;
@@ -48,7 +48,7 @@ pub struct Header {
     pub n: u32,
     pub length: u64,
     pub put_at_ms: u64,
-    pub writer: WriterId,
+    pub writer: WriterMark,
     pub hash: Hash,
     /// The chain after this chunk.
     pub chain: Hash,
@@ -86,7 +86,7 @@ impl Header {
             n: u32::from_le_bytes(field(head, 12)),
             length: u64::from_le_bytes(field(head, 16)),
             put_at_ms: u64::from_le_bytes(field(head, 24)),
-            writer: WriterId::from_bytes(field(head, 32)),
+            writer: WriterMark::from_bytes(field(head, 32)),
             hash: Hash::from_bytes(field(head, 48)),
             chain: Hash::from_bytes(field(head, 80)),
         };
@@ -119,7 +119,7 @@ mod tests {
                 n,
                 length,
                 put_at_ms,
-                writer: WriterId::from_bytes(writer),
+                writer: WriterMark::from_bytes(writer),
                 hash: Hash::from_bytes(hash),
                 chain: Hash::from_bytes(chain),
             })
@@ -167,7 +167,7 @@ mod tests {
             n: 0,
             length: 7,
             put_at_ms: 1_700_000_000_000,
-            writer: WriterId::from_bytes([7; 16]),
+            writer: WriterMark::from_bytes([7; 16]),
             hash,
             chain,
         };

@@ -50,4 +50,4 @@ pub use records::{
     BlobPage, Chunk, Listed, ListedBlob, Meta, NewBuffer, NewChunk, Next, Page, Position, Shown, Signed,
     State, Stored, SweepFrom, Swept, TAG_NAME_LEN_MAX, TAG_VALUE_LEN_MAX, TAGS_MAX,
 };
-pub use writer_id::WriterId;
+pub use writer_id::{WriterId, WriterMark};

@@ -24,6 +24,7 @@ impl Buffers {
     ) -> Result<Signed> {
         check_id(id)?;
         let at = At::new("signing a write to buffer", id);
+        let writer = writer.mark();
         let mut headers = HeaderMap::new();
         // Signed too, so that a chunk cannot be replaced while the request is good.
         if self.storage().write_once() == WriteOnce::ByService {
@@ -56,6 +57,7 @@ impl Buffers {
     ) -> Result<()> {
         check_id(id)?;
         let at = At::new("adopting a chunk of buffer", id);
+        let writer = writer.mark();
         self.need_s3("adopting chunks")?;
         let progress = self.place_for(n, writer, at).await?;
         if progress.knows(n) {

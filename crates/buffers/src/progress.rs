@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sizes::Sizes;
-use crate::{Header, Position, WriterId, link};
+use crate::{Header, Position, WriterMark, link};
 
 /// How many chunks past the first that is missing may be stored.
 pub(crate) const AHEAD_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Progress {
-    pub writer: WriterId,
+    pub writer: WriterMark,
     known: Mutex<Known>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Broken {
 }
 
 impl Progress {
-    pub fn new(writer: WriterId, last_sign_ms: u64) -> Self {
+    pub fn new(writer: WriterMark, last_sign_ms: u64) -> Self {
         let known = Known {
             position: Position::START,
             sizes: Sizes::default(),
@@ -127,7 +127,7 @@ mod tests {
         let header = |n| {
             let hash = blake3::hash(&[n as u8]);
             chain = link(&chain, n, 1, &hash);
-            Header { n, length: 1, put_at_ms: 0, writer: WriterId::from_bytes([0; 16]), hash, chain }
+            Header { n, length: 1, put_at_ms: 0, writer: WriterMark::from_bytes([0; 16]), hash, chain }
         };
         (0..count).map(header).collect()
     }
@@ -136,7 +136,7 @@ mod tests {
     fn any_order_ends_at_the_same_position() {
         let all = chunks(4);
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
-            let progress = Progress::new(WriterId::from_bytes([0; 16]), 0);
+            let progress = Progress::new(WriterMark::from_bytes([0; 16]), 0);
             for n in order {
                 assert_eq!(progress.fits(&all[n]), Ok(()));
                 assert_eq!(progress.absorb(all[n], 1), Ok(()));
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_repeat_changes_nothing() {
         let all = chunks(2);
-        let progress = Progress::new(WriterId::from_bytes([0; 16]), 0);
+        let progress = Progress::new(WriterMark::from_bytes([0; 16]), 0);
         for n in [0, 0, 1, 1, 0] {
             assert_eq!(progress.absorb(all[n], 1), Ok(()));
         }
@@ -160,14 +160,14 @@ mod tests {
     fn a_broken_chain_is_seen_from_either_side() {
         let mut all = chunks(3);
         all[1].chain = CHAIN_START;
-        let progress = Progress::new(WriterId::from_bytes([0; 16]), 0);
+        let progress = Progress::new(WriterMark::from_bytes([0; 16]), 0);
         assert_eq!(progress.absorb(all[0], 1), Ok(()));
         assert_eq!(progress.fits(&all[1]), Err(Broken { n: 1 }));
 
-        let progress = Progress::new(WriterId::from_bytes([0; 16]), 0);
+        let progress = Progress::new(WriterMark::from_bytes([0; 16]), 0);
         assert_eq!(progress.absorb(all[1], 1), Ok(()));
         assert_eq!(progress.fits(&all[2]), Err(Broken { n: 2 }));
-        let progress = Progress::new(WriterId::from_bytes([0; 16]), 0);
+        let progress = Progress::new(WriterMark::from_bytes([0; 16]), 0);
         assert_eq!(progress.absorb(all[2], 1), Ok(()));
         assert_eq!(progress.fits(&all[1]), Err(Broken { n: 2 }));
         // Both came at once, and nobody could compare.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sizes::Sizes;
 use crate::storage::At;
-use crate::{BufferError, Meta, Position, Result, State, WriterId};
+use crate::{BufferError, Meta, Position, Result, State, WriterMark};
 
 const VERSION: u32 = 1;
 
@@ -24,7 +24,7 @@ struct Versioned<T> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Writer {
-    pub writer: WriterId,
+    pub writer: WriterMark,
     pub begun_at_ms: u64,
     pub touched_at_ms: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) struct End {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    Complete { sizes: Sizes, writer: WriterId },
+    Complete { sizes: Sizes, writer: WriterMark },
     Failed { reason: String },
 }
 
@@ -120,7 +120,7 @@ mod tests {
     /// What earlier versions wrote stays readable: these texts never change.
     #[test]
     fn the_texts_are_what_they_were() {
-        let writer = Writer { writer: WriterId::from_bytes([1; 16]), begun_at_ms: 1, touched_at_ms: 2 };
+        let writer = Writer { writer: WriterMark::from_bytes([1; 16]), begun_at_ms: 1, touched_at_ms: 2 };
         let text =
             r#"{"version":1,"writer":"01010101010101010101010101010101","begun_at_ms":1,"touched_at_ms":2}"#;
         assert_eq!(String::from_utf8(encode(&writer, AT).unwrap()).unwrap(), text);
@@ -128,7 +128,7 @@ mod tests {
 
         let mut sizes = Sizes::default();
         sizes.push(7);
-        let outcome = Outcome::Complete { sizes, writer: WriterId::from_bytes([1; 16]) };
+        let outcome = Outcome::Complete { sizes, writer: WriterMark::from_bytes([1; 16]) };
         let end = End::new(outcome, Position { chunks: 1, bytes: 7, chain: Hash::from_bytes([2; 32]) }, 9);
         let text = r#"{"version":1,"state":"complete","sizes":[[1,7]],"writer":"01010101010101010101010101010101","finished_at_ms":9,"chunks":1,"bytes":7,"chain":"0202020202020202020202020202020202020202020202020202020202020202"}"#;
         assert_eq!(String::from_utf8(encode(&end, AT).unwrap()).unwrap(), text);
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn an_end_that_does_not_add_up_and_a_later_version_are_damage() {
         let mut end = End::new(
-            Outcome::Complete { sizes: Sizes::default(), writer: WriterId::from_bytes([1; 16]) },
+            Outcome::Complete { sizes: Sizes::default(), writer: WriterMark::from_bytes([1; 16]) },
             Position::START,
             9,
         );

@@ -40,8 +40,8 @@ impl Buffers {
         let mut pause = self.options().poll_first;
         let mut looks = 0_u32;
         loop {
-            let mut ring = std::pin::pin!(ear.next_ring());
-            ring.as_mut().enable();
+            // Before looking: what happens after the look rings.
+            let ring = ear.next_ring();
             if let Some(found) = self.look(n, at).await? {
                 return Ok(found);
             }
@@ -56,7 +56,11 @@ impl Buffers {
                 }
             }
             match tokio::time::timeout(pause, ring).await {
-                Ok(()) => pause = self.options().poll_first,
+                Ok(()) => {
+                    pause = self.options().poll_first;
+                    // It may have rung for a delete.
+                    looks = 0;
+                }
                 Err(_) => {
                     now_ms += pause.as_millis() as u64;
                     pause = (pause * 2).min(self.options().poll_max);

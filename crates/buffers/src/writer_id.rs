@@ -1,4 +1,5 @@
-//! Who writes a buffer: 128 random bits that the writer keeps to itself. Whoever has them is the writer.
+//! Who writes a buffer: 128 random bits that the writer keeps to itself. Whoever has them is the writer. What is stored,
+//! and so can be read by readers, is only a mark made from them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +8,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::BufferError;
 
+const MARK_DOMAIN: &[u8] = b"towline buffer writer 1\n";
+
 /// Entropy comes from the caller. Written as 32 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WriterId([u8; 16]);
 
+/// What tells writers apart, and lets nobody write: the first half of `blake3("towline buffer writer 1\n" || id)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct WriterMark([u8; 16]);
+
 impl WriterId {
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn mark(&self) -> WriterMark {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(MARK_DOMAIN);
+        hasher.update(&self.0);
+        let mut mark = [0; 16];
+        hasher.finalize_xof().fill(&mut mark);
+        WriterMark(mark)
+    }
+}
+
+impl WriterMark {
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -24,14 +46,14 @@ impl WriterId {
 
 impl fmt::Display for WriterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&digits(&self.0))
     }
 }
 
 impl fmt::Debug for WriterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whoever knows the whole of it may write.
-        write!(f, "WriterId({:02x}{:02x}...)", self.0[0], self.0[1])
+        // Logs are read by people who may not write.
+        f.write_str("WriterId(...)")
     }
 }
 
@@ -39,33 +61,44 @@ impl FromStr for WriterId {
     type Err = BufferError;
 
     fn from_str(text: &str) -> Result<Self, BufferError> {
-        let bad = || BufferError::BadWriter { text: text.chars().take(40).collect() };
-        let digits = text.as_bytes();
-        if digits.len() != 32 {
-            return Err(bad());
-        }
-        let value = |digit: u8| char::from(digit).to_digit(16);
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let (Some(high), Some(low)) = (value(pair[0]), value(pair[1])) else { return Err(bad()) };
-            *byte = (high * 16 + low) as u8;
-        }
-        Ok(Self(bytes))
+        // The text itself may be all but the last digit of a writer: it is not repeated.
+        bytes_of(text).map(Self).ok_or(BufferError::BadWriter { len: text.len() })
     }
 }
 
-impl TryFrom<String> for WriterId {
+impl TryFrom<String> for WriterMark {
     type Error = BufferError;
 
     fn try_from(text: String) -> Result<Self, BufferError> {
-        text.parse()
+        bytes_of(&text).map(Self).ok_or(BufferError::BadWriter { len: text.len() })
     }
 }
 
-impl From<WriterId> for String {
-    fn from(writer: WriterId) -> Self {
-        writer.to_string()
+impl From<WriterMark> for String {
+    fn from(mark: WriterMark) -> Self {
+        digits(&mark.0)
     }
+}
+
+fn digits(bytes: &[u8; 16]) -> String {
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
+fn bytes_of(text: &str) -> Option<[u8; 16]> {
+    let digits = text.as_bytes();
+    if digits.len() != 32 {
+        return None;
+    }
+    let mut bytes = [0; 16];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let value = |digit: u8| char::from(digit).to_digit(16);
+        *byte = (value(pair[0])? * 16 + value(pair[1])?) as u8;
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -76,19 +109,27 @@ mod tests {
     fn digits_and_back() {
         let text = "00ff1032547698badcfe0123456789ab";
         assert_eq!(text.parse::<WriterId>().unwrap().to_string(), text);
-        assert!(!format!("{:?}", text.parse::<WriterId>().unwrap()).contains("103254"));
     }
 
     #[test]
-    fn other_texts_are_refused() {
-        for text in [
-            "",
-            "00ff",
-            "00ff1032547698badcfe0123456789ag",
-            "+0ff1032547698badcfe0123456789ab",
-            "ääääääääääääääää",
-        ] {
-            assert!(matches!(text.parse::<WriterId>(), Err(BufferError::BadWriter { .. })), "{text}");
+    fn other_texts_are_refused_and_not_repeated() {
+        let long = "ä".repeat(16);
+        for text in
+            ["", "00ff", "00ff1032547698badcfe0123456789ag", "+0ff1032547698badcfe0123456789ab", &long]
+        {
+            let refused = text.parse::<WriterId>().unwrap_err();
+            assert!(matches!(refused, BufferError::BadWriter { .. }), "{text}");
+            assert!(!refused.to_string().contains("00ff"), "{refused}");
         }
+    }
+
+    #[test]
+    fn neither_the_mark_nor_a_log_gives_the_writer_away() {
+        let writer = WriterId::from_bytes([0xab; 16]);
+        assert!(!String::from(writer.mark()).contains("abab"));
+        assert!(!format!("{writer:?}").contains("ab"));
+        // Clients that put chunks themselves compute it; it never changes.
+        assert_eq!(String::from(writer.mark()), "92708349d2dc2ad009599fe11eb97615");
+        assert_ne!(writer.mark(), WriterId::from_bytes([0xac; 16]).mark());
     }
 }

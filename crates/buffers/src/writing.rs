@@ -12,7 +12,7 @@ use crate::progress::{AHEAD_MAX, Progress};
 use crate::storage::At;
 use crate::stored::{self, Writer};
 use crate::verify::{hash_of, header_of};
-use crate::{BufferError, Buffers, NewChunk, Position, Result, Stored, WriterId};
+use crate::{BufferError, Buffers, NewChunk, Position, Result, Stored, WriterId, WriterMark};
 
 /// Headers read at once when a buffer is learnt anew.
 const HEADERS_AT_ONCE: usize = 16;
@@ -25,6 +25,7 @@ impl Buffers {
     pub async fn begin(&self, id: &str, writer: WriterId, now_ms: u64) -> Result<Position> {
         check_id(id)?;
         let at = At::new("beginning buffer", id);
+        let writer = writer.mark();
         self.need_meta(at).await?;
         if let Some(end) = self.find_end(at).await? {
             return Err(end.refusal(id));
@@ -34,9 +35,7 @@ impl Buffers {
         if self.storage().create(&self.storage().writer(id), stored::encode(&record, at)?, at).await? {
             // Whatever is known here is of a buffer that had this id before.
             self.forget_progress(id);
-            let progress = self.keep_progress(id, Progress::new(writer, now_ms));
-            self.bells().ring(id);
-            return Ok(progress.position());
+            return Ok(self.keep_progress(id, Progress::new(writer, now_ms)).position());
         }
         match self.find_writer(at).await? {
             Some(there) if there.writer == writer => {
@@ -78,6 +77,7 @@ impl Buffers {
     ) -> Result<Stored> {
         check_id(id)?;
         let at = At::new("writing buffer", id);
+        let writer = writer.mark();
         let NewChunk { n, hash, chain, data } = chunk;
         let length = data.iter().map(|piece| piece.len() as u64).sum();
         if length == 0 || length > CHUNK_BYTES_MAX {
@@ -124,6 +124,7 @@ impl Buffers {
     pub async fn touch(&self, id: &str, writer: WriterId, now_ms: u64) -> Result<()> {
         check_id(id)?;
         let at = At::new("touching buffer", id);
+        let writer = writer.mark();
         let there = self.need_writer(writer, at).await?;
         if let Some(end) = self.find_end(at).await? {
             return Err(end.refusal(id));
@@ -141,7 +142,7 @@ impl Buffers {
     }
 
     /// The writer of a buffer, if it is this one.
-    pub(crate) async fn need_writer(&self, writer: WriterId, at: At<'_>) -> Result<Writer> {
+    pub(crate) async fn need_writer(&self, writer: WriterMark, at: At<'_>) -> Result<Writer> {
         self.need_meta(at).await?;
         match self.find_writer(at).await? {
             Some(there) if there.writer == writer => Ok(there),
@@ -154,7 +155,7 @@ impl Buffers {
     }
 
     /// What is known of a buffer that this writer writes; learnt from the storage if it began elsewhere.
-    pub(crate) async fn progress(&self, writer: WriterId, at: At<'_>) -> Result<Arc<Progress>> {
+    pub(crate) async fn progress(&self, writer: WriterMark, at: At<'_>) -> Result<Arc<Progress>> {
         if let Some(known) = self.known_progress(at.id).filter(|known| known.writer == writer) {
             return Ok(known);
         }
@@ -168,7 +169,7 @@ impl Buffers {
     }
 
     /// Makes sure that chunk `n` may be stored now.
-    pub(crate) async fn place_for(&self, n: u32, writer: WriterId, at: At<'_>) -> Result<Arc<Progress>> {
+    pub(crate) async fn place_for(&self, n: u32, writer: WriterMark, at: At<'_>) -> Result<Arc<Progress>> {
         if n >= CHUNKS_MAX {
             return Err(BufferError::TooManyChunks { id: at.id.to_owned(), n, chunks_max: CHUNKS_MAX });
         }

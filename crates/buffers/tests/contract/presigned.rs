@@ -20,7 +20,7 @@ pub fn object(chunk: &NewChunk) -> Vec<u8> {
         n: chunk.n,
         length: data.len() as u64,
         put_at_ms: NOW,
-        writer: WRITER,
+        writer: WRITER.mark(),
         hash: chunk.hash,
         chain: chunk.chain,
     };

@@ -13,6 +13,7 @@ use crate::script::{Script, read_all, read_range, written};
 on_every_place!(
     a_reader_that_comes_first_waits,
     a_reader_sees_each_chunk_as_soon_as_it_is_acknowledged,
+    a_reader_in_the_same_process_is_woken,
     a_wait_of_nothing_gets_what_is_there,
     a_read_that_waited_enough_says_so,
     ranges_are_cut_out_of_chunks,
@@ -54,6 +55,42 @@ async fn a_reader_sees_each_chunk_as_soon_as_it_is_acknowledged(place: Place) {
     script.finish(&buffers).await.unwrap();
     for stream in &mut streams {
         assert!(stream.next().await.is_none());
+    }
+}
+
+/// Whoever has to look again by itself does so after hours.
+async fn a_reader_in_the_same_process_is_woken(place: Place) {
+    let buffers = place.open_with(|options| {
+        options.poll_first = Duration::from_secs(36_000);
+        options.poll_max = Duration::from_secs(36_000);
+    });
+    let wait = |id: &'static str, n| {
+        let buffers = buffers.clone();
+        let waiting = tokio::spawn(async move { buffers.chunk(id, n, LONG, NOW).await });
+        async move { waiting.await.unwrap() }
+    };
+    for id in ["finished", "failed", "deleted"] {
+        buffers.create(id, Default::default(), NOW).await.unwrap();
+        let first = wait(id, 0);
+        buffers.begin(id, WRITER, NOW).await.unwrap();
+        let mut script = Script::new(id);
+        script.put(&buffers, b"one").await.unwrap();
+        assert!(matches!(first.await.unwrap(), Next::Chunk(_)));
+        let second = wait(id, 1);
+        match id {
+            "finished" => {
+                script.finish(&buffers).await.unwrap();
+                assert!(matches!(second.await.unwrap(), Next::End(_)));
+            }
+            "failed" => {
+                buffers.fail(id, WRITER, "no", NOW).await.unwrap();
+                assert_refused!(second.await, BufferError::Failed { .. });
+            }
+            _ => {
+                buffers.delete(id).await.unwrap();
+                assert_refused!(second.await, BufferError::NotFound { .. });
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ on_every_place!(
     an_abandoned_buffer_fails_with_or_without_a_writer,
     an_end_is_never_replaced,
     a_deleted_buffer_is_gone_for_readers_and_writers,
+    what_is_stored_does_not_tell_how_to_write,
     what_is_left_of_a_deleted_buffer_is_not_taken_for_a_new_one,
     tags_have_bounds,
     a_place_that_works_passes_the_check,
@@ -166,6 +167,18 @@ async fn a_deleted_buffer_is_gone_for_readers_and_writers(place: Place) {
     // Nothing is left, so the id can be used again.
     written(&buffers, "b", &[b"new"]).await;
     assert_eq!(read_all(&buffers, "b").await.unwrap(), b"new");
+}
+
+async fn what_is_stored_does_not_tell_how_to_write(place: Place) {
+    let buffers = created(&place, "b").await;
+    buffers.begin("b", WRITER, NOW).await.unwrap();
+    Script::new("b").put(&buffers, b"one").await.unwrap();
+    let Next::Chunk(chunk) = buffers.chunk("b", 0, LONG, NOW).await.unwrap() else { panic!("no chunk") };
+    let as_seen = towline_buffers::WriterId::from_bytes(*chunk.header.writer.as_bytes());
+    assert_ne!(as_seen, WRITER);
+    assert_refused!(buffers.touch("b", as_seen, NOW).await, BufferError::BeingWritten { .. });
+    let record = std::fs::read_to_string(place.file("buffers/b/writer")).unwrap();
+    assert!(!record.contains(&WRITER.to_string()), "{record}");
 }
 
 async fn what_is_left_of_a_deleted_buffer_is_not_taken_for_a_new_one(place: Place) {
