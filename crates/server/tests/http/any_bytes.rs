@@ -78,13 +78,13 @@ fn bodies(id: &str, lease: &str) -> Vec<(Method, String, Value)> {
         (
             Method::POST,
             "/v1/queues/jobs/items".to_owned(),
-            json!({"items": [{"params": {"a": [1, {"b": null}]}, "inputs": {"raw": "b1"}, "priority": -3, "delay": "1s", "tags": {"t": "v"},
+            json!({"items": [{"params": {"a": [1, {"b": null}]}, "inputs": {}, "priority": -3, "delay": "1s", "tags": {"t": "v"},
             "idempotency_key": "k", "payload": "aGk=", "metadata": "", "max_retries": 2, "backoff": "none", "fee": 5, "parent": id}, {"ready_at": "2030-01-01T00:00:00Z", "id": id}]}),
         ),
         (
             Method::POST,
             "/v1/queues/jobs/receive".to_owned(),
-            json!({"max": 2, "wait": 1, "visibility_timeout": "1m", "fields": ["payload"], "create_output_buffers": false}),
+            json!({"max": 2, "wait": 1, "visibility_timeout": "1m", "fields": ["payload"], "create_output_buffers": true}),
         ),
         (
             Method::POST,

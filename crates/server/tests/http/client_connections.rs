@@ -145,8 +145,8 @@ async fn refusals_have_their_codes() {
         assert!(exists.to_string().contains("policy.max_retries"), "{exists}");
         let many = client.submit("jobs", vec![NewItem::default(); 10_001]).await.unwrap_err();
         assert_eq!(many.code(), Some(Code::TooLarge));
-        let buffers = ReceiveRequest { create_output_buffers: Some(true), ..ReceiveRequest::default() };
-        assert_eq!(client.receive("jobs", &buffers).await.unwrap_err().code(), Some(Code::NotSupported));
+        let none = ReceiveRequest { max: Some(0), ..ReceiveRequest::default() };
+        assert_eq!(client.receive("jobs", &none).await.unwrap_err().code(), Some(Code::Invalid));
     }
 }
 

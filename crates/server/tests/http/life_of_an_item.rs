@@ -13,7 +13,8 @@ async fn submit_receive_commit_show() {
     assert_eq!(made["policy"]["visibility_timeout"], "1m");
     rig.put("/v1/queues/jobs", queue).await.good();
 
-    let item = json!({"inputs": {"raw": "b1"}, "params": {"level": [1, {"a": 2.50}]}, "priority": -3, "tags": {"team": "mri"}, "payload": "aGVsbG8="});
+    let (raw, image) = (rig.buffer().await, rig.buffer().await);
+    let item = json!({"inputs": {"raw": raw}, "params": {"level": [1, {"a": 2.50}]}, "priority": -3, "tags": {"team": "mri"}, "payload": "aGVsbG8="});
     let answer =
         rig.post("/v1/queues/jobs/items", json!({"items": [item, {"params": {"level": 1}}]})).await.good();
     assert_eq!(answer["items"][0]["created"], true);
@@ -25,7 +26,7 @@ async fn submit_receive_commit_show() {
     let item = &received["items"][0];
     assert_eq!(item["id"], id.as_str());
     assert_eq!((&item["attempt"], &item["retries"]), (&json!(1), &json!(0)));
-    assert_eq!(item["inputs"], json!({"raw": "b1"}));
+    assert_eq!(item["inputs"], json!({"raw": raw}));
     assert_eq!(item["outputs"], json!({}));
     assert_eq!(item["params"], json!({"level": [1, {"a": 2.50}]}));
     assert_eq!(item["payload"], "aGVsbG8=");
@@ -33,7 +34,7 @@ async fn submit_receive_commit_show() {
     let lease = item["lease"].as_str().unwrap();
     let beat = rig.post(&format!("/v1/items/{id}/heartbeat"), json!({"lease": lease})).await.good();
     assert_eq!(beat["state"], "processing");
-    let commit = json!({"lease": lease, "outputs": {"image": "b2"}, "output_params": {"quality": 0.9}});
+    let commit = json!({"lease": lease, "outputs": {"image": image}, "output_params": {"quality": 0.9}});
     let settled = rig.post(&format!("/v1/items/{id}/commit"), commit.clone()).await.good();
     assert_eq!(settled, json!({"id": id, "state": "completed"}));
     // The same again gets the same answer; another is told no.
@@ -44,7 +45,7 @@ async fn submit_receive_commit_show() {
     let shown = rig.get(&format!("/v1/items/{id}")).await.good();
     assert_eq!(shown["state"], "completed");
     assert_eq!(shown["queue"], "jobs");
-    assert_eq!(shown["outputs"], json!({"image": "b2"}));
+    assert_eq!(shown["outputs"], json!({"image": image}));
     assert_eq!(shown["output_params"], json!({"quality": 0.9}));
     assert_eq!(shown["tags"], json!({"team": "mri"}));
     assert_eq!(shown["priority"], -3);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Fate {
     CutAfter,
     /// The first answer goes through, then the connection is closed.
     CloseWhenIdle,
+    /// Goes through until so many bytes went one way or the other, then the connection is closed.
+    CutAfterBytes(u64),
 }
 
 pub struct Proxy {
@@ -84,6 +86,16 @@ async fn connection(mut client: TcpStream, server: SocketAddr, fate: Fate) {
     let mut server = TcpStream::connect(server).await.unwrap();
     if fate == Fate::Forward {
         let _ = copy_bidirectional(&mut client, &mut server).await;
+        return;
+    }
+    if let Fate::CutAfterBytes(count) = fate {
+        let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+            (client.split(), server.split());
+        let (mut up, mut down) = ((&mut from_client).take(count), (&mut from_server).take(count));
+        tokio::select! {
+            _ = copy(&mut up, &mut to_server) => {}
+            _ = copy(&mut down, &mut to_client) => {}
+        }
         return;
     }
     let request = message(&mut client).await;

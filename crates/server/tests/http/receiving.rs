@@ -98,7 +98,6 @@ async fn what_cannot_be_given_is_refused_in_words() {
     rig.queue("jobs", json!({})).await;
     rig.submit("jobs", json!([{}])).await;
     for (body, code, words) in [
-        (json!({"create_output_buffers": true}), "not_supported", "no buffers"),
         (json!({"max": 0}), "invalid", "max"),
         (json!({"max": -1}), "invalid", "max"),
         (json!({"max": 10_001}), "invalid", "10000"),
@@ -115,7 +114,8 @@ async fn what_cannot_be_given_is_refused_in_words() {
         let detail = rig.post("/v1/queues/jobs/receive", body.clone()).await.refused(code);
         assert!(detail.contains(words), "{body}: {detail}");
     }
-    // A wish that is not one is no reason to refuse, and none of the above has touched the item.
-    let answer = rig.post("/v1/queues/jobs/receive", json!({"create_output_buffers": false})).await.good();
-    assert_eq!(answer["items"][0]["deliveries"], 1);
+    // None of the above has touched the item.
+    // No slots, no buffers.
+    let answer = rig.post("/v1/queues/jobs/receive", json!({"create_output_buffers": true})).await.good();
+    assert_eq!((&answer["items"][0]["deliveries"], &answer["items"][0]["outputs"]), (&json!(1), &json!({})));
 }

@@ -150,6 +150,35 @@ impl Rig {
         self.put(&format!("/v1/queues/{name}"), json!({"policy": policy})).await.good();
     }
 
+    /// A buffer with something in it.
+    pub async fn buffer(&self) -> String {
+        let made = self.post("/v1/buffers", json!({})).await.good();
+        let id = made["id"].as_str().unwrap().to_owned();
+        self.fill(&id, "data").await.good();
+        id
+    }
+
+    /// Writes a whole buffer.
+    pub async fn fill(&self, id: &str, content: impl Into<Bytes>) -> Answer {
+        let headers = [("content-type", "application/octet-stream")];
+        self.send_bytes(Method::PUT, &format!("/v1/buffers/{id}/content"), &headers, content).await
+    }
+
+    /// Flips a bit in the middle of a stored chunk.
+    pub fn damage_chunk(&self, id: &str, n: u32) {
+        fn find(directory: &std::path::Path, id: &str, name: &str) -> Option<PathBuf> {
+            std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).find_map(|path| {
+                let is_it = path.ends_with(name) && path.to_str().unwrap().contains(id);
+                if path.is_dir() { find(&path, id, name) } else { is_it.then_some(path) }
+            })
+        }
+        let path = find(self.directory.path(), id, &format!("{n:08}")).expect("the chunk is a file");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+
     /// Submits items, all of which are accepted, and tells their ids.
     pub async fn submit(&self, queue: &str, items: Value) -> Vec<String> {
         let answer = self.post(&format!("/v1/queues/{queue}/items"), json!({"items": items})).await.good();

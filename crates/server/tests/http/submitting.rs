@@ -152,7 +152,9 @@ async fn what_was_submitted_comes_back() {
     let text = r#"{"items":[{"params":{"big":123456789012345678901234567890,"huge":-1e400,"exact":0.10,"s":"\u00e9\ud83d\ude00","nested":{"a":[null,true]}},
         "inputs":{"raw":"b1"},"tags":{"team":"mri","":""},"fairness_key":"f","group":"g","source":"s","tier":"gold","fee":18446744073709551615,"size_bytes":5,
         "payload":"AP8=","state_blob":"","metadata":"YQ==","parameters":"Yg"}]}"#;
-    let refused = rig.post_text("/v1/queues/jobs/items", text).await.good();
+    let raw = rig.buffer().await;
+    let text = text.replace("b1", &raw);
+    let refused = rig.post_text("/v1/queues/jobs/items", text.clone()).await.good();
     assert_eq!(refused["items"][0]["error"]["code"], "invalid", "a tag needs a name: {refused}");
     let text = text.replace(r#","":"""#, "").replace(r#""fee""#, &format!(r#""parent":"{parent}","fee""#));
     let id = rig.post_text("/v1/queues/jobs/items", text).await.good()["items"][0]["id"]
@@ -181,7 +183,7 @@ async fn what_was_submitted_comes_back() {
         ("group", json!("g")),
         ("source", json!("s")),
         ("parent", json!(parent)),
-        ("inputs", json!({"raw": "b1"})),
+        ("inputs", json!({"raw": raw})),
         ("tags", json!({"team": "mri"})),
     ] {
         assert!(body.contains(&format!("\"{name}\":{value}")), "{name}: {body}");

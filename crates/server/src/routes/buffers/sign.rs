@@ -58,7 +58,8 @@ pub(crate) async fn put(
         return Err(Refusal::Invalid { what: "length", message }.into());
     }
     let signed = to_write(&app, &id).await?.sign_chunk_put(&id, writer, n, expires_in).await?;
-    let header = Header { n, length: body.length, put_at_ms: app.now().0, writer, hash, chain };
+    let header =
+        Header { n, length: body.length, put_at_ms: app.now().0, writer: writer.mark(), hash, chain };
     reply.with(&SignedRequest { head: Some(header.encode().to_vec().into()), ..request(signed) })
 }
 

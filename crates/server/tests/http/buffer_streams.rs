@@ -1,0 +1,97 @@
+//! Whole buffers through the Rust client, over connections that break.
+
+use crate::proxy::{Fate, Proxy};
+use crate::rig::Rig;
+use serde_json::json;
+use std::io::Cursor;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use towline_api::chain::Position;
+use towline_api::client::cut::{self, Cut};
+use towline_api::client::{Download, Upload, UploadError};
+use towline_api::{CHUNK_BYTES, Client, ClientError};
+
+const WRITER: &str = "000102030405060708090a0b0c0d0e0f";
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at / 1000 % 251) as u8).collect()
+}
+
+async fn empty(rig: &Rig) -> String {
+    rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned()
+}
+
+async fn download(client: Client, id: &str) -> Result<Vec<u8>, ClientError> {
+    let mut download = Download::new(client, id, Position::START);
+    let mut all = Vec::new();
+    while let Some(pieces) = download.next().await? {
+        pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+    }
+    Ok(all)
+}
+
+/// Connections that break after ever more bytes.
+fn breaking() -> impl Iterator<Item = Fate> {
+    (0..12).map(|n| Fate::CutAfterBytes(300_000 + n * 1_500_000))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_connections_change_nothing() {
+    let rig = Rig::start().await;
+    let proxy = Proxy::start(rig.address).await;
+    let client = Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
+    let (id, bytes) = (empty(&rig).await, content(10 * CHUNK_BYTES + 12_345));
+    // The reader comes first, by the same bad road.
+    let reading = tokio::spawn({
+        let (client, id) = (client.clone(), id.clone());
+        async move { download(client, &id).await }
+    });
+    let mut upload = Upload::begin(client.clone(), &id, WRITER).await.unwrap();
+    proxy.plan(breaking());
+    let mut safe = 0;
+    let totals = upload.run(cut::cut(Cursor::new(bytes.clone())), |bytes| safe += bytes).await.unwrap();
+    assert_eq!((totals.bytes, safe), (bytes.len() as u64, bytes.len() as u64));
+    assert!(reading.await.unwrap().unwrap() == bytes);
+    proxy.plan(breaking());
+    assert!(download(client, &id).await.unwrap() == bytes);
+    assert!(proxy.accepted() > 12, "only {} connections: none broke", proxy.accepted());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_that_fails_or_breaks_off_does_not_finish() {
+    let rig = Rig::start().await;
+    for end in [Some(Cut::Failed(std::io::Error::other("torn"))), None] {
+        let id = empty(&rig).await;
+        let mut upload = Upload::begin(rig.client(), &id, WRITER).await.unwrap();
+        let (sender, receiver) = mpsc::channel(4);
+        sender.send(Cut::Chunk(cut::Chunk::new("half".into()).unwrap())).await.unwrap();
+        if let Some(end) = end {
+            sender.send(end).await.unwrap();
+        }
+        drop(sender);
+        let ended = upload.run(receiver, |_| {}).await;
+        assert!(matches!(ended, Err(UploadError::Input(_))), "{ended:?}");
+        assert_eq!(rig.get(&format!("/v1/buffers/{id}")).await.good()["state"], "writing");
+        upload.fail("torn").await.unwrap();
+        let read = download(rig.client(), &id).await.unwrap_err();
+        assert!(read.to_string().contains("torn"), "{read}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_on_the_disk_is_never_given_out() {
+    let rig = Rig::start().await;
+    let (id, bytes) = (empty(&rig).await, content(2 * CHUNK_BYTES));
+    rig.fill(&id, bytes).await.good();
+    rig.damage_chunk(&id, 1);
+    let error = download(rig.client(), &id).await.unwrap_err();
+    assert_eq!(error.code(), Some(towline_api::Code::Damaged), "{error}");
+    let mut content = rig.client().content(&id, 0..u64::MAX).await.unwrap();
+    let broken = loop {
+        match content.next().await {
+            Ok(Some(_)) => {}
+            end => break end,
+        }
+    };
+    assert!(broken.is_err(), "a damaged buffer was read to its end");
+}

@@ -1,0 +1,120 @@
+//! Buffers in an S3-compatible service: the same through the server, and past it with signed requests.
+
+use crate::rig::Rig;
+use crate::s3_server::{BUCKET, KEY, S3Server, SECRET};
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::rt::TokioExecutor;
+use serde_json::json;
+use std::time::Duration;
+use towline_api::buffer::{AdoptChunk, SignGet, SignPut, SignedRequest};
+use towline_api::chain::{self, Position};
+use towline_api::client::Next;
+use towline_server::{Server, ServerError, Settings};
+
+const WRITER: &str = "000102030405060708090a0b0c0d0e0f";
+
+fn on_s3(settings: &mut Settings, endpoint: &str, secret: &str) {
+    let buffers = &mut settings.buffers;
+    buffers.location = Some(format!("s3://{BUCKET}/some/prefix").parse().unwrap());
+    buffers.endpoint = Some(endpoint.to_owned());
+    buffers.region = Some("us-east-1".to_owned());
+    buffers.access_key_id = Some(KEY.to_owned());
+    buffers.secret_access_key = Some(towline_buffers::Secret::new(secret));
+    // The service of these tests forgets to look at `If-None-Match`.
+    buffers.write_once = towline_buffers::WriteOnce::ByProcess;
+}
+
+async fn send(signed: SignedRequest, body: Vec<u8>) -> (u16, Bytes) {
+    let mut request =
+        Request::builder().method(Method::from_bytes(signed.method.as_bytes()).unwrap()).uri(signed.url);
+    for (name, value) in &signed.headers {
+        request = request.header(name, value);
+    }
+    let http = Http::builder(TokioExecutor::new()).build_http();
+    let answer = http.request(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
+    (answer.status().as_u16(), answer.into_body().collect().await.unwrap().to_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_as_in_a_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let s3 = S3Server::start(root.path()).await;
+    let rig = Rig::start_with(|settings| on_s3(settings, &s3.endpoint, SECRET)).await;
+    let id = rig.buffer().await;
+    assert_eq!(rig.get(&format!("/v1/buffers/{id}/content")).await.body, "data");
+    assert_eq!(rig.get("/v1/buffers").await.good()["buffers"][0]["id"], id.as_str());
+    let copy = rig.post(&format!("/v1/buffers/{id}/copy"), json!({})).await.good();
+    rig.delete(&format!("/v1/buffers/{id}")).await.good();
+    assert_eq!(rig.get(&format!("/v1/buffers/{}/content", copy["id"].as_str().unwrap())).await.body, "data");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_go_past_the_server() {
+    let root = tempfile::tempdir().unwrap();
+    let s3 = S3Server::start(root.path()).await;
+    let rig = Rig::start_with(|settings| on_s3(settings, &s3.endpoint, SECRET)).await;
+    let client = rig.client();
+    let id = rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned();
+    client.begin_buffer(&id, WRITER).await.unwrap();
+    let hash = chain::hash([&b"past the server"[..]]);
+    let after = Position::START.after(15, &hash);
+    let sign = SignPut {
+        writer: WRITER.to_owned(),
+        length: 15,
+        hash: hash.into(),
+        chain: after.chain.into(),
+        expires_in: None,
+    };
+    let adopt = AdoptChunk { writer: WRITER.to_owned(), check_data: None };
+    assert!(client.adopt_chunk(&id, 0, &adopt).await.is_err(), "nothing was put yet");
+    let signed = client.sign_put(&id, 0, &sign).await.unwrap();
+    let head = signed.head.clone().unwrap().get("head").unwrap();
+    let (status, _) = send(signed, [&head[..], b"past the server"].concat()).await;
+    assert_eq!(status, 200);
+    client.adopt_chunk(&id, 0, &adopt).await.unwrap();
+    client.finish_buffer(&id, WRITER, &after).await.unwrap();
+    let Next::Chunk(got) = client.chunk(&id, 0, Duration::ZERO).await.unwrap() else { panic!("no chunk") };
+    assert_eq!(got.pieces.concat(), b"past the server");
+    let signed = client.sign_get(&id, 0, &SignGet::default()).await.unwrap();
+    let skip = signed.head_bytes.unwrap() as usize;
+    let (status, object) = send(signed, Vec::new()).await;
+    assert_eq!((status, &object[skip..]), (200, &b"past the server"[..]));
+    // Whoever may read must not learn how to write.
+    assert!(!object.windows(16).any(|window| window == (0..16).collect::<Vec<u8>>()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_signs_nothing() {
+    let rig = Rig::start().await;
+    let id = rig.buffer().await;
+    rig.post(&format!("/v1/buffers/{id}/chunks/0/sign_get"), json!({})).await.refused("not_supported");
+    for expires_in in ["0ms", "2h"] {
+        let body = json!({"expires_in": expires_in});
+        rig.post(&format!("/v1/buffers/{id}/chunks/0/sign_get"), body).await.refused("invalid");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_cannot_be_used_is_told_at_the_start() {
+    let root = tempfile::tempdir().unwrap();
+    let s3 = S3Server::start(root.path()).await;
+    let file = root.path().join("file");
+    std::fs::write(&file, "no directory").unwrap();
+    let wrong_secret = |settings: &mut Settings| on_s3(settings, &s3.endpoint, "wrong");
+    let in_a_file =
+        |settings: &mut Settings| settings.buffers.location = Some(file.to_str().unwrap().parse().unwrap());
+    let changes: [(&dyn Fn(&mut Settings), &str); 2] =
+        [(&wrong_secret, "s3://towline"), (&in_a_file, "file")];
+    for (change, place) in changes {
+        let data = root.path().join("data");
+        let mut settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), data, ..Settings::default() };
+        change(&mut settings);
+        let error = tokio::spawn(Server::open(settings)).await.unwrap().unwrap_err();
+        let words = error.to_string();
+        assert!(matches!(error, ServerError::Buffers { .. }), "{words}");
+        assert!(words.contains(place) && words.contains("--buffers"), "{words}");
+    }
+}

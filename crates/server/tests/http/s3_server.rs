@@ -1,0 +1,46 @@
+//! An S3-protocol server inside the test process, its objects files in a directory.
+
+use std::path::Path;
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+pub const BUCKET: &str = "towline";
+pub const KEY: &str = "test-key";
+pub const SECRET: &str = "test-secret";
+
+pub struct S3Server {
+    pub endpoint: String,
+    serving: JoinHandle<()>,
+}
+
+impl S3Server {
+    pub async fn start(root: &Path) -> Self {
+        std::fs::create_dir_all(root.join(BUCKET)).unwrap();
+        let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
+        builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        let service = builder.build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let service = service.clone();
+                tokio::spawn(async move {
+                    let connection = auto::Builder::new(TokioExecutor::new());
+                    let _ = connection.serve_connection(TokioIo::new(socket), service).await;
+                });
+            }
+        });
+        Self { endpoint, serving }
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
