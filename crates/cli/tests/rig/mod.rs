@@ -19,6 +19,7 @@ const LOG: &str = "stderr";
 pub struct Server {
     directory: tempfile::TempDir,
     address: String,
+    settings: Vec<(String, String)>,
     child: Child,
     /// Open for as long as the server runs: it says things there.
     _stdout: BufReader<ChildStdout>,
@@ -27,9 +28,16 @@ pub struct Server {
 impl Server {
     /// Returns when it serves.
     pub fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    /// With settings from the environment.
+    pub fn start_with(settings: &[(&str, &str)]) -> Server {
+        let settings =
+            settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let directory = tempfile::tempdir().unwrap();
-        let (child, stdout, address) = spawn(directory.path(), "127.0.0.1:0");
-        Server { directory, address, child, _stdout: stdout }
+        let (child, stdout, address) = spawn(directory.path(), "127.0.0.1:0", &settings);
+        Server { directory, address, settings, child, _stdout: stdout }
     }
 
     pub fn url(&self) -> String {
@@ -68,7 +76,7 @@ impl Server {
 
     /// On the same port, with the same data; after `kill` or `stop`.
     pub fn restart(&mut self) {
-        let (child, stdout, _) = spawn(self.directory.path(), &self.address);
+        let (child, stdout, _) = spawn(self.directory.path(), &self.address, &self.settings);
         (self.child, self._stdout) = (child, stdout);
     }
 
@@ -137,10 +145,15 @@ impl Drop for Server {
     }
 }
 
-fn spawn(directory: &Path, listen: &str) -> (Child, BufReader<ChildStdout>, String) {
+fn spawn(
+    directory: &Path,
+    listen: &str,
+    settings: &Vec<(String, String)>,
+) -> (Child, BufReader<ChildStdout>, String) {
     let log = File::options().create(true).append(true).open(directory.join(LOG)).unwrap();
     let mut child = towline(&["serve", "--listen", listen, "--log", "error", "--data"])
         .arg(directory.join("data"))
+        .envs(settings.iter().cloned())
         .current_dir(directory)
         .stdout(Stdio::piped())
         .stderr(log)

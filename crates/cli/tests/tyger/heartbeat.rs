@@ -7,6 +7,8 @@ use std::process::Command;
 struct Held {
     id: String,
     lease: String,
+    /// For the result.
+    buffer: String,
 }
 
 /// An item that somebody works on, with a lease of two seconds.
@@ -16,12 +18,12 @@ fn receive(place: &Place) -> Held {
     let received = place.json(&["queue", "receive", "jobs"]);
     let text = |name: &str| received["items"][0][name].as_str().unwrap().to_owned();
     assert_eq!(text("id"), id);
-    Held { lease: text("lease"), id }
+    Held { lease: text("lease"), id, buffer: place.buffer(b"result") }
 }
 
 fn pattern(place: &Place, held: &Held) -> Command {
     let mut script = place.script("heartbeat.sh");
-    script.env("item_id", &held.id).env("token", &held.lease).env("output_buf", "buffer-2");
+    script.env("item_id", &held.id).env("token", &held.lease).env("output_buf", &held.buffer);
     script
 }
 
@@ -43,7 +45,7 @@ fn a_lease_of_two_seconds_is_kept_over_five_seconds_of_work() {
     well(&script.wait_with_output().unwrap());
     let item = show(&place, &held);
     assert_eq!(item["state"], "completed");
-    assert_eq!(item["outputs"]["result"], "buffer-2");
+    assert_eq!(item["outputs"]["result"], held.buffer.as_str());
     assert_eq!((&item["deliveries"], &item["attempt"]), (&1.into(), &1.into()));
 }
 
@@ -75,16 +77,20 @@ fn it_stops_when_its_parent_is_killed_and_the_item_comes_back() {
 
 #[test]
 fn it_stops_when_the_item_is_settled() {
-    for settle in [&["commit", "--output", "result=buffer-2"][..], &["fail", "--reason", "no"], &["release"]]
-    {
+    for settle in ["commit", "fail", "release"] {
         let place = Place::new();
         let held = receive(&place);
+        let output = format!("result={}", held.buffer);
         let beat = ["queue", "item", "heartbeat", &held.id, "--lease", &held.lease, "--while-alive"];
         let mut beating = start(place.tyger(&beat));
         let first = show(&place, &held)["lease_expires_at"].clone();
         wait_for("a beat", || (show(&place, &held)["lease_expires_at"] != first).then_some(()));
-        let mut arguments = vec!["queue", "item", settle[0], &held.id, "--lease", &held.lease];
-        arguments.extend(&settle[1..]);
+        let mut arguments = vec!["queue", "item", settle, &held.id, "--lease", &held.lease];
+        match settle {
+            "commit" => arguments.extend(["--output", &output]),
+            "fail" => arguments.extend(["--reason", "no"]),
+            _ => {}
+        }
         place.says(&arguments);
         wait_for("the heartbeat's end", || beating.try_wait().unwrap());
         well(&beating.wait_with_output().unwrap());

@@ -1,6 +1,4 @@
 //! The scripts of the Tyger document run as they are written, with `tyger` another name for `towline`.
-//!
-//! What the document does with buffers is taken out, and marked, until there are buffers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod heartbeat;
@@ -9,4 +7,5 @@ mod refused;
 mod request_response;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod service_killed;
 mod service_loop;

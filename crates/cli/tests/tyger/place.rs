@@ -13,7 +13,10 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Place {
-        let server = Server::start();
+        Place::with(Server::start())
+    }
+
+    pub fn with(server: Server) -> Place {
         let bin = server.directory().join("bin");
         std::fs::create_dir(&bin).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towline"), bin.join("tyger")).unwrap();
@@ -60,6 +63,24 @@ impl Place {
         let output = self.tyger(arguments).output().unwrap();
         well(&output);
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// A buffer that was written as scripts write.
+    #[track_caller]
+    pub fn buffer(&self, content: &[u8]) -> String {
+        let id = self.says(&["buffer", "create"]);
+        let mut command = self.tyger(&["buffer", "write", &id]);
+        let mut writing = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut writing.stdin.take().unwrap(), content).unwrap();
+        well(&writing.wait_with_output().unwrap());
+        id
+    }
+
+    #[track_caller]
+    pub fn read(&self, id: &str) -> Vec<u8> {
+        let output = self.tyger(&["buffer", "read", id]).output().unwrap();
+        well(&output);
+        output.stdout
     }
 
     #[track_caller]

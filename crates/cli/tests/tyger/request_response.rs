@@ -7,15 +7,18 @@ fn the_submitter_waits_and_gets_the_result() {
     let place = Place::new();
     place.says(&["queue", "create", "my-queue", "--input", "raw_signal", "--output", "reconstructed"]);
     let mut script = place.script("request_response.sh");
-    script.env("input_buf", "buffer-1");
+    let signal = place.buffer(b"signal");
+    script.env("input_buf", &signal);
     let asking = start(script);
     let received = place.json(&["queue", "receive", "my-queue", "--wait", "20s"]);
     let item = &received["items"][0];
-    assert_eq!(item["inputs"]["raw_signal"], "buffer-1");
+    assert_eq!(item["inputs"]["raw_signal"], signal.as_str());
     let (id, lease) = (item["id"].as_str().unwrap(), item["lease"].as_str().unwrap());
-    place.says(&["queue", "item", "commit", id, "--lease", lease, "--output", "reconstructed=buffer-2"]);
+    let image = place.buffer(b"image of the signal");
+    let output = format!("reconstructed={image}");
+    place.says(&["queue", "item", "commit", id, "--lease", lease, "--output", &output]);
     well(&asking.wait_with_output().unwrap());
-    assert_eq!(std::fs::read_to_string(place.path("result.dat")).unwrap(), "buffer-2\n");
+    assert_eq!(std::fs::read_to_string(place.path("result.dat")).unwrap(), "image of the signal");
 }
 
 #[test]

@@ -11,5 +11,4 @@ response=$(tyger queue item show $item_id)
 output_buffer=$(echo "$response" | jq -r '.outputs.reconstructed')
 
 # Read the result
-# Out, until there are buffers: tyger buffer read $output_buffer > result.dat
-echo $output_buffer > result.dat
+tyger buffer read $output_buffer > result.dat

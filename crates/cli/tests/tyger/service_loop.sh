@@ -8,8 +8,7 @@ load_model
 
 while true; do
   # Receive returns {"status": "...", "items": [...]}
-  # Out, until there are buffers: --create-output-buffers
-  response=$(tyger queue receive "$queue")
+  response=$(tyger queue receive "$queue" --create-output-buffers)
   status=$(echo "$response" | jq -r '.status')
   item_json=$(echo "$response" | jq -r '.items[0] // empty')
 
@@ -34,10 +33,9 @@ while true; do
   heartbeat_pid=$!
 
   # Read input, run inference, write to the pre-created output buffer
-  # Out, until there are buffers: tyger buffer read "$input_buffer" | ... | tyger buffer write "$output_buffer"
-  echo "$input_buffer" \
+  tyger buffer read "$input_buffer" \
     | run_inference \
-    > /dev/null
+    | tyger buffer write "$output_buffer"
 
   # Commit the result and stop heartbeat
   tyger queue item commit "$item_id" --lease "$lease"
