@@ -50,7 +50,14 @@ impl<S: Send + Sync> FromRequestParts<S> for ItemPath {
 impl<S: Send + Sync> FromRequestParts<S> for BufferPath {
     type Rejection = Refused;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<BufferPath, Refused> {
-        find(parts, state, "id", |_, never: std::convert::Infallible| match never {}).await.map(BufferPath)
+        let id: String =
+            find(parts, state, "id", |_, never: std::convert::Infallible| match never {}).await?;
+        if id.len() > towline_buffers::ID_LEN_MAX {
+            let shown: String = id.chars().take(64).collect();
+            let detail = format!("id: {shown:?}... is longer than the id of any buffer");
+            return Err(Refused::new(Code::Invalid, detail));
+        }
+        Ok(BufferPath(id))
     }
 }
 

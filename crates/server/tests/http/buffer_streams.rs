@@ -31,30 +31,38 @@ async fn download(client: Client, id: &str) -> Result<Vec<u8>, ClientError> {
 }
 
 /// Connections that break after ever more bytes.
+const BREAKS: usize = 8;
+
 fn breaking() -> impl Iterator<Item = Fate> {
-    (0..12).map(|n| Fate::CutAfterBytes(300_000 + n * 1_500_000))
+    (0..BREAKS as u64).map(|n| Fate::CutAfterBytes(300_000 + n * 700_000))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_connections_change_nothing() {
     let rig = Rig::start().await;
     let proxy = Proxy::start(rig.address).await;
-    let client = Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
+    let client = || Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
     let (id, bytes) = (empty(&rig).await, content(10 * CHUNK_BYTES + 12_345));
     // The reader comes first, by the same bad road.
+    proxy.plan(breaking());
     let reading = tokio::spawn({
-        let (client, id) = (client.clone(), id.clone());
+        let (client, id) = (client(), id.clone());
         async move { download(client, &id).await }
     });
-    let mut upload = Upload::begin(client.clone(), &id, WRITER).await.unwrap();
-    proxy.plan(breaking());
+    let mut upload = Upload::begin(client(), &id, WRITER).await.unwrap();
     let mut safe = 0;
     let totals = upload.run(cut::cut(Cursor::new(bytes.clone())), |bytes| safe += bytes).await.unwrap();
     assert_eq!((totals.bytes, safe), (bytes.len() as u64, bytes.len() as u64));
     assert!(reading.await.unwrap().unwrap() == bytes);
+    let accepted = proxy.accepted();
+    assert!(accepted > BREAKS, "only {accepted} connections: some did not break");
     proxy.plan(breaking());
-    assert!(download(client, &id).await.unwrap() == bytes);
-    assert!(proxy.accepted() > 12, "only {} connections: none broke", proxy.accepted());
+    assert!(download(client(), &id).await.unwrap() == bytes);
+    assert!(
+        proxy.accepted() > accepted + BREAKS,
+        "only {} connections: some did not break",
+        proxy.accepted()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
