@@ -3,7 +3,7 @@
 use towline_buffers::{BufferError, State};
 
 use crate::rig::{LONG, NOW, Place, WRITER, assert_refused, created, on_every_place};
-use crate::script::{Script, read_all, written};
+use crate::script::{Script, read_all, read_range, written};
 
 on_every_place!(
     a_changed_chunk_is_damage,
@@ -44,11 +44,22 @@ async fn a_chunk_that_is_gone_is_damage(place: Place) {
 
 async fn chunks_that_changed_places_are_damage(place: Place) {
     let buffers = place.open();
-    written(&buffers, "b", &[b"one", b"two"]).await;
-    written(&buffers, "other", &[b"eno", b"owt"]).await;
-    // Of the same number, and whole: only the chain tells.
-    std::fs::copy(place.file("buffers/other/c/00000001"), place.file("buffers/b/c/00000001")).unwrap();
-    assert_refused!(read_all(&buffers, "b").await, BufferError::Damaged { .. });
+    written(&buffers, "b", &[b"one", b"two", b"six", b"ten"]).await;
+    written(&buffers, "other", &[b"eno", b"owt", b"xis", b"net"]).await;
+    // Of the same number and size, and whole: only the chain tells, from both sides and at the end.
+    for (n, good_until) in [(1, 3), (3, 9)] {
+        let (file, good) = (place.file(&format!("buffers/b/c/0000000{n}")), place.file("good"));
+        std::fs::rename(&file, &good).unwrap();
+        std::fs::copy(place.file(&format!("buffers/other/c/0000000{n}")), &file).unwrap();
+        assert_refused!(read_all(&buffers, "b").await, BufferError::Damaged { .. });
+        assert_refused!(read_range(&buffers, "b", 0, good_until + 1).await, BufferError::Damaged { .. });
+        assert_eq!(
+            read_range(&buffers, "b", 0, good_until).await.unwrap(),
+            b"onetwosix"[..good_until as usize]
+        );
+        std::fs::rename(&good, &file).unwrap();
+    }
+    assert_eq!(read_all(&buffers, "b").await.unwrap(), b"onetwosixten");
     std::fs::copy(place.file("buffers/b/c/00000000"), place.file("buffers/b/c/00000001")).unwrap();
     assert_refused!(buffers.chunk("b", 1, LONG, NOW).await, BufferError::Damaged { .. });
 }
