@@ -38,7 +38,7 @@ fn usage_is_2_and_says_what_is_wrong_with_which_value() {
 
 #[test]
 fn what_tyger_has_and_towline_has_not_yet_is_told_in_words() {
-    for command in ["buffer", "service", "trigger", "codespec", "run"] {
+    for command in ["service", "trigger", "codespec", "run"] {
         let run = run(&[command, "create", "--whatever", "x"]);
         assert_eq!(run.code, Some(2), "{run:?}");
         assert!(run.stderr.contains("yet") && run.stderr.contains(command), "{run:?}");
@@ -69,7 +69,7 @@ fn a_refusal_is_1_in_the_words_of_the_server() {
         (&["queue", "submit", "jobs", "--input-param", "width=3"], "width"),
         (&["queue", "create", "jobs", "--max-retries", "9"], "jobs"),
         (&["queue", "receive", "jobs", "--fields", "blub"], "blub"),
-        (&["queue", "receive", "jobs", "--create-output-buffers"], "buffers"),
+        (&["queue", "submit", "jobs", "--input-param", "size=3", "--input", "data=nothing"], "nothing"),
         (&["item", "show", "0199aa3d-98e9-7000-8000-0d81c4c5fb00"], "0199aa3d"),
     ] {
         let run = server.run(args);

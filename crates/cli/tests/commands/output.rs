@@ -118,9 +118,11 @@ fn every_field_of_an_item_can_be_given() {
     let file = server.directory().join("payload");
     std::fs::write(&file, [0, 159, 146, 150]).unwrap();
     server.ok(&["queue", "create", "jobs"]);
+    let buffer = server.buffer("something");
+    let input = format!("a={buffer}");
     let given = [
         "--input",
-        "a=buffer-1",
+        &input,
         "--input-param",
         "s=text",
         "--input-param",
@@ -157,7 +159,7 @@ fn every_field_of_an_item_can_be_given() {
     let shown = server.json(&["item", "show", &id]);
     for (at, value) in [
         ("/state", "scheduled"),
-        ("/inputs/a", "buffer-1"),
+        ("/inputs/a", buffer.as_str()),
         ("/params/s", "text"),
         ("/tags/tenant", "7"),
         ("/group", "g"),

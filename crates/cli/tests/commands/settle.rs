@@ -16,10 +16,11 @@ fn held(server: &Server) -> (String, String) {
 #[test]
 fn each_verb_leaves_the_item_where_it_says_and_prints_nothing() {
     let server = server();
+    let output = format!("a={}", server.buffer("result"));
     for (verb, args, state) in [
         ("heartbeat", &["--visibility-timeout", "10m"][..], "processing"),
         ("edit", &["--set", "payload=other"], "processing"),
-        ("commit", &["--output", "a=b", "--output-param", "score:=0.5"], "completed"),
+        ("commit", &["--output", &output, "--output-param", "score:=0.5"], "completed"),
         ("fail", &["--reason", "cannot"], "failed"),
         ("retry", &["--error", "not yet", "--delay", "1h"], "scheduled"),
         ("release", &[], "pending"),

@@ -173,7 +173,7 @@ impl Caller {
     }
 
     fn put(&mut self) -> Value {
-        let schema = json!({"inputs": ["raw", "more?"], "outputs": ["result?"], "input_params": ["n?"], "output_params": []});
+        let schema = json!({"inputs": ["raw?", "more?"], "outputs": ["result?"], "input_params": ["n?"], "output_params": []});
         match self.dice.below(6) {
             0 => json!({ "policy": self.policy() }),
             1 => json!({ "schema": schema }),
@@ -186,7 +186,7 @@ impl Caller {
     }
 
     fn items(&mut self) -> Vec<Value> {
-        let full = json!({
+        let mut full = json!({
             "inputs": {"raw": "buffer-1"}, "params": {"n": 1, "deep": {"a": [1, 2.5, null, true, "x"]}}, "priority": -5,
             "delay": "10ms", "idempotency_key": format!("key-{}", self.dice.below(500)), "tags": {"a": "b"},
             "fairness_key": "tenant", "group": "g", "parent": self.item(), "source": "here", "payload": "aGVsbG8=",
@@ -194,6 +194,10 @@ impl Caller {
             "max_retries": 2, "backoff": {"delay": "1s"}, "completed_ttl": "1h", "failed_ttl": "2h",
             "expire_after": "3h", "give_up_after": "4h",
         });
+        // No such buffer, so that half of them are accepted.
+        if self.dice.one_in(2) {
+            full["inputs"] = json!({});
+        }
         let count = if self.dice.one_in(30) { 50 } else { 1 + self.dice.below(3) };
         let mut item = || match self.dice.below(4) {
             0 => full.clone(),

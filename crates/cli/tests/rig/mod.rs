@@ -113,6 +113,14 @@ impl Server {
         run
     }
 
+    /// A buffer that was written.
+    pub fn buffer(&self, content: &str) -> String {
+        let id = self.ok(&["buffer", "create"]);
+        let args = ["buffer", "write", &id];
+        self.feed(&args, content).ok(&args);
+        id
+    }
+
     /// A script in which `towline` is the binary.
     pub fn script(&self, script: &str) -> Command {
         let mut command = Command::new("bash");
