@@ -25,6 +25,10 @@ fn usage_is_2_and_says_what_is_wrong_with_which_value() {
         (&["queue", "item", "show", "abc"], &["abc", "UUID"]),
         (&["queue", "items", "purge", "q"], &["--status"]),
         (&["queue", "frobnicate"], &["frobnicate"]),
+        (&["buffer", "read", "b", "--range", "9-5"], &["--range", "9-5"]),
+        (&["buffer", "read", "b", "--resume"], &["--output"]),
+        (&["buffer", "write", "b", "--resume"], &["--input"]),
+        (&["buffer", "create", "--ttl", "7"], &["7d"]),
         (&["queue", "list", "--url", "ftp://x"], &["ftp://x"]),
         (&["queue", "list", "--token-file", "/does/not/exist"], &["/does/not/exist"]),
     ] {
@@ -53,6 +57,9 @@ fn no_server_is_3_and_says_how_to_start_one() {
         &["queue", "submit", "q", "--bulk"],
         &["queue", "receive", "q"],
         &["item", "show", "0199aa3d-98e9-7000-8000-0d81c4c5fb00"],
+        &["buffer", "create"],
+        &["buffer", "write", "b"],
+        &["buffer", "read", "b"],
     ] {
         let run = run(&[args, &["--url", NOWHERE]].concat());
         assert_eq!(run.code, Some(3), "{args:?}: {run:?}");

@@ -12,6 +12,7 @@ fn help(words: &[&str]) -> String {
 fn help_of_the_groups() {
     insta::assert_snapshot!("queue", help(&["queue"]));
     insta::assert_snapshot!("queue_item", help(&["queue", "item"]));
+    insta::assert_snapshot!("buffer", help(&["buffer"]));
 }
 
 #[test]
@@ -21,6 +22,9 @@ fn help_of_tygers_commands() {
     }
     for command in ["heartbeat", "commit", "fail", "retry", "release", "defer", "wait", "list", "purge"] {
         insta::assert_snapshot!(format!("queue_item_{command}"), help(&["queue", "item", command]));
+    }
+    for command in ["create", "write", "read"] {
+        insta::assert_snapshot!(format!("buffer_{command}"), help(&["buffer", command]));
     }
 }
 

@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bad_road;
+mod buffer;
+mod buffer_faults;
+mod buffer_memory;
+mod buffer_resume;
 mod bulk;
 mod exit_codes;
 mod help;

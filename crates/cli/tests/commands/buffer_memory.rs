@@ -1,0 +1,29 @@
+//! However large a buffer is, little of it is in the server's memory at one time.
+
+use crate::rig::{Run, Server};
+
+const MOST_KB: u64 = 300 << 10;
+
+/// The most memory the server ever had, in KiB.
+fn peak_kb(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_gibibyte_goes_through_in_little_memory() {
+    let server = Server::start();
+    let before = peak_kb(&server);
+    let run = Run::of(&mut server.script(
+        "set -euo pipefail; id=$(towline buffer create)
+         towline buffer read $id | cksum > read & cd / && { yes 'a line of text' || true; } | head -c 1073741824 | tee >(cksum >&2) | towline buffer write $id
+         wait; towline buffer delete $id",
+    ).current_dir(server.directory()));
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let read = std::fs::read_to_string(server.directory().join("read")).unwrap();
+    assert_eq!(read, run.stderr, "what was read is not what was written");
+    let after = peak_kb(&server);
+    println!("peak of the server's memory: {} MiB, {} MiB at the start", after >> 10, before >> 10);
+    assert!(after < MOST_KB, "{after} KiB");
+}
