@@ -2,8 +2,9 @@
 
 use crate::broker::{Broker, Shared};
 use crate::collection::{Collected, CollectionRule};
-use crate::depot::{Depot, OffloadRule, Prepared, kept_bytes};
+use crate::depot::{AT_ONCE, Depot, OffloadRule, Prepared, kept_bytes};
 use crate::line::Handed;
+use futures::{StreamExt, stream};
 use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
 use towline_domain::change::Answer;
@@ -112,18 +113,25 @@ impl Shared {
 
     /// Commits that were refused because nobody had looked at their attempt's buffers are looked at, and sent again.
     async fn finish_buffers(self: &Arc<Self>, depot: &Depot, answers: &mut [Answered]) -> Result<()> {
-        let mut again = Vec::new();
-        let mut places = Vec::new();
-        for (at, answer) in answers.iter_mut().enumerate() {
-            let Err(Refusal::BuffersUnseen { id, buffers, call }) = answer else { continue };
-            match depot.finish(buffers, self.clock.now()).await {
+        let mut unseen = Vec::new();
+        for (at, answer) in answers.iter().enumerate() {
+            if let Err(Refusal::BuffersUnseen { id, buffers, call }) = answer {
+                unseen.push((at, *id, buffers.clone(), call.clone()));
+            }
+        }
+        let now = self.clock.now();
+        let mut looking = stream::iter(unseen)
+            .map(|(at, id, buffers, call)| async move { (at, id, call, depot.finish(&buffers, now).await) })
+            .buffered(AT_ONCE);
+        let (mut again, mut places) = (Vec::new(), Vec::new());
+        while let Some((at, id, mut call, finished)) = looking.next().await {
+            match finished {
                 Ok(()) => {
-                    let mut call = call.clone();
                     call.adjust.buffers_whole = true;
-                    again.push(Operation::Lease { id: *id, call });
+                    again.push(Operation::Lease { id, call });
                     places.push(at);
                 }
-                Err(refusal) => *answer = Err(refusal),
+                Err(refusal) => answers[at] = Err(refusal),
             }
         }
         if !again.is_empty() {

@@ -121,6 +121,9 @@ impl Shared {
                 ids.filter_map(|id| Some((id.clone(), id.attempted()?))).collect();
             let items = items(&*self.store, made.iter().map(|(_, item)| *item), FieldSet::NONE).await?;
             for (id, item) in made {
+                if self.is_stopping() {
+                    return Ok(());
+                }
                 if matches!(depot.tie_to(&id, items.get(&item)).await?, Tie::Cut | Tie::Gone) {
                     depot.buffers.delete(id.as_str()).await?;
                     self.collected.outputs.fetch_add(1, Ordering::Relaxed);
@@ -151,6 +154,9 @@ impl Shared {
             }
             let items = items(&*self.store, fields.iter().map(|(_, key)| key.id), FieldSet::ALL).await?;
             for (key, parts) in fields {
+                if self.is_stopping() {
+                    return Ok(());
+                }
                 let named = items.get(&parts.id).and_then(|item| item.fields.get(parts.field));
                 let named =
                     named.and_then(|bytes| Reference::read(bytes)).is_some_and(|named| named.key == key);

@@ -15,7 +15,7 @@ use towline_domain::{
 use towline_store::{Operation, Store, StoreError};
 
 /// Calls to the storage at a time, of one batch.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// Which payload fields are kept in object storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

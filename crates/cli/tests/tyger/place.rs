@@ -5,10 +5,13 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 pub struct Place {
-    server: Server,
+    url: String,
+    directory: PathBuf,
+    server: Mutex<Server>,
 }
 
 impl Place {
@@ -20,11 +23,18 @@ impl Place {
         let bin = server.directory().join("bin");
         std::fs::create_dir(&bin).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towline"), bin.join("tyger")).unwrap();
-        Place { server }
+        Place { url: server.url(), directory: server.directory().to_owned(), server: Mutex::new(server) }
+    }
+
+    /// Kills the server, and starts it again.
+    pub fn crash(&self) {
+        let mut server = self.server.lock().unwrap();
+        server.kill();
+        server.restart();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.server.directory().join(name)
+        self.directory.join(name)
     }
 
     /// Puts a program where scripts find it.
@@ -40,7 +50,7 @@ impl Place {
         path.push(":");
         path.push(old);
         let mut command = Command::new(program);
-        command.env("PATH", path).env("TOWLINE_URL", self.server.url()).current_dir(self.server.directory());
+        command.env("PATH", path).env("TOWLINE_URL", &self.url).current_dir(&self.directory);
         command
     }
 
