@@ -1,7 +1,8 @@
 //! What buffers do in one process, without a server: `cargo run --release -p towline-buffers --example throughput -- --help`.
 //!
 //! Every byte written was acknowledged, so it is durable where it is; every byte read was checked against its hash and
-//! chain. The raw figures write and sync the same files without any of that: what no buffer on this disk can beat.
+//! chain, out of the page cache as a rule. The raw figure is of plain threads that write and sync as many files, without
+//! hashes, for comparison.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 #![allow(clippy::disallowed_methods)] // A benchmark measures time.
 
