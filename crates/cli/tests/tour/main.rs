@@ -1,4 +1,4 @@
-//! The tour in the README runs as it is printed, and prints what it says it prints.
+//! The sessions in the README and in the documents run as they are printed, and print what they say they print.
 //!
 //! Between `<!-- tour -->` and `<!-- /tour -->`, the blocks that begin with ```` ```sh ```` are one session of bash, with
 //! `towline` on the path and a server to talk to. Every command must succeed. Lines that begin with `# =>` are what
@@ -16,11 +16,26 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
+/// The session in a document.
+fn session(path: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = std::fs::read_to_string(root.join(path)).unwrap();
+    run(extract::tour(&document).unwrap_or_else(|| panic!("there is no tour in {path}")));
+}
+
 #[test]
 fn the_tour_runs_as_it_is_printed() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = std::fs::read_to_string(root.join("../../README.md")).unwrap();
-    run(extract::tour(&readme).expect("there is no tour in the README"));
+    session("README.md");
+}
+
+#[test]
+fn every_command_in_the_manual_does_what_it_says() {
+    session("docs/cli.md");
+}
+
+#[test]
+fn buffers_do_what_their_document_says() {
+    session("docs/buffers.md");
 }
 
 fn run(steps: Vec<Step>) {
