@@ -7,6 +7,7 @@ use crate::entropy;
 use crate::line::{Attempt, Handed, Lines, Waiter};
 use crate::results::Results;
 use crate::sweeper::{self, Alarm};
+use crate::tally::{Asked, Done, Tally};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) alarm: Alarm,
     pub(crate) depot: Option<Depot>,
     pub(crate) collected: Totals,
+    pub(crate) tally: Tally,
     stopping: AtomicBool,
     stopped: Notify,
 }
@@ -86,6 +88,7 @@ impl Broker {
             alarm: Alarm::default(),
             depot,
             collected: Totals::default(),
+            tally: Tally::default(),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         });
@@ -105,6 +108,12 @@ impl Broker {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.0.clock.now()
+    }
+
+    /// How much has been done since the start.
+    #[must_use]
+    pub fn done(&self) -> Done {
+        self.0.tally.read()
     }
 
     /// Carries out a batch and serves whoever waits for what it brings, also if the caller goes away meanwhile.
@@ -196,12 +205,14 @@ struct Touched {
     deleted: Vec<QueueName>,
     /// The shortest delay until something is due.
     due_in: Option<Millis>,
+    asked: Asked,
 }
 
 impl Touched {
     fn of(batch: &[Operation]) -> Touched {
         let mut touched = Touched::default();
         for operation in batch {
+            touched.asked.add(operation);
             match operation {
                 Operation::Submit { queue, submission } => touched.submit(queue, submission),
                 Operation::ResumeQueue { queue } | Operation::CloseQueue { queue } => {
@@ -288,6 +299,7 @@ impl Shared {
                 return Err(fault);
             }
         };
+        self.tally.add(touched.asked, &answers);
         let rode = answers.split_off(own.min(answers.len()));
         for (rider, answer) in riders.into_iter().zip(rode) {
             self.hand_over(rider, answer);
@@ -390,6 +402,9 @@ impl Shared {
             let max = call.max as usize;
             let answered = self.store.update(vec![Operation::Receive(call)]).await;
             self.alarm.updated(None);
+            if let Ok(answers) = &answered {
+                self.tally.add(Asked::default(), answers);
+            }
             let outcome = match answered.map(|mut answers| answers.pop()) {
                 Err(fault) => Err(fault),
                 Ok(Some(Ok(Reply::Received(received)))) => {

@@ -15,9 +15,11 @@ pub mod entropy;
 mod line;
 mod results;
 mod sweeper;
+mod tally;
 
 pub use broker::{Broker, ReceiveRequest, Waited};
 pub use buffers::Storage;
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
 pub use depot::OffloadRule;
+pub use tally::{Done, VERBS};

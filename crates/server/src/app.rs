@@ -1,10 +1,12 @@
 //! What every route works with.
 
 use crate::config::Settings;
+use crate::metrics::Metrics;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 use towline_broker::Broker;
 use towline_domain::Timestamp;
+use towline_embedded::Embedded;
 
 /// Room for request bodies is counted in pieces of this size.
 pub(crate) const ROOM_BYTES: usize = 1024;
@@ -21,6 +23,9 @@ pub(crate) struct Inner {
     pub(crate) room_pieces: usize,
     /// Only these may be named as the host: a page elsewhere that had its name point here is told no.
     pub(crate) loopback_only: bool,
+    pub(crate) metrics: Metrics,
+    /// For its figures; all else goes by way of the broker.
+    embedded: Option<Arc<Embedded>>,
     stopping: watch::Sender<bool>,
 }
 
@@ -32,7 +37,12 @@ impl std::ops::Deref for App {
 }
 
 impl App {
-    pub(crate) fn new(broker: Broker, settings: &Settings) -> App {
+    pub(crate) fn new(
+        broker: Broker,
+        embedded: Option<Arc<Embedded>>,
+        metrics: Metrics,
+        settings: &Settings,
+    ) -> App {
         let room_pieces = settings.bodies_bytes_max / ROOM_BYTES;
         App(Arc::new(Inner {
             broker,
@@ -40,8 +50,14 @@ impl App {
             room: Arc::new(Semaphore::new(room_pieces)),
             room_pieces,
             loopback_only: settings.listen.ip().is_loopback(),
+            metrics,
+            embedded,
             stopping: watch::Sender::new(false),
         }))
+    }
+
+    pub(crate) fn embedded(&self) -> Option<&Embedded> {
+        self.embedded.as_deref()
     }
 
     /// Receives are refused from now on, and those that wait are let go.

@@ -12,6 +12,7 @@ mod guard;
 mod lingering;
 mod listen;
 pub mod logging;
+mod metrics;
 mod path;
 mod query;
 mod refuse;

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::config::Settings;
+use crate::metrics::Metrics;
 use crate::{listen, routes};
 use std::io;
 use std::net::SocketAddr;
@@ -23,6 +24,8 @@ pub enum ServerError {
     Listen { address: SocketAddr, error: io::Error },
     #[error("cannot use {place} for buffers: {error}; correct that, or name another place with --buffers")]
     Buffers { place: String, error: BufferError },
+    #[error("cannot keep figures: {0}")]
+    Metrics(#[from] prometheus::Error),
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
 }
@@ -34,6 +37,7 @@ pub struct Server {
     store: Arc<Embedded>,
     buffers: Buffers,
     clock: Arc<SteadyClock>,
+    metrics: Metrics,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -51,7 +55,7 @@ impl Server {
         let open = || Embedded::open(&settings.data, options, clock.clone());
         let store = Arc::new(tokio::task::block_in_place(open)?);
         let buffers = open_buffers(&settings).await?;
-        Ok(Server { settings, store, buffers, clock, listener, address })
+        Ok(Server { settings, store, buffers, clock, metrics: Metrics::new()?, listener, address })
     }
 
     #[must_use]
@@ -81,10 +85,10 @@ impl Server {
     /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, store, buffers, clock, listener, address } = self;
+        let Server { settings, store, buffers, clock, metrics, listener, address } = self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock, Some(storage));
-        let app = App::new(broker, &settings);
+        let app = App::new(broker, Some(Arc::clone(&store)), metrics, &settings);
         let router = routes::router(app.clone());
         tracing::info!(%address, data = %settings.data.display(), durability = ?settings.durability, "serving");
         let stop = async {

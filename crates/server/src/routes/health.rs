@@ -2,9 +2,11 @@
 
 use crate::answer::Reply;
 use crate::app::App;
+use crate::query::NoQuery;
 use crate::refuse::Refused;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use towline_api::{Code, Problem};
 use utoipa::ToSchema;
@@ -13,6 +15,16 @@ use utoipa::ToSchema;
 struct Health {
     status: &'static str,
     version: &'static str,
+}
+
+/// Figures for Prometheus.
+#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "server", responses(
+    (status = 200, description = "The figures, in Prometheus' text format.", body = String, content_type = "text/plain"),
+    (status = 503, description = "The store cannot be used.", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn metrics(State(app): State<App>, _: NoQuery) -> Result<Response, Refused> {
+    let text = app.metrics.tell(&app).await?;
+    Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
 /// Whether the server is up and its store can be used.

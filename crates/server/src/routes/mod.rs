@@ -13,6 +13,7 @@ mod submit;
 
 use crate::app::App;
 use crate::guard;
+use crate::metrics;
 use crate::refuse::Refused;
 use axum::Router;
 use axum::middleware;
@@ -41,6 +42,7 @@ struct Description;
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(health::healthz))
+        .routes(routes!(health::metrics))
         .routes(routes!(queues::list))
         .routes(routes!(queues::put, queues::show, queues::change, queues::delete))
         .routes(routes!(queues::counts))
@@ -102,6 +104,7 @@ pub(crate) fn router(app: App) -> Router {
             )
         })
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
+        .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
         .with_state(app)
 }
 

@@ -20,6 +20,7 @@ mod lease_holders;
 mod life_of_an_item;
 mod lists;
 mod messagepack;
+mod metrics;
 mod one_connection;
 mod openapi;
 mod operators;

@@ -1,0 +1,90 @@
+//! How much has been done since the start.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use towline_domain::change::Answer;
+use towline_domain::command::Verb;
+use towline_store::{Answered, Operation, Reply};
+
+/// The verbs of a lease holder, in the order in which they are counted.
+pub const VERBS: [&str; 7] = ["heartbeat", "edit", "commit", "fail", "retry", "release", "defer"];
+
+/// What one batch asks for, told before it is handed to the store.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Asked([u64; VERBS.len()]);
+
+impl Asked {
+    pub(crate) fn add(&mut self, operation: &Operation) {
+        let Operation::Lease { call, .. } = operation else { return };
+        self.0[match call.verb {
+            Verb::Heartbeat { .. } => 0,
+            Verb::Edit => 1,
+            Verb::Commit(_) => 2,
+            Verb::Fail { .. } => 3,
+            Verb::Retry { .. } => 4,
+            Verb::Release { .. } => 5,
+            Verb::Defer { .. } => 6,
+        }] += 1;
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    verbs: [AtomicU64; VERBS.len()],
+    submitted: AtomicU64,
+    received: AtomicU64,
+    swept: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Everything that was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Done {
+    /// Calls by holders, by verb as in [`VERBS`], refused ones too.
+    pub verbs: [u64; VERBS.len()],
+    /// Items that are new.
+    pub submitted: u64,
+    /// Deliveries.
+    pub received: u64,
+    /// Items that time changed when nothing else did: leases that lapsed, items that expired or were removed.
+    pub swept: u64,
+    /// Operations that were refused.
+    pub refused: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&self, asked: Asked, answers: &[Answered]) {
+        let count = |counter: &AtomicU64, by: u64| {
+            if by > 0 {
+                counter.fetch_add(by, Ordering::Relaxed);
+            }
+        };
+        for (counter, by) in self.verbs.iter().zip(asked.0) {
+            count(counter, by);
+        }
+        let (mut submitted, mut received, mut swept, mut refused) = (0, 0, 0, 0);
+        for answer in answers {
+            match answer {
+                Ok(Reply::Answer(Answer::Submitted { created: true, .. })) => submitted += 1,
+                Ok(Reply::Received(given)) => received += given.items.len() as u64,
+                Ok(Reply::Swept { changed }) => swept += changed,
+                Ok(_) => {}
+                Err(_) => refused += 1,
+            }
+        }
+        count(&self.submitted, submitted);
+        count(&self.received, received);
+        count(&self.swept, swept);
+        count(&self.refused, refused);
+    }
+
+    pub(crate) fn read(&self) -> Done {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Done {
+            verbs: std::array::from_fn(|at| read(&self.verbs[at])),
+            submitted: read(&self.submitted),
+            received: read(&self.received),
+            swept: read(&self.swept),
+            refused: read(&self.refused),
+        }
+    }
+}
