@@ -26,7 +26,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(self.directory.path()).status();
+        // Lazily: a fetch that nobody waits for any more may have a file open for another moment.
+        let unmounted = Command::new("umount").arg("--lazy").arg(self.directory.path()).status();
         assert!(
             unmounted.is_ok_and(|status| status.success()),
             "cannot unmount {}",
