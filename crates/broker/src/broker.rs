@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) lines: Lines,
-    results: Results,
+    pub(crate) results: Results,
     pub(crate) alarm: Alarm,
     pub(crate) depot: Option<Depot>,
     pub(crate) collected: Totals,
@@ -58,6 +58,15 @@ pub struct ReceiveRequest {
     pub make_buffers: bool,
 }
 
+/// Who else uses the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody: everything that happens goes through this broker.
+    Alone,
+    /// Other brokers: what they bring to those who wait here is asked for.
+    Shared { ask_every: Duration },
+}
+
 /// How waiting for a result ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waited {
@@ -73,7 +82,12 @@ impl Broker {
     /// Starts the broker and its sweeper on the current runtime. Without object storage, items name what buffers they
     /// like, and payloads stay with their items.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, storage: Option<Storage>) -> Broker {
+    pub fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        storage: Option<Storage>,
+        sharing: Sharing,
+    ) -> Broker {
         let (depot, collection) = match storage {
             Some(Storage { buffers, offload, collection }) => {
                 (Some(Depot { buffers, offload }), Some(collection))
@@ -93,6 +107,9 @@ impl Broker {
             stopped: Notify::new(),
         });
         tokio::spawn(sweeper::run(Arc::downgrade(&shared)));
+        if let Sharing::Shared { ask_every } = sharing {
+            tokio::spawn(sweeper::ask_again(Arc::downgrade(&shared), ask_every));
+        }
         if let Some(rule) = collection {
             tokio::spawn(collection::run(Arc::downgrade(&shared), rule));
         }

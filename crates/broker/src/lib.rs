@@ -17,7 +17,7 @@ mod results;
 mod sweeper;
 mod tally;
 
-pub use broker::{Broker, ReceiveRequest, Waited};
+pub use broker::{Broker, ReceiveRequest, Sharing, Waited};
 pub use buffers::Storage;
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};

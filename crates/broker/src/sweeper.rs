@@ -53,6 +53,8 @@ impl Alarm {
 }
 
 pub(crate) async fn run(shared: Weak<Shared>) {
+    // What the store was last asked to carry out.
+    let mut swept = 0;
     loop {
         let Some(broker) = shared.upgrade() else { return };
         if broker.is_stopping() {
@@ -86,6 +88,25 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         } else if Arc::clone(&broker).update(vec![Operation::Sweep]).await.is_err() {
             alarm.due.fetch_min(at, Ordering::AcqRel);
             tokio::time::sleep(AFTER_FAULT).await;
+        } else if std::mem::replace(&mut swept, at) == at {
+            // By the store's own clock, which is another's, it is not time yet.
+            tokio::time::sleep(ASK_EVERY).await;
         }
+    }
+}
+
+/// For a store that others use, too: what they bring is found by asking, while somebody waits.
+pub(crate) async fn ask_again(shared: Weak<Shared>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(broker) = shared.upgrade() else { return };
+        if broker.is_stopping() {
+            return;
+        }
+        if !broker.lines.waiting(false).is_empty() {
+            // A sweep carries a receive for each queue with somebody in line. A fault is met by whoever asks next.
+            let _ = Arc::clone(&broker).update(vec![Operation::Sweep]).await;
+        }
+        broker.results.look_again_all();
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use towline_broker::{Broker, CollectionRule, OffloadRule, ReceiveRequest, SteadyClock, Storage};
+use towline_broker::{Broker, CollectionRule, OffloadRule, ReceiveRequest, Sharing, SteadyClock, Storage};
 use towline_buffers::{
     BufferError, Buffers, Location, NewBuffer, NewChunk, Options, Position, State, WriterId,
 };
@@ -45,7 +45,7 @@ impl Scene {
         let clock = Arc::new(SteadyClock::new());
         let store = Arc::new(Memory::new(clock.clone(), 1));
         let storage = Storage { buffers: buffers.clone(), offload: OffloadRule::default(), collection };
-        let broker = Broker::start(store.clone(), clock, Some(storage));
+        let broker = Broker::start(store.clone(), clock, Some(storage), Sharing::Alone);
         let scene = Scene { broker, store, buffers, directory };
         let schema = Schema {
             inputs: [("data".parse().unwrap(), false)].into(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use towline_broker::{Broker, ReceiveRequest, SteadyClock, Waited};
+use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock, Waited};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::kv::KvRecord;
@@ -76,7 +76,7 @@ impl Scene {
             updates: AtomicU64::new(0),
             delay_ms: AtomicU64::new(0),
         });
-        let broker = Broker::start(store.clone(), clock, None);
+        let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
         let scene = Scene { broker, store };
         let create = Operation::CreateQueue {
             queue: queue(),
@@ -373,4 +373,39 @@ async fn whoever_waits_hears_that_a_queue_is_deleted() {
     scene.ok(Operation::DeleteQueue { queue: queue(), force: true }).await;
     assert!(matches!(receiver.await.unwrap(), Err(Refusal::QueueNotFound { .. })));
     assert_eq!(watcher.await.unwrap(), Waited::NotFound);
+}
+
+/// Two brokers on one store, as two servers have.
+async fn neighbours() -> (Scene, Broker) {
+    let clock = Arc::new(SteadyClock::new());
+    let scene = Scene::new(Policy::default()).await;
+    let sharing = Sharing::Shared { ask_every: Duration::from_millis(20) };
+    let other = Broker::start(scene.store.clone(), clock, None, sharing);
+    (scene, other)
+}
+
+#[tokio::test]
+async fn what_another_broker_submits_is_found() {
+    let (scene, other) = neighbours().await;
+    let before = scene.updates();
+    let receiver = other.clone();
+    let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap().unwrap() });
+    // It has looked, and joined the line.
+    scene.updates_reach(before + 2).await;
+    let id = scene.submit(When::NOW).await;
+    let received = tokio::time::timeout(SOON, receiver).await.unwrap().unwrap();
+    assert_eq!(received.items[0].head.id, id);
+}
+
+#[tokio::test]
+async fn a_result_that_another_broker_brings_is_found() {
+    let (scene, other) = neighbours().await;
+    let id = scene.submit(When::NOW).await;
+    let waiter = other.clone();
+    let waiter = tokio::spawn(async move { waiter.wait(id, SOON * 10).await.unwrap() });
+    let item = scene.waiting(SOON).await.unwrap().items.remove(0);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    scene.settle(&item, Verb::Commit(Outcome::default())).await;
+    let waited = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap();
+    assert!(matches!(waited, Waited::Ended(_)), "{waited:?}");
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use towline_broker::{Broker, SteadyClock, Storage, entropy};
+use towline_broker::{Broker, Sharing, SteadyClock, Storage, entropy};
 use towline_buffers::{BufferError, Buffers, Location};
 use towline_embedded::{Embedded, OpenError, Options};
 use towline_store::Store;
@@ -87,7 +87,8 @@ impl Server {
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Server { settings, store, buffers, clock, metrics, listener, address } = self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
-        let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock, Some(storage));
+        let broker =
+            Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock, Some(storage), Sharing::Alone);
         let app = App::new(broker, Some(Arc::clone(&store)), metrics, &settings);
         let router = routes::router(app.clone());
         tracing::info!(%address, data = %settings.data.display(), durability = ?settings.durability, "serving");
