@@ -15,11 +15,13 @@ fn peak_kb(server: &Server) -> u64 {
 fn a_gibibyte_goes_through_in_little_memory() {
     let server = Server::start();
     let before = peak_kb(&server);
-    let run = Run::of(&mut server.script(
+    let mut script = server.script(
         "set -euo pipefail; id=$(towline buffer create)
-         towline buffer read $id | cksum > read & cd / && { yes 'a line of text' || true; } | head -c 1073741824 | tee >(cksum >&2) | towline buffer write $id
+         towline buffer read $id | cksum > read &
+         { yes 'a line of text' || true; } | head -c 1073741824 | tee >(cksum >&2) | towline buffer write $id
          wait; towline buffer delete $id",
-    ).current_dir(server.directory()));
+    );
+    let run = Run::of(script.current_dir(server.directory()));
     assert_eq!(run.code, Some(0), "{run:?}");
     let read = std::fs::read_to_string(server.directory().join("read")).unwrap();
     assert_eq!(read, run.stderr, "what was read is not what was written");

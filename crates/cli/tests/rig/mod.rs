@@ -33,7 +33,7 @@ impl Server {
 
     /// With settings from the environment.
     pub fn start_with(settings: &[(&str, &str)]) -> Server {
-        let settings =
+        let settings: Vec<(String, String)> =
             settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let directory = tempfile::tempdir().unwrap();
         let (child, stdout, address) = spawn(directory.path(), "127.0.0.1:0", &settings);
@@ -156,7 +156,7 @@ impl Drop for Server {
 fn spawn(
     directory: &Path,
     listen: &str,
-    settings: &Vec<(String, String)>,
+    settings: &[(String, String)],
 ) -> (Child, BufReader<ChildStdout>, String) {
     let log = File::options().create(true).append(true).open(directory.join(LOG)).unwrap();
     let mut child = towline(&["serve", "--listen", listen, "--log", "error", "--data"])

@@ -103,15 +103,13 @@ async fn a_place_that_cannot_be_used_is_told_at_the_start() {
     let s3 = S3Server::start(root.path()).await;
     let file = root.path().join("file");
     std::fs::write(&file, "no directory").unwrap();
-    let wrong_secret = |settings: &mut Settings| on_s3(settings, &s3.endpoint, "wrong");
-    let in_a_file =
-        |settings: &mut Settings| settings.buffers.location = Some(file.to_str().unwrap().parse().unwrap());
-    let changes: [(&dyn Fn(&mut Settings), &str); 2] =
-        [(&wrong_secret, "s3://towline"), (&in_a_file, "file")];
-    for (change, place) in changes {
+    for (secret, place) in [(Some("wrong"), "s3://towline"), (None, "file")] {
         let data = root.path().join("data");
         let mut settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), data, ..Settings::default() };
-        change(&mut settings);
+        match secret {
+            Some(secret) => on_s3(&mut settings, &s3.endpoint, secret),
+            None => settings.buffers.location = Some(file.to_str().unwrap().parse().unwrap()),
+        }
         let error = tokio::spawn(Server::open(settings)).await.unwrap().unwrap_err();
         let words = error.to_string();
         assert!(matches!(error, ServerError::Buffers { .. }), "{words}");
