@@ -1,0 +1,1 @@
+SELECT seq, error FROM errors WHERE seq = ANY ($1::bigint[]) ORDER BY seq, revision

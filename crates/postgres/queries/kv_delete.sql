@@ -1,0 +1,1 @@
+DELETE FROM kv WHERE key = ANY ($1::bytea[])

@@ -1,0 +1,1 @@
+SELECT batch FROM sessions WHERE session = $1

@@ -1,0 +1,1 @@
+SELECT nextval('item_sequence') FROM generate_series(1, $1)

@@ -1,0 +1,1 @@
+SELECT min(wake) FROM items WHERE wake > $1

@@ -1,0 +1,1 @@
+SELECT seq, outcome FROM outcomes WHERE seq = ANY ($1::bigint[])

@@ -1,0 +1,3 @@
+WHERE wake <= $1
+ORDER BY wake
+LIMIT 1000

@@ -1,0 +1,1 @@
+SELECT id, definition, version FROM queues WHERE version > $1

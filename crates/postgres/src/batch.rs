@@ -1,0 +1,145 @@
+//! One attempt at a batch: fetch, decide, write.
+
+use crate::error::Failure;
+use crate::fetch::{self, Fetch, Fetched};
+use crate::hint::Place;
+use crate::outcome::{Contents, Outcome};
+use crate::overlay::NeedsLock;
+use crate::plan::Plan;
+use crate::session::Session;
+use crate::store::Shared;
+use crate::write::{self, Wanted};
+use std::collections::{BTreeMap, BTreeSet};
+use towline_domain::{CountKind, QueueId};
+use towline_store::Operation;
+
+/// How an attempt ended.
+pub(crate) enum Attempt {
+    Done(Done),
+    /// The same again, with these locks too.
+    Again(BTreeSet<QueueId>),
+    /// The same again, in a moment.
+    Later,
+    /// The connection went away while the commit was under way.
+    Unknown {
+        decided: Box<Decided>,
+        cause: String,
+    },
+}
+
+pub(crate) struct Done {
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) contents: Contents,
+    pub(crate) swept: u64,
+}
+
+/// What was decided and sent, to be answered if it turns out to be committed.
+pub(crate) struct Decided {
+    pub(crate) fetched: Fetched,
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) wanted: Wanted,
+    pub(crate) batch: i64,
+}
+
+/// How to go about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How<'a> {
+    /// Queues that turned out to need exact counts.
+    pub(crate) locks: &'a BTreeSet<QueueId>,
+    /// Carry out what is due.
+    pub(crate) sweep: bool,
+    /// Rather than answer that there is nothing, come again later, if others hold it for a moment.
+    pub(crate) patient: bool,
+}
+
+/// Tries once.
+pub(crate) async fn attempt(
+    session: &mut Session,
+    shared: &Shared,
+    operations: &[Operation],
+    how: How<'_>,
+) -> Result<Attempt, Failure> {
+    let catalog = shared.catalog.get();
+    let mut plan = Plan::of(operations, &catalog, shared.salt);
+    plan.locks.extend(how.locks);
+    plan.sweeps = how.sweep;
+    let fetched = fetch::fetch(session, shared, &plan, &catalog, how.patient).await;
+    let mut fetched = match fetched {
+        Ok(Fetch::Done(fetched)) => *fetched,
+        Ok(Fetch::Stale) => {
+            session.rollback().await?;
+            return Ok(Attempt::Again(BTreeSet::new()));
+        }
+        Ok(Fetch::Contended) => {
+            session.rollback().await?;
+            return Ok(Attempt::Later);
+        }
+        Err(failure) => {
+            if !matches!(failure, Failure::Lost(_)) {
+                session.rollback().await?;
+            }
+            return Err(failure);
+        }
+    };
+    let outcomes = match decide_all(&mut fetched, operations, how.sweep) {
+        Ok(outcomes) => outcomes,
+        Err(NeedsLock(queue)) => {
+            session.rollback().await?;
+            return Ok(Attempt::Again(BTreeSet::from([queue])));
+        }
+    };
+    let wanted = Wanted::of(&outcomes);
+    let batch = session.batch + 1;
+    let decided = Decided { fetched, outcomes, wanted, batch };
+    match write::write(session, &decided.fetched.overlay, &decided.wanted, batch).await {
+        Ok(contents) => {
+            session.batch = batch;
+            Ok(Attempt::Done(decided.committed(shared, contents)))
+        }
+        Err(Failure::Lost(cause)) => Ok(Attempt::Unknown { decided: Box::new(decided), cause }),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn decide_all(
+    fetched: &mut Fetched,
+    operations: &[Operation],
+    sweep: bool,
+) -> Result<Vec<Outcome>, NeedsLock> {
+    let overlay = &mut fetched.overlay;
+    if sweep {
+        overlay.sweep()?;
+    }
+    let swept = overlay.swept;
+    operations.iter().map(|operation| overlay.run(operation.clone(), swept)).collect()
+}
+
+impl Decided {
+    /// It is committed: let the next ones know where to look, before anybody is told.
+    pub(crate) fn committed(self, shared: &Shared, contents: Contents) -> Done {
+        let Decided { fetched: Fetched { overlay, begins, all_due }, outcomes, .. } = self;
+        let mut first: BTreeMap<QueueId, Place> = BTreeMap::new();
+        for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
+            if entry.counted == CountKind::Pending
+                && let Some(key) = overlay.standing(&entry.head).place
+            {
+                let place = first.entry(entry.head.queue).or_insert((key, seq));
+                *place = (*place).min((key, seq));
+            }
+        }
+        for (queue, place) in first {
+            shared.hints.put(queue, place);
+        }
+        for outcome in &outcomes {
+            if let Outcome::Received { queue, given, .. } = outcome
+                && let (Some(begin), Some(last)) = (begins.get(queue), given.last())
+            {
+                shared.hints.given(*queue, *begin, last.place);
+            }
+        }
+        if all_due {
+            shared.sweeps.done(overlay.now);
+        }
+        Done { outcomes, contents, swept: overlay.swept }
+    }
+}

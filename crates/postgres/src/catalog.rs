@@ -1,0 +1,77 @@
+//! The queues as a server remembers them, with the version of the catalog it learned them from.
+
+use crate::code;
+use crate::error::damaged;
+use crate::image::queue_id;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_postgres::Row;
+use towline_domain::{Queue, QueueId, QueueName};
+use towline_store::StoreError;
+
+/// **Invariant:** used in a batch only while the catalog's version, read under the store's lock, is this one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Catalog {
+    pub(crate) version: i64,
+    by_id: FxHashMap<QueueId, Arc<Queue>>,
+    by_name: BTreeMap<QueueName, QueueId>,
+}
+
+impl Catalog {
+    pub(crate) fn by_id(&self, id: QueueId) -> Option<&Queue> {
+        self.by_id.get(&id).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn by_name(&self, name: &QueueName) -> Option<&Queue> {
+        self.by_name.get(name).and_then(|&id| self.by_id(id))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    fn forget(&mut self, id: QueueId) {
+        if let Some(gone) = self.by_id.remove(&id)
+            && self.by_name.get(&gone.name) == Some(&id)
+        {
+            self.by_name.remove(&gone.name);
+        }
+    }
+
+    /// Takes in what changed, as `queries/queues_since.sql` tells it.
+    pub(crate) fn learn(&mut self, rows: &[Row]) -> Result<(), StoreError> {
+        for row in rows {
+            let id = queue_id(row.get(0));
+            self.forget(id);
+            if let Some(text) = row.get::<_, Option<&str>>(1) {
+                let queue = read_queue(text)?;
+                self.by_name.insert(queue.name.clone(), id);
+                self.by_id.insert(id, Arc::new(queue));
+            }
+            self.version = self.version.max(row.get(2));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn read_queue(definition: &str) -> Result<Queue, StoreError> {
+    code::from_json(definition).map_err(|error| damaged("of queues", error))
+}
+
+/// The latest catalog anybody in this server has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered(Mutex<Arc<Catalog>>);
+
+impl Remembered {
+    pub(crate) fn get(&self) -> Arc<Catalog> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn put(&self, catalog: Arc<Catalog>) {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if catalog.version > latest.version {
+            *latest = catalog;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The numbers and texts that stand for parts of an item in the tables. Stored: never reuse one.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use towline_domain::item::Settled;
+use towline_domain::{FailureKind, SettleVerb};
+
+pub(crate) const PENDING: i16 = 0;
+pub(crate) const PROCESSING: i16 = 1;
+pub(crate) const PAUSED: i16 = 2;
+pub(crate) const COMPLETED: i16 = 3;
+pub(crate) const FAILED: i16 = 4;
+
+macro_rules! codes {
+    ($of:ident, $from:ident, $kind:ty { $($variant:path = $code:literal,)* }) => {
+        pub(crate) fn $of(kind: $kind) -> i16 {
+            match kind { $($variant => $code,)* }
+        }
+
+        pub(crate) fn $from(code: i16) -> Option<$kind> {
+            match code { $($code => Some($variant),)* _ => None }
+        }
+    };
+}
+
+codes!(of_failure, failure, FailureKind {
+    FailureKind::Explicit = 1,
+    FailureKind::RetriesExhausted = 2,
+    FailureKind::Expired = 3,
+    FailureKind::Cancelled = 4,
+    FailureKind::Poison = 5,
+});
+
+codes!(of_verb, verb, SettleVerb {
+    SettleVerb::Commit = 1,
+    SettleVerb::Fail = 2,
+    SettleVerb::Retry = 3,
+    SettleVerb::Release = 4,
+    SettleVerb::Defer = 5,
+});
+
+codes!(of_settled, settled, Settled {
+    Settled::Pending = 1,
+    Settled::Completed = 2,
+    Settled::Failed = 3,
+});
+
+/// What few items have is kept as JSON: self-describing, so that a later version can add to it.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    // These types have string keys and no failing `Serialize`: there is nothing it could refuse.
+    serde_json::to_string(value).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_str(text)
+}

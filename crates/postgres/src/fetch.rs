@@ -1,0 +1,289 @@
+//! The first round trip of a batch: locks, and all that its operations name.
+
+use crate::catalog::Catalog;
+use crate::error::{Failure, damaged};
+use crate::hint::{Begin, Place, START};
+use crate::image::{self, millis, queue_id, queue_number, timestamp};
+use crate::overlay::operations::READ_BYTES_MAX;
+use crate::overlay::{KeyOwner, Overlay, Slot};
+use crate::plan::Plan;
+use crate::session::{Parameters, Session, Step, pipeline};
+use crate::store::Shared;
+use bytes::Bytes;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio_postgres::{Row, Statement};
+use towline_domain::kv::KvRecord;
+use towline_domain::{Counts, ItemId, QueueId, Timestamp};
+use towline_store::StoreError;
+
+/// Items carried out by time in one batch, so that a million leases lapsing at once do not hold everybody up.
+pub(crate) const SWEEP_MAX: usize = 1024;
+
+/// What a batch works on.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) overlay: Overlay,
+    pub(crate) begins: BTreeMap<QueueId, Begin>,
+    /// Everything that was due has been fetched.
+    pub(crate) all_due: bool,
+}
+
+pub(crate) enum Fetch {
+    Done(Box<Fetched>),
+    /// The queues are not as remembered; now they are. Begin anew.
+    Stale,
+    /// Everything a receive could have given is in somebody else's hands for a moment.
+    Contended,
+}
+
+/// A row of answers for each step that was sent.
+struct Pipeline<'a> {
+    session: &'a Session,
+    steps: Vec<Step<'a>>,
+}
+
+impl<'a> Pipeline<'a> {
+    fn push(&mut self, statement: &'a Statement, parameters: Parameters<'a>) -> usize {
+        self.steps.push(self.session.step(statement, parameters));
+        self.steps.len() - 1
+    }
+}
+
+pub(crate) async fn fetch(
+    session: &Session,
+    shared: &Shared,
+    plan: &Plan,
+    catalog: &Arc<Catalog>,
+    patient: bool,
+) -> Result<Fetch, Failure> {
+    let statements = &session.statements;
+    let locks = shared.locks;
+    let lock_list: Vec<i32> = plan.locks.iter().map(|&id| queue_number(id)).collect();
+    let injected = shared.clock.injected();
+    let until = injected.map(millis);
+    let since = shared.sweeps.since();
+    let begins: BTreeMap<QueueId, Begin> =
+        plan.receives.keys().map(|&queue| (queue, shared.hints.begin(queue))).collect();
+    let receives: Vec<ReceiveFrom> = plan
+        .receives
+        .iter()
+        .map(|(&queue, &wanted)| ReceiveFrom::new(queue, begins[&queue].after, wanted))
+        .collect();
+    let submits = i32::try_from(plan.submits).unwrap_or(i32::MAX);
+    let sweep_max = SWEEP_MAX as i64;
+
+    let mut sent = Pipeline { session, steps: vec![session.command("BEGIN")] };
+    sent.push(
+        if plan.exclusive { &statements.lock_store } else { &statements.lock_store_shared },
+        vec![&locks],
+    );
+    if !lock_list.is_empty() {
+        sent.push(&statements.lock_queues, vec![&locks, &lock_list]);
+    }
+    let version = sent.push(&statements.catalog, vec![]);
+    // Whatever may wait comes before what locks without waiting.
+    let named =
+        (!plan.ids.is_empty()).then(|| sent.push(&statements.named, vec![&plan.sequences, &plan.ids]));
+    let kv = (!plan.kv_keys.is_empty()).then(|| sent.push(&statements.kv_lock, vec![&plan.kv_keys]));
+    let keys = (!plan.keys.is_empty())
+        .then(|| sent.push(&statements.key_owners, vec![&plan.key_queues, &plan.keys]));
+    let counts = (!lock_list.is_empty()).then(|| sent.push(&statements.counts, vec![&lock_list]));
+    let due = plan.sweeps.then(|| sent.push(&statements.due, vec![&since, &until, &sweep_max]));
+    let first_receive = sent.steps.len();
+    for receive in &receives {
+        sent.push(&statements.receivable, receive.parameters(&until));
+    }
+    let numbers = (submits > 0).then(|| sent.push(&statements.new_sequences, vec![&submits]));
+    let queue_number = plan.creates_queue.then(|| sent.push(&statements.new_queue, vec![]));
+    // Last: not before the time of anything that was waited for and is seen here.
+    let clock = sent.push(&statements.clock, vec![]);
+    let rows = pipeline(sent.steps).await?;
+
+    let known: i64 = rows[version].first().map_or(-1, |row| row.get(0));
+    if known != catalog.version {
+        refresh(session, shared, catalog).await?;
+        return Ok(Fetch::Stale);
+    }
+    let said: i64 = rows[clock].first().map_or(0, |row| row.get(0));
+    let now = injected.unwrap_or_else(|| shared.clock.steady(timestamp(said)));
+    let mut overlay = empty(now, shared, catalog);
+    let at = |index: Option<usize>| index.map_or(&[][..], |index| &rows[index][..]);
+    read_counts(&mut overlay, &plan.locks, at(counts));
+    for row in at(named).iter().chain(at(due)) {
+        overlay.fetched(image::read(row)?);
+    }
+    let mut short = Vec::new();
+    for (receive, rows) in receives.iter().zip(&rows[first_receive..]) {
+        for row in rows {
+            overlay.fetched(image::read(row)?);
+        }
+        if rows.len() < usize::try_from(receive.wanted).unwrap_or(usize::MAX) {
+            short.push(receive);
+        }
+    }
+    read_keys(&mut overlay, at(keys))?;
+    read_kv(&mut overlay, &plan.kv_keys, at(kv));
+    overlay.fresh = at(numbers).iter().rev().map(|row| row.get::<_, i64>(0).cast_unsigned()).collect();
+    let new_queue = at(queue_number).first().map(|row| row.get::<_, i64>(0));
+    overlay.fresh_queue = new_queue.and_then(|id| u32::try_from(id).ok()).map(QueueId);
+    if look_again(session, shared, &mut overlay, &short, &until, patient).await? {
+        return Ok(Fetch::Contended);
+    }
+    let all_due = plan.sweeps && at(due).len() < SWEEP_MAX;
+    Ok(Fetch::Done(Box::new(Fetched { overlay, begins, all_due })))
+}
+
+struct ReceiveFrom {
+    id: QueueId,
+    queue: i32,
+    rank: i64,
+    place: i64,
+    seq: i64,
+    wanted: i64,
+}
+
+impl ReceiveFrom {
+    fn new(id: QueueId, after: Place, wanted: usize) -> ReceiveFrom {
+        let (key, seq) = after;
+        ReceiveFrom {
+            id,
+            queue: queue_number(id),
+            rank: key.rank,
+            place: millis(key.time),
+            seq: seq.cast_signed(),
+            wanted: i64::try_from(wanted).unwrap_or(i64::MAX),
+        }
+    }
+
+    fn restarted(&self) -> ReceiveFrom {
+        ReceiveFrom::new(self.id, START, usize::try_from(self.wanted).unwrap_or(usize::MAX))
+    }
+
+    fn is_from_the_start(&self) -> bool {
+        self.rank == START.0.rank
+    }
+
+    fn parameters<'a>(&'a self, until: &'a Option<i64>) -> Parameters<'a> {
+        vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted, until]
+    }
+}
+
+/// Receives that found less than they want look from the start. Returns whether one found nothing only because
+/// somebody else holds it: it may well be put back, and nobody would tell.
+async fn look_again(
+    session: &Session,
+    shared: &Shared,
+    overlay: &mut Overlay,
+    short: &[&ReceiveFrom],
+    until: &Option<i64>,
+    patient: bool,
+) -> Result<bool, Failure> {
+    let hinted: Vec<ReceiveFrom> = short
+        .iter()
+        .filter(|receive| !receive.is_from_the_start())
+        .map(|receive| receive.restarted())
+        .collect();
+    let steps = hinted.iter().map(|receive| {
+        shared.hints.reset(receive.id);
+        session.step(&session.statements.receivable, receive.parameters(until))
+    });
+    for rows in pipeline(steps.collect()).await? {
+        for row in &rows {
+            overlay.fetched(image::read(row)?);
+        }
+    }
+    if !patient {
+        return Ok(false);
+    }
+    let nothing = |id: &QueueId| overlay.ready.get(id).is_none_or(BTreeSet::is_empty);
+    let empty: Vec<i32> =
+        short.iter().filter(|receive| nothing(&receive.id)).map(|receive| receive.queue).collect();
+    let steps = empty
+        .iter()
+        .map(|queue| session.step(&session.statements.is_receivable, vec![queue, until]))
+        .collect();
+    let answers = pipeline(steps).await?;
+    Ok(answers.iter().flatten().any(|row| row.get(0)))
+}
+
+/// Learns what changed since the catalog was remembered, under the lock that keeps it from changing.
+async fn refresh(session: &Session, shared: &Shared, catalog: &Arc<Catalog>) -> Result<(), Failure> {
+    let rows = session.client.query(&session.statements.queues_since, &[&catalog.version]).await?;
+    let mut fresh = (**catalog).clone();
+    fresh.learn(&rows)?;
+    shared.catalog.put(Arc::new(fresh));
+    Ok(())
+}
+
+fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
+    Overlay {
+        now,
+        salt: shared.salt,
+        catalog: catalog.clone(),
+        locked: FxHashMap::default(),
+        entries: FxHashMap::default(),
+        by_id: FxHashMap::default(),
+        ready: FxHashMap::default(),
+        keys: FxHashMap::default(),
+        kv: BTreeMap::new(),
+        fresh: Vec::new(),
+        fresh_queue: None,
+        removed: FxHashSet::default(),
+        counted: FxHashMap::default(),
+        queues: BTreeMap::new(),
+        swept: 0,
+        read_budget: READ_BYTES_MAX,
+    }
+}
+
+fn read_counts(overlay: &mut Overlay, locks: &BTreeSet<QueueId>, rows: &[Row]) {
+    // A queue that was never counted has nothing.
+    overlay.locked = locks.iter().map(|&id| (id, Counts::default())).collect();
+    for row in rows {
+        let counts = counts_of(row, 1);
+        overlay.locked.insert(queue_id(row.get(0)), counts);
+    }
+}
+
+/// Six columns of counts, from this one on.
+pub(crate) fn counts_of(row: &Row, from: usize) -> Counts {
+    let count = |at: usize| u64::try_from(row.get::<_, i64>(from + at)).unwrap_or(0);
+    Counts {
+        pending: count(0),
+        scheduled: count(1),
+        processing: count(2),
+        paused: count(3),
+        completed: count(4),
+        failed: count(5),
+    }
+}
+
+fn read_keys(overlay: &mut Overlay, rows: &[Row]) -> Result<(), StoreError> {
+    for row in rows {
+        let wrong = |what: &str| damaged("of keys", what);
+        let key = String::from_utf8(row.get(1)).map_err(|_| wrong("not text"))?;
+        let content = row.get::<_, &[u8]>(4).try_into().map_err(|_| wrong("not a digest"))?;
+        let seq = row.get::<_, i64>(2).cast_unsigned();
+        let owner = KeyOwner { seq, id: ItemId(row.get(3)), content, stored: true };
+        overlay.keys.insert((queue_id(row.get(0)), key), owner);
+    }
+    Ok(())
+}
+
+fn read_kv(overlay: &mut Overlay, asked: &[Vec<u8>], rows: &[Row]) {
+    let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+    for key in asked {
+        overlay.kv.insert(text(key), Slot::default());
+    }
+    for row in rows {
+        let record = kv_record(row);
+        overlay.kv.insert(text(row.get(0)), Slot { record: Some(record), stored: true, changed: false });
+    }
+}
+
+pub(crate) fn kv_record(row: &Row) -> KvRecord {
+    let expires_at = row.get::<_, Option<i64>>(2).map(timestamp);
+    KvRecord { value: Bytes::copy_from_slice(row.get(1)), expires_at }
+}

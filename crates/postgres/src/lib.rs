@@ -1,0 +1,37 @@
+//! The store on PostgreSQL: any number of servers, one database.
+//!
+//! Calls are gathered into batches by a few workers, each with a connection of its own. A batch is one transaction of
+//! two round trips: one fetches and locks what its operations name, the other writes what [`towline_domain::decide()`]
+//! made of it and commits. Each operation has its own answer.
+//!
+//! **Invariants:** whoever changes anything of an item holds the lock of its row in `items`. Locks that are waited for
+//! are taken in one order everywhere (the store, queues, items by sequence number, then rows that are inserted in order
+//! of their keys), so nobody waits in a circle; receiving and sweeping never wait. What is answered is committed; after
+//! a lost connection the outcome of a commit is found out, not guessed.
+
+mod batch;
+mod catalog;
+mod clock;
+mod code;
+mod columns;
+mod error;
+mod fetch;
+mod hint;
+mod image;
+mod migrate;
+mod options;
+mod outcome;
+mod overlay;
+mod page;
+mod plan;
+mod read;
+mod session;
+mod statements;
+mod store;
+mod sweeps;
+mod worker;
+mod write;
+
+pub use clock::Time;
+pub use options::Options;
+pub use store::Postgres;

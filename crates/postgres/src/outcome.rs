@@ -1,0 +1,134 @@
+//! What an operation came to, before what it brings along has been read.
+
+use crate::code;
+use crate::error::damaged;
+use crate::hint::Place;
+use crate::overlay::Entry;
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use tokio_postgres::Row;
+use towline_domain::{
+    AttemptError, Body, Errors, Field, FieldEdits, FieldSet, Fields, Head, Item, Outcome as CommitOutcome,
+    QueueId, QueueState,
+};
+use towline_store::{Answered, Received, Reply, StoreError};
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Answered(Answered),
+    Received { queue: QueueId, state: QueueState, given: Vec<Given>, fields: FieldSet },
+}
+
+/// An item that was given out, as it was at that moment.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) seq: u64,
+    pub(crate) place: Place,
+    head: Head,
+    /// Of an item that is new in this batch: nothing has to be read.
+    submitted: Option<Box<(Body, Fields)>>,
+    edits: Vec<FieldEdits>,
+    errors: Vec<AttemptError>,
+}
+
+impl Given {
+    pub(crate) fn of(seq: u64, place: Place, entry: &Entry) -> Given {
+        Given {
+            seq,
+            place,
+            head: entry.head.clone(),
+            submitted: entry.submitted.clone(),
+            edits: entry.edits.clone(),
+            errors: entry.errors.iter().map(|(_, error)| error.clone()).collect(),
+        }
+    }
+
+    pub(crate) fn is_stored(&self) -> bool {
+        self.submitted.is_none()
+    }
+
+    /// The first delivery of an item comes before any error of it.
+    pub(crate) fn may_have_errors(&self) -> bool {
+        self.is_stored() && self.head.transitions > 1
+    }
+}
+
+/// What was read of items beside their heads.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    bodies: FxHashMap<u64, (Body, Fields)>,
+    errors: FxHashMap<u64, Vec<AttemptError>>,
+    outcomes: FxHashMap<u64, CommitOutcome>,
+}
+
+impl Contents {
+    pub(crate) fn read(bodies: &[Row], errors: &[Row], outcomes: &[Row]) -> Result<Contents, StoreError> {
+        let mut contents = Contents::default();
+        for row in bodies {
+            let seq = row.get::<_, i64>(0).cast_unsigned();
+            let body = match row.get::<_, Option<&str>>(1) {
+                None => Body::default(),
+                Some(text) => text_of(seq, "bodies", text)?,
+            };
+            let field = |at: usize| row.get::<_, Option<&[u8]>>(at).map(Bytes::copy_from_slice);
+            let fields =
+                Fields { state_blob: field(2), blob: field(3), metadata: field(4), parameters: field(5) };
+            contents.bodies.insert(seq, (body, fields));
+        }
+        for row in errors {
+            let seq = row.get::<_, i64>(0).cast_unsigned();
+            contents.errors.entry(seq).or_default().push(text_of(seq, "errors", row.get(1))?);
+        }
+        for row in outcomes {
+            let seq = row.get::<_, i64>(0).cast_unsigned();
+            contents.outcomes.insert(seq, text_of(seq, "outcomes", row.get(1))?);
+        }
+        Ok(contents)
+    }
+
+    /// The whole item.
+    pub(crate) fn item(&mut self, seq: u64, head: Head) -> Result<Item, StoreError> {
+        let Some((body, fields)) = self.bodies.remove(&seq) else {
+            return Err(damaged(format_args!("{seq} of items"), "no row of bodies goes with it"));
+        };
+        let errors: Errors = self.errors.remove(&seq).unwrap_or_default().into_iter().collect();
+        Ok(Item { head, body, fields, outcome: self.outcomes.remove(&seq).unwrap_or_default(), errors })
+    }
+}
+
+fn text_of<T: serde::de::DeserializeOwned>(seq: u64, table: &str, text: &str) -> Result<T, StoreError> {
+    code::from_json(text).map_err(|error| damaged(format_args!("{seq} of {table}"), error))
+}
+
+impl Outcome {
+    /// The answer, with what was read for it.
+    pub(crate) fn finish(self, contents: &mut Contents) -> Result<Answered, StoreError> {
+        let (state, given, wanted) = match self {
+            Outcome::Answered(answered) => return Ok(answered),
+            Outcome::Received { state, given, fields, .. } => (state, given, fields),
+        };
+        let mut items = Vec::with_capacity(given.len());
+        for Given { seq, head, submitted, edits, errors, .. } in given {
+            let mut item = match submitted {
+                Some(submitted) => {
+                    let (body, fields) = *submitted;
+                    let (outcome, errors) = Default::default();
+                    Item { head, body, fields, outcome, errors }
+                }
+                None => contents.item(seq, head)?,
+            };
+            edits.iter().for_each(|edits| edits.apply(&mut item.fields));
+            errors.into_iter().for_each(|error| item.errors.push(error));
+            item.fields = only(item.fields, wanted);
+            items.push(item);
+        }
+        Ok(Ok(Reply::Received(Received { queue: state, items })))
+    }
+}
+
+fn only(mut fields: Fields, wanted: FieldSet) -> Fields {
+    for field in Field::ALL.into_iter().filter(|&field| !wanted.contains(field)) {
+        fields.set(field, None);
+    }
+    fields
+}

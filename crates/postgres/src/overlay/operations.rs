@@ -1,0 +1,173 @@
+//! Operations: what each is about, what is decided, and what is answered.
+
+use super::{KeyOwner, NeedsLock, Overlay, Slot};
+use crate::outcome::{Given, Outcome};
+use towline_domain::change::QueueChange;
+use towline_domain::command::{NewQueue, Receive};
+use towline_domain::kv::{self, KvCommand};
+use towline_domain::{Command, Context, FieldSet, ItemId, QueueName, Refusal, Submission, decide, limits};
+use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply};
+
+/// Payload that one call may bring along: a receive gives out no more, but at least one item.
+pub(crate) const READ_BYTES_MAX: u64 = 64 << 20;
+
+impl Overlay {
+    pub(crate) fn run(&mut self, operation: Operation, swept: u64) -> Result<Outcome, NeedsLock> {
+        let answered = match operation {
+            Operation::Receive(call) => return self.receive(&call),
+            Operation::Submit { queue, submission } => self.submit(&queue, submission)?,
+            Operation::Lease { id, call } => self.on_id(id, Command::Lease(call))?,
+            Operation::Cancel { id, reason } => self.on_id(id, Command::Cancel { reason })?,
+            Operation::Pause { id } => self.on_id(id, Command::Pause)?,
+            Operation::Resume { id } => self.on_id(id, Command::Resume)?,
+            Operation::Redrive { id } => self.on_id(id, Command::Redrive)?,
+            Operation::Delete { id, force, only } => self.on_id(id, Command::Delete { force, only })?,
+            Operation::CreateQueue { queue, schema, policy } => match self.fresh_queue {
+                Some(id) => {
+                    let new = NewQueue { id, name: queue.clone(), schema: *schema, policy: *policy };
+                    self.create_queue(&queue, new)
+                }
+                None => unreachable!("a queue is created in a batch that has a number for it"),
+            },
+            Operation::ChangePolicy { queue, patch } => self.on_queue(&queue, Command::ChangePolicy(patch)),
+            Operation::CloseQueue { queue } => self.on_queue(&queue, Command::CloseQueue),
+            Operation::PauseQueue { queue } => self.on_queue(&queue, Command::PauseQueue),
+            Operation::ResumeQueue { queue } => self.on_queue(&queue, Command::ResumeQueue),
+            Operation::DeleteQueue { queue, force } => self.on_queue(&queue, Command::DeleteQueue { force }),
+            Operation::Sweep => Ok(Reply::Swept { changed: swept }),
+            Operation::Kv { key, command } => self.kv(key, command),
+        };
+        Ok(Outcome::Answered(answered))
+    }
+
+    fn on_id(&mut self, id: ItemId, command: Command) -> Result<Answered, NeedsLock> {
+        match self.by_id.get(&id) {
+            Some(&seq) => self.on_item(seq, command),
+            None => Ok(Err(Refusal::ItemNotFound { id })),
+        }
+    }
+
+    fn submit(&mut self, name: &QueueName, submission: Box<Submission>) -> Result<Answered, NeedsLock> {
+        let Some(queue) = self.by_name(name) else {
+            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
+        };
+        if queue.policy.depth_limit.is_some() {
+            self.need(queue.id)?;
+        }
+        let key = submission.body.idempotency_key.clone();
+        let owner = key.and_then(|key| self.keys.get(&(queue.id, key)));
+        let key_owner = owner.filter(|owner| self.owns(owner)).map(|owner| (owner.id, owner.content));
+        let taken = submission.id.and_then(|id| self.by_id.get(&id)).and_then(|seq| self.entries.get(seq));
+        let Some(&seq) = self.fresh.last() else { unreachable!("a number was drawn for every submit") };
+        let context = Context {
+            queue: Some(queue),
+            counts: self.counts(queue.id),
+            item: taken.map(|entry| &entry.head),
+            key_owner,
+            new_id: Some(ItemId::derive(self.salt, self.now, seq)),
+            ..Context::default()
+        };
+        let chosen_id = submission.id.is_some();
+        match decide(&context, Command::Submit(submission), self.now) {
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(change) => {
+                if !change.is_empty() {
+                    self.fresh.pop();
+                    self.add(seq, chosen_id, &change);
+                }
+                Ok(Ok(Reply::Answer(change.answer().clone())))
+            }
+        }
+    }
+
+    /// Whether the key's owner is still there.
+    pub(crate) fn owns(&self, owner: &KeyOwner) -> bool {
+        if owner.stored { !self.removed.contains(&owner.seq) } else { self.entries.contains_key(&owner.seq) }
+    }
+
+    fn receive(&mut self, call: &ReceiveCall) -> Result<Outcome, NeedsLock> {
+        let refuse = |refusal| Ok(Outcome::Answered(Err(refusal)));
+        let Some(queue) = self.by_name(&call.queue) else {
+            return refuse(Refusal::QueueNotFound { name: call.queue.to_string() });
+        };
+        if let Err(refusal) = call.check() {
+            return refuse(refusal);
+        }
+        let (id, paused) = (queue.id, queue.paused);
+        let mut given = Vec::new();
+        while !paused && given.len() < call.max as usize {
+            let first = self.ready.get(&id).and_then(|ready| ready.first().copied());
+            let Some(place @ (_, seq)) = first else { break };
+            let bytes = match self.entries.get(&seq) {
+                Some(entry) if call.fields != FieldSet::NONE => entry.bytes,
+                _ => 0,
+            };
+            // At least one, however large.
+            if bytes > self.read_budget && !given.is_empty() {
+                break;
+            }
+            let command = Command::Receive(Receive {
+                token: call.seed.token(u32::try_from(given.len()).unwrap_or(u32::MAX)),
+                visibility: call.visibility,
+                assigned: call.assigned,
+                make_buffers: call.make_buffers,
+            });
+            match self.on_item(seq, command)? {
+                Ok(_) => {
+                    self.read_budget = self.read_budget.saturating_sub(bytes);
+                    if let Some(entry) = self.entries.get(&seq) {
+                        given.push(Given::of(seq, place, entry));
+                    }
+                }
+                // Its expiry is due, and the sweep has not come to it.
+                Err(Refusal::NotDue { .. }) => {
+                    if let Err(refusal) = self.on_item(seq, Command::Elapse)? {
+                        return refuse(refusal);
+                    }
+                }
+                Err(refusal) => return refuse(refusal),
+            }
+        }
+        match self.by_name(&call.queue) {
+            Some(queue) => {
+                Ok(Outcome::Received { queue: queue.id, state: queue.state, given, fields: call.fields })
+            }
+            None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
+        }
+    }
+
+    fn create_queue(&mut self, name: &QueueName, new: NewQueue) -> Answered {
+        let queue = self.by_name(name);
+        if queue.is_none() && self.catalog.len() >= limits::QUEUES_MAX {
+            return Err(Refusal::StoreFull { what: "queues", held: self.catalog.len() as u64 });
+        }
+        let context = Context { queue, ..Context::default() };
+        let change = decide(&context, Command::CreateQueue(Box::new(new)), self.now)?;
+        self.apply_queue(&change);
+        Ok(Reply::Answer(change.answer().clone()))
+    }
+
+    fn on_queue(&mut self, name: &QueueName, command: Command) -> Answered {
+        let Some(queue) = self.by_name(name) else {
+            return Err(Refusal::QueueNotFound { name: name.to_string() });
+        };
+        let id = queue.id;
+        let context = Context { queue: Some(queue), counts: self.counts(id), ..Context::default() };
+        let change = decide(&context, command, self.now)?;
+        if change.queue() == Some(&QueueChange::Deleted) {
+            self.queues.insert(id, None);
+        }
+        self.apply_queue(&change);
+        Ok(Reply::Answer(change.answer().clone()))
+    }
+
+    fn kv(&mut self, key: String, command: KvCommand) -> Answered {
+        let before = self.kv.get(&key).and_then(|slot| slot.record.as_ref());
+        let (after, answer) = kv::decide(&key, before, command, self.now)?;
+        if let Some(after) = after {
+            let stored = self.kv.get(&key).is_some_and(|slot| slot.stored);
+            self.kv.insert(key, Slot { record: after, stored, changed: true });
+        }
+        Ok(Reply::Kv(answer))
+    }
+}

@@ -1,0 +1,37 @@
+//! Carrying out what is due, before anything else of the batch.
+
+use super::{NeedsLock, Overlay};
+use std::collections::BTreeSet;
+use towline_domain::{Command, CountKind};
+
+impl Overlay {
+    /// Among all that was fetched: what is ready by now, and what time changes, earliest first.
+    pub(crate) fn sweep(&mut self) -> Result<(), NeedsLock> {
+        let now = self.now;
+        let ready_by_now = |counted, ready_at| counted == CountKind::Scheduled && ready_at <= now;
+        let promoted: Vec<u64> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| ready_by_now(entry.counted, entry.head.ready_at))
+            .map(|(&seq, _)| seq)
+            .collect();
+        for seq in promoted {
+            self.promote(seq);
+        }
+        let mut due: BTreeSet<_> = self
+            .entries
+            .iter()
+            .filter_map(|(&seq, entry)| Some((entry.head.timer().filter(|&at| at <= now)?, seq)))
+            .collect();
+        while let Some((_, seq)) = due.pop_first() {
+            if self.on_item(seq, Command::Elapse)?.is_ok() {
+                self.swept += 1;
+            }
+            // What expired may be due to go at once.
+            let again =
+                self.entries.get(&seq).filter(|entry| entry.changed).and_then(|entry| entry.head.timer());
+            due.extend(again.filter(|&at| at <= now).map(|at| (at, seq)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Reads: each in one snapshot, on a pool of its own, so that they never wait behind writes.
+
+use crate::catalog::read_queue;
+use crate::clock::SteadyClock;
+use crate::error::{Failure, damaged, fault};
+use crate::fetch::{counts_of, kv_record};
+use crate::image::{self, Image, millis, queue_id, queue_number, timestamp};
+use crate::options::Options;
+use crate::outcome::Contents;
+use crate::statements::query;
+use crate::write::Wanted;
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Transaction};
+use futures::FutureExt;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::{Config, IsolationLevel, NoTls, Row};
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, ItemId, QueueId, QueueName, Timestamp, limits};
+use towline_store::{BoxFuture, QueueView, StoreError, StoredItem};
+
+#[derive(Clone)]
+pub(crate) struct Reader {
+    pool: Pool,
+    runtime: tokio::runtime::Handle,
+    pub(crate) salt: u64,
+    clock: Arc<SteadyClock>,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        config: &Config,
+        options: &Options,
+        salt: u64,
+        clock: Arc<SteadyClock>,
+    ) -> Result<Reader, StoreError> {
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let wait = Some(Duration::from_millis(options.statement_timeout_ms.into()));
+        let pool = Pool::builder(Manager::from_config(config.clone(), NoTls, recycling))
+            .max_size(options.readers)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(wait)
+            .create_timeout(wait)
+            .build()
+            .map_err(|error| StoreError::Unavailable { cause: error.to_string() })?;
+        Ok(Reader { pool, runtime: tokio::runtime::Handle::current(), salt, clock })
+    }
+
+    /// Reads on the store's runtime, whatever the caller waits with.
+    pub(crate) fn run<T, F>(&self, read: impl FnOnce(Reader) -> F) -> BoxFuture<'_, Result<T, StoreError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let read = self.runtime.spawn(read(self.clone()));
+        read.map(|ended| match ended {
+            Ok(answer) => answer.map_err(StoreError::from),
+            Err(_) => Err(StoreError::Closed),
+        })
+        .boxed()
+    }
+
+    pub(crate) async fn client(&self) -> Result<Object, Failure> {
+        self.pool.get().await.map_err(|error| {
+            Failure::Fault(match error {
+                deadpool_postgres::PoolError::Backend(error) => fault(&error),
+                error => StoreError::Unavailable { cause: error.to_string() },
+            })
+        })
+    }
+
+    pub(crate) async fn now(&self, client: &Object) -> Result<Timestamp, Failure> {
+        if let Some(now) = self.clock.injected() {
+            return Ok(now);
+        }
+        let clock = client.prepare_cached(query!("clock")).await?;
+        Ok(self.clock.steady(timestamp(client.query_one(&clock, &[]).await?.get(0))))
+    }
+
+    pub(crate) async fn queue(&self, name: QueueName) -> Result<Option<QueueView>, Failure> {
+        let views = self.views(None, Some(name.as_str()), 1).await?;
+        Ok(views.into_iter().next())
+    }
+
+    pub(crate) async fn queues(
+        &self,
+        after: Option<QueueName>,
+        limit: usize,
+    ) -> Result<Vec<QueueView>, Failure> {
+        self.views(after.as_ref().map(QueueName::as_str), None, limit.min(limits::PAGE_MAX)).await
+    }
+
+    async fn views(
+        &self,
+        after: Option<&str>,
+        name: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<QueueView>, Failure> {
+        let client = self.client().await?;
+        let now = millis(self.now(&client).await?);
+        let statement = client.prepare_cached(query!("view_queues")).await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = client.query(&statement, &[&now, &after.unwrap_or(""), &name, &limit]).await?;
+        let view = |row: &Row| {
+            let mut counts = counts_of(row, 1);
+            let ready_by_now = u64::try_from(row.get::<_, i64>(7)).unwrap_or(0);
+            counts.pending += ready_by_now;
+            counts.scheduled = counts.scheduled.saturating_sub(ready_by_now);
+            Ok(QueueView { queue: read_queue(row.get(0))?, counts })
+        };
+        rows.iter().map(view).collect()
+    }
+
+    pub(crate) async fn get(
+        &self,
+        ids: Vec<ItemId>,
+        fields: FieldSet,
+    ) -> Result<Vec<Option<StoredItem>>, Failure> {
+        let sequences: Vec<i64> =
+            ids.iter().filter_map(|id| id.sequence(self.salt)).map(u64::cast_signed).collect();
+        let names: Vec<_> = ids.iter().map(|id| id.0).collect();
+        let mut client = self.client().await?;
+        let snapshot = snapshot(&mut client).await?;
+        let statement = snapshot.prepare_cached(query!(items "found")).await?;
+        let rows = snapshot.query(&statement, &[&sequences, &names]).await?;
+        let images: Result<Vec<Image>, StoreError> = rows.iter().map(image::read).collect();
+        let found = whole(&snapshot, images?, fields).await?;
+        let by_id: FxHashMap<ItemId, StoredItem> =
+            found.into_iter().map(|stored| (stored.item.head.id, stored)).collect();
+        Ok(ids.iter().map(|id| by_id.get(id).cloned()).collect())
+    }
+
+    pub(crate) async fn next_wake(&self) -> Result<Option<Timestamp>, Failure> {
+        let mut client = self.client().await?;
+        let now = millis(self.now(&client).await?);
+        let snapshot = snapshot(&mut client).await?;
+        let statement = snapshot.prepare_cached(query!("next_wake")).await?;
+        let ahead = snapshot.query_one(&statement, &[&now]).await?.get::<_, Option<i64>>(0).map(timestamp);
+        let statement = snapshot.prepare_cached(query!(items "overdue")).await?;
+        let mut next = ahead;
+        for row in snapshot.query(&statement, &[&now]).await? {
+            // What is ready by now waits for nobody, but it may expire.
+            let timer = image::read(&row)?.head.timer();
+            next = [next, timer].into_iter().flatten().min();
+        }
+        Ok(next)
+    }
+
+    pub(crate) async fn kv_get(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>, Failure> {
+        let client = self.client().await?;
+        let now = self.now(&client).await?;
+        let statement = client.prepare_cached(query!("kv_get")).await?;
+        let asked: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+        let rows = client.query(&statement, &[&asked]).await?;
+        let found: FxHashMap<&[u8], KvRecord> =
+            rows.iter().map(|row| (row.get::<_, &[u8]>(0), kv_record(row))).collect();
+        let live = |key: &String| found.get(key.as_bytes()).filter(|record| record.is_live(now)).cloned();
+        Ok(keys.iter().map(live).collect())
+    }
+}
+
+/// Several statements that see the same.
+pub(crate) async fn snapshot(client: &mut Object) -> Result<Transaction<'_>, Failure> {
+    let transaction = client.build_transaction();
+    Ok(transaction.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?)
+}
+
+/// The items whole, in the order of their images.
+pub(crate) async fn whole(
+    snapshot: &Transaction<'_>,
+    images: Vec<Image>,
+    fields: FieldSet,
+) -> Result<Vec<StoredItem>, Failure> {
+    if images.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wanted = Wanted::all(images.iter().map(|image| image.seq.cast_signed()).collect(), fields);
+    let queues: Vec<i32> = images.iter().map(|image| queue_number(image.head.queue)).collect();
+    let (bodies, errors, outcomes, names) = tokio::try_join!(
+        snapshot.prepare_cached(query!("bodies")),
+        snapshot.prepare_cached(query!("errors")),
+        snapshot.prepare_cached(query!("outcomes")),
+        snapshot.prepare_cached(query!("queue_names")),
+    )?;
+    let (of_bodies, of_errors) = (wanted.bodies(), wanted.errors());
+    let of_queues: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&queues];
+    let (bodies, errors, outcomes, names) = tokio::try_join!(
+        snapshot.query(&bodies, &of_bodies),
+        snapshot.query(&errors, &of_errors),
+        snapshot.query(&outcomes, &of_errors),
+        snapshot.query(&names, &of_queues),
+    )?;
+    let mut contents = Contents::read(&bodies, &errors, &outcomes)?;
+    let mut queues: FxHashMap<QueueId, QueueName> = FxHashMap::default();
+    for row in &names {
+        let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;
+        queues.insert(queue_id(row.get(0)), name);
+    }
+    let stored = images.into_iter().map(|Image { seq, head, .. }| {
+        let Some(queue) = queues.get(&head.queue).cloned() else {
+            return Err(Failure::Fault(damaged(format_args!("{seq} of items"), "its queue does not exist")));
+        };
+        Ok(StoredItem { queue, item: contents.item(seq, head)? })
+    });
+    stored.collect()
+}

@@ -1,0 +1,145 @@
+//! The handle: what a server holds.
+
+use crate::catalog::{Catalog, Remembered};
+use crate::clock::{SteadyClock, Time};
+use crate::error::fault;
+use crate::hint::Hints;
+use crate::image::timestamp;
+use crate::migrate;
+use crate::options::Options;
+use crate::read::Reader;
+use crate::session::{self, configure};
+use crate::statements::query;
+use crate::sweeps::Sweeps;
+use crate::worker::{self, Call};
+use futures::future::ready;
+use std::sync::Arc;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_postgres::Config;
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
+use towline_store::{
+    Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
+};
+
+/// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
+pub struct Postgres {
+    calls: mpsc::Sender<Call>,
+    reader: Reader,
+    waiting_max: usize,
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Postgres")
+    }
+}
+
+/// What the workers of a server have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) salt: u64,
+    /// The class of this store's advisory locks: another store in the same database has another.
+    pub(crate) locks: i32,
+    pub(crate) clock: Arc<SteadyClock>,
+    pub(crate) catalog: Remembered,
+    pub(crate) hints: Hints,
+    pub(crate) sweeps: Sweeps,
+}
+
+impl Postgres {
+    /// Connects, brings the schema up to date, and starts the workers on the runtime it is called from.
+    pub async fn open(config: &Config, options: Options, time: Time) -> Result<Postgres> {
+        options.check()?;
+        let config = configure(config, &options);
+        let client = session::connect(&config).await?;
+        migrate::prepare(&client, &options).await?;
+        let clock = Arc::new(SteadyClock::new(time));
+        let begin = async {
+            let salt: i64 = client.query_one("SELECT salt FROM catalog", &[]).await?.get(0);
+            let latest = client.query_one("SELECT max(decided_at) FROM sessions", &[]).await?;
+            clock.steady(latest.get::<_, Option<i64>>(0).map_or(Timestamp(0), timestamp));
+            let queues = client.query(query!("queues_since"), &[&-1_i64]).await?;
+            Ok((salt.cast_unsigned(), queues))
+        };
+        let (salt, queues) = begin.await.map_err(|error| fault(&error))?;
+        let mut known = Catalog::default();
+        known.learn(&queues)?;
+        let catalog = Remembered::default();
+        catalog.put(Arc::new(known));
+        let reader = Reader::new(&config, &options, salt, clock.clone())?;
+        let shared = Arc::new(Shared {
+            config,
+            salt,
+            locks: (salt as u32).cast_signed(),
+            clock,
+            catalog,
+            hints: Hints::default(),
+            sweeps: Sweeps::default(),
+        });
+        let (calls, taken) = mpsc::channel(options.waiting_max);
+        let taken = Arc::new(Mutex::new(taken));
+        for _ in 0..options.workers {
+            tokio::spawn(worker::run(shared.clone(), taken.clone()));
+        }
+        Ok(Postgres { calls, reader, waiting_max: options.waiting_max })
+    }
+}
+
+impl Store for Postgres {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        if let Err(error) = StoreError::check_size("operations", batch.len(), limits::BATCH_MAX) {
+            return Box::pin(ready(Err(error)));
+        }
+        let (reply, answers) = oneshot::channel();
+        let sent = self.calls.try_send(Call::new(batch, reply));
+        let waiting = self.waiting_max;
+        Box::pin(async move {
+            match sent {
+                Ok(()) => answers.await.unwrap_or(Err(StoreError::Closed)),
+                Err(mpsc::error::TrySendError::Full(_)) => Err(StoreError::Busy { waiting }),
+                Err(mpsc::error::TrySendError::Closed(_)) => Err(StoreError::Closed),
+            }
+        })
+    }
+
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        self.reader.run(move |reader| async move { reader.queue(name).await })
+    }
+
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        self.reader.run(move |reader| async move { reader.queues(after, limit).await })
+    }
+
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        if let Err(error) = StoreError::check_size("ids", ids.len(), limits::BATCH_MAX) {
+            return Box::pin(ready(Err(error)));
+        }
+        self.reader.run(move |reader| async move { reader.get(ids, fields).await })
+    }
+
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        if let Err(error) = filter.check() {
+            return Box::pin(ready(Err(error)));
+        }
+        self.reader.run(move |reader| async move { reader.list(filter, after, limit, fields).await })
+    }
+
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.reader.run(|reader| async move { reader.next_wake().await })
+    }
+
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        if let Err(error) = StoreError::check_size("keys", keys.len(), limits::BATCH_MAX) {
+            return Box::pin(ready(Err(error)));
+        }
+        self.reader.run(move |reader| async move { reader.kv_get(keys).await })
+    }
+}

@@ -1,0 +1,13 @@
+-- As the migrations leave it.
+DELETE FROM items;
+DELETE FROM bodies;
+DELETE FROM errors;
+DELETE FROM outcomes;
+DELETE FROM chosen_ids;
+DELETE FROM keys;
+DELETE FROM tags;
+DELETE FROM counters;
+DELETE FROM sessions;
+DELETE FROM kv;
+DELETE FROM queues;
+UPDATE catalog SET version = 0;

@@ -1,0 +1,104 @@
+//! kill -9 of PostgreSQL under load: what was answered is there, what was not happened whole or not at all.
+
+use crate::harness::open;
+use crate::server::Own;
+use crate::words::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+use towline_domain::{FieldSet, ItemId, Policy, StateName};
+use towline_postgres::Time;
+use towline_store::{Filter, Store};
+
+const CALLERS: usize = 4;
+const KILLS: usize = 3;
+
+#[test]
+fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
+    let mut server = Own::start();
+    let store = open(&server.config(), "towline", Time::Database).unwrap();
+    run(&store, create("jobs", Policy { max_retries: 10_000, ..Policy::default() })).unwrap();
+    let submitted_ids = Mutex::new(BTreeSet::<ItemId>::new());
+    let commits = Mutex::new(BTreeMap::<ItemId, usize>::new());
+    let (killed, progress) = (AtomicBool::new(false), Barrier::new(CALLERS + 1));
+    thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let (store, killed, progress) = (&store, &killed, &progress);
+            let (submitted_ids, commits) = (&submitted_ids, &commits);
+            scope.spawn(move || {
+                let mut round = 0;
+                for _ in 0..KILLS {
+                    progress.wait();
+                    // A few rounds after the kill show that it goes on, too.
+                    let mut more = 3;
+                    while more > 0 {
+                        round += 1;
+                        more -= usize::from(killed.load(Ordering::SeqCst));
+                        let batch =
+                            (0..5).map(|n| submit("jobs", &format!("{caller}/{round}/{n}"))).collect();
+                        if let Ok(answers) = block_on(store.update(batch)) {
+                            submitted_ids
+                                .lock()
+                                .unwrap()
+                                .extend(answers.iter().map(|answer| submitted(answer).0));
+                        }
+                        let Ok(answers) =
+                            block_on(store.update(vec![receive_call("jobs", 4, seed(caller, round))]))
+                        else {
+                            continue;
+                        };
+                        let given = leases(&answers[0]);
+                        let settles = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
+                        if let Ok(answers) = block_on(store.update(settles)) {
+                            for (answer, (id, _)) in answers.iter().zip(&given) {
+                                assert_eq!(*answer, left("completed"), "its lease is five minutes long");
+                                *commits.lock().unwrap().entry(*id).or_default() += 1;
+                            }
+                        }
+                    }
+                    progress.wait();
+                }
+            });
+        }
+        for _ in 0..KILLS {
+            killed.store(false, Ordering::SeqCst);
+            let answered = || submitted_ids.lock().unwrap().len();
+            let before = answered();
+            progress.wait();
+            while answered() < before + 100 {
+                thread::sleep(Duration::from_millis(5));
+            }
+            server.kill();
+            server.start_again();
+            killed.store(true, Ordering::SeqCst);
+            progress.wait();
+        }
+    });
+    let commits = commits.into_inner().unwrap();
+    assert!(!commits.is_empty() && commits.values().all(|&times| times == 1), "committed once");
+    let found = list(&store, None);
+    let missing: Vec<_> = submitted_ids.into_inner().unwrap().difference(&found).copied().collect();
+    assert!(missing.is_empty(), "answered and lost: {missing:?}");
+    let completed = list(&store, Some(StateName::Completed));
+    let undone: Vec<_> = commits.keys().filter(|id| !completed.contains(id)).collect();
+    assert!(undone.is_empty(), "answered as committed, and not: {undone:?}");
+    let counts = counts(&store, "jobs");
+    assert_eq!((counts.total(), counts.completed), (found.len() as u64, completed.len() as u64));
+}
+
+fn list(store: &dyn Store, state: Option<StateName>) -> BTreeSet<ItemId> {
+    let (mut all, mut after) = (BTreeSet::new(), None);
+    loop {
+        let filter = Filter { state, ..Filter::default() };
+        let page = block_on(store.list(filter, after, 1000, FieldSet::NONE)).unwrap();
+        for stored in &page.items {
+            assert!(all.insert(stored.item.head.id), "listed once");
+        }
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The store against real PostgreSQL servers, which the tests start and stop.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod conformance;
+mod harness;
+mod killed;
+mod lost_commit;
+mod races;
+mod server;
+mod words;

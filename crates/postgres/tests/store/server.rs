@@ -1,0 +1,234 @@
+//! PostgreSQL servers for tests: one that all of them share, and ones of their own to be killed.
+
+#![allow(dead_code, reason = "each test binary uses what it needs")]
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::thread::sleep;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, Config, NoTls};
+
+/// Where the stores of a test process run.
+pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+});
+
+/// The server that all tests share, each in a schema of its own. Held by a lock for as long as this process lives.
+pub static SHARED: LazyLock<Shared> = LazyLock::new(Shared::join);
+
+#[derive(Debug)]
+pub struct Shared {
+    directory: PathBuf,
+    _user: File,
+}
+
+impl Shared {
+    fn join() -> Shared {
+        // The locks stay with the build; the server, whose user may not get there, has a place among temporary files.
+        let build = env!("CARGO_TARGET_TMPDIR");
+        let mut hash = DefaultHasher::new();
+        build.hash(&mut hash);
+        let directory = std::env::temp_dir().join(format!("towline-postgres-{:x}", hash.finish()));
+        let lock = |name: &str| {
+            OpenOptions::new().create(true).append(true).open(Path::new(build).join(name)).unwrap()
+        };
+        let user = lock("postgres-users");
+        user.lock_shared().unwrap();
+        // One of those who come at the same time starts it.
+        let starter = lock("postgres-start");
+        starter.lock().unwrap();
+        if !is_up(&directory) {
+            let data = directory.join("data");
+            fs::remove_dir_all(&directory).ok();
+            fs::create_dir(&directory).unwrap();
+            own(&directory);
+            initialise(&data);
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/supervise.sh");
+            let mut supervise = Command::new("setsid");
+            supervise
+                .arg("--fork")
+                .arg("sh")
+                .arg(script)
+                .arg(Path::new(build).join("postgres-users"))
+                .arg(&directory);
+            supervise.args(server_command(&data, &directory, false));
+            assert!(silently(&mut supervise).status().unwrap().success());
+            wait_until_up(&directory);
+        }
+        Shared { directory, _user: user }
+    }
+
+    pub fn config(&self) -> Config {
+        config(&self.directory)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join(".s.PGSQL.5432")
+    }
+}
+
+/// A server of one test, with everything synced, that can be killed and started again.
+#[derive(Debug)]
+pub struct Own {
+    directory: tempfile::TempDir,
+    process: Option<Child>,
+}
+
+impl Own {
+    pub fn start() -> Own {
+        let directory = tempfile::tempdir().unwrap();
+        own(directory.path());
+        initialise(&directory.path().join("data"));
+        let mut server = Own { directory, process: None };
+        server.start_again();
+        server
+    }
+
+    pub fn start_again(&mut self) {
+        let directory = self.directory.path();
+        let command = server_command(&directory.join("data"), directory, true);
+        for _ in 0..600 {
+            let log = File::create(directory.join("log")).unwrap();
+            let mut server = Command::new(&command[0]);
+            let process =
+                self.process.insert(silently(server.args(&command[1..])).stderr(log).spawn().unwrap());
+            // It refuses to start while processes of a server that was killed have not noticed yet.
+            while process.try_wait().unwrap().is_none() {
+                if is_up(directory) {
+                    return;
+                }
+                sleep(Duration::from_millis(20));
+            }
+            sleep(Duration::from_millis(100));
+        }
+        panic!("it does not start again: {}", fs::read_to_string(directory.join("log")).unwrap());
+    }
+
+    /// As by kill -9: of the server and, because they notice, of all its processes.
+    pub fn kill(&mut self) {
+        let mut process = self.process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// Where its socket is.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn config(&self) -> Config {
+        config(self.directory.path())
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // Asked to stop, not killed: it waits for its own processes, which still write into its directory.
+            let pid = rustix::process::Pid::from_child(&process);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).ok();
+            process.wait().ok();
+        }
+    }
+}
+
+fn config(directory: &Path) -> Config {
+    let mut config = Config::new();
+    config.host_path(directory).user("towline").dbname("postgres");
+    config
+}
+
+pub async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+fn is_up(directory: &Path) -> bool {
+    RUNTIME.block_on(connect(&config(directory))).is_ok()
+}
+
+fn wait_until_up(directory: &Path) {
+    for _ in 0..600 {
+        if is_up(directory) {
+            return;
+        }
+        sleep(Duration::from_millis(100));
+    }
+    panic!("PostgreSQL does not come up in {}", directory.display());
+}
+
+fn silently(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+/// Of PATH, or where Debian puts it.
+fn binary(name: &str) -> PathBuf {
+    let on_path = std::env::var_os("PATH");
+    let on_path = on_path.iter().flat_map(std::env::split_paths);
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut debian: Vec<PathBuf> = installed.map(|version| version.path().join("bin")).collect();
+    debian.sort();
+    let found =
+        debian.into_iter().rev().chain(on_path).map(|place| place.join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("no {name} here: run scripts/install-test-tools"))
+}
+
+/// PostgreSQL refuses to run as root: whom it runs as instead.
+fn unprivileged() -> Option<&'static str> {
+    let is_root = rustix::process::getuid().is_root();
+    let exists = |user: &&str| {
+        fs::read_to_string("/etc/passwd").unwrap().lines().any(|line| line.starts_with(&format!("{user}:")))
+    };
+    is_root.then(|| ["postgres", "nobody"].into_iter().find(exists).unwrap())
+}
+
+fn as_unprivileged() -> Vec<OsString> {
+    let drop_rights = |user: &str| {
+        let text = format!("setpriv --reuid={user} --regid=nogroup --clear-groups --pdeathsig=INT");
+        text.split(' ').map(OsString::from).collect()
+    };
+    unprivileged().map_or_else(Vec::new, drop_rights)
+}
+
+fn own(directory: &Path) {
+    if let Some(user) = unprivileged() {
+        let status = Command::new("chown").arg(user).arg(directory).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+fn initialise(data: &Path) {
+    let mut command = as_unprivileged();
+    command.push(binary("initdb").into());
+    let options =
+        ["--auth=trust", "--username=towline", "--no-sync", "--encoding=UTF8", "--locale=C", "--pgdata"];
+    let mut initdb = Command::new(&command[0]);
+    initdb.args(&command[1..]).args(options).arg(data).current_dir("/");
+    let output = initdb.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn server_command(data: &Path, sockets: &Path, durable: bool) -> Vec<OsString> {
+    let mut command = as_unprivileged();
+    command.push(binary("postgres").into());
+    command.push("-D".into());
+    command.push(data.into());
+    let mut settings = vec!["listen_addresses=".to_owned(), "max_connections=300".to_owned()];
+    settings.push(format!("unix_socket_directories={}", sockets.display()));
+    settings.push("shared_buffers=64MB".to_owned());
+    if !durable {
+        // The contract is about answers; what survives a crash is tested with servers of their own.
+        settings.extend(["fsync=off".to_owned(), "full_page_writes=off".to_owned()]);
+    }
+    for setting in settings {
+        command.push("-c".into());
+        command.push(setting.into());
+    }
+    command
+}
