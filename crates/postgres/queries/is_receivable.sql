@@ -2,5 +2,7 @@
 SELECT EXISTS (
     SELECT 1 FROM items
     WHERE queue = $1 AND rank IS NOT NULL
-      AND (expires_at IS NULL OR expires_at > coalesce($2, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
+      AND (expires_at IS NULL OR expires_at > (
+          SELECT coalesce($2, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+      ))
 )

@@ -59,7 +59,7 @@ pub(crate) fn read_queue(definition: &str) -> Result<Queue, StoreError> {
     code::from_json(definition).map_err(|error| damaged("of queues", error))
 }
 
-/// The latest catalog anybody in this server has seen.
+/// The catalog that somebody in this server saw last.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered(Mutex<Arc<Catalog>>);
 
@@ -69,9 +69,6 @@ impl Remembered {
     }
 
     pub(crate) fn put(&self, catalog: Arc<Catalog>) {
-        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if catalog.version > latest.version {
-            *latest = catalog;
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = catalog;
     }
 }

@@ -103,7 +103,7 @@ pub(crate) async fn fetch(
 
     let known: i64 = rows[version].first().map_or(-1, |row| row.get(0));
     if known != catalog.version {
-        refresh(session, shared, catalog).await?;
+        refresh(session, shared, catalog, known).await?;
         return Ok(Fetch::Stale);
     }
     let said: i64 = rows[clock].first().map_or(0, |row| row.get(0));
@@ -209,9 +209,15 @@ async fn look_again(
 }
 
 /// Learns what changed since the catalog was remembered, under the lock that keeps it from changing.
-async fn refresh(session: &Session, shared: &Shared, catalog: &Arc<Catalog>) -> Result<(), Failure> {
-    let rows = session.client.query(&session.statements.queues_since, &[&catalog.version]).await?;
-    let mut fresh = (**catalog).clone();
+async fn refresh(
+    session: &Session,
+    shared: &Shared,
+    catalog: &Arc<Catalog>,
+    known: i64,
+) -> Result<(), Failure> {
+    // A database put back to an earlier day knows less than is remembered: begin from nothing.
+    let mut fresh = if known < catalog.version { Catalog::default() } else { (**catalog).clone() };
+    let rows = session.client.query(&session.statements.queues_since, &[&fresh.version]).await?;
     fresh.learn(&rows)?;
     shared.catalog.put(Arc::new(fresh));
     Ok(())

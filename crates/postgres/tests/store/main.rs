@@ -5,6 +5,8 @@ mod conformance;
 mod harness;
 mod killed;
 mod lost_commit;
+mod opening;
+mod plans;
 mod races;
 mod server;
 mod words;
