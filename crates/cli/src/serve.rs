@@ -18,6 +18,12 @@ pub struct ServeArgs {
     /// Directory of the store [default: towline-data]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
+    /// Where queues and items are: `embedded`, or postgres://user@host/database [default: embedded]
+    #[arg(long, value_name = "PLACE")]
+    store: Option<String>,
+    /// A file with the password of the database
+    #[arg(long, value_name = "PATH")]
+    store_password_file: Option<String>,
     /// When work is acknowledged: `sync` (on disk) or `interval:<ms>` (in the operating system, on disk within so many
     /// milliseconds) [default: sync]
     #[arg(long, value_name = "POLICY")]
@@ -49,6 +55,18 @@ pub struct ServeArgs {
     /// A writer of a buffer that is silent for so long has vanished [default: 60s]
     #[arg(long, value_name = "DURATION")]
     buffer_writer_timeout: Option<String>,
+    /// Payload fields of more bytes than this are kept where buffers are [default: 65536]
+    #[arg(long, value_name = "BYTES")]
+    offload_above: Option<String>,
+    /// Payload fields of more than 4096 bytes are, too, if the item is delayed by so long [default: 1d]
+    #[arg(long, value_name = "DURATION")]
+    offload_delayed_by: Option<String>,
+    /// How often what no item names is looked for where buffers are [default: 60s]
+    #[arg(long, value_name = "DURATION")]
+    collection_interval: Option<String>,
+    /// How long it is left alone, because an item may be about to name it [default: 10m]
+    #[arg(long, value_name = "DURATION")]
+    collection_grace: Option<String>,
     /// Address of an S3-compatible service [default: AWS_ENDPOINT_URL, else AWS itself]
     #[arg(long, value_name = "URL")]
     s3_endpoint: Option<String>,
@@ -78,6 +96,8 @@ impl ServeArgs {
         let given = [
             ("listen", &self.listen),
             ("data", &self.data),
+            ("store", &self.store),
+            ("store_password_file", &self.store_password_file),
             ("durability", &self.durability),
             ("drain", &self.drain),
             ("log", &self.log),
@@ -87,6 +107,10 @@ impl ServeArgs {
             ("bodies_bytes_max", &self.bodies_bytes_max),
             ("buffers", &self.buffers),
             ("buffer_writer_timeout", &self.buffer_writer_timeout),
+            ("offload_above", &self.offload_above),
+            ("offload_delayed_by", &self.offload_delayed_by),
+            ("collection_interval", &self.collection_interval),
+            ("collection_grace", &self.collection_grace),
             ("s3_endpoint", &self.s3_endpoint),
             ("s3_region", &self.s3_region),
             ("s3_access_key_id", &self.s3_access_key_id),
@@ -124,13 +148,12 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
 
 /// Where it listens (the first line, for scripts), where the data is, and what to try.
 fn greet(server: &Server) {
-    let settings = server.settings();
-    let data = std::path::absolute(&settings.data).unwrap_or_else(|_| settings.data.clone());
+    let data = server.settings().store_shown();
     let program = std::env::args().next().unwrap_or_else(|| "towline".to_owned());
     let address = server.address();
     let elsewhere =
         if address.port() == 7420 { String::new() } else { format!("TOWLINE_URL=http://{address} ") };
-    let mut words = format!("listening on http://{address}\ndata in {}\n", data.display());
+    let mut words = format!("listening on http://{address}\ndata in {data}\n");
     words.push_str("try, in another terminal:\n");
     for command in ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"] {
         let _ = writeln!(words, "  {elsewhere}{program} {command}");

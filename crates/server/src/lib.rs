@@ -5,6 +5,7 @@
 
 mod answer;
 mod app;
+mod backend;
 mod body;
 pub mod config;
 mod first_byte;

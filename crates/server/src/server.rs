@@ -1,6 +1,7 @@
 //! The server as a whole: open, run, stop.
 
 use crate::app::App;
+use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use crate::{listen, routes};
@@ -9,15 +10,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use towline_broker::{Broker, Sharing, SteadyClock, Storage, entropy};
+use towline_broker::{Broker, SteadyClock, Storage, entropy};
 use towline_buffers::{BufferError, Buffers, Location};
-use towline_embedded::{Embedded, OpenError, Options};
-use towline_store::Store;
+use towline_embedded::OpenError;
+use towline_store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error(transparent)]
     Open(#[from] OpenError),
+    #[error("cannot use the database: {0}")]
+    Postgres(StoreError),
     #[error(
         "cannot listen on {address}: {error}; stop whatever does, or choose another address with --listen"
     )]
@@ -34,7 +37,7 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct Server {
     settings: Settings,
-    store: Arc<Embedded>,
+    backend: Backend,
     buffers: Buffers,
     clock: Arc<SteadyClock>,
     metrics: Metrics,
@@ -49,13 +52,10 @@ impl Server {
         let listen = |error| ServerError::Listen { address: settings.listen, error };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let options =
-            Options { durability: settings.durability, salt: entropy::number(), ..Options::default() };
         let clock = Arc::new(SteadyClock::new());
-        let open = || Embedded::open(&settings.data, options, clock.clone());
-        let store = Arc::new(tokio::task::block_in_place(open)?);
+        let backend = Backend::open(&settings, clock.clone()).await?;
         let buffers = open_buffers(&settings).await?;
-        Ok(Server { settings, store, buffers, clock, metrics: Metrics::new()?, listener, address })
+        Ok(Server { settings, backend, buffers, clock, metrics: Metrics::new()?, listener, address })
     }
 
     #[must_use]
@@ -85,13 +85,12 @@ impl Server {
     /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, store, buffers, clock, metrics, listener, address } = self;
+        let Server { settings, backend, buffers, clock, metrics, listener, address } = self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
-        let broker =
-            Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock, Some(storage), Sharing::Alone);
-        let app = App::new(broker, Some(Arc::clone(&store)), metrics, &settings);
+        let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
+        let app = App::new(broker, backend.embedded(), metrics, &settings);
         let router = routes::router(app.clone());
-        tracing::info!(%address, data = %settings.data.display(), durability = ?settings.durability, "serving");
+        tracing::info!(%address, store = %settings.store_shown(), durability = ?settings.durability, "serving");
         let stop = async {
             stop.await;
             tracing::info!("stopping: receives are refused, what is under way is finished");
@@ -99,8 +98,7 @@ impl Server {
         };
         listen::serve(listener, router, settings.connections_max, stop, settings.drain).await;
         drop(app);
-        // Dropping the store syncs and closes it; tasks of cut connections may hold it a moment longer.
-        let closed = tokio::task::spawn_blocking(move || close(store)).await;
+        let closed = tokio::task::spawn_blocking(move || backend.close()).await;
         if !closed.unwrap_or(false) {
             tracing::warn!("the store is still in use and is left to recover at the next start");
         }
@@ -120,18 +118,6 @@ async fn open_buffers(settings: &Settings) -> Result<Buffers, ServerError> {
     let buffers = tokio::task::block_in_place(open).map_err(refused)?;
     buffers.check(entropy::bytes()).await.map_err(refused)?;
     Ok(buffers)
-}
-
-fn close(store: Arc<Embedded>) -> bool {
-    let mut store = Some(store);
-    for _ in 0..100 {
-        match store.take().map(Arc::try_unwrap) {
-            Some(Err(shared)) => store = Some(shared),
-            _ => return true,
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    false
 }
 
 /// A store keeps a file open for every segment, and every connection takes one.

@@ -9,6 +9,8 @@ mod dice;
 mod history;
 mod plan;
 mod planted;
+#[path = "../../../postgres/tests/store/server.rs"]
+mod postgres;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod wire;
@@ -29,9 +31,21 @@ const DRAIN_MAX: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_again_and_again_keeps_its_promises() {
+    kill_again_and_again(Server::start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_on_postgresql_does_too() {
+    let postgres = tokio::task::spawn_blocking(postgres::Own::start).await.unwrap();
+    let place = postgres.directory().to_str().unwrap().replace('/', "%2F");
+    let store = format!("postgres://towline@{place}/postgres");
+    kill_again_and_again(Server::start_with(&[("TOWLINE_STORE", &store)])).await;
+    tokio::task::spawn_blocking(move || drop(postgres)).await.unwrap();
+}
+
+async fn kill_again_and_again(mut server: Server) {
     let plan = Plan::new();
     let began = clock::instant();
-    let mut server = Server::start();
     let world = Arc::new(World::new(plan, server.url()));
     world.create_queues().await;
     let workers: Vec<_> =

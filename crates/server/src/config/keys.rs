@@ -1,6 +1,6 @@
 //! What can be configured.
 
-use super::{LogFormat, Settings};
+use super::{LogFormat, Settings, StoreChoice};
 use std::str::FromStr;
 use std::time::Duration;
 use towline_buffers::{BufferError, Secret, WriteOnce};
@@ -34,6 +34,32 @@ pub const KEYS: &[Key] = &[
                 return Err("name a directory".to_owned());
             }
             settings.data = value.into();
+            Ok(())
+        },
+    },
+    Key {
+        name: "store",
+        help: "where queues and items are: embedded, or postgres://user@host/database (embedded)",
+        set: |settings, value| {
+            settings.store = match value {
+                "embedded" => StoreChoice::Embedded,
+                url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                    let config = url.parse().map_err(|error| format!("not an address: {error}"))?;
+                    StoreChoice::Postgres(Box::new(config))
+                }
+                _ => return Err("use embedded, or postgres://user@host/database".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Key {
+        name: "store_password_file",
+        help: "a file with the password of the database, instead of one in its address; after `store`",
+        set: |settings, value| {
+            let StoreChoice::Postgres(config) = &mut settings.store else {
+                return Err("it goes with store = postgres://...".to_owned());
+            };
+            config.password(read_secret(value)?);
             Ok(())
         },
     },
@@ -219,12 +245,16 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// From a file: a secret on a command line or in a file of settings is seen by too many.
-fn secret(path: &str) -> Result<Secret, String> {
+fn read_secret(path: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read it: {error}"))?;
     match text.trim() {
         "" => Err("it is empty".to_owned()),
-        secret => Ok(Secret::new(secret)),
+        secret => Ok(secret.to_owned()),
     }
+}
+
+fn secret(path: &str) -> Result<Secret, String> {
+    Ok(Secret::new(read_secret(path)?))
 }
 
 fn span(value: &str, min: Millis, max: Millis) -> Result<Millis, String> {

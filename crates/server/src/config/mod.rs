@@ -25,6 +25,7 @@ const CLIENT_VARIABLES: [&str; 3] = ["TOWLINE_URL", "TOWLINE_TOKEN", "TOWLINE_TO
 pub struct Settings {
     pub listen: SocketAddr,
     pub data: PathBuf,
+    pub store: StoreChoice,
     pub durability: Durability,
     /// Allow other addresses than loopback although nothing is encrypted and nobody is asked for a token.
     pub insecure: bool,
@@ -41,10 +42,42 @@ pub struct Settings {
     pub collection: CollectionRule,
 }
 
+/// Where queues and items are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// In the directory [`Settings::data`].
+    Embedded,
+    /// Its `Debug` leaves the password out.
+    Postgres(Box<tokio_postgres::Config>),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Pretty,
     Json,
+}
+
+impl Settings {
+    /// Where queues and items are, for people; no secrets.
+    #[must_use]
+    pub fn store_shown(&self) -> String {
+        match &self.store {
+            StoreChoice::Embedded => {
+                std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone()).display().to_string()
+            }
+            StoreChoice::Postgres(config) => {
+                let hosts: Vec<String> = config
+                    .get_hosts()
+                    .iter()
+                    .map(|host| match host {
+                        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+                        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+                    })
+                    .collect();
+                format!("PostgreSQL {:?} at {}", config.get_dbname().unwrap_or_default(), hosts.join(", "))
+            }
+        }
+    }
 }
 
 impl Default for Settings {
@@ -52,6 +85,7 @@ impl Default for Settings {
         Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             data: PathBuf::from("towline-data"),
+            store: StoreChoice::Embedded,
             durability: Durability::Sync,
             insecure: false,
             drain: Duration::from_secs(10),
@@ -229,6 +263,9 @@ mod tests {
             ("buffers", "s3://"),
             ("buffer_writer_timeout", "10ms"),
             ("offload_above", "much"),
+            ("store", "mysql://here"),
+            ("store", "postgres://?nonsense=1"),
+            ("store_password_file", "/does/not/exist"),
             ("offload_delayed_by", "10"),
             ("collection_interval", "1ms"),
             ("collection_grace", "0s"),

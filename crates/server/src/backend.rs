@@ -1,0 +1,76 @@
+//! Which store is behind the server.
+
+use crate::config::{Settings, StoreChoice};
+use crate::server::ServerError;
+use std::sync::Arc;
+use std::time::Duration;
+use towline_broker::{Sharing, entropy};
+use towline_embedded::{Embedded, Options};
+use towline_postgres::{Postgres, Time};
+use towline_store::{Clock, Store};
+
+/// How often a server asks what others have brought for those who wait.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Embedded(Arc<Embedded>),
+    Postgres(Arc<Postgres>),
+}
+
+impl Backend {
+    pub(crate) async fn open(settings: &Settings, clock: Arc<dyn Clock>) -> Result<Backend, ServerError> {
+        match &settings.store {
+            StoreChoice::Embedded => {
+                let options = Options {
+                    durability: settings.durability,
+                    salt: entropy::number(),
+                    ..Options::default()
+                };
+                let open = || Embedded::open(&settings.data, options, clock);
+                Ok(Backend::Embedded(Arc::new(tokio::task::block_in_place(open)?)))
+            }
+            StoreChoice::Postgres(config) => {
+                let options = towline_postgres::Options::default();
+                let opened = Postgres::open(config, options, Time::Database).await;
+                Ok(Backend::Postgres(Arc::new(opened.map_err(ServerError::Postgres)?)))
+            }
+        }
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Backend::Embedded(store) => store.clone(),
+            Backend::Postgres(store) => store.clone(),
+        }
+    }
+
+    pub(crate) fn embedded(&self) -> Option<Arc<Embedded>> {
+        match self {
+            Backend::Embedded(store) => Some(store.clone()),
+            Backend::Postgres(_) => None,
+        }
+    }
+
+    pub(crate) fn sharing(&self) -> Sharing {
+        match self {
+            Backend::Embedded(_) => Sharing::Alone,
+            Backend::Postgres(_) => Sharing::Shared { ask_every: ASK_EVERY },
+        }
+    }
+
+    /// Closes it, which may block: dropping the embedded store syncs it. Tasks of cut connections may hold it a moment
+    /// longer. Whether it is closed.
+    pub(crate) fn close(self) -> bool {
+        let Backend::Embedded(store) = self else { return true };
+        let mut store = Some(store);
+        for _ in 0..100 {
+            match store.take().map(Arc::try_unwrap) {
+                Some(Err(shared)) => store = Some(shared),
+                _ => return true,
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}
