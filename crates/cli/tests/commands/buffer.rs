@@ -71,8 +71,9 @@ fn large_data_goes_through_whole() {
     let run = bash(
         &server,
         "head -c 30000001 /dev/urandom > sent && id=$(towline buffer create)
-         towline buffer read $id > through_a_pipe & towline buffer read $id --output into_a_file &
-         cat sent | towline buffer write $id && wait %1 && wait %2 &&
+         towline buffer read $id > through_a_pipe & first=$!
+         towline buffer read $id --output into_a_file & second=$!
+         cat sent | towline buffer write $id && wait $first && wait $second &&
          cmp sent through_a_pipe && cmp sent into_a_file &&
          copy=$(towline buffer copy $id --tag of=$id) && towline buffer read $copy | cmp - sent &&
          other=$(towline buffer create) && towline buffer write $other --input sent &&
