@@ -23,8 +23,6 @@ fn on_s3(settings: &mut Settings, endpoint: &str, secret: &str) {
     buffers.region = Some("us-east-1".to_owned());
     buffers.access_key_id = Some(KEY.to_owned());
     buffers.secret_access_key = Some(towline_buffers::Secret::new(secret));
-    // The service of these tests forgets to look at `If-None-Match`.
-    buffers.write_once = towline_buffers::WriteOnce::ByProcess;
 }
 
 async fn send(signed: SignedRequest, body: Vec<u8>) -> (u16, Bytes) {
