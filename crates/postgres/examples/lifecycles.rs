@@ -1,7 +1,7 @@
 //! Life-cycles a second at the store's port: submit, receive with the payload, commit; in batches, by several callers,
 //! while a queue of a given depth stays behind.
 //!
-//! `cargo run --release -p towline-postgres --example bench -- --url 'host=/run/postgresql user=me dbname=bench'`
+//! `cargo run --release -p towline-postgres --example lifecycles -- --url 'host=/run/postgresql user=me dbname=bench'`
 //!
 //! It makes schemas named `bench_...` in that database, and removes them again.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and stops at the first fault")]
