@@ -1,6 +1,6 @@
 //! A payload field that is kept elsewhere: what stands in its place.
 //!
-//! Stores keep bytes and need not know. **Invariant:** bytes that begin with [`MARK`] are a reference; whoever accepts
+//! Stores keep bytes and need not know. **Invariant:** bytes that begin with `MARK` are a reference; whoever accepts
 //! payloads keeps those elsewhere that begin so by chance, whatever their size.
 
 use bytes::Bytes;
