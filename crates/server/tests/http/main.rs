@@ -32,6 +32,7 @@ mod raw;
 mod receivers_that_leave;
 mod receiving;
 mod rig;
+#[path = "../../../buffers/tests/contract/s3_server.rs"]
 mod s3_server;
 mod settling_many;
 mod slots;
