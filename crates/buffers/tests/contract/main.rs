@@ -1,5 +1,5 @@
 //! The contract of buffers, on a directory and on an S3-protocol server; and what happens when either is at fault.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
 
 mod adopting;
 mod blobs;
