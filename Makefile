@@ -45,7 +45,7 @@ simulate:
 
 # TOWLINE_SOAK kills the real server a hundred times under 200,000 items, and sends it a million broken bodies.
 soak: tools
-	TOWLINE_SOAK=1 $(MAKE) unit
+	TOWLINE_SOAK=1 NEXTEST_PROFILE=soak $(MAKE) unit
 	$(SIMULATE) --seeds 2000 --steps 2000
 	$(SIMULATE) --crash-everywhere --bit-flips 1000
 	$(SIMULATE) --plant all
