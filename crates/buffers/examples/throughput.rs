@@ -3,7 +3,12 @@
 //! Every byte written was acknowledged, so it is durable where it is; every byte read was checked against its hash and
 //! chain, out of the page cache as a rule. The raw figure is of plain threads that write and sync as many files, without
 //! hashes, for comparison.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "it prints, and stops at a fault")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "it prints, and stops at a fault"
+)]
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
 use std::io::Write;
