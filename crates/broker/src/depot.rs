@@ -298,7 +298,12 @@ impl Depot {
         self.buffers.put_blob(&kept_key(id), bytes::Bytes::new()).await.map_err(refusal)
     }
 
+    /// Asked for every chunk, so it looks first: creating is a synced write.
     async fn make(&self, id: &BufferId, now: Timestamp) -> Result<(), BufferError> {
+        match self.buffers.meta(id.as_str()).await {
+            Err(BufferError::NotFound { .. }) => {}
+            found => return found.map(drop),
+        }
         let tags = id.attempted().map(|item| ("item".to_owned(), item.to_string()));
         let new = NewBuffer { tags: BTreeMap::from_iter(tags), expires_at_ms: None };
         match self.buffers.create(id.as_str(), new, now.0).await {
