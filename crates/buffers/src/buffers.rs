@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::doorbell::Doorbells;
 use crate::progress::Progress;
+use crate::recent::Recent;
 use crate::storage::{At, Storage};
 use crate::stored::{self, END_BYTES_MAX, End, SMALL_BYTES_MAX, Writer};
 use crate::{BufferError, Location, Meta, Options, Result};
@@ -23,6 +24,7 @@ struct Shared {
     storage: Storage,
     options: Options,
     bells: Doorbells,
+    recent: Recent,
     progresses: Mutex<HashMap<String, Arc<Progress>>>,
 }
 
@@ -30,7 +32,13 @@ impl Buffers {
     /// Opens a place; a directory is created (only its owner may enter). Blocks for a few file operations.
     pub fn open(location: &Location, options: Options) -> Result<Self> {
         let storage = Storage::open(location, &options.s3)?;
-        let shared = Shared { storage, options, bells: Doorbells::default(), progresses: Mutex::default() };
+        let shared = Shared {
+            storage,
+            options,
+            bells: Doorbells::default(),
+            recent: Recent::default(),
+            progresses: Mutex::default(),
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -66,6 +74,10 @@ impl Buffers {
 
     pub(crate) fn bells(&self) -> &Doorbells {
         &self.shared.bells
+    }
+
+    pub(crate) fn recent(&self) -> &Recent {
+        &self.shared.recent
     }
 
     pub(crate) async fn find_meta(&self, at: At<'_>) -> Result<Option<Meta>> {
@@ -111,6 +123,7 @@ impl Buffers {
     /// For a buffer that nobody writes any more.
     pub(crate) fn forget_progress(&self, id: &str) {
         self.progresses().remove(id);
+        self.recent().forget(id);
     }
 
     fn progresses(&self) -> MutexGuard<'_, HashMap<String, Arc<Progress>>> {

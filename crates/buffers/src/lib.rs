@@ -27,6 +27,7 @@ mod options;
 mod presigning;
 mod progress;
 mod reading;
+mod recent;
 mod records;
 mod showing;
 mod sizes;

@@ -4,6 +4,7 @@
 //! writer's, and continues the chain.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sizes::Sizes;
@@ -11,11 +12,15 @@ use crate::{Header, Position, WriterMark, link};
 
 /// How many chunks past the first that is missing may be stored.
 pub(crate) const AHEAD_MAX: u32 = 64;
+/// A reader is followed if it asked for a chunk at most this far back.
+const CLOSE: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub writer: WriterMark,
     known: Mutex<Known>,
+    /// One more than the furthest chunk that a reader asked for.
+    asked: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -40,7 +45,7 @@ impl Progress {
             ahead: BTreeMap::new(),
             last_sign_ms,
         };
-        Self { writer, known: Mutex::new(known) }
+        Self { writer, known: Mutex::new(known), asked: AtomicU32::new(0) }
     }
 
     pub fn position(&self) -> Position {
@@ -68,6 +73,16 @@ impl Progress {
     pub fn sign(&self, now_ms: u64) {
         let mut known = self.lock();
         known.last_sign_ms = known.last_sign_ms.max(now_ms);
+    }
+
+    pub fn ask(&self, n: u32) {
+        self.asked.fetch_max(n.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether somebody reads close behind this chunk.
+    pub fn is_followed(&self, n: u32) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        asked > 0 && n < asked.saturating_add(CLOSE)
     }
 
     /// Whether a chunk fits its neighbours, as far as they are known.

@@ -47,6 +47,7 @@ impl Buffers {
             last,
             range,
             fetched: VecDeque::with_capacity(CHUNKS_AHEAD),
+            pieces: VecDeque::new(),
         };
         let pieces = stream::unfold(Some(reading), |reading| async move {
             let mut reading = reading?;
@@ -107,11 +108,19 @@ struct Reading {
     /// The chain before that chunk, if it is known.
     chain: Option<Hash>,
     fetched: VecDeque<Fetch>,
+    /// Pieces of the last chunk that are still to be handed out.
+    pieces: VecDeque<Bytes>,
 }
 
 impl Reading {
     async fn next_piece(&mut self) -> Result<Option<Bytes>> {
-        while self.offset < self.range.end {
+        loop {
+            if let Some(piece) = self.pieces.pop_front() {
+                return Ok(Some(piece));
+            }
+            if self.offset >= self.range.end {
+                return Ok(None);
+            }
             while self.fetched.len() < CHUNKS_AHEAD && self.next <= self.last {
                 self.fetch();
             }
@@ -123,16 +132,11 @@ impl Reading {
             let at = At::new("reading buffer", &self.id);
             let next = (&mut fetch.0).await.map_err(|error| at.io(&std::io::Error::other(error)))??;
             match next {
-                Next::Chunk(chunk) => {
-                    if let Some(piece) = self.take(chunk)? {
-                        return Ok(Some(piece));
-                    }
-                }
+                Next::Chunk(chunk) => self.take(chunk)?,
                 Next::End(totals) => return self.check_end(totals),
                 Next::NotYet => return Err(BufferError::NotYet { id: self.id.clone(), n }),
             }
         }
-        Ok(None)
     }
 
     fn fetch(&mut self) {
@@ -142,8 +146,8 @@ impl Reading {
         self.next += 1;
     }
 
-    /// The part of a chunk that is in the range, if any.
-    fn take(&mut self, chunk: Chunk) -> Result<Option<Bytes>> {
+    /// Takes the part of a chunk that is in the range, if any.
+    fn take(&mut self, chunk: Chunk) -> Result<()> {
         let header = chunk.header;
         if let Some(before) = &self.chain
             && link(before, header.n, header.length, &header.hash) != header.chain
@@ -154,11 +158,16 @@ impl Reading {
             });
         }
         self.chain = Some(header.chain);
-        let begins_at = self.offset;
-        self.offset += header.length;
-        let from = self.range.start.saturating_sub(begins_at).min(header.length);
-        let to = (self.range.end - begins_at).min(header.length);
-        Ok((from < to).then(|| chunk.data.slice(from as usize..to as usize)))
+        for piece in chunk.data {
+            let length = piece.len() as u64;
+            let from = self.range.start.saturating_sub(self.offset).min(length);
+            let to = self.range.end.saturating_sub(self.offset).min(length);
+            if from < to {
+                self.pieces.push_back(piece.slice(from as usize..to as usize));
+            }
+            self.offset += length;
+        }
+        Ok(())
     }
 
     fn check_end(&self, totals: Position) -> Result<Option<Bytes>> {

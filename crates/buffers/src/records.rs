@@ -94,7 +94,8 @@ pub enum Stored {
 #[derive(Debug, Clone)]
 pub struct Chunk {
     pub header: Header,
-    pub data: Bytes,
+    /// In pieces, none of which was copied.
+    pub data: Vec<Bytes>,
 }
 
 /// What a reader finds at a number.

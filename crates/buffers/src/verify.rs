@@ -45,5 +45,5 @@ pub(crate) fn chunk_of(object: &Bytes, data_hash: Hash, n: u32, at: At<'_>) -> R
     if data_hash != header.hash {
         return Err(at.damaged(format!("the data of chunk {n} is not what was written")));
     }
-    Ok(Chunk { header, data: object.slice(HEADER_LEN..) })
+    Ok(Chunk { header, data: vec![object.slice(HEADER_LEN..)] })
 }

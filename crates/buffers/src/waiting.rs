@@ -24,7 +24,7 @@ impl Buffers {
         check_id(id)?;
         let at = At::new("reading buffer", id);
         // A wait of nothing still gets what is there.
-        if let Some(found) = self.look(n, at).await? {
+        if let Some(found) = self.look(n, now_ms, at).await? {
             return Ok(found);
         }
         self.need_meta(at).await?;
@@ -42,7 +42,7 @@ impl Buffers {
         loop {
             // Before looking: what happens after the look rings.
             let ring = ear.next_ring();
-            if let Some(found) = self.look(n, at).await? {
+            if let Some(found) = self.look(n, now_ms, at).await? {
                 return Ok(found);
             }
             if looks.is_multiple_of(LOOKS_PER_META) {
@@ -82,7 +82,13 @@ impl Buffers {
     }
 
     /// The chunk or the end, if either is there now.
-    async fn look(&self, n: u32, at: At<'_>) -> Result<Option<Next>> {
+    async fn look(&self, n: u32, now_ms: u64, at: At<'_>) -> Result<Option<Next>> {
+        if let Some(known) = self.known_progress(at.id) {
+            known.ask(n);
+            if let Some(chunk) = self.recent().get(at.id, n, now_ms) {
+                return Ok(Some(Next::Chunk(chunk)));
+            }
+        }
         if let Some(chunk) = self.find_chunk(n, at).await? {
             return Ok(Some(Next::Chunk(chunk)));
         }

@@ -12,7 +12,7 @@ use crate::progress::{AHEAD_MAX, Progress};
 use crate::storage::At;
 use crate::stored::{self, Writer};
 use crate::verify::{hash_of, header_of};
-use crate::{BufferError, Buffers, NewChunk, Position, Result, Stored, WriterId, WriterMark};
+use crate::{BufferError, Buffers, Chunk, NewChunk, Position, Result, Stored, WriterId, WriterMark};
 
 /// Headers read at once when a buffer is learnt anew.
 const HEADERS_AT_ONCE: usize = 16;
@@ -103,7 +103,7 @@ impl Buffers {
 
         let path = self.storage().chunk(id, n);
         let head = Bytes::copy_from_slice(&header.encode());
-        let payload: PutPayload = std::iter::once(head).chain(data).collect();
+        let payload: PutPayload = std::iter::once(head).chain(data.iter().cloned()).collect();
         let stored = if self.storage().create(&path, payload, at).await? {
             Stored::New
         } else {
@@ -116,6 +116,9 @@ impl Buffers {
         };
         // A break in the chain between chunks that came at once is told when the buffer is finished.
         let _ = progress.absorb(header, now_ms);
+        if stored == Stored::New && progress.is_followed(n) {
+            self.recent().keep(id, Chunk { header, data });
+        }
         self.bells().ring(id);
         Ok(stored)
     }

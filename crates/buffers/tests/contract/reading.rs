@@ -19,6 +19,7 @@ on_every_place!(
     ranges_are_cut_out_of_chunks,
     a_range_of_a_buffer_being_written_begins_where_it_should,
     a_range_past_the_end_is_refused,
+    a_reader_close_behind_its_writer_needs_no_storage,
 );
 
 async fn a_reader_that_comes_first_waits(place: Place) {
@@ -35,6 +36,27 @@ async fn a_reader_that_comes_first_waits(place: Place) {
     for reader in readers {
         assert_eq!(reader.await.unwrap().unwrap(), [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]);
     }
+}
+
+async fn a_reader_close_behind_its_writer_needs_no_storage(place: Place) {
+    let buffers = created(&place, "b").await;
+    buffers.begin("b", WRITER, NOW).await.unwrap();
+    let mut script = Script::new("b");
+    // Nobody reads yet, so this one is not kept.
+    script.put(&buffers, b"one").await.unwrap();
+    assert!(matches!(buffers.chunk("b", 1, Duration::ZERO, NOW).await.unwrap(), Next::NotYet));
+    script.put(&buffers, b"two").await.unwrap();
+    for n in 0..2 {
+        std::fs::write(place.file(&format!("buffers/b/c/0000000{n}")), b"damaged").unwrap();
+    }
+    assert_refused!(buffers.chunk("b", 0, LONG, NOW).await, BufferError::Damaged { .. });
+    let Next::Chunk(chunk) = buffers.chunk("b", 1, LONG, NOW).await.unwrap() else { panic!("no chunk") };
+    assert_eq!(chunk.data.concat(), b"two");
+    // Others, and whoever comes later, see what is stored.
+    assert_refused!(place.open().chunk("b", 1, LONG, NOW).await, BufferError::Damaged { .. });
+    assert_refused!(buffers.chunk("b", 1, LONG, NOW + 60_000).await, BufferError::Damaged { .. });
+    buffers.delete("b").await.unwrap();
+    assert_refused!(buffers.chunk("b", 1, LONG, NOW).await, BufferError::NotFound { .. });
 }
 
 async fn a_reader_sees_each_chunk_as_soon_as_it_is_acknowledged(place: Place) {
@@ -104,7 +126,7 @@ async fn a_wait_of_nothing_gets_what_is_there(place: Place) {
         panic!("no chunk")
     };
     assert_eq!((chunk.header.n, chunk.header.length, chunk.header.chain), (0, 3, script.position.chain));
-    assert_eq!(chunk.data, "one");
+    assert_eq!(chunk.data.concat(), b"one");
     assert!(matches!(buffers.chunk("b", 1, Duration::ZERO, NOW).await.unwrap(), Next::NotYet));
     script.finish(&buffers).await.unwrap();
     for n in [1, 2, u32::MAX] {

@@ -113,7 +113,7 @@ async fn a_failed_buffer_gives_an_error_at_its_end(place: Place) {
     assert_eq!(shown.state, State::Failed { finished_at_ms: NOW + 1, reason: "ran out of ink".into() });
     assert_eq!(shown.position, script.position);
     assert!(
-        matches!(buffers.chunk("b", 0, LONG, NOW).await.unwrap(), Next::Chunk(chunk) if chunk.data == "one")
+        matches!(buffers.chunk("b", 0, LONG, NOW).await.unwrap(), Next::Chunk(chunk) if chunk.data.concat() == b"one")
     );
     assert_refused!(
         buffers.chunk("b", 1, LONG, NOW).await,

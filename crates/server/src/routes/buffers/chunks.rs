@@ -10,8 +10,10 @@ use crate::refuse::Refused;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use futures::stream;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, StatusCode};
+use std::convert::Infallible;
 use std::str::FromStr;
 use std::time::Duration;
 use towline_api::{CHUNK_BYTES_MAX, Code, Problem, Span, buffer};
@@ -97,7 +99,8 @@ pub(crate) async fn get(
                 (buffer::HASH, header.hash.to_hex().to_string()),
                 (buffer::CHAIN, header.chain.to_hex().to_string()),
             ];
-            (headers, Body::from(data)).into_response()
+            let pieces = stream::iter(data.into_iter().map(Ok::<_, Infallible>));
+            (headers, Body::from_stream(pieces)).into_response()
         }
         Next::End(Position { chunks, bytes, chain }) => {
             let headers = [
