@@ -2,7 +2,7 @@
 
 use crate::connect::Connection;
 use crate::output::Format;
-use crate::{bench, buffer, completions, item, man, queue, serve};
+use crate::{bench, buffer, completions, item, man, migrate, queue, serve};
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
@@ -32,6 +32,8 @@ pub struct Cli {
 pub enum Command {
     /// Run a server.
     Serve(Box<serve::ServeArgs>),
+    /// Bring the schema of a PostgreSQL store up to date.
+    Migrate(migrate::MigrateArgs),
     /// Make, fill, read and watch queues.
     #[command(subcommand, visible_alias = "queues")]
     Queue(Box<queue::QueueCommand>),

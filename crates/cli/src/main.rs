@@ -17,6 +17,7 @@ mod exit;
 mod interrupt;
 mod item;
 mod man;
+mod migrate;
 mod outage;
 mod output;
 mod policy;
@@ -49,6 +50,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
     let Cli { connection, format, command } = cli;
     let talk = match command {
         Command::Serve(args) => return serve::run(*args).map_err(Failure::from),
+        Command::Migrate(args) => return migrate::run(&args, output::Output::new(format)),
         Command::Bench(args) => return bench::run(*args).map_err(Failure::from),
         Command::Completions(args) => return completions::print(&args),
         Command::Man(args) => return man::write(&args),

@@ -24,6 +24,9 @@ pub struct ServeArgs {
     /// A file with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
+    /// Leave the schema of the database as it is: `towline migrate` brings it up to date
+    #[arg(long)]
+    no_migrate: bool,
     /// When work is acknowledged: `sync` (on disk) or `interval:<ms>` (in the operating system, on disk within so many
     /// milliseconds) [default: sync]
     #[arg(long, value_name = "POLICY")]
@@ -123,15 +126,19 @@ impl ServeArgs {
         for (name, given) in [("insecure", self.insecure), ("s3_virtual_hosted", self.s3_virtual_hosted)] {
             flags.extend(given.then(|| (name, "true".to_owned())));
         }
+        flags.extend(self.no_migrate.then(|| ("store_migrate", "false".to_owned())));
         flags
     }
 }
 
+/// A variable that is not text is none of ours.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 pub fn run(args: ServeArgs) -> anyhow::Result<()> {
-    // A variable that is not text is none of ours.
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let settings = Settings::load(args.config.as_deref(), environment, &args.flags())?;
+    let settings = Settings::load(args.config.as_deref(), environment(), &args.flags())?;
     logging::start(&settings);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {

@@ -33,5 +33,6 @@ mod worker;
 mod write;
 
 pub use clock::Time;
+pub use migrate::{Migrated, SchemaVersion, migrate, schema_version};
 pub use options::Options;
 pub use store::Postgres;

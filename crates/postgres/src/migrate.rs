@@ -1,76 +1,161 @@
 //! The schema: made and brought up to date, forward only, by one server at a time.
+//!
+//! Each version says which servers can go on with it, so that old and new ones run side by side during an upgrade.
 
 use crate::error::fault;
 use crate::options::Options;
-use tokio_postgres::{Client, Error};
+use crate::session::{self, configure};
+use tokio_postgres::{Client, Config, Error};
 use towline_store::StoreError;
 
+struct Migration {
+    sql: &'static str,
+    /// Servers that know this version, or a later one, can use the schema after it.
+    compatible_with: i32,
+}
+
 /// In order; what was released never changes.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_store.sql")];
+const MIGRATIONS: &[Migration] =
+    &[Migration { sql: include_str!("../migrations/0001_store.sql"), compatible_with: 1 }];
 
 /// Whoever migrates holds this lock of the database.
 const LOCK: i64 = 0x0074_6f77_6c69_6e65;
 
-/// Brings the schema up to date, or says why it cannot be used as it is.
+/// Where a schema stands, seen from this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchemaVersion {
+    /// 0: there is none yet.
+    pub version: i32,
+    /// A program must know this version to use it.
+    pub compatible_with: i32,
+    /// The latest that this program knows.
+    pub known: i32,
+}
+
+impl SchemaVersion {
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.version < self.known
+    }
+
+    /// It was migrated by a newer program, in a way that this one cannot follow.
+    #[must_use]
+    pub fn is_incompatible(&self) -> bool {
+        self.compatible_with > self.known
+    }
+
+    /// Why this program must not use it as it is.
+    pub(crate) fn check(&self, schema: &str) -> Result<(), StoreError> {
+        let SchemaVersion { version, compatible_with, known } = self;
+        let cause = if self.is_behind() {
+            format!(
+                "schema {schema:?} is at version {version}, this server needs {known}; run `towline migrate`"
+            )
+        } else if self.is_incompatible() {
+            format!(
+                "schema {schema:?} is at version {version}, for servers that know version {compatible_with}; \
+                 this one knows {known}: use a newer server"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::Unavailable { cause })
+    }
+}
+
+/// What a migration did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migrated {
+    pub from: i32,
+    pub to: i32,
+}
+
+/// Where the schema stands. Changes nothing.
+pub async fn schema_version(config: &Config, options: &Options) -> Result<SchemaVersion, StoreError> {
+    options.check()?;
+    let client = session::connect(&configure(config, options)).await?;
+    version(&client).await.map_err(|error| fault(&error))
+}
+
+/// Brings the schema up to date. One that is newer is left as it is.
+pub async fn migrate(config: &Config, options: &Options) -> Result<Migrated, StoreError> {
+    options.check()?;
+    let client = session::connect(&configure(config, options)).await?;
+    let migrated = up_to_date(&client, options).await?;
+    let version = version(&client).await.map_err(|error| fault(&error))?;
+    version.check(&options.schema)?;
+    Ok(migrated)
+}
+
+/// Brings the schema up to date if that is wanted, or says why it cannot be used as it is.
 pub(crate) async fn prepare(client: &Client, options: &Options) -> Result<(), StoreError> {
     check_durability(client).await?;
-    let version = if options.migrate { migrate(client, options).await } else { version(client).await };
-    let version = version.map_err(|error| fault(&error))?;
-    let latest = MIGRATIONS.len();
-    let refuse = |remedy: &str| {
-        let schema = &options.schema;
-        let cause = format!("schema {schema:?} is at version {version}, this server at {latest}; {remedy}");
-        Err(StoreError::Unavailable { cause })
-    };
-    match version.cmp(&latest) {
-        std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => refuse("migrate it"),
-        std::cmp::Ordering::Greater => refuse("use a newer server"),
+    if options.migrate {
+        up_to_date(client, options).await?;
     }
+    check_schema(client, &options.schema).await
 }
 
-async fn version(client: &Client) -> Result<usize, Error> {
+/// A connection that is made anew may find the schema changed by a newer server.
+pub(crate) async fn check_schema(client: &Client, schema: &str) -> Result<(), StoreError> {
+    version(client).await.map_err(|error| fault(&error))?.check(schema)
+}
+
+async fn version(client: &Client) -> Result<SchemaVersion, Error> {
+    let known = i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX);
     let exists = client.query_one("SELECT to_regclass('towline_schema') IS NOT NULL", &[]).await?;
     if !exists.get::<_, bool>(0) {
-        return Ok(0);
+        return Ok(SchemaVersion { version: 0, compatible_with: 0, known });
     }
-    let version = client.query_one("SELECT coalesce(max(version), 0) FROM towline_schema", &[]).await?;
-    Ok(usize::try_from(version.get::<_, i32>(0)).unwrap_or(0))
+    // Of all versions: a later one that changes little takes no earlier demand back.
+    let row = client.query_one(include_str!("../queries/schema_version.sql"), &[]).await?;
+    Ok(SchemaVersion { version: row.get(0), compatible_with: row.get(1), known })
 }
 
-async fn migrate(client: &Client, options: &Options) -> Result<usize, Error> {
-    if version(client).await? >= MIGRATIONS.len() {
-        return version(client).await;
+async fn up_to_date(client: &Client, options: &Options) -> Result<Migrated, StoreError> {
+    let before = version(client).await.map_err(|error| fault(&error))?;
+    if !before.is_behind() {
+        return Ok(Migrated { from: before.version, to: before.version });
     }
-    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
-    let migrated = migrate_alone(client, options).await;
-    client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
+    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(|error| match fault(&error) {
+        StoreError::Unavailable { cause } => {
+            StoreError::Unavailable { cause: format!("somebody else migrates the schema: {cause}") }
+        }
+        other => other,
+    })?;
+    let migrated = migrate_alone(client, &options.schema).await.map_err(|error| {
+        let cause = format!("cannot migrate schema {:?}: {}", options.schema, crate::error::describe(&error));
+        StoreError::Unavailable { cause }
+    });
+    client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await.map_err(|error| fault(&error))?;
     migrated
 }
 
-async fn migrate_alone(client: &Client, options: &Options) -> Result<usize, Error> {
-    let schema = &options.schema;
-    client
-        .batch_execute(&format!(
-            "CREATE SCHEMA IF NOT EXISTS {schema};
-             CREATE TABLE IF NOT EXISTS {schema}.towline_schema (
-                 version integer PRIMARY KEY,
-                 migrated_at timestamptz NOT NULL DEFAULT clock_timestamp()
-             );"
-        ))
-        .await?;
-    let from = version(client).await?;
-    for (number, migration) in (1..).zip(MIGRATIONS).skip(from) {
+async fn migrate_alone(client: &Client, schema: &str) -> Result<Migrated, Error> {
+    // Asked first: to say IF NOT EXISTS takes the right to create, also where there is nothing to create.
+    let exists = client.query_one("SELECT to_regnamespace($1::text) IS NOT NULL", &[&schema]).await?;
+    if !exists.get::<_, bool>(0) {
+        client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+    }
+    // What a large table takes is not known beforehand.
+    client.batch_execute("SET statement_timeout = 0").await?;
+    client.batch_execute(include_str!("../queries/make_versions.sql")).await?;
+    let from = version(client).await?.version;
+    for (number, migration) in (1..).zip(MIGRATIONS).filter(|(number, _)| *number > from) {
         tracing::info!(schema, version = number, "migrating");
         // All of it or none of it.
-        let step =
-            format!("BEGIN;\n{migration}\nINSERT INTO towline_schema (version) VALUES ({number});\nCOMMIT;");
+        let step = format!(
+            "BEGIN;\n{sql}\nINSERT INTO towline_schema (version, compatible_with) VALUES ({number}, {compatible});\n\
+             COMMIT;",
+            sql = migration.sql,
+            compatible = migration.compatible_with,
+        );
         if let Err(error) = client.batch_execute(&step).await {
             client.batch_execute("ROLLBACK").await?;
             return Err(error);
         }
     }
-    version(client).await
+    Ok(Migrated { from, to: version(client).await?.version })
 }
 
 /// An answer means that it is on disk: a database that says yes before that is refused.

@@ -1,6 +1,7 @@
 //! A worker's connection: its settings, its number, its prepared statements.
 
 use crate::error::{damaged, describe, fault};
+use crate::migrate;
 use crate::options::Options;
 use crate::statements::{Statements, query};
 use futures::future::BoxFuture;
@@ -56,8 +57,9 @@ pub(crate) async fn connect(config: &Config) -> Result<Client, StoreError> {
 }
 
 impl Session {
-    pub(crate) async fn open(config: &Config, locks: i32) -> Result<Session, StoreError> {
+    pub(crate) async fn open(config: &Config, schema: &str, locks: i32) -> Result<Session, StoreError> {
         let client = connect(config).await?;
+        migrate::check_schema(&client, schema).await?;
         let open = async {
             let class = locks ^ SESSION_LOCKS;
             client.execute(query!("forget_sessions"), &[&class]).await?;

@@ -39,6 +39,7 @@ impl std::fmt::Debug for Postgres {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    pub(crate) schema: String,
     pub(crate) salt: u64,
     /// The class of this store's advisory locks: another store in the same database has another.
     pub(crate) locks: i32,
@@ -71,6 +72,7 @@ impl Postgres {
         let reader = Reader::new(&config, &options, salt, clock.clone())?;
         let shared = Arc::new(Shared {
             config,
+            schema: options.schema,
             salt,
             locks: (salt as u32).cast_signed(),
             clock,

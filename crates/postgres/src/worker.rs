@@ -150,7 +150,10 @@ impl Worker {
     async fn session(&mut self) -> Result<&mut Session> {
         let session = match self.session.take().filter(|session| !session.client.is_closed()) {
             Some(session) => session,
-            None => Session::open(&self.shared.config, self.shared.locks).await?,
+            None => {
+                let Shared { config, schema, locks, .. } = &*self.shared;
+                Session::open(config, schema, *locks).await?
+            }
         };
         Ok(self.session.insert(session))
     }

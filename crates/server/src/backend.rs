@@ -6,11 +6,46 @@ use std::sync::Arc;
 use std::time::Duration;
 use towline_broker::{Sharing, entropy};
 use towline_embedded::{Embedded, Options};
-use towline_postgres::{Postgres, Time};
+use towline_postgres::{Migrated, Postgres, SchemaVersion, Time};
 use towline_store::{Clock, Store};
 
 /// How often a server asks what others have brought for those who wait.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+
+fn postgres_options(settings: &Settings) -> towline_postgres::Options {
+    towline_postgres::Options { migrate: settings.store_migrate, ..towline_postgres::Options::default() }
+}
+
+/// A database whose schema is looked at or brought up to date, without serving anything.
+#[derive(Debug)]
+pub struct Schema<'a> {
+    config: &'a tokio_postgres::Config,
+    options: towline_postgres::Options,
+}
+
+impl Schema<'_> {
+    /// `None`: the embedded store has none.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Option<Schema<'_>> {
+        match &settings.store {
+            StoreChoice::Embedded => None,
+            StoreChoice::Postgres(config) => Some(Schema { config, options: postgres_options(settings) }),
+        }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.options.schema
+    }
+
+    pub async fn version(&self) -> Result<SchemaVersion, ServerError> {
+        towline_postgres::schema_version(self.config, &self.options).await.map_err(ServerError::Postgres)
+    }
+
+    pub async fn migrate(&self) -> Result<Migrated, ServerError> {
+        towline_postgres::migrate(self.config, &self.options).await.map_err(ServerError::Postgres)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) enum Backend {
@@ -31,7 +66,7 @@ impl Backend {
                 Ok(Backend::Embedded(Arc::new(tokio::task::block_in_place(open)?)))
             }
             StoreChoice::Postgres(config) => {
-                let options = towline_postgres::Options::default();
+                let options = postgres_options(settings);
                 let opened = Postgres::open(config, options, Time::Database).await;
                 Ok(Backend::Postgres(Arc::new(opened.map_err(ServerError::Postgres)?)))
             }

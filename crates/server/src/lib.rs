@@ -20,6 +20,7 @@ mod refuse;
 mod routes;
 mod server;
 
+pub use backend::Schema;
 pub use config::{ConfigError, Settings};
 pub use routes::openapi;
 pub use server::{Server, ServerError};

@@ -9,4 +9,5 @@ mod opening;
 mod plans;
 mod races;
 mod server;
+mod upgrades;
 mod words;

@@ -64,6 +64,14 @@ pub const KEYS: &[Key] = &[
         },
     },
     Key {
+        name: "store_migrate",
+        help: "bring the schema of the database up to date at the start; false leaves that to `towline migrate` (true)",
+        set: |settings, value| {
+            settings.store_migrate = value.parse().map_err(|_| "use true or false")?;
+            Ok(())
+        },
+    },
+    Key {
         name: "durability",
         help: "when work is acknowledged: sync (on disk), or interval:<ms> (in the operating system, on disk within so many ms)",
         set: |settings, value| {

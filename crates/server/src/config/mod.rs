@@ -26,6 +26,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     pub data: PathBuf,
     pub store: StoreChoice,
+    /// Bring the schema of the database up to date at the start.
+    pub store_migrate: bool,
     pub durability: Durability,
     /// Allow other addresses than loopback although nothing is encrypted and nobody is asked for a token.
     pub insecure: bool,
@@ -86,6 +88,7 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             data: PathBuf::from("towline-data"),
             store: StoreChoice::Embedded,
+            store_migrate: true,
             durability: Durability::Sync,
             insecure: false,
             drain: Duration::from_secs(10),
@@ -266,6 +269,7 @@ mod tests {
             ("store", "mysql://here"),
             ("store", "postgres://?nonsense=1"),
             ("store_password_file", "/does/not/exist"),
+            ("store_migrate", "perhaps"),
             ("offload_delayed_by", "10"),
             ("collection_interval", "1ms"),
             ("collection_grace", "0s"),

@@ -1,0 +1,83 @@
+//! `towline migrate`: brings the schema of a database up to date, apart from any server.
+
+use crate::exit::Failure;
+use crate::output::Output;
+use crate::serve::environment;
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use towline_server::{Schema, Settings};
+
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// A configuration file; towline.toml is read if it is there
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The database, as `towline serve` names it: postgres://user@host/database
+    #[arg(long, value_name = "PLACE")]
+    store: Option<String>,
+    /// A file with the password of the database
+    #[arg(long, value_name = "PATH")]
+    store_password_file: Option<String>,
+    /// Change nothing; say where the schema stands, and exit with 1 if it is behind
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Checked<'a> {
+    schema: &'a str,
+    version: i32,
+    known: i32,
+    compatible_with: i32,
+}
+
+#[derive(Debug, Serialize)]
+struct Moved<'a> {
+    schema: &'a str,
+    from: i32,
+    to: i32,
+}
+
+pub fn run(args: &MigrateArgs, output: Output) -> Result<(), Failure> {
+    let given = [("store", &args.store), ("store_password_file", &args.store_password_file)];
+    let flags: Vec<_> = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+    let settings = Settings::load(args.config.as_deref(), environment(), &flags)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let Some(schema) = Schema::of(&settings) else {
+        let words = "the embedded store needs no migration; name a database with --store postgres://...";
+        return Err(Failure::Usage(words.to_owned()));
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime
+        .block_on(async { if args.check { check(&schema, output).await } else { go(&schema, output).await } })
+}
+
+async fn go(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
+    let moved = schema.migrate().await.map_err(Failure::refused)?;
+    let (name, from, to) = (schema.name(), moved.from, moved.to);
+    let words = if from == to {
+        format!("schema {name:?} is at version {to} already")
+    } else {
+        format!("schema {name:?} went from version {from} to {to}")
+    };
+    output.name(words, &Moved { schema: name, from, to })
+}
+
+async fn check(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
+    let found = schema.version().await.map_err(Failure::refused)?;
+    let (name, version, known) = (schema.name(), found.version, found.known);
+    let words = format!("schema {name:?} is at version {version}, this towline knows {known}");
+    let compatible_with = found.compatible_with;
+    output.name(words, &Checked { schema: name, version, known, compatible_with })?;
+    if found.is_behind() {
+        return Err(Failure::refused("it is behind; run `towline migrate`"));
+    }
+    if found.is_incompatible() {
+        let words = format!("it is for those who know version {compatible_with}; use a newer towline");
+        return Err(Failure::Refused(words));
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Old and new servers on one schema: it moves forward only, and says who can go on with it.
+
+use crate::harness::{new_schema, open};
+use crate::server::{RUNTIME, SHARED, connect};
+use crate::words::*;
+use tokio_postgres::Config;
+use towline_domain::Policy;
+use towline_postgres::{Migrated, Options, Postgres, Time, migrate, schema_version};
+use towline_store::StoreError;
+
+fn options(schema: &str) -> Options {
+    Options { schema: schema.to_owned(), ..Options::default() }
+}
+
+fn execute(sql: &str) {
+    let config = SHARED.config();
+    RUNTIME.block_on(async { connect(&config).await.unwrap().batch_execute(sql).await.unwrap() });
+}
+
+/// What a server of the future would leave behind.
+fn newer(schema: &str, version: i32, compatible_with: i32) {
+    execute(&format!(
+        "INSERT INTO {schema}.towline_schema (version, compatible_with) VALUES ({version}, {compatible_with})"
+    ));
+}
+
+fn words<T: std::fmt::Debug>(result: towline_store::Result<T>) -> String {
+    match result {
+        Err(StoreError::Unavailable { cause }) => cause,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_migration_tells_from_where_to_where_and_the_next_has_nothing_to_do() {
+    let schema = new_schema();
+    let before = RUNTIME.block_on(schema_version(&SHARED.config(), &options(&schema))).unwrap();
+    assert!(before.version == 0 && before.is_behind());
+    let latest = before.known;
+    let migrated = RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema))).unwrap();
+    assert_eq!(migrated, Migrated { from: 0, to: latest });
+    let again = RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema))).unwrap();
+    assert_eq!(again, Migrated { from: latest, to: latest });
+    let after = RUNTIME.block_on(schema_version(&SHARED.config(), &options(&schema))).unwrap();
+    assert!(after.version == latest && !after.is_behind() && !after.is_incompatible());
+    let told = Options { migrate: false, ..options(&schema) };
+    RUNTIME.block_on(Postgres::open(&SHARED.config(), told, Time::Database)).unwrap();
+}
+
+#[test]
+fn a_server_goes_on_with_a_newer_schema_that_is_compatible() {
+    let schema = new_schema();
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    newer(&schema, 1000, 1);
+    // The one that runs, one that starts, and one that is asked to migrate.
+    assert!(submitted(&run(&store, submit("jobs", "running"))).1);
+    let started = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    assert!(submitted(&run(&started, submit("jobs", "started"))).1);
+    let migrated = RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema))).unwrap();
+    assert_eq!(migrated, Migrated { from: 1000, to: 1000 });
+    assert_eq!(counts(&store, "jobs").pending, 2);
+}
+
+#[test]
+fn a_server_refuses_a_newer_schema_that_is_not_compatible() {
+    let schema = new_schema();
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    newer(&schema, 1000, 1000);
+    // A later version that asks for less does not take it back.
+    newer(&schema, 1001, 1);
+    let refusals = [
+        words(open(&SHARED.config(), &schema, Time::Database)),
+        words(RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema)))),
+    ];
+    for cause in refusals {
+        assert!(cause.contains("at version 1001") && cause.contains("that know version 1000"), "{cause}");
+        assert!(cause.contains("use a newer server"), "{cause}");
+    }
+    // The one that runs finds out when it connects anew.
+    execute(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN {schema}.sessions ON objid = session::oid
+         WHERE locktype = 'advisory'"
+    ));
+    let cause = words(block_on(towline_store::Store::update(&store, vec![submit("jobs", "late")])));
+    assert!(cause.contains("use a newer server"), "{cause}");
+}
+
+#[test]
+fn a_server_may_do_with_a_role_that_cannot_change_the_schema() {
+    let (schema, owner, server) = (new_schema(), new_schema(), new_schema());
+    let as_role = |role: &str| -> Config {
+        let mut config = SHARED.config();
+        config.user(role);
+        config
+    };
+    execute(&format!(
+        "CREATE ROLE {owner} LOGIN; CREATE ROLE {server} LOGIN; CREATE SCHEMA {schema} AUTHORIZATION {owner};"
+    ));
+    RUNTIME.block_on(migrate(&as_role(&owner), &options(&schema))).unwrap();
+    execute(&format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {server};
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {server};
+         GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {server};"
+    ));
+    let told = Options { migrate: false, ..options(&schema) };
+    let store = RUNTIME.block_on(Postgres::open(&as_role(&server), told, Time::Database)).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    let (id, _) = submitted(&run(&store, submit("jobs", "work")));
+    let [(given, token)] = receive(&store, "jobs", 5, seed(0, 0))[..] else { panic!("one item") };
+    assert_eq!((given, run(&store, lease(id, token, commit()))), (id, left("completed")));
+    drop(store);
+    // Who may not migrate is told so, in words.
+    execute(&format!("DELETE FROM {schema}.towline_schema"));
+    let cause = words(RUNTIME.block_on(migrate(&as_role(&server), &options(&schema))));
+    assert!(cause.contains("cannot migrate") && cause.contains("permission denied"), "{cause}");
+}
