@@ -5,6 +5,7 @@ use crate::collection::{self, Totals};
 use crate::depot::Depot;
 use crate::entropy;
 use crate::line::{Attempt, Handed, Lines, Waiter};
+use crate::others::{self, Others};
 use crate::results::Results;
 use crate::sweeper::{self, Alarm};
 use crate::tally::{Asked, Done, Tally};
@@ -21,7 +22,7 @@ use towline_domain::{
 use towline_store::{Answered, Clock, Operation, ReceiveCall, Received, Reply, Result, Store, StoredItem};
 
 /// Waiting receivers served in one batch with what they wait for.
-const RIDERS_MAX: usize = 64;
+pub(crate) const RIDERS_MAX: usize = 64;
 
 /// Clones share the broker. It works until [`Broker::stop`].
 #[derive(Clone)]
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     pub(crate) results: Results,
     pub(crate) alarm: Alarm,
+    pub(crate) others: Others,
     pub(crate) depot: Option<Depot>,
     pub(crate) collected: Totals,
     pub(crate) tally: Tally,
@@ -63,7 +65,7 @@ pub struct ReceiveRequest {
 pub enum Sharing {
     /// Nobody: everything that happens goes through this broker.
     Alone,
-    /// Other brokers: what they bring to those who wait here is asked for.
+    /// Other brokers: what they bring to those who wait here is asked for, and heard of ([`Broker::brought`]).
     Shared { ask_every: Duration },
 }
 
@@ -100,6 +102,7 @@ impl Broker {
             lines: Lines::default(),
             results: Results::default(),
             alarm: Alarm::default(),
+            others: Others::default(),
             depot,
             collected: Totals::default(),
             tally: Tally::default(),
@@ -108,7 +111,7 @@ impl Broker {
         });
         tokio::spawn(sweeper::run(Arc::downgrade(&shared)));
         if let Sharing::Shared { ask_every } = sharing {
-            tokio::spawn(sweeper::ask_again(Arc::downgrade(&shared), ask_every));
+            tokio::spawn(others::ask_again(Arc::downgrade(&shared), ask_every));
         }
         if let Some(rule) = collection {
             tokio::spawn(collection::run(Arc::downgrade(&shared), rule));
@@ -369,16 +372,21 @@ impl Shared {
         }
     }
 
+    /// So many items may be ready: as many in line look.
+    pub(crate) fn wake(&self, queue: &QueueName, count: usize) {
+        self.lines.ready(queue);
+        for _ in 0..count {
+            match self.lines.take(queue) {
+                Some(waiter) => waiter.try_again(),
+                None => break,
+            }
+        }
+    }
+
     /// Wakes whoever may find something now.
     async fn after(self: &Arc<Self>, touched: Touched, answers: &[Answered]) {
         for (queue, count) in &touched.ready {
-            self.lines.ready(queue);
-            for _ in 0..*count {
-                match self.lines.take(queue) {
-                    Some(waiter) => waiter.try_again(),
-                    None => break,
-                }
-            }
+            self.wake(queue, *count);
         }
         for queue in &touched.deleted {
             self.lines.ready(queue);

@@ -13,6 +13,7 @@ mod collection;
 mod depot;
 pub mod entropy;
 mod line;
+mod others;
 mod results;
 mod sweeper;
 mod tally;

@@ -94,19 +94,3 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         }
     }
 }
-
-/// For a store that others use, too: what they bring is found by asking, while somebody waits.
-pub(crate) async fn ask_again(shared: Weak<Shared>, every: Duration) {
-    loop {
-        tokio::time::sleep(every).await;
-        let Some(broker) = shared.upgrade() else { return };
-        if broker.is_stopping() {
-            return;
-        }
-        if !broker.lines.waiting(false).is_empty() {
-            // A sweep carries a receive for each queue with somebody in line. A fault is met by whoever asks next.
-            let _ = Arc::clone(&broker).update(vec![Operation::Sweep]).await;
-        }
-        broker.results.look_again_all();
-    }
-}

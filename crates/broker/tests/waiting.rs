@@ -409,3 +409,24 @@ async fn a_result_that_another_broker_brings_is_found() {
     let waited = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap();
     assert!(matches!(waited, Waited::Ended(_)), "{waited:?}");
 }
+
+#[tokio::test]
+async fn what_another_broker_tells_is_looked_for_without_asking() {
+    let clock = Arc::new(SteadyClock::new());
+    let scene = Scene::new(Policy::default()).await;
+    // Far longer than the test.
+    let sharing = Sharing::Shared { ask_every: Duration::from_secs(3600) };
+    let other = Broker::start(scene.store.clone(), clock, None, sharing);
+    for tell in [Broker::brought_anything, |other: &Broker| other.brought(&queue(), 1)] {
+        other.hears(true);
+        let before = scene.updates();
+        let receiver = other.clone();
+        let receiver =
+            tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap().unwrap() });
+        scene.updates_reach(before + 1).await;
+        let id = scene.submit(When::NOW).await;
+        tell(&other);
+        let received = tokio::time::timeout(SOON, receiver).await.unwrap().unwrap();
+        assert_eq!(received.items[0].head.id, id);
+    }
+}

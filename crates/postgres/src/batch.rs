@@ -118,6 +118,7 @@ impl Decided {
     /// It is committed: let the next ones know where to look, before anybody is told.
     pub(crate) fn committed(self, shared: &Shared, contents: Contents) -> Done {
         let Decided { fetched: Fetched { overlay, begins, all_due }, outcomes, .. } = self;
+        shared.news.committed(&overlay);
         let mut first: BTreeMap<QueueId, Place> = BTreeMap::new();
         for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
             if entry.counted == CountKind::Pending

@@ -19,6 +19,7 @@ mod fetch;
 mod hint;
 mod image;
 mod migrate;
+mod news;
 mod options;
 mod outcome;
 mod overlay;
@@ -34,5 +35,6 @@ mod write;
 
 pub use clock::Time;
 pub use migrate::{Migrated, SchemaVersion, migrate, schema_version};
+pub use news::Heard;
 pub use options::Options;
 pub use store::Postgres;

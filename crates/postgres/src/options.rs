@@ -12,6 +12,8 @@ pub struct Options {
     pub readers: usize,
     /// Bring the schema up to date when opening. Without it, an old schema is refused.
     pub migrate: bool,
+    /// Tell other servers what becomes ready, and hear from them; without it, they find out by asking.
+    pub notify: bool,
     /// Calls that may wait; more are refused as busy.
     pub waiting_max: usize,
     /// A statement, or a wait for a lock, that takes longer fails.
@@ -25,6 +27,7 @@ impl Default for Options {
             workers: 2,
             readers: 4,
             migrate: true,
+            notify: true,
             waiting_max: 16_384,
             statement_timeout_ms: 30_000,
         }

@@ -5,8 +5,9 @@ use crate::migrate;
 use crate::options::Options;
 use crate::statements::{Statements, query};
 use futures::future::BoxFuture;
+use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+use tokio_postgres::{Client, Config, Connection, Error, NoTls, Row, Socket, Statement};
 use towline_store::StoreError;
 
 /// Shards of the counters. Two workers that share one wait for each other, for the time of a commit.
@@ -45,9 +46,16 @@ pub(crate) fn configure(config: &Config, options: &Options) -> Config {
     config
 }
 
+/// A connection, to be driven by the caller.
+pub(crate) async fn connection(
+    config: &Config,
+) -> Result<(Client, Connection<Socket, NoTlsStream>), StoreError> {
+    config.connect(NoTls).await.map_err(|error| fault(&error))
+}
+
 /// The connection ends with its client.
 pub(crate) async fn connect(config: &Config) -> Result<Client, StoreError> {
-    let (client, connection) = config.connect(NoTls).await.map_err(|error| fault(&error))?;
+    let (client, connection) = connection(config).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = describe(&error), "a connection to PostgreSQL ended");

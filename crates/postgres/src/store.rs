@@ -6,6 +6,7 @@ use crate::error::fault;
 use crate::hint::Hints;
 use crate::image::timestamp;
 use crate::migrate;
+use crate::news::{self, Heard, Listener, News};
 use crate::options::Options;
 use crate::read::Reader;
 use crate::session::{self, configure};
@@ -15,6 +16,7 @@ use crate::worker::{self, Call};
 use futures::future::ready;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio_postgres::Config;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
@@ -27,6 +29,16 @@ pub struct Postgres {
     calls: mpsc::Sender<Call>,
     reader: Reader,
     waiting_max: usize,
+    news: Arc<News>,
+    listener: Option<AbortHandle>,
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(listener) = &self.listener {
+            listener.abort();
+        }
+    }
 }
 
 impl std::fmt::Debug for Postgres {
@@ -44,7 +56,8 @@ pub(crate) struct Shared {
     /// The class of this store's advisory locks: another store in the same database has another.
     pub(crate) locks: i32,
     pub(crate) clock: Arc<SteadyClock>,
-    pub(crate) catalog: Remembered,
+    pub(crate) catalog: Arc<Remembered>,
+    pub(crate) news: Arc<News>,
     pub(crate) hints: Hints,
     pub(crate) sweeps: Sweeps,
 }
@@ -67,9 +80,20 @@ impl Postgres {
         let (salt, queues) = begin.await.map_err(|error| fault(&error))?;
         let mut known = Catalog::default();
         known.learn(&queues)?;
-        let catalog = Remembered::default();
+        let catalog = Arc::new(Remembered::default());
         catalog.put(Arc::new(known));
         let reader = Reader::new(&config, &options, salt, clock.clone())?;
+        let news = Arc::new(News::default());
+        let listener = options.notify.then(|| {
+            let listener = Listener {
+                config: config.clone(),
+                schema: options.schema.clone(),
+                channel: format!("towline_{salt:x}"),
+                news: news.clone(),
+                catalog: catalog.clone(),
+            };
+            tokio::spawn(news::run(listener)).abort_handle()
+        });
         let shared = Arc::new(Shared {
             config,
             schema: options.schema,
@@ -77,6 +101,7 @@ impl Postgres {
             locks: (salt as u32).cast_signed(),
             clock,
             catalog,
+            news: news.clone(),
             hints: Hints::default(),
             sweeps: Sweeps::default(),
         });
@@ -85,7 +110,12 @@ impl Postgres {
         for _ in 0..options.workers {
             tokio::spawn(worker::run(shared.clone(), taken.clone()));
         }
-        Ok(Postgres { calls, reader, waiting_max: options.waiting_max })
+        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, listener })
+    }
+
+    /// Waits for what other servers tell. For one caller: what it has heard is gone.
+    pub async fn heard(&self) -> Heard {
+        self.news.next().await
     }
 }
 

@@ -4,7 +4,8 @@ use crate::config::{Settings, StoreChoice};
 use crate::server::ServerError;
 use std::sync::Arc;
 use std::time::Duration;
-use towline_broker::{Sharing, entropy};
+use tokio::task::JoinHandle;
+use towline_broker::{Broker, Sharing, entropy};
 use towline_embedded::{Embedded, Options};
 use towline_postgres::{Migrated, Postgres, SchemaVersion, Time};
 use towline_store::{Clock, Store};
@@ -92,6 +93,24 @@ impl Backend {
             Backend::Embedded(_) => Sharing::Alone,
             Backend::Postgres(_) => Sharing::Shared { ask_every: ASK_EVERY },
         }
+    }
+
+    /// Passes on what other servers tell, until it is aborted.
+    pub(crate) fn listen(&self, broker: &Broker) -> Option<JoinHandle<()>> {
+        let Backend::Postgres(store) = self else { return None };
+        let (store, broker) = (store.clone(), broker.clone());
+        Some(tokio::spawn(async move {
+            loop {
+                let heard = store.heard().await;
+                broker.hears(heard.hears);
+                for (queue, &count) in &heard.ready {
+                    broker.brought(queue, count as usize);
+                }
+                if heard.anything {
+                    broker.brought_anything();
+                }
+            }
+        }))
     }
 
     /// Closes it, which may block: dropping the embedded store syncs it. Tasks of cut connections may hold it a moment

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use towline_broker::{Broker, SteadyClock, Storage, entropy};
 use towline_buffers::{BufferError, Buffers, Location};
 use towline_embedded::OpenError;
@@ -88,6 +89,7 @@ impl Server {
         let Server { settings, backend, buffers, clock, metrics, listener, address } = self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
+        let listening = backend.listen(&broker);
         let app = App::new(broker, backend.embedded(), metrics, &settings);
         let router = routes::router(app.clone());
         tracing::info!(%address, store = %settings.store_shown(), durability = ?settings.durability, "serving");
@@ -97,6 +99,7 @@ impl Server {
             app.stop();
         };
         listen::serve(listener, router, settings.connections_max, stop, settings.drain).await;
+        listening.inspect(JoinHandle::abort);
         drop(app);
         let closed = tokio::task::spawn_blocking(move || backend.close()).await;
         if !closed.unwrap_or(false) {

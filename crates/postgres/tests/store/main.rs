@@ -5,6 +5,7 @@ mod conformance;
 mod harness;
 mod killed;
 mod lost_commit;
+mod news;
 mod opening;
 mod plans;
 mod races;

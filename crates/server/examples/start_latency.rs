@@ -1,0 +1,94 @@
+//! How soon a receiver that waits at one server has what was submitted to another.
+//!
+//! `cargo run --release -p towline-server --example start_latency -- <address of a database> [rounds]`: with notifications
+//! and without, in turns. Each turn has a schema of its own, which is dropped.
+
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement, told to whoever runs it")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
+use towline_domain::{FieldSet, Policy, QueueName, Schema, Submission};
+use towline_postgres::{Options, Postgres, Time};
+use towline_store::Operation;
+
+type Fault = Box<dyn std::error::Error>;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<(), Fault> {
+    let mut arguments = std::env::args().skip(1);
+    let address: tokio_postgres::Config = arguments.next().ok_or("name a database")?.parse()?;
+    let rounds: usize = arguments.next().map_or(Ok(200), |text| text.parse())?;
+    for turn in 0..4 {
+        let notify = turn % 2 == 0;
+        let mut waits = measure(&address, turn, notify, rounds).await?;
+        waits.sort();
+        let at = |permille: usize| waits[(waits.len() - 1) * permille / 1000].as_secs_f64() * 1000.0;
+        let how = if notify { "with notifications" } else { "by asking alone" };
+        println!("{how:>20}: p50 {:.1} ms, p99 {:.1} ms, {rounds} rounds", at(500), at(990));
+    }
+    Ok(())
+}
+
+async fn measure(
+    address: &tokio_postgres::Config,
+    turn: usize,
+    notify: bool,
+    rounds: usize,
+) -> Result<Vec<Duration>, Fault> {
+    let options = Options { schema: format!("start_latency_{turn}"), notify, ..Options::default() };
+    let mut servers = Vec::new();
+    for _ in 0..2 {
+        let store = Arc::new(Postgres::open(address, options.clone(), Time::Database).await?);
+        let sharing = Sharing::Shared { ask_every: Duration::from_millis(500) };
+        let broker = Broker::start(store.clone(), Arc::new(SteadyClock::new()), None, sharing);
+        servers.push((store, broker));
+    }
+    let queue: QueueName = "jobs".parse()?;
+    let create = Operation::CreateQueue {
+        queue: queue.clone(),
+        schema: Box::new(Schema::default()),
+        policy: Box::new(Policy::default()),
+    };
+    let (here, there) = (servers[0].1.clone(), servers[1].1.clone());
+    here.update(vec![create]).await?;
+    let (listening, store) = (there.clone(), servers[1].0.clone());
+    let news = tokio::spawn(async move {
+        loop {
+            let heard = store.heard().await;
+            listening.hears(heard.hears);
+            heard.ready.iter().for_each(|(queue, &count)| listening.brought(queue, count as usize));
+            if heard.anything {
+                listening.brought_anything();
+            }
+        }
+    });
+    let mut waits = Vec::new();
+    for round in 0..rounds {
+        let request = ReceiveRequest {
+            queue: queue.clone(),
+            max: 1,
+            wait: Duration::from_secs(30),
+            visibility: None,
+            fields: FieldSet::ALL,
+            make_buffers: false,
+        };
+        let receiver = there.clone();
+        let received = tokio::spawn(async move { (receiver.receive(request).await, Instant::now()) });
+        // Somewhere in the interval at which servers ask, and not in step with it.
+        tokio::time::sleep(Duration::from_millis(60 + (round as u64 * 37) % 200)).await;
+        let submission = Box::new(Submission::default());
+        here.update(vec![Operation::Submit { queue: queue.clone(), submission }]).await?;
+        let submitted = Instant::now();
+        let (answer, at) = received.await?;
+        assert_eq!(answer?.map_err(|refusal| refusal.to_string())?.items.len(), 1);
+        waits.push(at.saturating_duration_since(submitted));
+    }
+    news.abort();
+    servers.iter().for_each(|(_, broker)| broker.stop());
+    drop(servers);
+    let (client, connection) = address.connect(tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    client.batch_execute(&format!("DROP SCHEMA {} CASCADE", options.schema)).await?;
+    Ok(waits)
+}
