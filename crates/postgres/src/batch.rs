@@ -3,6 +3,7 @@
 use crate::error::Failure;
 use crate::fetch::{self, Fetch, Fetched};
 use crate::hint::Place;
+use crate::inbox;
 use crate::outcome::{Contents, Outcome};
 use crate::overlay::NeedsLock;
 use crate::plan::Plan;
@@ -88,6 +89,12 @@ pub(crate) async fn attempt(
             return Ok(Attempt::Again(BTreeSet::from([queue])));
         }
     };
+    if let Err(failure) = inbox::settle(session, &outcomes).await {
+        if !matches!(failure, Failure::Lost(_)) {
+            session.rollback().await?;
+        }
+        return Err(failure);
+    }
     let wanted = Wanted::of(&outcomes);
     let batch = session.batch + 1;
     let decided = Decided { fetched, outcomes, wanted, batch };

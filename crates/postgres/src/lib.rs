@@ -18,6 +18,7 @@ mod error;
 mod fetch;
 mod hint;
 mod image;
+mod inbox;
 mod migrate;
 mod news;
 mod options;

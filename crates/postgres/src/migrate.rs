@@ -15,8 +15,10 @@ struct Migration {
 }
 
 /// In order; what was released never changes.
-const MIGRATIONS: &[Migration] =
-    &[Migration { sql: include_str!("../migrations/0001_store.sql"), compatible_with: 1 }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { sql: include_str!("../migrations/0001_store.sql"), compatible_with: 1 },
+    Migration { sql: include_str!("../migrations/0002_inbox.sql"), compatible_with: 1 },
+];
 
 /// Whoever migrates holds this lock of the database.
 const LOCK: i64 = 0x0074_6f77_6c69_6e65;

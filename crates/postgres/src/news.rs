@@ -34,6 +34,8 @@ const UNREAD_MAX: usize = 1024;
 /// Names nothing: the sender wants to hear itself.
 const PROOF: &str = "";
 const ANYTHING: &str = "*";
+/// Said by `enqueue` in SQL.
+const INBOX: &str = "inbox";
 
 /// What other servers have brought, as far as it is not taken yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,6 +55,8 @@ pub(crate) struct News {
     telling: Notify,
     heard: Mutex<Heard>,
     hearing: Notify,
+    /// There is something in the inbox.
+    pub(crate) inbox: Notify,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,7 +102,23 @@ impl News {
         self.hearing.notify_one();
     }
 
+    pub(crate) fn hears(&self) -> bool {
+        lock(&self.heard).hears
+    }
+
+    /// This server itself brought something, past those who wait here.
+    pub(crate) fn brought_here(&self, queue: &QueueName) {
+        self.hear(|heard| {
+            let so_far = heard.ready.entry(queue.clone()).or_default();
+            *so_far = so_far.saturating_add(1);
+        });
+    }
+
     fn heard(&self, payload: &str, catalog: &Remembered) {
+        if payload == INBOX {
+            self.inbox.notify_one();
+            return;
+        }
         let catalog = catalog.get();
         self.hear(|heard| {
             for part in payload.split(',').filter(|part| !part.is_empty()) {

@@ -1,6 +1,7 @@
 //! A worker's connection: its settings, its number, its prepared statements.
 
 use crate::error::{damaged, describe, fault};
+use crate::inbox::Taken;
 use crate::migrate;
 use crate::options::Options;
 use crate::statements::{Statements, query};
@@ -25,6 +26,8 @@ pub(crate) struct Session {
     pub(crate) shard: i32,
     /// The last batch that this session committed.
     pub(crate) batch: i64,
+    /// What leaves the inbox with its next batch.
+    pub(crate) taken: Option<Taken>,
 }
 
 /// What is said to every connection of the store: transactions are short, or something is wrong.
@@ -75,7 +78,7 @@ impl Session {
             Ok::<_, Error>((number, Statements::prepare(&client).await?))
         };
         let (number, statements) = open.await.map_err(|error| fault(&error))?;
-        Ok(Session { client, statements, number, shard: number % SHARDS, batch: 0 })
+        Ok(Session { client, statements, number, shard: number % SHARDS, batch: 0, taken: None })
     }
 
     /// Which batch another session committed last; `None`: it is not over yet.

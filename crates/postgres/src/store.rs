@@ -5,6 +5,7 @@ use crate::clock::{SteadyClock, Time};
 use crate::error::fault;
 use crate::hint::Hints;
 use crate::image::timestamp;
+use crate::inbox;
 use crate::migrate;
 use crate::news::{self, Heard, Listener, News};
 use crate::options::Options;
@@ -30,14 +31,13 @@ pub struct Postgres {
     reader: Reader,
     waiting_max: usize,
     news: Arc<News>,
-    listener: Option<AbortHandle>,
+    /// End with the store.
+    tasks: Vec<AbortHandle>,
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        if let Some(listener) = &self.listener {
-            listener.abort();
-        }
+        self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -84,7 +84,8 @@ impl Postgres {
         catalog.put(Arc::new(known));
         let reader = Reader::new(&config, &options, salt, clock.clone())?;
         let news = Arc::new(News::default());
-        let listener = options.notify.then(|| {
+        let mut tasks = Vec::new();
+        if options.notify {
             let listener = Listener {
                 config: config.clone(),
                 schema: options.schema.clone(),
@@ -92,8 +93,8 @@ impl Postgres {
                 news: news.clone(),
                 catalog: catalog.clone(),
             };
-            tokio::spawn(news::run(listener)).abort_handle()
-        });
+            tasks.push(tokio::spawn(news::run(listener)).abort_handle());
+        }
         let shared = Arc::new(Shared {
             config,
             schema: options.schema,
@@ -110,7 +111,8 @@ impl Postgres {
         for _ in 0..options.workers {
             tokio::spawn(worker::run(shared.clone(), taken.clone()));
         }
-        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, listener })
+        tasks.push(tokio::spawn(inbox::run(shared, reader.clone())).abort_handle());
+        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, tasks })
     }
 
     /// Waits for what other servers tell. For one caller: what it has heard is gone.

@@ -11,3 +11,5 @@ DELETE FROM sessions;
 DELETE FROM kv;
 DELETE FROM queues;
 UPDATE catalog SET version = 0;
+DELETE FROM inbox;
+DELETE FROM inbox_refused;

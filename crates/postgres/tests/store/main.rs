@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod conformance;
+mod enqueue;
 mod harness;
 mod killed;
 mod lost_commit;
