@@ -57,7 +57,7 @@ async fn measure(arguments: &Arguments, bytes: usize, batch: usize) -> f64 {
     let schema = format!("bench_{bytes}_{batch}");
     drop_schema(&arguments.url, &schema).await;
     let options = Options { schema: schema.clone(), workers: arguments.workers, ..Options::default() };
-    let store = Postgres::open(&arguments.url, options, Time::Database).await.unwrap();
+    let store = Postgres::open(&arguments.url.clone().into(), options, Time::Database).await.unwrap();
     let (queue, payload) = ("bench".parse().unwrap(), noise(bytes));
     let (schema_of_queue, policy) = (Box::new(Schema::default()), Box::new(Policy::default()));
     store.update(vec![Operation::CreateQueue { queue, schema: schema_of_queue, policy }]).await.unwrap();

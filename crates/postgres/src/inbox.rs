@@ -150,8 +150,8 @@ impl Taker {
         let session = match self.session.take().filter(|session| !session.client.is_closed()) {
             Some(session) => session,
             None => {
-                let Shared { config, schema, locks, .. } = &*self.shared;
-                Session::open(config, schema, *locks).await?
+                let Shared { target, schema, locks, .. } = &*self.shared;
+                Session::open(target, schema, *locks).await?
             }
         };
         Ok(self.session.insert(session))

@@ -9,6 +9,7 @@
 //! of their keys), so nobody waits in a circle; receiving and sweeping never wait. What is answered is committed; after
 //! a lost connection the outcome of a commit is found out, not guessed.
 
+mod address;
 mod batch;
 mod catalog;
 mod clock;
@@ -31,9 +32,11 @@ mod session;
 mod statements;
 mod store;
 mod sweeps;
+mod tls;
 mod worker;
 mod write;
 
+pub use address::{Address, AddressError};
 pub use clock::Time;
 pub use migrate::{Migrated, SchemaVersion, migrate, schema_version};
 pub use news::Heard;

@@ -2,10 +2,11 @@
 //!
 //! Each version says which servers can go on with it, so that old and new ones run side by side during an upgrade.
 
+use crate::address::Address;
 use crate::error::fault;
 use crate::options::Options;
 use crate::session::{self, configure};
-use tokio_postgres::{Client, Config, Error};
+use tokio_postgres::{Client, Error};
 use towline_store::StoreError;
 
 struct Migration {
@@ -73,16 +74,16 @@ pub struct Migrated {
 }
 
 /// Where the schema stands. Changes nothing.
-pub async fn schema_version(config: &Config, options: &Options) -> Result<SchemaVersion, StoreError> {
+pub async fn schema_version(address: &Address, options: &Options) -> Result<SchemaVersion, StoreError> {
     options.check()?;
-    let client = session::connect(&configure(config, options)).await?;
+    let client = session::connect(&configure(address, options)?).await?;
     version(&client).await.map_err(|error| fault(&error))
 }
 
 /// Brings the schema up to date. One that is newer is left as it is.
-pub async fn migrate(config: &Config, options: &Options) -> Result<Migrated, StoreError> {
+pub async fn migrate(address: &Address, options: &Options) -> Result<Migrated, StoreError> {
     options.check()?;
-    let client = session::connect(&configure(config, options)).await?;
+    let client = session::connect(&configure(address, options)?).await?;
     let migrated = up_to_date(&client, options).await?;
     let version = version(&client).await.map_err(|error| fault(&error))?;
     version.check(&options.schema)?;

@@ -4,6 +4,7 @@
 //! it is committed, and no two of them would ever share a sync. What is ready meanwhile is told together. It is a hint:
 //! what is lost with a server or a connection is found by asking, as if nobody told anything.
 
+use crate::address::Target;
 use crate::catalog::Remembered;
 use crate::error::describe;
 use crate::image::{queue_id, queue_number};
@@ -152,7 +153,7 @@ fn read_part(part: &str) -> Option<(QueueId, u32)> {
 /// Tells and hears, until it is dropped, over as many connections as it takes.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) config: tokio_postgres::Config,
+    pub(crate) target: Target,
     pub(crate) schema: String,
     pub(crate) channel: String,
     pub(crate) news: Arc<News>,
@@ -177,7 +178,7 @@ pub(crate) async fn run(listener: Listener) {
 }
 
 async fn connect(listener: &Listener) -> Result<(Client, mpsc::Receiver<Notification>), StoreError> {
-    let (client, mut connection) = session::connection(&listener.config).await?;
+    let (client, mut connection) = session::connection(&listener.target).await?;
     let (sender, unread) = mpsc::channel(UNREAD_MAX);
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {

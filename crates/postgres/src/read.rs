@@ -1,5 +1,6 @@
 //! Reads: each in one snapshot, on a pool of its own, so that they never wait behind writes.
 
+use crate::address::Target;
 use crate::catalog::read_queue;
 use crate::clock::SteadyClock;
 use crate::error::{Failure, damaged, fault};
@@ -14,7 +15,7 @@ use futures::FutureExt;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::{Config, IsolationLevel, NoTls, Row};
+use tokio_postgres::{IsolationLevel, Row};
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueId, QueueName, Timestamp, limits};
 use towline_store::{BoxFuture, QueueView, StoreError, StoredItem};
@@ -29,20 +30,21 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(
-        config: &Config,
+        target: &Target,
         options: &Options,
         salt: u64,
         clock: Arc<SteadyClock>,
     ) -> Result<Reader, StoreError> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let wait = Some(Duration::from_millis(options.statement_timeout_ms.into()));
-        let pool = Pool::builder(Manager::from_config(config.clone(), NoTls, recycling))
-            .max_size(options.readers)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(wait)
-            .create_timeout(wait)
-            .build()
-            .map_err(|error| StoreError::Unavailable { cause: error.to_string() })?;
+        let pool =
+            Pool::builder(Manager::from_config(target.config.clone(), target.connector.clone(), recycling))
+                .max_size(options.readers)
+                .runtime(Runtime::Tokio1)
+                .wait_timeout(wait)
+                .create_timeout(wait)
+                .build()
+                .map_err(|error| StoreError::Unavailable { cause: error.to_string() })?;
         Ok(Reader { pool, runtime: tokio::runtime::Handle::current(), salt, clock })
     }
 

@@ -1,14 +1,16 @@
 //! A worker's connection: its settings, its number, its prepared statements.
 
+use crate::address::{Address, Target};
 use crate::error::{damaged, describe, fault};
 use crate::inbox::Taken;
 use crate::migrate;
 use crate::options::Options;
 use crate::statements::{Statements, query};
+use crate::tls::{self, Connector};
 use futures::future::BoxFuture;
-use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Connection, Error, NoTls, Row, Socket, Statement};
+use tokio_postgres::{Client, Connection, Error, Row, Socket, Statement};
 use towline_store::StoreError;
 
 /// Shards of the counters. Two workers that share one wait for each other, for the time of a commit.
@@ -31,8 +33,8 @@ pub(crate) struct Session {
 }
 
 /// What is said to every connection of the store: transactions are short, or something is wrong.
-pub(crate) fn configure(config: &Config, options: &Options) -> Config {
-    let mut config = config.clone();
+pub(crate) fn configure(address: &Address, options: &Options) -> Result<Target, StoreError> {
+    let mut config = address.config.clone();
     let timeout = options.statement_timeout_ms;
     // Statistics of a queue are always out of date: only plans that follow an index are good ones.
     let settings = format!(
@@ -46,19 +48,19 @@ pub(crate) fn configure(config: &Config, options: &Options) -> Config {
         None => settings,
     };
     config.options(settings).application_name("towline");
-    config
+    address.target(config)
 }
 
 /// A connection, to be driven by the caller.
-pub(crate) async fn connection(
-    config: &Config,
-) -> Result<(Client, Connection<Socket, NoTlsStream>), StoreError> {
-    config.connect(NoTls).await.map_err(|error| fault(&error))
+pub(crate) async fn connection(target: &Target) -> Result<(Client, Driven), StoreError> {
+    target.config.connect(target.connector.clone()).await.map_err(|error| tls::explained(fault(&error)))
 }
 
+type Driven = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
+
 /// The connection ends with its client.
-pub(crate) async fn connect(config: &Config) -> Result<Client, StoreError> {
-    let (client, connection) = connection(config).await?;
+pub(crate) async fn connect(target: &Target) -> Result<Client, StoreError> {
+    let (client, connection) = connection(target).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = describe(&error), "a connection to PostgreSQL ended");
@@ -68,8 +70,8 @@ pub(crate) async fn connect(config: &Config) -> Result<Client, StoreError> {
 }
 
 impl Session {
-    pub(crate) async fn open(config: &Config, schema: &str, locks: i32) -> Result<Session, StoreError> {
-        let client = connect(config).await?;
+    pub(crate) async fn open(target: &Target, schema: &str, locks: i32) -> Result<Session, StoreError> {
+        let client = connect(target).await?;
         migrate::check_schema(&client, schema).await?;
         let open = async {
             let class = locks ^ SESSION_LOCKS;

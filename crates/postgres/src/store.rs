@@ -1,5 +1,6 @@
 //! The handle: what a server holds.
 
+use crate::address::{Address, Target};
 use crate::catalog::{Catalog, Remembered};
 use crate::clock::{SteadyClock, Time};
 use crate::error::fault;
@@ -18,7 +19,6 @@ use futures::future::ready;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tokio_postgres::Config;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Postgres {
 /// What the workers of a server have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) config: Config,
+    pub(crate) target: Target,
     pub(crate) schema: String,
     pub(crate) salt: u64,
     /// The class of this store's advisory locks: another store in the same database has another.
@@ -64,10 +64,10 @@ pub(crate) struct Shared {
 
 impl Postgres {
     /// Connects, brings the schema up to date, and starts the workers on the runtime it is called from.
-    pub async fn open(config: &Config, options: Options, time: Time) -> Result<Postgres> {
+    pub async fn open(address: &Address, options: Options, time: Time) -> Result<Postgres> {
         options.check()?;
-        let config = configure(config, &options);
-        let client = session::connect(&config).await?;
+        let target = configure(address, &options)?;
+        let client = session::connect(&target).await?;
         migrate::prepare(&client, &options).await?;
         let clock = Arc::new(SteadyClock::new(time));
         let begin = async {
@@ -82,12 +82,12 @@ impl Postgres {
         known.learn(&queues)?;
         let catalog = Arc::new(Remembered::default());
         catalog.put(Arc::new(known));
-        let reader = Reader::new(&config, &options, salt, clock.clone())?;
+        let reader = Reader::new(&target, &options, salt, clock.clone())?;
         let news = Arc::new(News::default());
         let mut tasks = Vec::new();
         if options.notify {
             let listener = Listener {
-                config: config.clone(),
+                target: target.clone(),
                 schema: options.schema.clone(),
                 channel: format!("towline_{salt:x}"),
                 news: news.clone(),
@@ -96,7 +96,7 @@ impl Postgres {
             tasks.push(tokio::spawn(news::run(listener)).abort_handle());
         }
         let shared = Arc::new(Shared {
-            config,
+            target,
             schema: options.schema,
             salt,
             locks: (salt as u32).cast_signed(),

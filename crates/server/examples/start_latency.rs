@@ -39,7 +39,7 @@ async fn measure(
     let options = Options { schema: format!("start_latency_{turn}"), notify, ..Options::default() };
     let mut servers = Vec::new();
     for _ in 0..2 {
-        let store = Arc::new(Postgres::open(address, options.clone(), Time::Database).await?);
+        let store = Arc::new(Postgres::open(&address.clone().into(), options.clone(), Time::Database).await?);
         let sharing = Sharing::Shared { ask_every: Duration::from_millis(500) };
         let broker = Broker::start(store.clone(), Arc::new(SteadyClock::new()), None, sharing);
         servers.push((store, broker));

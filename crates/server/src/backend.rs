@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, Sharing, entropy};
 use towline_embedded::{Embedded, Options};
-use towline_postgres::{Migrated, Postgres, SchemaVersion, Time};
+use towline_postgres::{Address, Migrated, Postgres, SchemaVersion, Time};
 use towline_store::{Clock, Store};
 
 /// How often a server asks what others have brought for those who wait.
@@ -20,7 +20,7 @@ fn postgres_options(settings: &Settings) -> towline_postgres::Options {
 /// A database whose schema is looked at or brought up to date, without serving anything.
 #[derive(Debug)]
 pub struct Schema<'a> {
-    config: &'a tokio_postgres::Config,
+    address: &'a Address,
     options: towline_postgres::Options,
 }
 
@@ -30,7 +30,7 @@ impl Schema<'_> {
     pub fn of(settings: &Settings) -> Option<Schema<'_>> {
         match &settings.store {
             StoreChoice::Embedded => None,
-            StoreChoice::Postgres(config) => Some(Schema { config, options: postgres_options(settings) }),
+            StoreChoice::Postgres(address) => Some(Schema { address, options: postgres_options(settings) }),
         }
     }
 
@@ -40,11 +40,11 @@ impl Schema<'_> {
     }
 
     pub async fn version(&self) -> Result<SchemaVersion, ServerError> {
-        towline_postgres::schema_version(self.config, &self.options).await.map_err(ServerError::Postgres)
+        towline_postgres::schema_version(self.address, &self.options).await.map_err(ServerError::Postgres)
     }
 
     pub async fn migrate(&self) -> Result<Migrated, ServerError> {
-        towline_postgres::migrate(self.config, &self.options).await.map_err(ServerError::Postgres)
+        towline_postgres::migrate(self.address, &self.options).await.map_err(ServerError::Postgres)
     }
 }
 
@@ -66,9 +66,9 @@ impl Backend {
                 let open = || Embedded::open(&settings.data, options, clock);
                 Ok(Backend::Embedded(Arc::new(tokio::task::block_in_place(open)?)))
             }
-            StoreChoice::Postgres(config) => {
+            StoreChoice::Postgres(address) => {
                 let options = postgres_options(settings);
-                let opened = Postgres::open(config, options, Time::Database).await;
+                let opened = Postgres::open(address, options, Time::Database).await;
                 Ok(Backend::Postgres(Arc::new(opened.map_err(ServerError::Postgres)?)))
             }
         }

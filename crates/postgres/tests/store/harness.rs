@@ -25,7 +25,7 @@ pub fn new_schema() -> String {
 
 pub fn open(config: &Config, schema: &str, time: Time) -> towline_store::Result<Postgres> {
     let options = Options { schema: schema.to_owned(), readers: 2, ..Options::default() };
-    RUNTIME.block_on(Postgres::open(config, options, time))
+    RUNTIME.block_on(Postgres::open(&config.clone().into(), options, time))
 }
 
 impl Schemas {

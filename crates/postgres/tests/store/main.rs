@@ -11,5 +11,6 @@ mod opening;
 mod plans;
 mod races;
 mod server;
+mod tls;
 mod upgrades;
 mod words;

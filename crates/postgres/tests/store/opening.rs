@@ -49,7 +49,7 @@ fn stores_in_two_schemas_know_nothing_of_each_other() {
 #[test]
 fn an_older_schema_is_refused_by_who_may_not_migrate() {
     let options = Options { schema: new_schema(), migrate: false, ..Options::default() };
-    let refused = RUNTIME.block_on(Postgres::open(&SHARED.config(), options, Time::Database));
+    let refused = RUNTIME.block_on(Postgres::open(&SHARED.config().into(), options, Time::Database));
     let Err(StoreError::Unavailable { cause }) = refused else { panic!("it opened: {refused:?}") };
     assert!(cause.contains("at version 0") && cause.contains("`towline migrate`"), "{cause}");
 }

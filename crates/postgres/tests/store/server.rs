@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -12,6 +13,9 @@ use std::thread::sleep;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, Config, NoTls};
+
+/// Its socket is named after it.
+const PORT: u16 = 5432;
 
 /// Where the stores of a test process run.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -42,7 +46,7 @@ impl Shared {
         // One of those who come at the same time starts it.
         let starter = lock("postgres-start");
         starter.lock().unwrap();
-        if !is_up(&directory) {
+        if !is_up(&config(&directory)) {
             let data = directory.join("data");
             fs::remove_dir_all(&directory).ok();
             fs::create_dir(&directory).unwrap();
@@ -76,22 +80,40 @@ impl Shared {
 #[derive(Debug)]
 pub struct Own {
     directory: tempfile::TempDir,
+    settings: Vec<String>,
+    port: u16,
     process: Option<Child>,
 }
 
 impl Own {
     pub fn start() -> Own {
+        Own::start_tcp(&[], &[], PORT)
+    }
+
+    /// With settings, files that are put beside its data, and a port of its own.
+    pub fn start_tcp(settings: &[String], files: &[(&str, &str)], port: u16) -> Own {
         let directory = tempfile::tempdir().unwrap();
         own(directory.path());
-        initialise(&directory.path().join("data"));
-        let mut server = Own { directory, process: None };
+        let data = directory.path().join("data");
+        initialise(&data);
+        for (name, content) in files {
+            let path = data.join(name);
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            own(&path);
+        }
+        let mut server = Own { directory, settings: settings.to_vec(), port, process: None };
         server.start_again();
         server
     }
 
     pub fn start_again(&mut self) {
+        let config = self.config();
         let directory = self.directory.path();
-        let command = server_command(&directory.join("data"), directory, true);
+        let mut command = server_command(&directory.join("data"), directory, true);
+        for setting in &self.settings {
+            command.extend(["-c".into(), setting.into()]);
+        }
         for _ in 0..600 {
             let log = File::create(directory.join("log")).unwrap();
             let mut server = Command::new(&command[0]);
@@ -99,7 +121,7 @@ impl Own {
                 self.process.insert(silently(server.args(&command[1..])).stderr(log).spawn().unwrap());
             // It refuses to start while processes of a server that was killed have not noticed yet.
             while process.try_wait().unwrap().is_none() {
-                if is_up(directory) {
+                if is_up(&config) {
                     return;
                 }
                 sleep(Duration::from_millis(20));
@@ -122,7 +144,9 @@ impl Own {
     }
 
     pub fn config(&self) -> Config {
-        config(self.directory.path())
+        let mut config = config(self.directory.path());
+        config.port(self.port);
+        config
     }
 }
 
@@ -149,13 +173,13 @@ pub async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
     Ok(client)
 }
 
-fn is_up(directory: &Path) -> bool {
-    RUNTIME.block_on(connect(&config(directory))).is_ok()
+fn is_up(config: &Config) -> bool {
+    RUNTIME.block_on(connect(config)).is_ok()
 }
 
 fn wait_until_up(directory: &Path) {
     for _ in 0..600 {
-        if is_up(directory) {
+        if is_up(&config(directory)) {
             return;
         }
         sleep(Duration::from_millis(100));

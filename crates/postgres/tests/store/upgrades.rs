@@ -34,17 +34,17 @@ fn words<T: std::fmt::Debug>(result: towline_store::Result<T>) -> String {
 #[test]
 fn a_migration_tells_from_where_to_where_and_the_next_has_nothing_to_do() {
     let schema = new_schema();
-    let before = RUNTIME.block_on(schema_version(&SHARED.config(), &options(&schema))).unwrap();
+    let before = RUNTIME.block_on(schema_version(&SHARED.config().into(), &options(&schema))).unwrap();
     assert!(before.version == 0 && before.is_behind());
     let latest = before.known;
-    let migrated = RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema))).unwrap();
+    let migrated = RUNTIME.block_on(migrate(&SHARED.config().into(), &options(&schema))).unwrap();
     assert_eq!(migrated, Migrated { from: 0, to: latest });
-    let again = RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema))).unwrap();
+    let again = RUNTIME.block_on(migrate(&SHARED.config().into(), &options(&schema))).unwrap();
     assert_eq!(again, Migrated { from: latest, to: latest });
-    let after = RUNTIME.block_on(schema_version(&SHARED.config(), &options(&schema))).unwrap();
+    let after = RUNTIME.block_on(schema_version(&SHARED.config().into(), &options(&schema))).unwrap();
     assert!(after.version == latest && !after.is_behind() && !after.is_incompatible());
     let told = Options { migrate: false, ..options(&schema) };
-    RUNTIME.block_on(Postgres::open(&SHARED.config(), told, Time::Database)).unwrap();
+    RUNTIME.block_on(Postgres::open(&SHARED.config().into(), told, Time::Database)).unwrap();
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_server_goes_on_with_a_newer_schema_that_is_compatible() {
     assert!(submitted(&run(&store, submit("jobs", "running"))).1);
     let started = open(&SHARED.config(), &schema, Time::Database).unwrap();
     assert!(submitted(&run(&started, submit("jobs", "started"))).1);
-    let migrated = RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema))).unwrap();
+    let migrated = RUNTIME.block_on(migrate(&SHARED.config().into(), &options(&schema))).unwrap();
     assert_eq!(migrated, Migrated { from: 1000, to: 1000 });
     assert_eq!(counts(&store, "jobs").pending, 2);
 }
@@ -72,7 +72,7 @@ fn a_server_refuses_a_newer_schema_that_is_not_compatible() {
     newer(&schema, 1001, 1);
     let refusals = [
         words(open(&SHARED.config(), &schema, Time::Database)),
-        words(RUNTIME.block_on(migrate(&SHARED.config(), &options(&schema)))),
+        words(RUNTIME.block_on(migrate(&SHARED.config().into(), &options(&schema)))),
     ];
     for cause in refusals {
         assert!(cause.contains("at version 1001") && cause.contains("that know version 1000"), "{cause}");
@@ -98,14 +98,14 @@ fn a_server_may_do_with_a_role_that_cannot_change_the_schema() {
     execute(&format!(
         "CREATE ROLE {owner} LOGIN; CREATE ROLE {server} LOGIN; CREATE SCHEMA {schema} AUTHORIZATION {owner};"
     ));
-    RUNTIME.block_on(migrate(&as_role(&owner), &options(&schema))).unwrap();
+    RUNTIME.block_on(migrate(&as_role(&owner).into(), &options(&schema))).unwrap();
     execute(&format!(
         "GRANT USAGE ON SCHEMA {schema} TO {server};
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {server};
          GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {server};"
     ));
     let told = Options { migrate: false, ..options(&schema) };
-    let store = RUNTIME.block_on(Postgres::open(&as_role(&server), told, Time::Database)).unwrap();
+    let store = RUNTIME.block_on(Postgres::open(&as_role(&server).into(), told, Time::Database)).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     let (id, _) = submitted(&run(&store, submit("jobs", "work")));
     let [(given, token)] = receive(&store, "jobs", 5, seed(0, 0))[..] else { panic!("one item") };
@@ -113,6 +113,6 @@ fn a_server_may_do_with_a_role_that_cannot_change_the_schema() {
     drop(store);
     // Who may not migrate is told so, in words.
     execute(&format!("DELETE FROM {schema}.towline_schema"));
-    let cause = words(RUNTIME.block_on(migrate(&as_role(&server), &options(&schema))));
+    let cause = words(RUNTIME.block_on(migrate(&as_role(&server).into(), &options(&schema))));
     assert!(cause.contains("cannot migrate") && cause.contains("permission denied"), "{cause}");
 }

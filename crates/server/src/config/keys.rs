@@ -6,6 +6,7 @@ use std::time::Duration;
 use towline_buffers::{BufferError, Secret, WriteOnce};
 use towline_domain::Millis;
 use towline_embedded::Durability;
+use towline_postgres::AddressError;
 use tracing_subscriber::EnvFilter;
 
 #[derive(Debug)]
@@ -44,8 +45,9 @@ pub const KEYS: &[Key] = &[
             settings.store = match value {
                 "embedded" => StoreChoice::Embedded,
                 url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                    let config = url.parse().map_err(|error| format!("not an address: {error}"))?;
-                    StoreChoice::Postgres(Box::new(config))
+                    let address =
+                        url.parse().map_err(|error: AddressError| format!("not an address: {error}"))?;
+                    StoreChoice::Postgres(Box::new(address))
                 }
                 _ => return Err("use embedded, or postgres://user@host/database".to_owned()),
             };
@@ -56,10 +58,10 @@ pub const KEYS: &[Key] = &[
         name: "store_password_file",
         help: "a file with the password of the database, instead of one in its address; after `store`",
         set: |settings, value| {
-            let StoreChoice::Postgres(config) = &mut settings.store else {
+            let StoreChoice::Postgres(address) = &mut settings.store else {
                 return Err("it goes with store = postgres://...".to_owned());
             };
-            config.password(read_secret(value)?);
+            address.config.password(read_secret(value)?);
             Ok(())
         },
     },

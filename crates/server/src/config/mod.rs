@@ -50,7 +50,7 @@ pub enum StoreChoice {
     /// In the directory [`Settings::data`].
     Embedded,
     /// Its `Debug` leaves the password out.
-    Postgres(Box<tokio_postgres::Config>),
+    Postgres(Box<towline_postgres::Address>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,8 @@ impl Settings {
             StoreChoice::Embedded => {
                 std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone()).display().to_string()
             }
-            StoreChoice::Postgres(config) => {
+            StoreChoice::Postgres(address) => {
+                let config = &address.config;
                 let hosts: Vec<String> = config
                     .get_hosts()
                     .iter()
