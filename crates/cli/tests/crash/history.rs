@@ -48,6 +48,12 @@ impl History {
                 let answers = read(&answer);
                 (Called::Answered(answer), answers)
             }
+            Err(ClientError::Refused(problem)) if problem.code == "unavailable" => {
+                // The database went away, perhaps in the middle of a commit.
+                self.checker().lost(call);
+                self.count("calls that the database left open", 1);
+                return Called::Lost;
+            }
             Err(ClientError::Refused(problem)) => {
                 let refused = all(wire::problem(id, &problem));
                 (Called::Refused(Code::parse(&problem.code).unwrap()), refused)

@@ -13,6 +13,7 @@ mod planted;
 mod postgres;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod several;
 mod wire;
 mod worker;
 mod world;
@@ -34,19 +35,25 @@ async fn a_server_killed_again_and_again_keeps_its_promises() {
     kill_again_and_again(Server::start()).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_on_postgresql_does_too() {
-    let postgres = tokio::task::spawn_blocking(postgres::Own::start).await.unwrap();
+#[test]
+fn a_server_on_postgresql_does_too() {
+    // It ends with the thread that started it: not one of a runtime, which come and go.
+    let postgres = postgres::Own::start();
     let place = postgres.directory().to_str().unwrap().replace('/', "%2F");
     let store = format!("postgres://towline@{place}/postgres");
-    kill_again_and_again(Server::start_with(&[("TOWLINE_STORE", &store)])).await;
-    tokio::task::spawn_blocking(move || drop(postgres)).await.unwrap();
+    block_on(kill_again_and_again(Server::start_with(&[("TOWLINE_STORE", &store)])));
+}
+
+/// On this thread, with others to help.
+fn block_on(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(2).enable_all().build().unwrap().block_on(test);
 }
 
 async fn kill_again_and_again(mut server: Server) {
     let plan = Plan::new();
     let began = clock::instant();
-    let world = Arc::new(World::new(plan, server.url()));
+    let world = Arc::new(World::new(plan, vec![server.url()]));
     world.create_queues().await;
     let workers: Vec<_> =
         (0..plan.clients).map(|name| tokio::spawn(Worker::new(Arc::clone(&world), name).run())).collect();
@@ -76,16 +83,30 @@ async fn kill_again_and_again(mut server: Server) {
         judge(&world);
         assert!(!workers.iter().any(tokio::task::JoinHandle::is_finished), "a client gave up");
     }
+    let servers = [&server];
+    end(&world, workers, began, &servers).await;
+}
+
+/// The rest is submitted, everything ends, and all of it is compared.
+async fn end(
+    world: &Arc<World>,
+    workers: Vec<tokio::task::JoinHandle<()>>,
+    began: std::time::Instant,
+    servers: &[&Server],
+) {
+    let plan = world.plan;
     world.allowance.store(plan.items, Ordering::SeqCst);
     wait_for(|| world.submitted.load(Ordering::SeqCst) + 150 >= plan.items).await;
     let loaded = seconds_since(began);
-    drain(&world).await;
+    drain(world).await;
     for worker in workers {
         worker.await.unwrap();
     }
     world.history.observed(world.snapshot().await);
-    judge(&world);
-    assert!(!server.log().contains("panicked"), "{}", server.log());
+    judge(world);
+    for server in servers {
+        assert!(!server.log().contains("panicked"), "{}", server.log());
+    }
     println!(
         "{plan:?}: {loaded:.1} s until all was submitted, {:.1} s in all\n{}",
         seconds_since(began),

@@ -11,6 +11,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// For several servers on one database.
+    pub fn of_several() -> Plan {
+        let short = Plan { items: 3000, kills: 8, ..Plan::new() };
+        match std::env::var_os("TOWLINE_SOAK") {
+            None => short,
+            Some(_) => Plan { items: 100_000, kills: 60, ..short },
+        }
+    }
+
     /// `TOWLINE_SEED` repeats a run, as far as threads and kills can be repeated.
     pub fn new() -> Plan {
         let seed = std::env::var("TOWLINE_SEED").map_or(1, |text| text.parse().expect("a number"));

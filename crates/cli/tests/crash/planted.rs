@@ -29,7 +29,7 @@ impl Scene {
     async fn new() -> Scene {
         let server = Server::start();
         let plan = Plan { seed: 1, clients: 1, items: 0, kills: 0, snapshot_every: 1 };
-        let world = World::new(plan, server.url());
+        let world = World::new(plan, vec![server.url()]);
         world.create_queues().await;
         Scene { client: world.client(Format::Json), world, server }
     }

@@ -44,7 +44,7 @@ impl Worker {
     pub fn new(world: Arc<World>, name: u64) -> Worker {
         let format = if name.is_multiple_of(2) { Format::Json } else { Format::MessagePack };
         Worker {
-            client: world.client(format),
+            client: world.client_of(name, format),
             dice: Dice::new(world.plan.seed, name + 1),
             world,
             name,

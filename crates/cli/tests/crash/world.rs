@@ -20,7 +20,8 @@ pub const QUEUES: [(&str, Millis, u32); 2] = [("urgent", Millis(1000), 3), ("ord
 pub struct World {
     pub plan: Plan,
     pub history: History,
-    url: String,
+    /// Of all servers; each client has one of them.
+    urls: Vec<String>,
     /// Clients hold it to read during each call: whoever writes knows that nothing is in flight.
     pub gate: RwLock<()>,
     /// Items that may have been submitted by now.
@@ -34,11 +35,11 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(plan: Plan, url: String) -> World {
+    pub fn new(plan: Plan, urls: Vec<String>) -> World {
         World {
             plan,
             history: History::default(),
-            url,
+            urls,
             gate: RwLock::new(()),
             allowance: AtomicU64::new(0),
             submitted: AtomicU64::new(0),
@@ -50,7 +51,13 @@ impl World {
 
     /// Makes every call once: what was lost is this test's to repeat.
     pub fn client(&self, format: Format) -> Client {
-        Client::new(&self.url).unwrap().format(format).patience(Duration::ZERO)
+        self.client_of(0, format)
+    }
+
+    /// A client of this server, counted round.
+    pub fn client_of(&self, server: u64, format: Format) -> Client {
+        let at = usize::try_from(server).unwrap() % self.urls.len();
+        Client::new(&self.urls[at]).unwrap().format(format).patience(Duration::ZERO)
     }
 
     pub fn is_draining(&self) -> bool {

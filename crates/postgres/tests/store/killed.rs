@@ -14,6 +14,8 @@ use towline_store::{Filter, Store};
 
 const CALLERS: usize = 4;
 const KILLS: usize = 3;
+/// What has not happened after so many tries, of 5 ms at least, never does.
+const TRIES_MAX: usize = 24_000;
 
 #[test]
 fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
@@ -33,7 +35,10 @@ fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
                     progress.wait();
                     // A few rounds after the kill show that it goes on, too.
                     let mut more = 3;
-                    while more > 0 {
+                    for _ in 0..TRIES_MAX * 10 {
+                        if more == 0 {
+                            break;
+                        }
                         round += 1;
                         more -= usize::from(killed.load(Ordering::SeqCst));
                         let batch =
@@ -62,19 +67,25 @@ fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
                 }
             });
         }
+        let mut came_on = true;
         for _ in 0..KILLS {
             killed.store(false, Ordering::SeqCst);
             let answered = || submitted_ids.lock().unwrap().len();
             let before = answered();
             progress.wait();
-            while answered() < before + 100 {
-                thread::sleep(Duration::from_millis(5));
-            }
+            let enough = |_| {
+                answered() >= before + 100 || {
+                    thread::sleep(Duration::from_millis(5));
+                    false
+                }
+            };
+            came_on &= (0..TRIES_MAX).any(enough);
             server.kill();
             server.start_again();
             killed.store(true, Ordering::SeqCst);
             progress.wait();
         }
+        assert!(came_on, "the callers do not come on");
     });
     let commits = commits.into_inner().unwrap();
     assert!(!commits.is_empty() && commits.values().all(|&times| times == 1), "committed once");
