@@ -59,6 +59,10 @@ pub(crate) fn fault(error: &Error) -> StoreError {
         Some(&SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED) => {
             StoreError::Corrupt { file: "the database".to_owned(), what: describe(error) }
         }
+        Some(&SqlState::TOO_MANY_CONNECTIONS) => {
+            let cause = format!("{}; raise max_connections, or run fewer servers", describe(error));
+            StoreError::Unavailable { cause }
+        }
         _ => StoreError::Unavailable { cause: describe(error) },
     }
 }

@@ -16,6 +16,7 @@ mod clock;
 mod code;
 mod columns;
 mod error;
+mod expiry;
 mod fetch;
 mod hint;
 mod image;

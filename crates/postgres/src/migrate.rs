@@ -19,6 +19,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("../migrations/0001_store.sql"), compatible_with: 1 },
     Migration { sql: include_str!("../migrations/0002_inbox.sql"), compatible_with: 1 },
+    Migration { sql: include_str!("../migrations/0003_expiry.sql"), compatible_with: 1 },
 ];
 
 /// Whoever migrates holds this lock of the database.

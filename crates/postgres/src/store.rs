@@ -4,6 +4,7 @@ use crate::address::{Address, Target};
 use crate::catalog::{Catalog, Remembered};
 use crate::clock::{SteadyClock, Time};
 use crate::error::fault;
+use crate::expiry;
 use crate::hint::Hints;
 use crate::image::timestamp;
 use crate::inbox;
@@ -111,6 +112,7 @@ impl Postgres {
         for _ in 0..options.workers {
             tokio::spawn(worker::run(shared.clone(), taken.clone()));
         }
+        tasks.push(tokio::spawn(expiry::run(reader.clone(), shared.clock.clone())).abort_handle());
         tasks.push(tokio::spawn(inbox::run(shared, reader.clone())).abort_handle());
         Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, tasks })
     }

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod enqueue;
+mod faults;
 mod harness;
 mod killed;
 mod lost_commit;

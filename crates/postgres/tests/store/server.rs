@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::{Client, Config, NoTls};
 
 /// Its socket is named after it.
-const PORT: u16 = 5432;
+pub const PORT: u16 = 5432;
 
 /// Where the stores of a test process run.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -92,7 +92,12 @@ impl Own {
 
     /// With settings, files that are put beside its data, and a port of its own.
     pub fn start_tcp(settings: &[String], files: &[(&str, &str)], port: u16) -> Own {
-        let directory = tempfile::tempdir().unwrap();
+        Own::start_in(&std::env::temp_dir(), settings, files, port)
+    }
+
+    /// Below this directory.
+    pub fn start_in(place: &Path, settings: &[String], files: &[(&str, &str)], port: u16) -> Own {
+        let directory = tempfile::tempdir_in(place).unwrap();
         own(directory.path());
         let data = directory.path().join("data");
         initialise(&data);

@@ -1,0 +1,146 @@
+//! Faults of the database that are nobody's answer: told in words, and over when they are over.
+
+use crate::harness::{new_schema, open};
+use crate::server::{Own, PORT, RUNTIME, SHARED, connect};
+use crate::words::*;
+use std::process::Command;
+use std::time::Duration;
+use towline_domain::Policy;
+use towline_domain::kv::KvCommand;
+use towline_postgres::{Options, Postgres, Time};
+use towline_store::{Operation, Store, StoreError};
+
+fn words<T: std::fmt::Debug>(result: towline_store::Result<T>) -> String {
+    match result {
+        Err(StoreError::Unavailable { cause }) => cause,
+        other => panic!("not unavailable: {other:?}"),
+    }
+}
+
+#[test]
+fn a_statement_that_takes_too_long_fails_in_words_and_the_next_one_goes_through() {
+    let (config, schema) = (SHARED.config(), new_schema());
+    let options = Options { schema: schema.clone(), statement_timeout_ms: 300, ..Options::default() };
+    let store = RUNTIME.block_on(Postgres::open(&config.clone().into(), options, Time::Database)).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    let other = RUNTIME.block_on(connect(&config)).unwrap();
+    let hold = format!("BEGIN; LOCK TABLE {schema}.items IN ACCESS EXCLUSIVE MODE");
+    RUNTIME.block_on(other.batch_execute(&hold)).unwrap();
+    let cause = words(block_on(store.update(vec![submit("jobs", "late")])));
+    assert!(cause.contains("timeout"), "{cause}");
+    RUNTIME.block_on(other.batch_execute("COMMIT")).unwrap();
+    assert!(submitted(&run(&store, submit("jobs", "in time"))).1);
+    assert_eq!(counts(&store, "jobs").pending, 1, "what failed did not happen");
+}
+
+#[test]
+fn a_database_with_no_connections_left_is_told_in_words() {
+    let settings = ["max_connections=5".to_owned(), "superuser_reserved_connections=0".to_owned()];
+    let server = Own::start_tcp(&settings, &[], PORT);
+    let config = server.config();
+    let mut taken = Vec::new();
+    // All that there are.
+    while let Ok(client) = RUNTIME.block_on(connect(&config)) {
+        taken.push(client);
+        assert!(taken.len() <= 5);
+    }
+    let cause = words(open(&config, "towline", Time::Database));
+    assert!(cause.contains("too many clients") && cause.contains("max_connections"), "{cause}");
+    drop(taken);
+    let opened = (0..600).any(|_| {
+        open(&config, "towline", Time::Database).is_ok() || {
+            std::thread::sleep(Duration::from_millis(50));
+            false
+        }
+    });
+    assert!(opened, "not even when there are some again");
+}
+
+/// A small file system, unmounted when it is dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(megabytes: u32) -> Option<SmallDisk> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={megabytes}m");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(directory.path())
+            .status()
+            .is_ok_and(|status| status.success());
+        mounted.then_some(SmallDisk(directory))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_answered_is_lost() {
+    let Some(disk) = SmallDisk::mount(160) else {
+        eprintln!("skipped: this user may not mount a tmpfs, which the test needs for a disk that is small");
+        return;
+    };
+    // Less than that of WAL is kept, so that it is the tables that fill the disk.
+    let settings =
+        ["max_wal_size=32MB".to_owned(), "min_wal_size=32MB".to_owned(), "wal_recycle=off".to_owned()];
+    let server = Own::start_in(disk.0.path(), &settings, &[], PORT);
+    let store = open(&server.config(), "towline", Time::Database).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    // Such that no compression makes it smaller.
+    let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+    let payload: String = std::iter::repeat_with(|| {
+        noise ^= noise << 13;
+        noise ^= noise >> 7;
+        noise ^= noise << 17;
+        format!("{noise:016x}")
+    })
+    .take(60_000)
+    .collect();
+    let mut answered = Vec::new();
+    let mut fault = None;
+    for _ in 0..400 {
+        match block_on(store.update(vec![submit("jobs", &payload)])) {
+            Ok(answers) => answered.push(submitted(&answers[0]).0),
+            Err(error) => {
+                fault = Some(error);
+                break;
+            }
+        }
+    }
+    // PostgreSQL stops itself if it is the log that has no room: then it is not reached.
+    assert!(matches!(fault, Some(StoreError::Full { .. } | StoreError::Unavailable { .. })), "{fault:?}");
+    assert!(!answered.is_empty());
+    if matches!(fault, Some(StoreError::Full { .. })) {
+        let found = block_on(store.get(answered.clone(), towline_domain::FieldSet::NONE)).unwrap();
+        assert!(found.iter().all(Option::is_some), "answered and lost");
+    }
+}
+
+#[test]
+fn expired_records_are_removed_a_few_at_a_time() {
+    let (config, schema) = (SHARED.config(), new_schema());
+    let store = open(&config, &schema, Time::Database).unwrap();
+    let set = |n: usize, ttl| Operation::Kv {
+        key: format!("key-{n}"),
+        command: KvCommand::Set { value: "v".into(), ttl },
+    };
+    let short = Some(towline_domain::Millis(1));
+    update(&store, (0..2500).map(|n| set(n, short)).collect());
+    update(&store, vec![set(2500, None), set(2501, Some(towline_domain::Millis::days(1)))]);
+    let client = RUNTIME.block_on(connect(&config)).unwrap();
+    let left = || {
+        let sql = format!("SELECT count(*) FROM {schema}.kv");
+        RUNTIME.block_on(client.query_one(&sql, &[])).unwrap().get::<_, i64>(0)
+    };
+    let gone = (0..1200).any(|_| {
+        left() == 2 || {
+            std::thread::sleep(Duration::from_millis(50));
+            false
+        }
+    });
+    assert!(gone, "{} are left", left());
+}
