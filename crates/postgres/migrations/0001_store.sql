@@ -5,7 +5,8 @@
 CREATE TABLE catalog (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     salt bigint NOT NULL,
-    version bigint NOT NULL DEFAULT 0
+    version bigint NOT NULL DEFAULT 0,
+    body_slot smallint NOT NULL DEFAULT 0
 );
 INSERT INTO catalog (salt) SELECT ('x' || substr(md5(gen_random_uuid()::text), 1, 16))::bit(64)::bigint;
 
@@ -21,56 +22,215 @@ CREATE TABLE queues (
 );
 CREATE INDEX queues_by_version ON queues (version);
 
--- What decisions need to know of an item, and all that most of them change. Whoever changes anything of an item
--- holds the lock of its row here.
-CREATE TABLE items (
-    seq bigint PRIMARY KEY,
-    id uuid NOT NULL,
+-- Items, many to a row: numbers from `first_seq` to `last_seq`, all of one queue, heads packed by `heads.rs`. Rows never
+-- overlap. All of a page that wait to be given out stand together in the queue's order. Whoever changes anything of an
+-- item holds the lock of its page.
+CREATE TABLE pages (
+    first_seq bigint PRIMARY KEY,
+    last_seq bigint NOT NULL,
     queue integer NOT NULL,
-    state smallint NOT NULL,
-    priority smallint NOT NULL,
-    created_at bigint NOT NULL,
-    ready_at bigint NOT NULL,
-    retries bigint NOT NULL,
-    deliveries bigint NOT NULL,
-    revision bigint NOT NULL,
-    transitions bigint NOT NULL,
-    -- At most this much payload.
-    bytes bigint NOT NULL,
-    expires_at bigint,
-    -- Its place in the queue's order, while it is ready.
+    -- Items that are counted as ready, and their place in the queue's order, up to the number of the foremost.
+    ready integer NOT NULL,
     rank bigint,
     place bigint,
-    -- When it becomes ready, while it waits for that.
+    foremost bigint,
+    -- Items that are counted as scheduled, and when they become ready.
+    scheduled integer NOT NULL,
     due bigint,
-    -- When time next changes it or makes it ready.
+    -- When time next changes one of them or makes it ready.
     wake bigint,
-    lease_token uuid,
-    lease_deadline bigint,
-    lease_visibility bigint,
-    lease_renewals bigint,
-    lease_unacknowledged boolean,
-    lease_buffers text,
-    settle_token uuid,
-    settle_verb smallint,
-    settle_left smallint,
-    settle_digest bigint,
-    finished_at bigint,
-    remove_at bigint,
-    failure smallint,
-    extras text,
-    item_group bytea
-);
-CREATE INDEX items_ready ON items (queue, rank, place, seq) WHERE rank IS NOT NULL;
-CREATE INDEX items_wake ON items (wake, seq) WHERE wake IS NOT NULL;
+    heads bytea NOT NULL
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE pages ALTER heads SET STORAGE EXTERNAL;
+CREATE INDEX pages_ready ON pages (queue, rank, place, foremost) WHERE rank IS NOT NULL;
+CREATE INDEX pages_wake ON pages (wake, first_seq) WHERE wake IS NOT NULL;
 
--- What was submitted. Receiving and settling leave it alone unless they edit a field.
+-- Pages of which every item is finished, and goes at the same time. They lie by that time: a partition that holds none
+-- any more is truncated, and the disk has its room back. `side`: one of them has rows in other tables.
+CREATE TABLE finished (
+    slot smallint NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    queue integer NOT NULL,
+    completed integer NOT NULL,
+    failed integer NOT NULL,
+    remove_at bigint,
+    side boolean NOT NULL,
+    heads bytea NOT NULL,
+    PRIMARY KEY (first_seq, slot)
+) PARTITION BY LIST (slot);
+ALTER TABLE finished ALTER heads SET STORAGE EXTERNAL;
+CREATE INDEX finished_remove_at ON finished (remove_at) WHERE remove_at IS NOT NULL;
+
+-- What was submitted, many items to a row; heads say where in `blob` theirs is. Never changed. `catalog.body_slot` is
+-- the partition that is written to; one that no item needs any more is truncated.
 CREATE TABLE bodies (
+    slot smallint NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    blob bytea NOT NULL,
+    PRIMARY KEY (first_seq, slot)
+) PARTITION BY LIST (slot);
+ALTER TABLE bodies ALTER blob SET STORAGE EXTERNAL;
+
+DO $$
+BEGIN
+    FOR slot IN 0..24 LOOP
+        EXECUTE format(
+            'CREATE TABLE finished_%s PARTITION OF finished FOR VALUES IN (%s) WITH (toast_tuple_target = 8160)',
+            slot, slot
+        );
+    END LOOP;
+    FOR slot IN 0..15 LOOP
+        EXECUTE format(
+            'CREATE TABLE bodies_%s PARTITION OF bodies FOR VALUES IN (%s) WITH (toast_tuple_target = 8160)',
+            slot, slot
+        );
+    END LOOP;
+END $$;
+
+-- The next ready pages of a queue after a place (rank, place, number), locked without waiting, until they hold as many
+-- items as are wanted.
+CREATE FUNCTION receivable(integer, bigint, bigint, bigint, bigint) RETURNS SETOF pages LANGUAGE plpgsql AS $$
+DECLARE
+    here refcursor;
+    page pages;
+    wanted bigint := $5;
+BEGIN
+    OPEN here FOR
+        SELECT * FROM pages
+        WHERE queue = $1 AND rank IS NOT NULL AND (rank, place, foremost) > ($2, $3, $4)
+        ORDER BY rank, place, foremost
+        FOR UPDATE SKIP LOCKED;
+    WHILE wanted > 0 LOOP
+        FETCH here INTO page;
+        EXIT WHEN NOT FOUND;
+        RETURN NEXT page;
+        wanted := wanted - page.ready;
+    END LOOP;
+    CLOSE here;
+END $$;
+
+-- Pages that time changes, between two times, earliest first, locked without waiting, until they hold this many items.
+CREATE FUNCTION due(bigint, bigint, bigint) RETURNS SETOF pages LANGUAGE plpgsql AS $$
+DECLARE
+    here refcursor;
+    page pages;
+    wanted bigint := $3;
+BEGIN
+    OPEN here FOR
+        SELECT * FROM pages
+        WHERE wake > $1 AND wake <= $2
+        ORDER BY wake, first_seq
+        FOR UPDATE SKIP LOCKED;
+    WHILE wanted > 0 LOOP
+        FETCH here INTO page;
+        EXIT WHEN NOT FOUND;
+        RETURN NEXT page;
+        wanted := wanted - (page.last_seq - page.first_seq + 1);
+    END LOOP;
+    CLOSE here;
+END $$;
+
+-- As many numbers in a row as are wanted; the first of them. `$1` is the class of the store's locks.
+CREATE FUNCTION new_sequences(integer, integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    first bigint;
+BEGIN
+    PERFORM pg_advisory_lock($1, -1);
+    first := nextval('item_sequence');
+    IF $2 > 1 THEN
+        PERFORM setval('item_sequence', first + $2 - 1);
+    END IF;
+    PERFORM pg_advisory_unlock($1, -1);
+    RETURN first;
+END $$;
+
+-- Goes on in an empty partition of `bodies` when the present one holds this many bytes.
+CREATE FUNCTION rotate_bodies(bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    present smallint := (SELECT body_slot FROM catalog);
+BEGIN
+    IF pg_table_size(format('bodies_%s', present)::regclass) < $1 THEN
+        RETURN;
+    END IF;
+    FOR next IN 0..15 LOOP
+        IF pg_relation_size(format('bodies_%s', next)::regclass) = 0 THEN
+            UPDATE catalog SET body_slot = next;
+            RETURN;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Whether a partition of `bodies` holds something of an item that is still there.
+CREATE FUNCTION is_needed(smallint) RETURNS boolean LANGUAGE sql AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM bodies
+        WHERE slot = $1 AND (
+            coalesce((
+                SELECT page.last_seq FROM pages page
+                WHERE page.first_seq <= bodies.last_seq ORDER BY page.first_seq DESC LIMIT 1
+            ), -1) >= bodies.first_seq
+            OR coalesce((
+                SELECT page.last_seq FROM finished page
+                WHERE page.first_seq <= bodies.last_seq ORDER BY page.first_seq DESC LIMIT 1
+            ), -1) >= bodies.first_seq
+        )
+    )
+$$;
+
+-- Gives the disk back what nobody needs: partitions that hold nothing any more are truncated, by one server at a time.
+-- Who cannot have a lock at once tries the next time. `$1` is the class of the store's locks.
+CREATE FUNCTION reclaim(integer) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
+DECLARE
+    name text;
+    is_empty boolean;
+    reclaimed integer := 0;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock($1, -2) THEN
+        RETURN 0;
+    END IF;
+    FOR slot IN 0..24 LOOP
+        name := format('finished_%s', slot);
+        CONTINUE WHEN pg_relation_size(name::regclass) = 0;
+        EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %I)', name) INTO is_empty;
+        CONTINUE WHEN NOT is_empty;
+        BEGIN
+            EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', name);
+            EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %I)', name) INTO is_empty;
+            IF is_empty THEN
+                EXECUTE format('TRUNCATE %I', name);
+                reclaimed := reclaimed + 1;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+        END;
+    END LOOP;
+    FOR slot IN 0..15 LOOP
+        name := format('bodies_%s', slot);
+        CONTINUE WHEN slot = (SELECT body_slot FROM catalog) OR pg_relation_size(name::regclass) = 0
+            OR is_needed(slot::smallint);
+        BEGIN
+            EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', name);
+            IF NOT is_needed(slot::smallint) THEN
+                EXECUTE format('TRUNCATE %I', name);
+                reclaimed := reclaimed + 1;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+        END;
+    END LOOP;
+    RETURN reclaimed;
+END $$;
+
+-- Fields that were edited, in place of what was submitted.
+CREATE TABLE edits (
     seq bigint PRIMARY KEY,
-    body text,
+    sets_state_blob boolean NOT NULL,
     state_blob bytea,
+    sets_blob boolean NOT NULL,
     blob bytea,
+    sets_metadata boolean NOT NULL,
     metadata bytea,
+    sets_parameters boolean NOT NULL,
     parameters bytea
 );
 
@@ -91,6 +251,7 @@ CREATE TABLE chosen_ids (
     id uuid PRIMARY KEY,
     seq bigint NOT NULL
 );
+CREATE INDEX chosen_ids_by_item ON chosen_ids (seq);
 
 -- One idempotency key, one item, in the queue it was submitted to.
 CREATE TABLE keys (
@@ -104,6 +265,7 @@ CREATE TABLE keys (
 CREATE INDEX keys_by_item ON keys (seq);
 CREATE INDEX keys_by_key ON keys (key);
 
+-- For lists. The group of an item is a tag without a name.
 CREATE TABLE tags (
     seq bigint NOT NULL,
     name bytea NOT NULL,

@@ -1,1 +1,1 @@
-SELECT version FROM catalog
+SELECT version, body_slot FROM catalog

@@ -1,2 +1,2 @@
-INSERT INTO bodies (seq, body, state_blob, blob, metadata, parameters)
-SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[])
+INSERT INTO bodies (slot, first_seq, last_seq, blob)
+SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bytea[])

@@ -1,18 +1,18 @@
-WHERE seq > $1 AND seq <= $2
-  AND ($3::integer IS NULL OR queue = $3)
-  AND ($4::smallint[] IS NULL OR state = ANY ($4))
-  AND ($5::bigint IS NULL OR ready_at <= $5)
-  AND ($6::bigint IS NULL OR ready_at > $6)
-  AND ($7::bigint IS NULL OR created_at >= $7)
-  AND ($8::bigint IS NULL OR created_at < $8)
-  AND ($9::bytea IS NULL OR item_group = $9)
-  AND ($10::bytea IS NULL OR seq IN (SELECT keys.seq FROM keys WHERE keys.key = $10))
-  AND NOT EXISTS (
-      SELECT 1 FROM unnest($11::bytea[], $12::bytea[]) AS wanted (name, value)
-      WHERE NOT EXISTS (
-          SELECT 1 FROM tags
-          WHERE tags.seq = items.seq AND tags.name = wanted.name AND tags.value = wanted.value
-      )
-  )
-ORDER BY seq
-LIMIT $13
+-- From the page that may hold the item after this one on, in order of submission.
+(
+    SELECT first_seq, last_seq, queue, heads, NULL::smallint FROM pages
+    WHERE last_seq > $1
+      AND first_seq >= coalesce((SELECT first_seq FROM pages WHERE first_seq <= $1 ORDER BY first_seq DESC LIMIT 1), 0)
+    ORDER BY first_seq
+    LIMIT $2
+)
+UNION ALL
+(
+    SELECT first_seq, last_seq, queue, heads, slot FROM finished
+    WHERE last_seq > $1
+      AND first_seq >= coalesce((SELECT first_seq FROM finished WHERE first_seq <= $1 ORDER BY first_seq DESC LIMIT 1), 0)
+    ORDER BY first_seq
+    LIMIT $2
+)
+ORDER BY first_seq
+LIMIT $2

@@ -1,1 +1,1 @@
-SELECT nextval('item_sequence') FROM generate_series(1, $1)
+SELECT new_sequences($1, $2)

@@ -1,1 +1,4 @@
-SELECT min(wake) FROM items WHERE wake > $1
+SELECT least(
+    (SELECT min(wake) FROM pages WHERE wake > $1),
+    (SELECT min(remove_at) FROM finished)
+)

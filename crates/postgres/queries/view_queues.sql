@@ -1,10 +1,10 @@
 -- What became ready since it was counted is few: it is counted anew, from where it stands in the order of time.
 SELECT queue.definition,
-       coalesce(sum(pending), 0)::bigint, coalesce(sum(scheduled), 0)::bigint, coalesce(sum(processing), 0)::bigint,
+       coalesce(sum(pending), 0)::bigint, coalesce(sum(counters.scheduled), 0)::bigint, coalesce(sum(processing), 0)::bigint,
        coalesce(sum(paused), 0)::bigint, coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint,
        coalesce((
-           SELECT count(*) FROM items
-           WHERE items.wake <= $1 AND items.due <= $1 AND items.queue = queue.id
+           SELECT sum(pages.scheduled) FROM pages
+           WHERE pages.wake <= $1 AND pages.due <= $1 AND pages.queue = queue.id
        ), 0)::bigint
 FROM (
     SELECT id, name, definition FROM queues

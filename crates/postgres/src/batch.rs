@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::store::Shared;
 use crate::write::{self, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
-use towline_domain::{CountKind, QueueId};
+use towline_domain::{CountKind, QueueId, Timestamp};
 use towline_store::Operation;
 
 /// How an attempt ended.
@@ -21,6 +21,8 @@ pub(crate) enum Attempt {
     Again(BTreeSet<QueueId>),
     /// The same again, in a moment.
     Later,
+    /// The same again: items were put elsewhere between looking for them and locking them.
+    Moved,
     /// The connection went away while the commit was under way.
     Unknown {
         decided: Box<Decided>,
@@ -51,6 +53,8 @@ pub(crate) struct How<'a> {
     pub(crate) sweep: bool,
     /// Rather than answer that there is nothing, come again later, if others hold it for a moment.
     pub(crate) patient: bool,
+    /// Look for items by all that may lead to them.
+    pub(crate) thorough: bool,
 }
 
 /// Tries once.
@@ -61,7 +65,7 @@ pub(crate) async fn attempt(
     how: How<'_>,
 ) -> Result<Attempt, Failure> {
     let catalog = shared.catalog.get();
-    let mut plan = Plan::of(operations, &catalog, shared.salt);
+    let mut plan = Plan::of(operations, &catalog, shared.salt, how.thorough);
     plan.locks.extend(how.locks);
     plan.sweeps = how.sweep;
     let fetched = fetch::fetch(session, shared, &plan, &catalog, how.patient).await;
@@ -70,6 +74,10 @@ pub(crate) async fn attempt(
         Ok(Fetch::Stale) => {
             session.rollback().await?;
             return Ok(Attempt::Again(BTreeSet::new()));
+        }
+        Ok(Fetch::Moved) => {
+            session.rollback().await?;
+            return Ok(Attempt::Moved);
         }
         Ok(Fetch::Contended) => {
             session.rollback().await?;
@@ -97,8 +105,8 @@ pub(crate) async fn attempt(
     }
     let wanted = Wanted::of(&outcomes);
     let batch = session.batch + 1;
-    let decided = Decided { fetched, outcomes, wanted, batch };
-    match write::write(session, &decided.fetched.overlay, &decided.wanted, batch).await {
+    let mut decided = Decided { fetched, outcomes, wanted, batch };
+    match write::write(session, &decided.fetched.overlay, &mut decided.wanted, batch).await {
         Ok(contents) => {
             session.batch = batch;
             Ok(Attempt::Done(decided.committed(shared, contents)))
@@ -118,18 +126,23 @@ fn decide_all(
         overlay.sweep()?;
     }
     let swept = overlay.swept;
-    operations.iter().map(|operation| overlay.run(operation.clone(), swept)).collect()
+    let numbered = operations.iter().enumerate();
+    numbered.map(|(number, operation)| overlay.run(operation.clone(), number, swept)).collect()
 }
 
 impl Decided {
     /// It is committed: let the next ones know where to look, before anybody is told.
     pub(crate) fn committed(self, shared: &Shared, contents: Contents) -> Done {
-        let Decided { fetched: Fetched { overlay, begins, all_due }, outcomes, .. } = self;
+        let Decided { fetched: Fetched { overlay, begins, all_due, removal }, outcomes, .. } = self;
         shared.news.committed(&overlay);
         let mut first: BTreeMap<QueueId, Place> = BTreeMap::new();
+        let mut next_removal: Option<Timestamp> = None;
         for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
+            if entry.head.is_terminal() {
+                next_removal = [next_removal, entry.head.timer()].into_iter().flatten().min();
+            }
             if entry.counted == CountKind::Pending
-                && let Some(key) = overlay.standing(&entry.head).place
+                && let Some(key) = overlay.key(&entry.head)
             {
                 let place = first.entry(entry.head.queue).or_insert((key, seq));
                 *place = (*place).min((key, seq));
@@ -144,6 +157,12 @@ impl Decided {
             {
                 shared.hints.given(*queue, *begin, last.place);
             }
+        }
+        if let Some((generation, next)) = removal {
+            shared.sweeps.removed(generation, next);
+        }
+        if let Some(at) = next_removal {
+            shared.sweeps.finished(at);
         }
         if all_due {
             shared.sweeps.done(overlay.now);

@@ -43,6 +43,11 @@ impl SteadyClock {
         }
     }
 
+    /// The latest that it said.
+    pub(crate) fn latest(&self) -> Timestamp {
+        Timestamp(self.latest.load(Ordering::SeqCst))
+    }
+
     /// The present, given what a clock says.
     pub(crate) fn steady(&self, said: Timestamp) -> Timestamp {
         let said = said.min(Timestamp::MAX);

@@ -5,19 +5,19 @@ use serde::de::DeserializeOwned;
 use towline_domain::item::Settled;
 use towline_domain::{FailureKind, SettleVerb};
 
-pub(crate) const PENDING: i16 = 0;
-pub(crate) const PROCESSING: i16 = 1;
-pub(crate) const PAUSED: i16 = 2;
-pub(crate) const COMPLETED: i16 = 3;
-pub(crate) const FAILED: i16 = 4;
+pub(crate) const PENDING: u8 = 0;
+pub(crate) const PROCESSING: u8 = 1;
+pub(crate) const PAUSED: u8 = 2;
+pub(crate) const COMPLETED: u8 = 3;
+pub(crate) const FAILED: u8 = 4;
 
 macro_rules! codes {
     ($of:ident, $from:ident, $kind:ty { $($variant:path = $code:literal,)* }) => {
-        pub(crate) fn $of(kind: $kind) -> i16 {
+        pub(crate) fn $of(kind: $kind) -> u8 {
             match kind { $($variant => $code,)* }
         }
 
-        pub(crate) fn $from(code: i16) -> Option<$kind> {
+        pub(crate) fn $from(code: u8) -> Option<$kind> {
             match code { $($code => Some($variant),)* _ => None }
         }
     };

@@ -1,154 +1,142 @@
-//! Items as columns: one array a column, for statements that write many rows at once.
+//! Pages as columns: one array a column, for statements that write many rows at once.
 
-use crate::code;
-use crate::image::{Standing, millis, queue_number};
-use tokio_postgres::types::ToSql;
-use towline_domain::{Head, State};
-use uuid::Uuid;
+use crate::image::{millis, queue_number};
+use crate::session::Parameters;
+use crate::split::{Finished, Laid};
+use towline_domain::Timestamp;
 
-macro_rules! columns {
-    ($($column:ident: $kind:ty,)*) => {
-        /// In the order of `queries/insert_items.sql`.
-        #[derive(Debug, Default)]
-        pub(crate) struct Columns<'a> {
-            $($column: Vec<$kind>,)*
-        }
-    };
+/// Rows of `pages`.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    first: Vec<i64>,
+    last: Vec<i64>,
+    queue: Vec<i32>,
+    ready: Vec<i32>,
+    rank: Vec<Option<i64>>,
+    place: Vec<Option<i64>>,
+    foremost: Vec<Option<i64>>,
+    scheduled: Vec<i32>,
+    due: Vec<Option<i64>>,
+    wake: Vec<Option<i64>>,
+    heads: Vec<Vec<u8>>,
 }
 
-columns! {
-    seq: i64,
-    id: Uuid,
-    queue: i32,
-    state: i16,
-    priority: i16,
-    created_at: i64,
-    ready_at: i64,
-    retries: i64,
-    deliveries: i64,
-    revision: i64,
-    transitions: i64,
-    bytes: i64,
-    expires_at: Option<i64>,
-    rank: Option<i64>,
-    place: Option<i64>,
-    due: Option<i64>,
-    wake: Option<i64>,
-    lease_token: Option<Uuid>,
-    lease_deadline: Option<i64>,
-    lease_visibility: Option<i64>,
-    lease_renewals: Option<i64>,
-    lease_unacknowledged: Option<bool>,
-    lease_buffers: Option<String>,
-    settle_token: Option<Uuid>,
-    settle_verb: Option<i16>,
-    settle_left: Option<i16>,
-    settle_digest: Option<i64>,
-    finished_at: Option<i64>,
-    remove_at: Option<i64>,
-    failure: Option<i16>,
-    extras: Option<String>,
-    group: Option<&'a [u8]>,
-}
-
-impl<'a> Columns<'a> {
+impl Pages {
     pub(crate) fn is_empty(&self) -> bool {
-        self.seq.is_empty()
+        self.first.is_empty()
     }
 
-    pub(crate) fn push(
-        &mut self,
-        seq: u64,
-        head: &Head,
-        bytes: u64,
-        standing: Standing,
-        group: Option<&'a [u8]>,
-    ) {
-        let (state, finished_at, remove_at, failure) = match &head.state {
-            State::Pending => (code::PENDING, None, None, None),
-            State::Processing(_) => (code::PROCESSING, None, None, None),
-            State::Paused => (code::PAUSED, None, None, None),
-            State::Completed { at, remove_at } => (code::COMPLETED, Some(*at), *remove_at, None),
-            State::Failed { at, remove_at, kind } => {
-                (code::FAILED, Some(*at), *remove_at, Some(code::of_failure(*kind)))
-            }
-        };
-        let (lease, settle) = (head.lease(), head.last_settle.as_ref());
-        self.seq.push(seq.cast_signed());
-        self.id.push(head.id.0);
-        self.queue.push(queue_number(head.queue));
-        self.state.push(state);
-        self.priority.push(head.priority);
-        self.created_at.push(millis(head.created_at));
-        self.ready_at.push(millis(head.ready_at));
-        self.retries.push(head.retries.into());
-        self.deliveries.push(head.deliveries.into());
-        self.revision.push(head.revision.into());
-        self.transitions.push(head.transitions.into());
-        self.bytes.push(bytes.cast_signed());
-        self.expires_at.push(head.expires_at.map(millis));
-        self.rank.push(standing.place.map(|place| place.rank));
-        self.place.push(standing.place.map(|place| millis(place.time)));
-        self.due.push(standing.due.map(millis));
-        self.wake.push(standing.wake.map(millis));
-        self.lease_token.push(lease.map(|lease| lease.token.0));
-        self.lease_deadline.push(lease.map(|lease| millis(lease.deadline)));
-        self.lease_visibility.push(lease.map(|lease| lease.visibility.0.cast_signed()));
-        self.lease_renewals.push(lease.map(|lease| lease.renewals.into()));
-        self.lease_unacknowledged.push(lease.map(|lease| lease.unacknowledged));
-        self.lease_buffers.push(lease.and_then(|lease| lease.buffers.as_ref()).map(code::to_json));
-        self.settle_token.push(settle.map(|settle| settle.token.0));
-        self.settle_verb.push(settle.map(|settle| code::of_verb(settle.verb)));
-        self.settle_left.push(settle.map(|settle| code::of_settled(settle.left)));
-        self.settle_digest.push(settle.map(|settle| settle.digest.cast_signed()));
-        self.finished_at.push(finished_at.map(millis));
-        self.remove_at.push(remove_at.map(millis));
-        self.failure.push(failure);
-        self.extras.push(head.extras.as_ref().map(code::to_json));
-        self.group.push(group);
+    pub(crate) fn push(&mut self, page: Laid) {
+        self.first.push(page.first.cast_signed());
+        self.last.push(page.last.cast_signed());
+        self.queue.push(queue_number(page.queue));
+        self.ready.push(page.ready);
+        self.rank.push(page.place.map(|(key, _)| key.rank));
+        self.place.push(page.place.map(|(key, _)| millis(key.time)));
+        self.foremost.push(page.place.map(|(_, seq)| seq.cast_signed()));
+        self.scheduled.push(page.scheduled);
+        self.due.push(page.due.map(millis));
+        self.wake.push(page.wake.map(millis));
+        self.heads.push(page.heads);
     }
 
-    /// What `queries/insert_items.sql` takes.
-    pub(crate) fn all(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let mut all = self.changing();
-        all.insert(1, &self.id);
-        all.insert(5, &self.created_at);
-        all.push(&self.group);
-        all
-    }
-
-    /// What `queries/update_items.sql` takes: all but what never changes.
-    pub(crate) fn changing(&self) -> Vec<&(dyn ToSql + Sync)> {
+    /// What `queries/insert_pages.sql` and `queries/update_pages.sql` take.
+    pub(crate) fn parameters(&self) -> Parameters<'_> {
         vec![
-            &self.seq,
+            &self.first,
+            &self.last,
             &self.queue,
-            &self.state,
-            &self.priority,
-            &self.ready_at,
-            &self.retries,
-            &self.deliveries,
-            &self.revision,
-            &self.transitions,
-            &self.bytes,
-            &self.expires_at,
+            &self.ready,
             &self.rank,
             &self.place,
+            &self.foremost,
+            &self.scheduled,
             &self.due,
             &self.wake,
-            &self.lease_token,
-            &self.lease_deadline,
-            &self.lease_visibility,
-            &self.lease_renewals,
-            &self.lease_unacknowledged,
-            &self.lease_buffers,
-            &self.settle_token,
-            &self.settle_verb,
-            &self.settle_left,
-            &self.settle_digest,
-            &self.finished_at,
-            &self.remove_at,
-            &self.failure,
-            &self.extras,
+            &self.heads,
         ]
+    }
+}
+
+/// Rows of `finished`.
+#[derive(Debug, Default)]
+pub(crate) struct FinishedPages {
+    slot: Vec<i16>,
+    first: Vec<i64>,
+    last: Vec<i64>,
+    queue: Vec<i32>,
+    completed: Vec<i32>,
+    failed: Vec<i32>,
+    remove_at: Vec<Option<i64>>,
+    side: Vec<bool>,
+    heads: Vec<Vec<u8>>,
+}
+
+impl FinishedPages {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, page: Laid, finished: Finished, now: Timestamp) {
+        self.slot.push(slot_of(finished.remove_at, now));
+        self.first.push(page.first.cast_signed());
+        self.last.push(page.last.cast_signed());
+        self.queue.push(queue_number(page.queue));
+        self.completed.push(finished.completed);
+        self.failed.push(finished.failed);
+        self.remove_at.push(finished.remove_at.map(millis));
+        self.side.push(finished.side);
+        self.heads.push(page.heads);
+    }
+
+    /// What `queries/insert_finished.sql` takes.
+    pub(crate) fn parameters(&self) -> Parameters<'_> {
+        vec![
+            &self.slot,
+            &self.first,
+            &self.last,
+            &self.queue,
+            &self.completed,
+            &self.failed,
+            &self.remove_at,
+            &self.side,
+            &self.heads,
+        ]
+    }
+}
+
+const HOUR_MS: u64 = 3_600_000;
+/// Rings of partitions: for what is kept up to this long, in slots of a quarter of it.
+const RINGS: [u64; 4] = [HOUR_MS, 48 * HOUR_MS, 16 * 24 * HOUR_MS, 512 * 24 * HOUR_MS];
+/// One more than are in use at any time, and the one that is about to be emptied.
+const SLOTS_OF_RING: u64 = 6;
+/// What stays for longer, or for ever.
+const LAST_SLOT: i16 = 24;
+
+/// The partition of `finished` for what goes then: it shares it with what goes at about the same time.
+fn slot_of(remove_at: Option<Timestamp>, now: Timestamp) -> i16 {
+    let Some(at) = remove_at else { return LAST_SLOT };
+    let kept = at.0.saturating_sub(now.0);
+    let slot = RINGS.iter().zip(0_u64..).find(|(span, _)| kept <= **span).map(|(span, ring)| {
+        let width = span / 4;
+        ring * SLOTS_OF_RING + at.0 / width % SLOTS_OF_RING
+    });
+    slot.and_then(|slot| i16::try_from(slot).ok()).unwrap_or(LAST_SLOT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_at_the_same_time_lies_together_and_apart_from_the_rest() {
+        let now = Timestamp(1_800_000_000_000);
+        let after = |ms: u64| slot_of(Some(Timestamp(now.0 + ms)), now);
+        assert_eq!(after(1000), after(2000));
+        assert_ne!(after(HOUR_MS), after(1000));
+        assert_ne!(after(2 * HOUR_MS), after(HOUR_MS), "another ring");
+        assert!((0..100).all(|day| (0..=LAST_SLOT).contains(&after(day * 24 * HOUR_MS))));
+        assert_eq!(slot_of(None, now), LAST_SLOT);
+        assert_eq!(after(1000 * 24 * HOUR_MS), LAST_SLOT);
     }
 }

@@ -6,11 +6,11 @@ use crate::hint::{Begin, Place, START};
 use crate::image::{self, millis, queue_id, queue_number, timestamp};
 use crate::overlay::operations::READ_BYTES_MAX;
 use crate::overlay::{KeyOwner, Overlay, Slot};
-use crate::plan::Plan;
+use crate::plan::{Items, Plan};
 use crate::session::{Parameters, Session, Step, pipeline};
 use crate::store::Shared;
 use bytes::Bytes;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::{Row, Statement};
@@ -28,12 +28,16 @@ pub(crate) struct Fetched {
     pub(crate) begins: BTreeMap<QueueId, Begin>,
     /// Everything that was due has been fetched.
     pub(crate) all_due: bool,
+    /// When the next finished item goes, once what has to is gone; with what to show for it.
+    pub(crate) removal: Option<(u64, Timestamp)>,
 }
 
 pub(crate) enum Fetch {
     Done(Box<Fetched>),
     /// The queues are not as remembered; now they are. Begin anew.
     Stale,
+    /// An item was put elsewhere, before its page could be locked.
+    Moved,
     /// Everything a receive could have given is in somebody else's hands for a moment.
     Contended,
 }
@@ -73,6 +77,10 @@ pub(crate) async fn fetch(
         .collect();
     let submits = i32::try_from(plan.submits).unwrap_or(i32::MAX);
     let sweep_max = SWEEP_MAX as i64;
+    // What goes is looked for when something has to, as far as is known: it is in many partitions.
+    let present = injected.unwrap_or_else(|| shared.clock.latest());
+    let removal = if plan.sweeps { shared.sweeps.removal(present) } else { None };
+    let removes = removal.is_some() || plan.asked_to_sweep && plan.sweeps;
 
     let mut sent = Pipeline { session, steps: vec![session.command("BEGIN")] };
     sent.push(
@@ -84,18 +92,19 @@ pub(crate) async fn fetch(
     }
     let version = sent.push(&statements.catalog, vec![]);
     // Whatever may wait comes before what locks without waiting.
-    let named =
-        (!plan.ids.is_empty()).then(|| sent.push(&statements.named, vec![&plan.sequences, &plan.ids]));
+    let named = (!plan.named.is_empty()).then(|| sent.push(&statements.named, plan.items.parameters()));
     let kv = (!plan.kv_keys.is_empty()).then(|| sent.push(&statements.kv_lock, vec![&plan.kv_keys]));
     let keys = (!plan.keys.is_empty())
         .then(|| sent.push(&statements.key_owners, vec![&plan.key_queues, &plan.keys]));
     let counts = (!lock_list.is_empty()).then(|| sent.push(&statements.counts, vec![&lock_list]));
     let due = plan.sweeps.then(|| sent.push(&statements.due, vec![&since, &until, &sweep_max]));
+    let gone = removes.then(|| sent.push(&statements.remove_due, vec![&until, &sweep_max]));
+    let next_removal = removes.then(|| sent.push(&statements.next_removal, vec![]));
     let first_receive = sent.steps.len();
     for receive in &receives {
-        sent.push(&statements.receivable, receive.parameters(&until));
+        sent.push(&statements.receivable, receive.parameters());
     }
-    let numbers = (submits > 0).then(|| sent.push(&statements.new_sequences, vec![&submits]));
+    let numbers = (submits > 0).then(|| sent.push(&statements.new_sequences, vec![&locks, &submits]));
     let queue_number = plan.creates_queue.then(|| sent.push(&statements.new_queue, vec![]));
     // Last: not before the time of anything that was waited for and is seen here.
     let clock = sent.push(&statements.clock, vec![]);
@@ -109,30 +118,43 @@ pub(crate) async fn fetch(
     let said: i64 = rows[clock].first().map_or(0, |row| row.get(0));
     let now = injected.unwrap_or_else(|| shared.clock.steady(timestamp(said)));
     let mut overlay = empty(now, shared, catalog);
+    overlay.body_slot =
+        rows[version].first().and_then(|row| u8::try_from(row.get::<_, i16>(1)).ok()).unwrap_or(0);
     let at = |index: Option<usize>| index.map_or(&[][..], |index| &rows[index][..]);
     read_counts(&mut overlay, &plan.locks, at(counts));
     for row in at(named).iter().chain(at(due)) {
-        overlay.fetched(image::read(row)?);
+        overlay.fetched(image::read(row, shared.salt)?);
     }
+    overlay.removed_whole(at(gone));
     let mut short = Vec::new();
     for (receive, rows) in receives.iter().zip(&rows[first_receive..]) {
         for row in rows {
-            overlay.fetched(image::read(row)?);
+            overlay.fetched(image::read(row, shared.salt)?);
         }
-        if rows.len() < usize::try_from(receive.wanted).unwrap_or(usize::MAX) {
+        if overlay.usable(receive.id) < receive.wanted {
             short.push(receive);
         }
     }
     read_keys(&mut overlay, at(keys))?;
     read_kv(&mut overlay, &plan.kv_keys, at(kv));
-    overlay.fresh = at(numbers).iter().rev().map(|row| row.get::<_, i64>(0).cast_unsigned()).collect();
+    let first = at(numbers).first().map_or(0, |row| row.get::<_, i64>(0).cast_unsigned());
+    overlay.fresh = first..first + plan.submits as u64;
     let new_queue = at(queue_number).first().map(|row| row.get::<_, i64>(0));
     overlay.fresh_queue = new_queue.and_then(|id| u32::try_from(id).ok()).map(QueueId);
-    if look_again(session, shared, &mut overlay, &short, &until, patient).await? {
+    if find_missing(session, shared, &mut overlay, plan).await? {
+        return Ok(Fetch::Moved);
+    }
+    if look_again(session, shared, &mut overlay, &short, patient).await? {
         return Ok(Fetch::Contended);
     }
-    let all_due = plan.sweeps && at(due).len() < SWEEP_MAX;
-    Ok(Fetch::Done(Box::new(Fetched { overlay, begins, all_due })))
+    let fetched: u64 =
+        at(due).iter().map(|row| (row.get::<_, i64>(1) - row.get::<_, i64>(0)).cast_unsigned() + 1).sum();
+    let all_due = plan.sweeps && fetched < SWEEP_MAX as u64;
+    let removal = removal.filter(|_| at(gone).len() < SWEEP_MAX).map(|generation| {
+        let next = at(next_removal).first().and_then(|row| row.get::<_, Option<i64>>(0));
+        (generation, next.map_or(Timestamp::MAX, timestamp))
+    });
+    Ok(Fetch::Done(Box::new(Fetched { overlay, begins, all_due, removal })))
 }
 
 struct ReceiveFrom {
@@ -165,9 +187,44 @@ impl ReceiveFrom {
         self.rank == START.0.rank
     }
 
-    fn parameters<'a>(&'a self, until: &'a Option<i64>) -> Parameters<'a> {
-        vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted, until]
+    fn parameters(&self) -> Parameters<'_> {
+        vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted]
     }
+}
+
+/// Looks among the finished for what was named and not found. Returns whether something is among the others after all.
+async fn find_missing(
+    session: &Session,
+    shared: &Shared,
+    overlay: &mut Overlay,
+    plan: &Plan,
+) -> Result<bool, Failure> {
+    let unfound: Vec<ItemId> =
+        plan.named.iter().filter(|id| !overlay.by_id.contains_key(*id)).copied().collect();
+    if unfound.is_empty() {
+        return Ok(false);
+    }
+    // What is missing in a page that is held is not there.
+    let gone = |id: &ItemId| {
+        let number = id.sequence(shared.salt);
+        let page = number.and_then(|number| overlay.pages.range(..=number).next_back().zip(Some(number)));
+        page.is_some_and(|((_, (page, _)), number)| number <= page.last)
+    };
+    let missing = Items {
+        chosen: unfound.iter().map(|id| id.0).collect(),
+        ..Items::of(&unfound.iter().copied().filter(|id| !gone(id)).collect::<Vec<_>>(), shared.salt, false)
+    };
+    let statements = &session.statements;
+    let steps = vec![
+        session.step(&statements.named_finished, missing.parameters()),
+        session.step(&statements.moved, missing.parameters()),
+    ];
+    let rows = pipeline(steps).await?;
+    for row in &rows[0] {
+        overlay.fetched(image::read(row, shared.salt)?);
+    }
+    let held = |row: &Row| overlay.pages.contains_key(&row.get::<_, i64>(0).cast_unsigned());
+    Ok(!rows[1].iter().all(held))
 }
 
 /// Receives that found less than they want look from the start. Returns whether one found nothing only because
@@ -177,21 +234,31 @@ async fn look_again(
     shared: &Shared,
     overlay: &mut Overlay,
     short: &[&ReceiveFrom],
-    until: &Option<i64>,
     patient: bool,
 ) -> Result<bool, Failure> {
-    let hinted: Vec<ReceiveFrom> = short
-        .iter()
-        .filter(|receive| !receive.is_from_the_start())
-        .map(|receive| receive.restarted())
-        .collect();
-    let steps = hinted.iter().map(|receive| {
-        shared.hints.reset(receive.id);
-        session.step(&session.statements.receivable, receive.parameters(until))
-    });
-    for rows in pipeline(steps.collect()).await? {
-        for row in &rows {
-            overlay.fetched(image::read(row)?);
+    for receive in short {
+        let mut receive = receive.restarted();
+        let hinted = !short.iter().any(|asked| asked.id == receive.id && asked.is_from_the_start());
+        if hinted {
+            shared.hints.reset(receive.id);
+        }
+        let wanted = receive.wanted;
+        loop {
+            // Some of what is held cannot be given: it has expired, or is not ready by this clock.
+            let (held, usable) = (overlay.held(receive.id), overlay.usable(receive.id));
+            if usable >= wanted || (!hinted && held == usable) {
+                break;
+            }
+            receive.wanted = held + wanted - usable;
+            let pages = overlay.pages.len();
+            let rows =
+                pipeline(vec![session.step(&session.statements.receivable, receive.parameters())]).await?;
+            for row in rows.iter().flatten() {
+                overlay.fetched(image::read(row, shared.salt)?);
+            }
+            if overlay.pages.len() == pages {
+                break;
+            }
         }
     }
     if !patient {
@@ -200,10 +267,8 @@ async fn look_again(
     let nothing = |id: &QueueId| overlay.ready.get(id).is_none_or(BTreeSet::is_empty);
     let empty: Vec<i32> =
         short.iter().filter(|receive| nothing(&receive.id)).map(|receive| receive.queue).collect();
-    let steps = empty
-        .iter()
-        .map(|queue| session.step(&session.statements.is_receivable, vec![queue, until]))
-        .collect();
+    let steps =
+        empty.iter().map(|queue| session.step(&session.statements.is_receivable, vec![queue])).collect();
     let answers = pipeline(steps).await?;
     Ok(answers.iter().flatten().any(|row| row.get(0)))
 }
@@ -234,9 +299,13 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         ready: FxHashMap::default(),
         keys: FxHashMap::default(),
         kv: BTreeMap::new(),
-        fresh: Vec::new(),
+        fresh: 0..0,
         fresh_queue: None,
-        removed: FxHashSet::default(),
+        pages: BTreeMap::new(),
+        touch: 0,
+        removed: FxHashMap::default(),
+        gone: Vec::new(),
+        body_slot: 0,
         counted: FxHashMap::default(),
         queues: BTreeMap::new(),
         swept: 0,

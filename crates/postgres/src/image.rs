@@ -1,27 +1,76 @@
-//! An item's row in `items`, read; and where an item stands.
+//! An item as it is stored, and where it stands; the rows of `pages` and `finished`, read.
 
-use crate::code;
 use crate::error::damaged;
+use crate::heads;
 use tokio_postgres::Row;
-use towline_domain::item::Settle;
-use towline_domain::{
-    CountKind, Head, ItemId, Lease, LeaseToken, Millis, Order, OrderKey, QueueId, State, Timestamp,
-};
+use towline_domain::{CountKind, Head, Order, OrderKey, QueueId, Timestamp};
 use towline_store::StoreError;
-use uuid::Uuid;
+
+/// Parts of what was submitted: the body, then the four fields.
+pub(crate) const PARTS: usize = 5;
 
 /// An item as it is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Image {
     pub(crate) seq: u64,
     pub(crate) head: Head,
-    /// At most this much payload.
-    pub(crate) bytes: u64,
     /// How the counters count it: what became ready unnoticed still counts as scheduled.
     pub(crate) counted: CountKind,
+    pub(crate) kept: Kept,
 }
 
-/// Where an item stands at a time: what the indexes of `items` are about.
+/// What of an item is kept elsewhere.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) at: Location,
+    /// Fields were edited: they are in `edits`, and all of its payload may be this much.
+    pub(crate) edited: Option<u64>,
+    /// It has rows in tables that most items have none in.
+    pub(crate) side: bool,
+}
+
+impl Kept {
+    /// At most this much payload.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.edited.unwrap_or_else(|| self.at.bytes())
+    }
+}
+
+/// Where in `bodies` something lies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) slot: u8,
+    /// The first number of its row.
+    pub(crate) chunk: u64,
+    pub(crate) offset: u32,
+    /// A bit for each part that is there, and how long it is.
+    pub(crate) has: u8,
+    pub(crate) lengths: [u32; PARTS],
+}
+
+impl Location {
+    /// What is there, and how long it is.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u32)> + use<'_> {
+        (0..PARTS).filter(|part| self.has & 1 << part != 0).map(|part| (part, self.lengths[part]))
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts().map(|(_, length)| u64::from(length)).sum()
+    }
+
+    /// What comes behind it in the same row.
+    pub(crate) fn after(&self) -> Location {
+        let offset = self.offset.saturating_add(u32::try_from(self.bytes()).unwrap_or(u32::MAX));
+        Location { offset, has: 0, lengths: [0; PARTS], ..*self }
+    }
+
+    pub(crate) fn is_followed_by(&self, next: &Location) -> bool {
+        let after = self.after();
+        (after.slot, after.chunk, after.offset) == (next.slot, next.chunk, next.offset)
+    }
+}
+
+/// Where an item stands at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) counted: CountKind,
@@ -32,8 +81,7 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    pub(crate) fn of(head: &Head, order: &Order, now: Timestamp) -> Standing {
-        let counted = head.count_kind(now);
+    pub(crate) fn of(head: &Head, order: &Order, counted: CountKind) -> Standing {
         let due = (counted == CountKind::Scheduled).then_some(head.ready_at);
         Standing {
             counted,
@@ -44,87 +92,40 @@ impl Standing {
     }
 }
 
-/// Reads a row that begins with the columns of `queries/select_items.sql`.
-pub(crate) fn read(row: &Row) -> Result<Image, StoreError> {
-    let seq: i64 = row.get(0);
-    let wrong = |what: &str| damaged(format_args!("{seq} of items"), what);
-    let number = |at: usize| -> Result<u32, StoreError> {
-        u32::try_from(row.get::<_, i64>(at)).map_err(|_| wrong("a number out of range"))
+/// Which table a page is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    Pages,
+    Finished { slot: i16 },
+}
+
+/// A row of either, without its items.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Page {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) home: Home,
+}
+
+/// Reads a row that begins with the first number, the last, the queue and the heads, and goes on with the slot if it is one
+/// of `finished`.
+pub(crate) fn read(row: &Row, salt: u64) -> Result<(Page, Vec<Image>), StoreError> {
+    let (first, last): (i64, i64) = (row.get(0), row.get(1));
+    let (table, home) = match row.len() {
+        4 => ("pages", Home::Pages),
+        _ => match row.get(4) {
+            Some(slot) => ("finished", Home::Finished { slot }),
+            None => ("pages", Home::Pages),
+        },
     };
-    let time = |at: usize| -> Option<Timestamp> { row.get::<_, Option<i64>>(at).map(timestamp) };
-    let due = time(13);
-    let (state, counted) = match row.get::<_, i16>(3) {
-        code::PENDING if due.is_some() => (State::Pending, CountKind::Scheduled),
-        code::PENDING => (State::Pending, CountKind::Pending),
-        code::PAUSED => (State::Paused, CountKind::Paused),
-        code::PROCESSING => {
-            let (Some(token), Some(deadline)) = (row.get::<_, Option<Uuid>>(14), time(15)) else {
-                return Err(wrong("a lease without its token or deadline"));
-            };
-            let buffers = match row.get::<_, Option<&str>>(19) {
-                None => None,
-                Some(text) => Some(code::from_json(text).map_err(|error| wrong(&error.to_string()))?),
-            };
-            let lease = Lease {
-                token: LeaseToken(token),
-                deadline,
-                visibility: Millis(row.get::<_, Option<i64>>(16).map_or(0, i64::cast_unsigned)),
-                renewals: row.get::<_, Option<i64>>(17).and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-                unacknowledged: row.get::<_, Option<bool>>(18).unwrap_or(false),
-                buffers,
-            };
-            (State::Processing(lease), CountKind::Processing)
-        }
-        finished @ (code::COMPLETED | code::FAILED) => {
-            let Some(at) = time(24) else {
-                return Err(wrong("finished, and not said when"));
-            };
-            let remove_at = time(25);
-            if finished == code::COMPLETED {
-                (State::Completed { at, remove_at }, CountKind::Completed)
-            } else {
-                let kind = row.get::<_, Option<i16>>(26).and_then(code::failure);
-                let kind = kind.ok_or_else(|| wrong("an unknown kind of failure"))?;
-                (State::Failed { at, remove_at, kind }, CountKind::Failed)
-            }
-        }
-        _ => return Err(wrong("an unknown state")),
-    };
-    let last_settle = match row.get::<_, Option<Uuid>>(20) {
-        None => None,
-        Some(token) => Some(Settle {
-            token: LeaseToken(token),
-            verb: row
-                .get::<_, Option<i16>>(21)
-                .and_then(code::verb)
-                .ok_or_else(|| wrong("an unknown settle"))?,
-            left: row
-                .get::<_, Option<i16>>(22)
-                .and_then(code::settled)
-                .ok_or_else(|| wrong("an unknown settle"))?,
-            digest: row.get::<_, Option<i64>>(23).map_or(0, i64::cast_unsigned),
-        }),
-    };
-    let extras = match row.get::<_, Option<&str>>(27) {
-        None => None,
-        Some(text) => Some(code::from_json(text).map_err(|error| wrong(&error.to_string()))?),
-    };
-    let head = Head {
-        id: ItemId(row.get(1)),
-        queue: queue_id(row.get(2)),
-        state,
-        priority: row.get(4),
-        created_at: timestamp(row.get(5)),
-        ready_at: timestamp(row.get(6)),
-        retries: number(7)?,
-        deliveries: number(8)?,
-        revision: number(9)?,
-        transitions: number(10)?,
-        expires_at: time(12),
-        last_settle,
-        extras,
-    };
-    Ok(Image { seq: seq.cast_unsigned(), head, bytes: row.get::<_, i64>(11).cast_unsigned(), counted })
+    let wrong = |what: &str| damaged(format_args!("{first} of {table}"), what);
+    if first < 0 || last < first {
+        return Err(wrong("numbers out of order"));
+    }
+    let page = Page { first: first.cast_unsigned(), last: last.cast_unsigned(), home };
+    let queue = queue_id(row.get(2));
+    let images = heads::unpack(row.get(3), page.first, page.last, queue, salt).map_err(wrong)?;
+    Ok((page, images))
 }
 
 pub(crate) fn timestamp(stored: i64) -> Timestamp {

@@ -4,13 +4,14 @@
 //! two round trips: one fetches and locks what its operations name, the other writes what [`towline_domain::decide()`]
 //! made of it and commits. Each operation has its own answer.
 //!
-//! **Invariants:** whoever changes anything of an item holds the lock of its row in `items`. Locks that are waited for
-//! are taken in one order everywhere (the store, queues, items by sequence number, then rows that are inserted in order
+//! **Invariants:** whoever changes anything of an item holds the lock of its page. Locks that are waited for
+//! are taken in one order everywhere (the store, queues, pages by sequence number, finished ones after the others, then rows that are inserted in order
 //! of their keys), so nobody waits in a circle; receiving and sweeping never wait. What is answered is committed; after
 //! a lost connection the outcome of a commit is found out, not guessed.
 
 mod address;
 mod batch;
+mod bodies;
 mod catalog;
 mod clock;
 mod code;
@@ -18,22 +19,27 @@ mod columns;
 mod error;
 mod expiry;
 mod fetch;
+mod heads;
 mod hint;
 mod image;
 mod inbox;
+mod layout;
+mod list;
 mod migrate;
 mod news;
 mod options;
 mod outcome;
 mod overlay;
-mod page;
 mod plan;
 mod read;
 mod session;
+mod split;
 mod statements;
 mod store;
 mod sweeps;
 mod tls;
+mod upkeep;
+mod varint;
 mod worker;
 mod write;
 

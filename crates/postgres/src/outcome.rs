@@ -1,8 +1,10 @@
 //! What an operation came to, before what it brings along has been read.
 
+use crate::bodies::{Pieces, Read};
 use crate::code;
 use crate::error::damaged;
 use crate::hint::Place;
+use crate::image::Kept;
 use crate::overlay::Entry;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -25,6 +27,7 @@ pub(crate) struct Given {
     pub(crate) seq: u64,
     pub(crate) place: Place,
     head: Head,
+    pub(crate) kept: Kept,
     /// Of an item that is new in this batch: nothing has to be read.
     submitted: Option<Box<(Body, Fields)>>,
     edits: Vec<FieldEdits>,
@@ -37,6 +40,7 @@ impl Given {
             seq,
             place,
             head: entry.head.clone(),
+            kept: entry.kept,
             submitted: entry.submitted.clone(),
             edits: entry.edits.clone(),
             errors: entry.errors.iter().map(|(_, error)| error.clone()).collect(),
@@ -56,24 +60,34 @@ impl Given {
 /// What was read of items beside their heads.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    bodies: FxHashMap<u64, (Body, Fields)>,
+    pieces: Pieces,
+    bodies: Read,
+    edits: FxHashMap<u64, FieldEdits>,
     errors: FxHashMap<u64, Vec<AttemptError>>,
     outcomes: FxHashMap<u64, CommitOutcome>,
 }
 
 impl Contents {
-    pub(crate) fn read(bodies: &[Row], errors: &[Row], outcomes: &[Row]) -> Result<Contents, StoreError> {
-        let mut contents = Contents::default();
-        for row in bodies {
-            let seq = row.get::<_, i64>(0).cast_unsigned();
-            let body = match row.get::<_, Option<&str>>(1) {
-                None => Body::default(),
-                Some(text) => text_of(seq, "bodies", text)?,
-            };
-            let field = |at: usize| row.get::<_, Option<&[u8]>>(at).map(Bytes::copy_from_slice);
-            let fields =
-                Fields { state_blob: field(2), blob: field(3), metadata: field(4), parameters: field(5) };
-            contents.bodies.insert(seq, (body, fields));
+    pub(crate) fn read(
+        pieces: Pieces,
+        bodies: &[Row],
+        edits: &[Row],
+        errors: &[Row],
+        outcomes: &[Row],
+    ) -> Result<Contents, StoreError> {
+        let mut contents = Contents { bodies: Read::of(bodies, &pieces), pieces, ..Contents::default() };
+        for row in edits {
+            let mut edit = FieldEdits::default();
+            for field in Field::ALL {
+                let at = 1 + 2 * field as usize;
+                if row.get(at) {
+                    edit = match row.get::<_, Option<&[u8]>>(at + 1) {
+                        Some(value) => edit.set(field, Bytes::copy_from_slice(value)),
+                        None => edit.unset(field),
+                    };
+                }
+            }
+            contents.edits.insert(row.get::<_, i64>(0).cast_unsigned(), edit);
         }
         for row in errors {
             let seq = row.get::<_, i64>(0).cast_unsigned();
@@ -88,9 +102,13 @@ impl Contents {
 
     /// The whole item.
     pub(crate) fn item(&mut self, seq: u64, head: Head) -> Result<Item, StoreError> {
-        let Some((body, fields)) = self.bodies.remove(&seq) else {
-            return Err(damaged(format_args!("{seq} of items"), "no row of bodies goes with it"));
+        let Some(submitted) = self.bodies.take(&self.pieces, seq) else {
+            return Err(damaged(format_args!("{seq} of pages"), "no row of bodies goes with it"));
         };
+        let (body, mut fields) = submitted?;
+        if let Some(edits) = self.edits.get(&seq) {
+            edits.apply(&mut fields);
+        }
         let errors: Errors = self.errors.remove(&seq).unwrap_or_default().into_iter().collect();
         Ok(Item { head, body, fields, outcome: self.outcomes.remove(&seq).unwrap_or_default(), errors })
     }

@@ -2,16 +2,58 @@
 
 use crate::catalog::Catalog;
 use crate::image::queue_number;
+use crate::session::Parameters;
 use std::collections::{BTreeMap, BTreeSet};
 use towline_domain::{ItemId, QueueId};
 use towline_store::Operation;
 use uuid::Uuid;
 
+/// Items as statements are told of them.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    /// Ranges of sequence numbers.
+    pub(crate) low: Vec<i64>,
+    pub(crate) high: Vec<i64>,
+    /// Ids that were chosen.
+    pub(crate) chosen: Vec<Uuid>,
+}
+
+impl Items {
+    /// By the number that an id carries, if it does, and else by the id. `thorough`: by both, because an id that carries a
+    /// number may have been chosen again after its item was gone.
+    pub(crate) fn of(ids: &[ItemId], salt: u64, thorough: bool) -> Items {
+        let mut items = Items::default();
+        let mut numbers = Vec::with_capacity(ids.len());
+        for id in ids {
+            let number = id.sequence(salt).and_then(|number| i64::try_from(number).ok());
+            numbers.extend(number);
+            if thorough || number.is_none() {
+                items.chosen.push(id.0);
+            }
+        }
+        numbers.sort_unstable();
+        for number in numbers {
+            match items.high.last_mut() {
+                Some(high) if number <= *high + 1 => *high = number.max(*high),
+                _ => {
+                    items.low.push(number);
+                    items.high.push(number);
+                }
+            }
+        }
+        items
+    }
+
+    pub(crate) fn parameters(&self) -> Parameters<'_> {
+        vec![&self.low, &self.high, &self.chosen]
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Sequence numbers that ids carry.
-    pub(crate) sequences: Vec<i64>,
-    pub(crate) ids: Vec<Uuid>,
+    pub(crate) items: Items,
+    /// The same, by id, to see what was not found.
+    pub(crate) named: Vec<ItemId>,
     pub(crate) key_queues: Vec<i32>,
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) kv_keys: Vec<Vec<u8>>,
@@ -21,6 +63,8 @@ pub(crate) struct Plan {
     pub(crate) exclusive: bool,
     /// What is due is carried out first.
     pub(crate) sweeps: bool,
+    /// Somebody wants just that.
+    pub(crate) asked_to_sweep: bool,
     /// How many ready items of a queue the receives may need.
     pub(crate) receives: BTreeMap<QueueId, usize>,
     /// Queues whose counts must be exact.
@@ -41,7 +85,7 @@ pub(crate) fn is_structural(operation: &Operation) -> bool {
 }
 
 impl Plan {
-    pub(crate) fn of(operations: &[Operation], catalog: &Catalog, salt: u64) -> Plan {
+    pub(crate) fn of(operations: &[Operation], catalog: &Catalog, salt: u64, thorough: bool) -> Plan {
         let mut plan = Plan::default();
         let mut may_take_ready = 0;
         for operation in operations {
@@ -50,7 +94,7 @@ impl Plan {
                 Operation::Submit { queue, submission } => {
                     plan.submits += 1;
                     if let Some(id) = submission.id {
-                        plan.name(id, salt);
+                        plan.named.push(id);
                     }
                     let Some(queue) = catalog.by_name(queue) else { continue };
                     if let Some(key) = &submission.body.idempotency_key {
@@ -69,10 +113,10 @@ impl Plan {
                     }
                 }
                 Operation::Lease { id, .. } | Operation::Resume { id } | Operation::Redrive { id } => {
-                    plan.name(*id, salt);
+                    plan.named.push(*id);
                 }
                 Operation::Cancel { id, .. } | Operation::Pause { id } | Operation::Delete { id, .. } => {
-                    plan.name(*id, salt);
+                    plan.named.push(*id);
                     may_take_ready += 1;
                 }
                 Operation::Kv { key, .. } => plan.kv_keys.push(key.as_bytes().to_vec()),
@@ -84,19 +128,12 @@ impl Plan {
                 | Operation::DeleteQueue { queue, .. } => {
                     plan.locks.extend(catalog.by_name(queue).map(|queue| queue.id));
                 }
-                Operation::Sweep => {}
+                Operation::Sweep => plan.asked_to_sweep = true,
             }
         }
         // Others of the batch may take away what a receive would have given.
         plan.receives.values_mut().for_each(|wanted| *wanted += may_take_ready);
+        plan.items = Items::of(&plan.named, salt, thorough);
         plan
-    }
-
-    fn name(&mut self, id: ItemId, salt: u64) {
-        if let Some(sequence) = id.sequence(salt) {
-            self.sequences.push(sequence.cast_signed());
-        }
-        // Also an id that carries a number: it may have been chosen again after its item was gone.
-        self.ids.push(id.0);
     }
 }

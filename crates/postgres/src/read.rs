@@ -7,18 +7,30 @@ use crate::error::{Failure, damaged, fault};
 use crate::fetch::{counts_of, kv_record};
 use crate::image::{self, Image, millis, queue_id, queue_number, timestamp};
 use crate::options::Options;
-use crate::outcome::Contents;
+use crate::plan::Items;
 use crate::statements::query;
 use crate::write::Wanted;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Transaction};
 use futures::FutureExt;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{IsolationLevel, Row};
 use towline_domain::kv::KvRecord;
-use towline_domain::{FieldSet, ItemId, QueueId, QueueName, Timestamp, limits};
+use towline_domain::{FieldSet, ItemId, QueueId, QueueName, State, Timestamp, limits};
 use towline_store::{BoxFuture, QueueView, StoreError, StoredItem};
+
+/// A snapshot does not keep partitions from being truncated: what was removed after it was taken may be half there. In the
+/// next snapshot it is gone.
+macro_rules! again_if_truncated {
+    ($read:expr) => {
+        match $read.await {
+            Err(Failure::Fault(StoreError::Corrupt { .. })) => $read.await,
+            read => read,
+        }
+    };
+}
+pub(crate) use again_if_truncated;
 
 #[derive(Clone)]
 pub(crate) struct Reader {
@@ -118,15 +130,27 @@ impl Reader {
         ids: Vec<ItemId>,
         fields: FieldSet,
     ) -> Result<Vec<Option<StoredItem>>, Failure> {
-        let sequences: Vec<i64> =
-            ids.iter().filter_map(|id| id.sequence(self.salt)).map(u64::cast_signed).collect();
-        let names: Vec<_> = ids.iter().map(|id| id.0).collect();
+        again_if_truncated!(self.get_once(&ids, fields))
+    }
+
+    async fn get_once(&self, ids: &[ItemId], fields: FieldSet) -> Result<Vec<Option<StoredItem>>, Failure> {
+        let asked: FxHashSet<ItemId> = ids.iter().copied().collect();
+        let items = Items::of(ids, self.salt, true);
         let mut client = self.client().await?;
         let snapshot = snapshot(&mut client).await?;
-        let statement = snapshot.prepare_cached(query!(items "found")).await?;
-        let rows = snapshot.query(&statement, &[&sequences, &names]).await?;
-        let images: Result<Vec<Image>, StoreError> = rows.iter().map(image::read).collect();
-        let found = whole(&snapshot, images?, fields).await?;
+        let (pages, finished) = tokio::try_join!(
+            snapshot.prepare_cached(query!("columns_of_pages", "among_pages")),
+            snapshot.prepare_cached(query!("columns_of_finished", "among_finished")),
+        )?;
+        let parameters = items.parameters();
+        let (pages, finished) =
+            tokio::try_join!(snapshot.query(&pages, &parameters), snapshot.query(&finished, &parameters))?;
+        let mut images = Vec::with_capacity(ids.len());
+        for row in pages.iter().chain(&finished) {
+            let (_, held) = image::read(row, self.salt)?;
+            images.extend(held.into_iter().filter(|image| asked.contains(&image.head.id)));
+        }
+        let found = whole(&snapshot, images, fields).await?;
         let by_id: FxHashMap<ItemId, StoredItem> =
             found.into_iter().map(|stored| (stored.item.head.id, stored)).collect();
         Ok(ids.iter().map(|id| by_id.get(id).cloned()).collect())
@@ -134,16 +158,19 @@ impl Reader {
 
     pub(crate) async fn next_wake(&self) -> Result<Option<Timestamp>, Failure> {
         let mut client = self.client().await?;
-        let now = millis(self.now(&client).await?);
+        let now = self.now(&client).await?;
         let snapshot = snapshot(&mut client).await?;
         let statement = snapshot.prepare_cached(query!("next_wake")).await?;
-        let ahead = snapshot.query_one(&statement, &[&now]).await?.get::<_, Option<i64>>(0).map(timestamp);
-        let statement = snapshot.prepare_cached(query!(items "overdue")).await?;
+        let ahead =
+            snapshot.query_one(&statement, &[&millis(now)]).await?.get::<_, Option<i64>>(0).map(timestamp);
+        let statement = snapshot.prepare_cached(query!("columns_of_pages", "overdue")).await?;
         let mut next = ahead;
-        for row in snapshot.query(&statement, &[&now]).await? {
-            // What is ready by now waits for nobody, but it may expire.
-            let timer = image::read(&row)?.head.timer();
-            next = [next, timer].into_iter().flatten().min();
+        for row in snapshot.query(&statement, &[&millis(now)]).await? {
+            for Image { head, .. } in image::read(&row, self.salt)?.1 {
+                // What is ready by now waits for nobody, but it may expire.
+                let ready = (head.state == State::Pending && head.ready_at > now).then_some(head.ready_at);
+                next = [next, head.timer(), ready].into_iter().flatten().min();
+            }
         }
         Ok(next)
     }
@@ -176,23 +203,26 @@ pub(crate) async fn whole(
     if images.is_empty() {
         return Ok(Vec::new());
     }
-    let wanted = Wanted::all(images.iter().map(|image| image.seq.cast_signed()).collect(), fields);
+    let wanted = Wanted::all(&images, fields);
     let queues: Vec<i32> = images.iter().map(|image| queue_number(image.head.queue)).collect();
-    let (bodies, errors, outcomes, names) = tokio::try_join!(
+    let (bodies, edits, errors, outcomes, names) = tokio::try_join!(
         snapshot.prepare_cached(query!("bodies")),
+        snapshot.prepare_cached(query!("edits")),
         snapshot.prepare_cached(query!("errors")),
         snapshot.prepare_cached(query!("outcomes")),
         snapshot.prepare_cached(query!("queue_names")),
     )?;
-    let (of_bodies, of_errors) = (wanted.bodies(), wanted.errors());
+    let (of_bodies, of_edits, of_errors) = (wanted.bodies(), wanted.edits(), wanted.errors());
     let of_queues: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&queues];
-    let (bodies, errors, outcomes, names) = tokio::try_join!(
+    let (bodies, edits, errors, outcomes, names) = tokio::try_join!(
         snapshot.query(&bodies, &of_bodies),
+        snapshot.query(&edits, &of_edits),
         snapshot.query(&errors, &of_errors),
         snapshot.query(&outcomes, &of_errors),
         snapshot.query(&names, &of_queues),
     )?;
-    let mut contents = Contents::read(&bodies, &errors, &outcomes)?;
+    drop((of_bodies, of_edits, of_errors));
+    let mut contents = wanted.contents(&bodies, &edits, &errors, &outcomes)?;
     let mut queues: FxHashMap<QueueId, QueueName> = FxHashMap::default();
     for row in &names {
         let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;
@@ -200,7 +230,7 @@ pub(crate) async fn whole(
     }
     let stored = images.into_iter().map(|Image { seq, head, .. }| {
         let Some(queue) = queues.get(&head.queue).cloned() else {
-            return Err(Failure::Fault(damaged(format_args!("{seq} of items"), "its queue does not exist")));
+            return Err(Failure::Fault(damaged(format_args!("{seq} of pages"), "its queue does not exist")));
         };
         Ok(StoredItem { queue, item: contents.item(seq, head)? })
     });

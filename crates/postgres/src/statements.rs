@@ -6,11 +6,8 @@ macro_rules! query {
     ($file:literal) => {
         include_str!(concat!("../queries/", $file, ".sql"))
     };
-    (items $file:literal) => {
-        concat!(
-            include_str!("../queries/select_items.sql"),
-            include_str!(concat!("../queries/", $file, ".sql"))
-        )
+    ($($file:literal),+) => {
+        concat!($(include_str!(concat!("../queries/", $file, ".sql")), "\n"),+)
     };
 }
 pub(crate) use query;
@@ -42,19 +39,28 @@ statements! {
     new_sequences: query!("new_sequences"),
     new_queue: query!("new_queue"),
     counts: query!("counts"),
-    named: query!(items "named"),
+    named: query!("columns_of_pages", "among_pages", "named"),
+    named_finished: query!("columns_of_finished", "among_finished", "named"),
+    moved: query!("columns_of_pages", "among_pages"),
     kv_lock: query!("kv_lock"),
     key_owners: query!("key_owners"),
-    receivable: query!(items "receivable"),
+    receivable: query!("receivable"),
     is_receivable: query!("is_receivable"),
-    due: query!(items "due"),
+    due: query!("due"),
+    remove_due: query!("remove_due"),
+    next_removal: query!("next_removal"),
     bodies: query!("bodies"),
+    edits: query!("edits"),
     errors: query!("errors"),
     remove: query!("remove"),
-    insert_items: query!("insert_items"),
-    update_items: query!("update_items"),
+    remove_ranges: query!("remove_ranges"),
+    delete_pages: query!("delete_pages"),
+    delete_finished: query!("delete_finished"),
+    insert_pages: query!("insert_pages"),
+    update_pages: query!("update_pages"),
+    insert_finished: query!("insert_finished"),
     insert_bodies: query!("insert_bodies"),
-    edit_bodies: query!("edit_bodies"),
+    edit: query!("edit"),
     insert_keys: query!("insert_keys"),
     insert_chosen_ids: query!("insert_chosen_ids"),
     insert_tags: query!("insert_tags"),
@@ -68,6 +74,8 @@ statements! {
     put_queue: query!("put_queue"),
     delete_queue: query!("delete_queue"),
     mark: query!("mark"),
+    rotate_bodies: query!("rotate_bodies"),
+    reclaim: query!("reclaim"),
 }
 
 impl std::fmt::Debug for Statements {

@@ -15,6 +15,7 @@ use crate::read::Reader;
 use crate::session::{self, configure};
 use crate::statements::query;
 use crate::sweeps::Sweeps;
+use crate::upkeep::Upkeep;
 use crate::worker::{self, Call};
 use futures::future::ready;
 use std::sync::Arc;
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) news: Arc<News>,
     pub(crate) hints: Hints,
     pub(crate) sweeps: Sweeps,
+    pub(crate) upkeep: Upkeep,
 }
 
 impl Postgres {
@@ -106,6 +108,7 @@ impl Postgres {
             news: news.clone(),
             hints: Hints::default(),
             sweeps: Sweeps::default(),
+            upkeep: Upkeep::default(),
         });
         let (calls, taken) = mpsc::channel(options.waiting_max);
         let taken = Arc::new(Mutex::new(taken));

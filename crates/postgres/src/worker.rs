@@ -5,6 +5,7 @@ use crate::error::Failure;
 use crate::plan::is_structural;
 use crate::session::Session;
 use crate::store::Shared;
+use crate::upkeep::keep_up;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,9 @@ pub(crate) async fn run(shared: Arc<Shared>, taken: Arc<Mutex<mpsc::Receiver<Cal
     let mut worker = Worker { shared, session: None };
     while let Some(calls) = gather(&taken).await {
         worker.serve(calls).await;
+        if let Some(session) = &worker.session {
+            keep_up(session, &worker.shared).await;
+        }
     }
 }
 
@@ -104,10 +108,11 @@ impl Worker {
     async fn carry_out(&mut self, operations: &[Operation], sweep: bool) -> Result<Done> {
         let mut locks = BTreeSet::new();
         let (mut conflicts, mut later, mut lost) = (0, 0, 0);
+        let mut thorough = false;
         loop {
             let shared = self.shared.clone();
             let session = self.session().await?;
-            let how = How { locks: &locks, sweep, patient: later < LATER_MAX };
+            let how = How { locks: &locks, sweep, patient: later < LATER_MAX, thorough };
             let ended = attempt(session, &shared, operations, how).await;
             match ended {
                 Ok(Attempt::Done(done)) => return Ok(done),
@@ -115,6 +120,14 @@ impl Worker {
                 Ok(Attempt::Later) => {
                     later += 1;
                     tokio::time::sleep(Duration::from_millis(1 << later)).await;
+                }
+                Ok(Attempt::Moved) => {
+                    thorough = true;
+                    conflicts += 1;
+                    if conflicts > CONFLICTS_MAX {
+                        let cause = "what it is about is always on the move".to_owned();
+                        return Err(StoreError::Unavailable { cause });
+                    }
                 }
                 Ok(Attempt::Unknown { decided, cause }) => {
                     if let Some(done) = self.resolve(*decided, &cause).await? {
@@ -165,14 +178,15 @@ impl Worker {
     }
 
     /// Finds out whether the commit that was under way took place: `None`, it did not.
-    async fn resolve(&mut self, decided: Decided, cause: &str) -> Result<Option<Done>> {
+    async fn resolve(&mut self, mut decided: Decided, cause: &str) -> Result<Option<Done>> {
         let lost = self.session.take().map_or(0, |session| session.number);
         self.forget_session();
         let mut last = cause.to_owned();
         for _ in 0..RESOLVE_MAX {
             match self.last_batch_of(lost).await {
                 Ok(Some(batch)) if batch == decided.batch => {
-                    let contents = decided.wanted.read(self.session().await?).await?;
+                    let wanted = std::mem::take(&mut decided.wanted);
+                    let contents = wanted.read(self.session().await?).await?;
                     return Ok(Some(decided.committed(&self.shared, contents)));
                 }
                 Ok(Some(_)) => return Ok(None),

@@ -1,78 +1,116 @@
 //! The second round trip of a batch: what was decided, and the commit.
 
+use crate::bodies::Pieces;
 use crate::code;
-use crate::columns::Columns;
 use crate::error::Failure;
-use crate::image::{millis, queue_number};
+use crate::image::{Image, Kept, millis, queue_number};
+use crate::layout::Layout;
 use crate::outcome::{Contents, Outcome};
 use crate::overlay::{Entry, Overlay};
 use crate::session::{Parameters, Session, Step, pipeline};
-use std::collections::BTreeMap;
 use tokio_postgres::Row;
-use towline_domain::{Body, Field, FieldSet, limits};
+use towline_domain::{Field, FieldSet, limits};
 use towline_store::StoreError;
 use uuid::Uuid;
 
 /// What the answers of a batch have to bring along.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    sequences: Vec<i64>,
+    pieces: Pieces,
+    edited: Vec<i64>,
+    edited_fields: [bool; 4],
     with_errors: Vec<i64>,
-    fields: [bool; 4],
 }
 
 impl Wanted {
     pub(crate) fn of(outcomes: &[Outcome]) -> Wanted {
-        let mut wanted = Wanted { sequences: Vec::new(), with_errors: Vec::new(), fields: [false; 4] };
+        let mut wanted = Wanted::default();
         for outcome in outcomes {
             let Outcome::Received { given, fields, .. } = outcome else { continue };
-            let stored = given.iter().filter(|given| given.is_stored());
-            wanted.sequences.extend(stored.map(|given| given.seq.cast_signed()));
-            let suspects = given.iter().filter(|given| given.may_have_errors());
-            wanted.with_errors.extend(suspects.map(|given| given.seq.cast_signed()));
-            for field in Field::ALL {
-                wanted.fields[field as usize] |= fields.contains(field);
+            for given in given.iter().filter(|given| given.is_stored()) {
+                wanted.add(given.seq, &given.kept, *fields);
+                if given.may_have_errors() {
+                    wanted.with_errors.push(given.seq.cast_signed());
+                }
             }
         }
         wanted
     }
 
     /// Of these items, everything but what `fields` leaves out.
-    pub(crate) fn all(sequences: Vec<i64>, fields: FieldSet) -> Wanted {
+    pub(crate) fn all(images: &[Image], fields: FieldSet) -> Wanted {
+        let mut wanted = Wanted::default();
+        for image in images {
+            wanted.add(image.seq, &image.kept, fields);
+            if image.kept.side {
+                wanted.with_errors.push(image.seq.cast_signed());
+            }
+        }
+        wanted
+    }
+
+    fn add(&mut self, seq: u64, kept: &Kept, fields: FieldSet) {
         let fields = Field::ALL.map(|field| fields.contains(field));
-        Wanted { with_errors: sequences.clone(), sequences, fields }
+        self.pieces.want(seq, &kept.at, fields);
+        if kept.edited.is_some() {
+            self.edited.push(seq.cast_signed());
+            self.edited_fields.iter_mut().zip(fields).for_each(|(wanted, field)| *wanted |= field);
+        }
     }
 
     pub(crate) fn bodies(&self) -> Parameters<'_> {
-        let [state_blob, blob, metadata, parameters] = &self.fields;
-        vec![&self.sequences, state_blob, blob, metadata, parameters]
+        let Pieces { slot, chunk, offset, length, .. } = &self.pieces;
+        vec![slot, chunk, offset, length]
+    }
+
+    pub(crate) fn edits(&self) -> Parameters<'_> {
+        let [state_blob, blob, metadata, parameters] = &self.edited_fields;
+        vec![&self.edited, state_blob, blob, metadata, parameters]
     }
 
     pub(crate) fn errors(&self) -> Parameters<'_> {
         vec![&self.with_errors]
     }
 
+    pub(crate) fn contents(
+        self,
+        bodies: &[Row],
+        edits: &[Row],
+        errors: &[Row],
+        outcomes: &[Row],
+    ) -> Result<Contents, StoreError> {
+        Contents::read(self.pieces, bodies, edits, errors, outcomes)
+    }
+
     fn steps<'a>(&'a self, session: &'a Session) -> Vec<Step<'a>> {
         let statements = &session.statements;
         let mut steps = Vec::new();
-        if !self.sequences.is_empty() {
+        if !self.pieces.is_empty() {
             steps.push(session.step(&statements.bodies, self.bodies()));
+        }
+        if !self.edited.is_empty() {
+            steps.push(session.step(&statements.edits, self.edits()));
+        }
+        if !self.with_errors.is_empty() {
             steps.push(session.step(&statements.errors, self.errors()));
         }
         steps
     }
 
-    /// Reads it by itself: the batch was committed, and its answers were lost on the way.
-    pub(crate) async fn read(&self, session: &Session) -> Result<Contents, Failure> {
-        let rows = pipeline(self.steps(session)).await?;
-        Ok(contents(&rows)?)
+    /// What the steps brought.
+    fn brought(self, rows: Vec<Vec<Row>>) -> Result<Contents, StoreError> {
+        let mut rows = rows.into_iter();
+        let mut next = |sent: bool| if sent { rows.next().unwrap_or_default() } else { Vec::new() };
+        let bodies = next(!self.pieces.is_empty());
+        let edits = next(!self.edited.is_empty());
+        let errors = next(!self.with_errors.is_empty());
+        self.contents(&bodies, &edits, &errors, &[])
     }
-}
 
-fn contents(rows: &[Vec<Row>]) -> Result<Contents, StoreError> {
-    match rows {
-        [bodies, errors, ..] => Contents::read(bodies, errors, &[]),
-        _ => Ok(Contents::default()),
+    /// Reads it by itself: the batch was committed, and its answers were lost on the way.
+    pub(crate) async fn read(self, session: &Session) -> Result<Contents, Failure> {
+        let rows = pipeline(self.steps(session)).await?;
+        Ok(self.brought(rows)?)
     }
 }
 
@@ -80,11 +118,13 @@ fn contents(rows: &[Vec<Row>]) -> Result<Contents, StoreError> {
 pub(crate) async fn write(
     session: &Session,
     overlay: &Overlay,
-    wanted: &Wanted,
+    wanted: &mut Wanted,
     batch: i64,
 ) -> Result<Contents, Failure> {
     let rows = Rows::of(overlay);
-    let removed: Vec<i64> = overlay.removed.iter().map(|seq| seq.cast_signed()).collect();
+    let removed: Vec<i64> =
+        overlay.removed.iter().filter(|(_, side)| **side).map(|(seq, _)| seq.cast_signed()).collect();
+    let (gone_first, gone_last): (Vec<i64>, Vec<i64>) = overlay.gone.iter().copied().unzip();
     let (kept, decided_at) = (limits::ERRORS_KEPT_MAX as i64, millis(overlay.now));
     let statements = &session.statements;
     let mut steps = wanted.steps(session);
@@ -98,15 +138,28 @@ pub(crate) async fn write(
         };
     }
     push!(remove, removed.is_empty(), vec![&removed]);
-    push!(insert_items, rows.new.is_empty(), rows.new.all());
-    let bodies = &rows.bodies;
-    push!(insert_bodies, bodies.seq.is_empty(), bodies.parameters());
+    push!(remove_ranges, gone_first.is_empty(), vec![&gone_first, &gone_last]);
+    let layout = &rows.layout;
+    push!(delete_pages, layout.gone.is_empty(), vec![&layout.gone]);
+    push!(
+        delete_finished,
+        layout.gone_finished.0.is_empty(),
+        vec![&layout.gone_finished.0, &layout.gone_finished.1]
+    );
+    push!(update_pages, layout.changed.is_empty(), layout.changed.parameters());
+    push!(insert_pages, layout.new.is_empty(), layout.new.parameters());
+    push!(insert_finished, layout.finished.is_empty(), layout.finished.parameters());
+    let bodies = &layout.bodies;
+    push!(
+        insert_bodies,
+        bodies.first.is_empty(),
+        vec![&layout.slots, &bodies.first, &bodies.last, &bodies.blob]
+    );
     let keys = &rows.keys;
     push!(insert_keys, keys.seq.is_empty(), vec![&keys.queue, &keys.key, &keys.seq, &keys.id, &keys.content]);
     push!(insert_chosen_ids, rows.chosen.0.is_empty(), vec![&rows.chosen.0, &rows.chosen.1]);
     push!(insert_tags, rows.tags.0.is_empty(), vec![&rows.tags.0, &rows.tags.1, &rows.tags.2]);
-    push!(update_items, rows.changed.is_empty(), rows.changed.changing());
-    push!(edit_bodies, rows.edits.seq.is_empty(), rows.edits.parameters());
+    push!(edit, rows.edits.seq.is_empty(), rows.edits.parameters());
     let errors = &rows.errors;
     push!(insert_errors, errors.0.is_empty(), vec![&errors.0, &errors.1, &errors.2]);
     push!(trim_errors, rows.many_errors.is_empty(), vec![&rows.many_errors, &kept]);
@@ -126,15 +179,14 @@ pub(crate) async fn write(
     let anything = steps.len() > reads;
     push!(mark, !anything, vec![&session.number, &batch, &decided_at]);
     steps.push(session.command("COMMIT"));
-    let answers = pipeline(steps).await?;
-    Ok(contents(&answers[..reads])?)
+    let mut answers = pipeline(steps).await?;
+    answers.truncate(reads);
+    Ok(std::mem::take(wanted).brought(answers)?)
 }
 
 #[derive(Default)]
 struct Rows<'a> {
-    new: Columns<'a>,
-    changed: Columns<'a>,
-    bodies: Bodies<'a>,
+    layout: Layout,
     edits: Edits<'a>,
     keys: Keys<'a>,
     chosen: (Vec<Uuid>, Vec<i64>),
@@ -147,13 +199,6 @@ struct Rows<'a> {
     counts: CountChanges,
     queues: Vec<(i32, String, String)>,
     queues_gone: Vec<i32>,
-}
-
-#[derive(Default)]
-struct Bodies<'a> {
-    seq: Vec<i64>,
-    body: Vec<Option<String>>,
-    fields: [Vec<Option<&'a [u8]>>; 4],
 }
 
 #[derive(Default)]
@@ -189,16 +234,9 @@ struct CountChanges {
 
 impl<'a> Rows<'a> {
     fn of(overlay: &'a Overlay) -> Rows<'a> {
-        let mut rows = Rows::default();
-        // In order of submission, as a reader of the table would expect to find them.
-        let changed: BTreeMap<u64, &Entry> = overlay
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.changed)
-            .map(|(&seq, entry)| (seq, entry))
-            .collect();
-        for (seq, entry) in changed {
-            rows.item(overlay, seq, entry);
+        let mut rows = Rows { layout: Layout::of(overlay), ..Rows::default() };
+        for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
+            rows.item(seq, entry);
         }
         for ((queue, key), owner) in &overlay.keys {
             if !owner.stored && overlay.owns(owner) {
@@ -229,29 +267,20 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    fn item(&mut self, overlay: &'a Overlay, number: u64, entry: &'a Entry) {
+    fn item(&mut self, number: u64, entry: &'a Entry) {
         let seq = number.cast_signed();
-        let standing = overlay.standing(&entry.head);
-        match &entry.submitted {
-            None => self.changed.push(number, &entry.head, entry.bytes, standing, None),
-            Some(submitted) => {
-                let (body, fields) = &**submitted;
-                let group = body.group.as_ref().map(String::as_bytes);
-                self.new.push(number, &entry.head, entry.bytes, standing, group);
-                self.bodies.seq.push(seq);
-                self.bodies.body.push((*body != Body::default()).then(|| code::to_json(body)));
-                for field in Field::ALL {
-                    self.bodies.fields[field as usize].push(fields.get(field).map(|value| &value[..]));
-                }
-                if entry.chosen_id {
-                    self.chosen.0.push(entry.head.id.0);
-                    self.chosen.1.push(seq);
-                }
-                for (name, value) in &body.tags {
-                    self.tags.0.push(seq);
-                    self.tags.1.push(name.as_bytes());
-                    self.tags.2.push(value.as_bytes());
-                }
+        if let Some(submitted) = &entry.submitted {
+            let body = &submitted.0;
+            if entry.chosen_id {
+                self.chosen.0.push(entry.head.id.0);
+                self.chosen.1.push(seq);
+            }
+            let group = body.group.as_ref().map(|group| ("", group.as_str()));
+            let tags = body.tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            for (name, value) in tags.chain(group) {
+                self.tags.0.push(seq);
+                self.tags.1.push(name.as_bytes());
+                self.tags.2.push(value.as_bytes());
             }
         }
         if !entry.edits.is_empty() {
@@ -291,13 +320,6 @@ impl<'a> Rows<'a> {
                 (None, false) => {}
             }
         }
-    }
-}
-
-impl Bodies<'_> {
-    fn parameters(&self) -> Parameters<'_> {
-        let [state_blob, blob, metadata, parameters] = &self.fields;
-        vec![&self.seq, &self.body, state_blob, blob, metadata, parameters]
     }
 }
 

@@ -1,6 +1,8 @@
 //! Applying decided changes to items of the batch.
 
 use super::{Entry, KeyOwner, NeedsLock, Overlay};
+use crate::image::Kept;
+use crate::split::UNTOUCHED;
 use towline_domain::change::QueueChange;
 use towline_domain::{Change, Command, CountKind, Field, QueueId, QueueState, Refusal, decide};
 use towline_store::{Answered, QueueLookup, Reply, item_context};
@@ -42,7 +44,7 @@ impl Overlay {
     }
 
     /// Takes the item out of the counts and of the order, before it changes or goes.
-    fn withdraw(&mut self, seq: u64) -> Option<Entry> {
+    fn withdraw(&mut self, seq: u64) -> Option<Box<Entry>> {
         let entry = self.entries.remove(&seq)?;
         if let Some(place) = self.place_of(seq, &entry)
             && let Some(ready) = self.ready.get_mut(&entry.head.queue)
@@ -54,9 +56,10 @@ impl Overlay {
     }
 
     /// Puts it back where it stands now.
-    fn put(&mut self, seq: u64, mut entry: Entry) {
-        entry.counted = self.standing(&entry.head).counted;
+    fn put(&mut self, seq: u64, mut entry: Box<Entry>) {
+        entry.counted = entry.head.count_kind(self.now);
         entry.changed = true;
+        entry.touch = self.touch;
         self.count(entry.head.queue, entry.counted, 1);
         if let Some(place) = self.place_of(seq, &entry) {
             self.ready.entry(entry.head.queue).or_default().insert(place);
@@ -83,17 +86,20 @@ impl Overlay {
             None => {
                 self.by_id.remove(&entry.head.id);
                 if entry.stored {
-                    self.removed.insert(seq);
+                    self.removed.insert(seq, entry.kept.side);
                 }
             }
             Some(head) => {
                 entry.head = head.clone();
                 if let Some(edits) = change.edits() {
                     let added = Field::ALL.iter().filter_map(|&field| edits.get(field)?.as_ref());
-                    entry.bytes += added.map(|value| value.len() as u64).sum::<u64>();
+                    let added = added.map(|value| value.len() as u64).sum::<u64>();
                     match &mut entry.submitted {
                         Some(submitted) => edits.apply(&mut submitted.1),
-                        None => entry.edits.push(edits.clone()),
+                        None => {
+                            entry.kept.edited = Some(entry.kept.bytes() + added);
+                            entry.edits.push(edits.clone());
+                        }
                     }
                 }
                 if let Some(error) = change.error() {
@@ -124,19 +130,19 @@ impl Overlay {
             self.keys.insert((claim.queue, key.clone()), owner);
         }
         self.by_id.insert(head.id, seq);
-        let params: usize = body.params.iter().map(|(name, value)| name.len() + value.as_str().len()).sum();
         let entry = Entry {
             head: head.clone(),
-            bytes: (fields.bytes() + params) as u64,
             counted: CountKind::Pending,
+            kept: Kept::default(),
             stored: false,
             changed: true,
+            touch: UNTOUCHED,
             submitted: Some(Box::new((body.clone(), fields.clone()))),
             chosen_id,
             edits: Vec::new(),
             errors: Vec::new(),
             outcome: None,
         };
-        self.put(seq, entry);
+        self.put(seq, Box::new(entry));
     }
 }

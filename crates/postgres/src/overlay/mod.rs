@@ -8,15 +8,18 @@ mod sweep;
 
 use crate::catalog::Catalog;
 use crate::hint::Place;
-use crate::image::{Image, Standing};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::image::{Image, Kept, Page, Standing, queue_id};
+use crate::split::UNTOUCHED;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
+use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, CountKind, Counts, FieldEdits, Fields, Head, ItemId, Outcome, Queue, QueueId,
-    QueueName, Timestamp,
+    AttemptError, Body, CountKind, Counts, FieldEdits, Fields, Head, ItemId, Order, OrderKey, Outcome, Queue,
+    QueueId, QueueName, State, Timestamp,
 };
 use towline_store::QueueLookup;
 
@@ -31,17 +34,26 @@ pub(crate) struct Overlay {
     pub(crate) catalog: Arc<Catalog>,
     /// Counts at the beginning, of the queues that are locked.
     pub(crate) locked: FxHashMap<QueueId, Counts>,
-    pub(crate) entries: FxHashMap<u64, Entry>,
+    /// Boxed: they are moved about.
+    pub(crate) entries: FxHashMap<u64, Box<Entry>>,
     pub(crate) by_id: FxHashMap<ItemId, u64>,
     pub(crate) ready: FxHashMap<QueueId, BTreeSet<Place>>,
     pub(crate) keys: FxHashMap<(QueueId, String), KeyOwner>,
     pub(crate) kv: BTreeMap<String, Slot>,
-    /// Sequence numbers for new items, the next one last.
-    pub(crate) fresh: Vec<u64>,
+    /// Sequence numbers for new items.
+    pub(crate) fresh: Range<u64>,
     pub(crate) fresh_queue: Option<QueueId>,
 
-    /// Stored items that are gone.
-    pub(crate) removed: FxHashSet<u64>,
+    /// Pages that were fetched and locked, with the numbers of their items, in order.
+    pub(crate) pages: BTreeMap<u64, (Page, Vec<u64>)>,
+    /// Who is at it: what is touched together is stored together.
+    pub(crate) touch: u32,
+    /// Stored items that are gone, and whether they had rows in other tables.
+    pub(crate) removed: FxHashMap<u64, bool>,
+    /// Finished pages that went as a whole and had rows in other tables: their first and last numbers.
+    pub(crate) gone: Vec<(i64, i64)>,
+    /// The partition of `bodies` for what is new.
+    pub(crate) body_slot: u8,
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
     /// Items that time changed.
@@ -53,10 +65,13 @@ pub(crate) struct Overlay {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) head: Head,
-    pub(crate) bytes: u64,
     pub(crate) counted: CountKind,
+    /// Of an item that is stored.
+    pub(crate) kept: Kept,
     pub(crate) stored: bool,
     pub(crate) changed: bool,
+    /// Who touched it last.
+    pub(crate) touch: u32,
     /// Of an item that is new.
     pub(crate) submitted: Option<Box<(Body, Fields)>>,
     pub(crate) chosen_id: bool,
@@ -64,6 +79,20 @@ pub(crate) struct Entry {
     /// With the revision each came with.
     pub(crate) errors: Vec<(u32, AttemptError)>,
     pub(crate) outcome: Option<Outcome>,
+}
+
+impl Entry {
+    /// At most this much payload.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &self.submitted {
+            Some(submitted) => {
+                let (body, fields) = &**submitted;
+                let params = body.params.iter().map(|(name, value)| name.len() + value.as_str().len());
+                (fields.bytes() + params.sum::<usize>()) as u64
+            }
+            None => self.kept.bytes(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -116,40 +145,81 @@ impl Overlay {
         }
     }
 
-    /// Takes in an item that was fetched and locked.
-    pub(crate) fn fetched(&mut self, image: Image) {
-        if self.entries.contains_key(&image.seq) || self.removed.contains(&image.seq) {
+    /// Takes in a page that was fetched and locked.
+    pub(crate) fn fetched(&mut self, (page, images): (Page, Vec<Image>)) {
+        if self.pages.contains_key(&page.first) {
             return;
         }
-        let Image { seq, head, bytes, counted } = image;
-        self.by_id.insert(head.id, seq);
-        // What another server, a moment ahead, has put there is not ready yet.
-        if counted == CountKind::Pending
-            && head.ready_at <= self.now
-            && let Some(queue) = self.catalog.by_id(head.queue)
-        {
-            let place = (queue.policy.order.key(&head), seq);
-            self.ready.entry(head.queue).or_default().insert(place);
+        self.entries.reserve(images.len());
+        self.pages.insert(page.first, (page, images.iter().map(|image| image.seq).collect()));
+        for Image { seq, head, counted, kept } in images {
+            self.by_id.insert(head.id, seq);
+            // What another server, a moment ahead, has put there is not ready yet.
+            if counted == CountKind::Pending
+                && head.ready_at <= self.now
+                && let Some(queue) = self.catalog.by_id(head.queue)
+            {
+                let place = (queue.policy.order.key(&head), seq);
+                self.ready.entry(head.queue).or_default().insert(place);
+            }
+            let entry = Entry {
+                head,
+                counted,
+                kept,
+                stored: true,
+                changed: false,
+                touch: UNTOUCHED,
+                submitted: None,
+                chosen_id: false,
+                edits: Vec::new(),
+                errors: Vec::new(),
+                outcome: None,
+            };
+            self.entries.insert(seq, Box::new(entry));
         }
-        let entry = Entry {
-            head,
-            bytes,
-            counted,
-            stored: true,
-            changed: false,
-            submitted: None,
-            chosen_id: false,
-            edits: Vec::new(),
-            errors: Vec::new(),
-            outcome: None,
-        };
-        self.entries.insert(seq, entry);
     }
 
-    /// Where an item stands now.
-    pub(crate) fn standing(&self, head: &Head) -> Standing {
-        let order = self.by_id(head.queue).map(|(queue, _)| &queue.policy.order);
-        Standing::of(head, order.unwrap_or(&towline_domain::Order::Fifo), self.now)
+    /// Ready items of a queue that were fetched and can be given out.
+    pub(crate) fn usable(&self, queue: QueueId) -> i64 {
+        let lasts = |seq: &u64| {
+            self.entries.get(seq).is_some_and(|entry| entry.head.expires_at.is_none_or(|at| at > self.now))
+        };
+        let ready = self.ready.get(&queue).into_iter().flatten();
+        ready.filter(|(_, seq)| lasts(seq)).count() as i64
+    }
+
+    /// Items of a queue that were fetched as ready.
+    pub(crate) fn held(&self, queue: QueueId) -> i64 {
+        let ready = |entry: &&Box<Entry>| entry.head.queue == queue && entry.counted == CountKind::Pending;
+        self.entries.values().filter(ready).count() as i64
+    }
+
+    /// Counts finished pages that went as a whole: rows that `queries/remove_due.sql` returns.
+    pub(crate) fn removed_whole(&mut self, rows: &[Row]) {
+        for row in rows {
+            let (completed, failed): (i32, i32) = (row.get(1), row.get(2));
+            let counted = self.counted.entry(queue_id(row.get(0))).or_default();
+            counted[CountKind::Completed as usize] -= i64::from(completed);
+            counted[CountKind::Failed as usize] -= i64::from(failed);
+            self.swept += u64::try_from(completed + failed).unwrap_or(0);
+            if row.get(3) {
+                self.gone.push((row.get(4), row.get(5)));
+            }
+        }
+    }
+
+    fn order_of(&self, queue: QueueId) -> &Order {
+        self.by_id(queue).map_or(&Order::Fifo, |(queue, _)| &queue.policy.order)
+    }
+
+    /// Its place in the order while it is pending, whether it is ready or not.
+    pub(crate) fn key(&self, head: &Head) -> Option<OrderKey> {
+        (head.state == State::Pending).then(|| self.order_of(head.queue).key(head))
+    }
+
+    /// Where an item stands that is counted like this.
+    pub(crate) fn standing(&self, head: &Head, counted: CountKind) -> Standing {
+        Standing::of(head, self.order_of(head.queue), counted)
     }
 
     fn place_of(&self, seq: u64, entry: &Entry) -> Option<Place> {

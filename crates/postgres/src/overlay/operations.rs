@@ -11,8 +11,24 @@ use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply};
 /// Payload that one call may bring along: a receive gives out no more, but at least one item.
 pub(crate) const READ_BYTES_MAX: u64 = 64 << 20;
 
+/// Touched by time, by calls about items, by the first receive.
+pub(super) const BY_TIME: u32 = 1;
+const BY_CALLS: u32 = 2;
+const FIRST_RECEIVE: u32 = 3;
+
 impl Overlay {
-    pub(crate) fn run(&mut self, operation: Operation, swept: u64) -> Result<Outcome, NeedsLock> {
+    /// `number` is that of the operation in its batch.
+    pub(crate) fn run(
+        &mut self,
+        operation: Operation,
+        number: usize,
+        swept: u64,
+    ) -> Result<Outcome, NeedsLock> {
+        // Each receive has its own holder, who comes back for all of it.
+        self.touch = match operation {
+            Operation::Receive(_) => u32::try_from(number).unwrap_or(u32::MAX).saturating_add(FIRST_RECEIVE),
+            _ => BY_CALLS,
+        };
         let answered = match operation {
             Operation::Receive(call) => return self.receive(&call),
             Operation::Submit { queue, submission } => self.submit(&queue, submission)?,
@@ -58,7 +74,10 @@ impl Overlay {
         let owner = key.and_then(|key| self.keys.get(&(queue.id, key)));
         let key_owner = owner.filter(|owner| self.owns(owner)).map(|owner| (owner.id, owner.content));
         let taken = submission.id.and_then(|id| self.by_id.get(&id)).and_then(|seq| self.entries.get(seq));
-        let Some(&seq) = self.fresh.last() else { unreachable!("a number was drawn for every submit") };
+        let seq = self.fresh.start;
+        if self.fresh.is_empty() {
+            unreachable!("a number was drawn for every submit");
+        }
         let context = Context {
             queue: Some(queue),
             counts: self.counts(queue.id),
@@ -72,7 +91,7 @@ impl Overlay {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) => {
                 if !change.is_empty() {
-                    self.fresh.pop();
+                    self.fresh.start += 1;
                     self.add(seq, chosen_id, &change);
                 }
                 Ok(Ok(Reply::Answer(change.answer().clone())))
@@ -82,7 +101,14 @@ impl Overlay {
 
     /// Whether the key's owner is still there.
     pub(crate) fn owns(&self, owner: &KeyOwner) -> bool {
-        if owner.stored { !self.removed.contains(&owner.seq) } else { self.entries.contains_key(&owner.seq) }
+        let seq = owner.seq.cast_signed();
+        match owner.stored {
+            true => {
+                !self.removed.contains_key(&owner.seq)
+                    && !self.gone.iter().any(|(first, last)| (*first..=*last).contains(&seq))
+            }
+            false => self.entries.contains_key(&owner.seq),
+        }
     }
 
     fn receive(&mut self, call: &ReceiveCall) -> Result<Outcome, NeedsLock> {
@@ -99,7 +125,7 @@ impl Overlay {
             let first = self.ready.get(&id).and_then(|ready| ready.first().copied());
             let Some(place @ (_, seq)) = first else { break };
             let bytes = match self.entries.get(&seq) {
-                Some(entry) if call.fields != FieldSet::NONE => entry.bytes,
+                Some(entry) if call.fields != FieldSet::NONE => entry.bytes(),
                 _ => 0,
             };
             // At least one, however large.

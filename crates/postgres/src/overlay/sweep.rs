@@ -1,5 +1,6 @@
 //! Carrying out what is due, before anything else of the batch.
 
+use super::operations::BY_TIME;
 use super::{NeedsLock, Overlay};
 use std::collections::BTreeSet;
 use towline_domain::{Command, CountKind};
@@ -8,6 +9,7 @@ impl Overlay {
     /// Among all that was fetched: what is ready by now, and what time changes, earliest first.
     pub(crate) fn sweep(&mut self) -> Result<(), NeedsLock> {
         let now = self.now;
+        self.touch = BY_TIME;
         let ready_by_now = |counted, ready_at| counted == CountKind::Scheduled && ready_at <= now;
         let promoted: Vec<u64> = self
             .entries

@@ -1,5 +1,7 @@
 -- As the migrations leave it.
-DELETE FROM items;
+DELETE FROM pages;
+DELETE FROM finished;
+DELETE FROM edits;
 DELETE FROM bodies;
 DELETE FROM errors;
 DELETE FROM outcomes;
@@ -10,6 +12,6 @@ DELETE FROM counters;
 DELETE FROM sessions;
 DELETE FROM kv;
 DELETE FROM queues;
-UPDATE catalog SET version = 0;
+UPDATE catalog SET version = 0, body_slot = 0;
 DELETE FROM inbox;
 DELETE FROM inbox_refused;

@@ -68,7 +68,10 @@ fn what_this_store_cannot_have_written_is_told_and_not_served() {
     let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     let (id, _) = submitted(&run(&store, submit("jobs", "work")));
-    for damage in ["UPDATE items SET state = 99", "UPDATE items SET state = 0; DELETE FROM bodies"] {
+    for damage in [
+        "UPDATE pages SET heads = set_byte(heads, 0, 99)",
+        "UPDATE pages SET heads = set_byte(heads, 0, 1); DELETE FROM bodies",
+    ] {
         execute(&format!("SET search_path = {schema}; {damage}"));
         let read = block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL));
         assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");

@@ -4,13 +4,19 @@ use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use towline_postgres::Time;
 
+const SCHEMA: &str = include_str!("../../migrations/0001_store.sql");
+
 macro_rules! query {
-    ($file:literal) => {
-        concat!(
-            include_str!("../../queries/select_items.sql"),
-            include_str!(concat!("../../queries/", $file))
-        )
+    ($($file:literal),+) => {
+        concat!($(include_str!(concat!("../../queries/", $file)), "\n"),+)
     };
+}
+
+/// The statement that a function of the schema walks along, with the types of its parameters.
+fn walk(function: &str, types: &str) -> String {
+    let text = SCHEMA.split(&format!("CREATE FUNCTION {function}({types})")).nth(1).unwrap();
+    let text = text.split("OPEN here FOR").nth(1).unwrap().split(';').next().unwrap();
+    format!("({types}) AS {text}")
 }
 
 /// The plan of a statement for any parameters, on tables that are empty: nothing but its own shape is in its favour.
@@ -21,7 +27,7 @@ fn plan(statement: &str, parameters: &str) -> String {
         let client = connect(&SHARED.config()).await.unwrap();
         let settings = format!(
             "SET search_path = {schema}; SET enable_seqscan = off; SET enable_bitmapscan = off;
-             SET plan_cache_mode = force_generic_plan; PREPARE statement AS {statement};"
+             SET plan_cache_mode = force_generic_plan; PREPARE statement {statement};"
         );
         client.batch_execute(&settings).await.unwrap();
         let rows = client.query(&format!("EXPLAIN EXECUTE statement({parameters})"), &[]).await.unwrap();
@@ -39,18 +45,19 @@ fn follows(plan: &str, index: &str, condition: &str) {
 
 #[test]
 fn a_sweep_reads_no_further_than_the_present() {
-    let plan = plan(query!("due.sql"), "0, NULL, 10");
-    follows(&plan, "items_wake", "wake <= $");
+    let plan = plan(&walk("due", "bigint, bigint, bigint"), "0, 5, 10");
+    follows(&plan, "pages_wake", "wake <= $");
 }
 
 #[test]
 fn a_receive_begins_where_it_is_told_to() {
-    let plan = plan(query!("receivable.sql"), "1, 0, 0, 0, 10, NULL");
-    follows(&plan, "items_ready", "ROW(rank, place, seq) > ROW($2, $3, $4)");
+    let plan = plan(&walk("receivable", "integer, bigint, bigint, bigint, bigint"), "1, 0, 0, 0, 10");
+    follows(&plan, "pages_ready", "ROW(rank, place, foremost) > ROW($2, $3, $4)");
 }
 
 #[test]
 fn named_items_are_found_by_their_numbers() {
-    let plan = plan(query!("named.sql"), "'{1,2}', '{}'");
-    follows(&plan, "items_pkey", "seq = ANY");
+    let statement = format!("AS {}", query!("columns_of_pages.sql", "among_pages.sql", "named.sql"));
+    let plan = plan(&statement, "'{1,2}', '{1,5}', '{}'");
+    follows(&plan, "pages_pkey", "first_seq = ANY");
 }

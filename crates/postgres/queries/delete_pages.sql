@@ -1,0 +1,1 @@
+DELETE FROM pages WHERE first_seq = ANY ($1::bigint[])

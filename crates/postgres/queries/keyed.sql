@@ -1,0 +1,1 @@
+SELECT seq FROM keys WHERE key = $1

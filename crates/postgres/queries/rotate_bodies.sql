@@ -1,0 +1,1 @@
+SELECT rotate_bodies($1)
