@@ -63,7 +63,8 @@ ALTER TABLE finished ALTER heads SET STORAGE EXTERNAL;
 CREATE INDEX finished_remove_at ON finished (remove_at) WHERE remove_at IS NOT NULL;
 
 -- What was submitted, many items to a row; heads say where in `blob` theirs is. Never changed. `catalog.body_slot` is
--- the partition that is written to; one that no item needs any more is truncated.
+-- the partition that is written to; one that no item needs any more is truncated. The last
+-- one holds what had to be kept of others.
 CREATE TABLE bodies (
     slot smallint NOT NULL,
     first_seq bigint NOT NULL,
@@ -154,44 +155,82 @@ BEGIN
     IF pg_table_size(format('bodies_%s', present)::regclass) < $1 THEN
         RETURN;
     END IF;
-    FOR next IN 0..15 LOOP
-        IF pg_relation_size(format('bodies_%s', next)::regclass) = 0 THEN
-            UPDATE catalog SET body_slot = next;
+    FOR part IN 0..14 LOOP
+        IF pg_relation_size(format('bodies_%s', part)::regclass) = 0 THEN
+            UPDATE catalog SET body_slot = part;
             RETURN;
         END IF;
     END LOOP;
 END $$;
 
--- Whether a partition of `bodies` holds something of an item that is still there.
-CREATE FUNCTION is_needed(smallint) RETURNS boolean LANGUAGE sql AS $$
-    SELECT EXISTS (
-        SELECT 1 FROM bodies
-        WHERE slot = $1 AND (
-            coalesce((
-                SELECT page.last_seq FROM pages page
-                WHERE page.first_seq <= bodies.last_seq ORDER BY page.first_seq DESC LIMIT 1
-            ), -1) >= bodies.first_seq
-            OR coalesce((
-                SELECT page.last_seq FROM finished page
-                WHERE page.first_seq <= bodies.last_seq ORDER BY page.first_seq DESC LIMIT 1
-            ), -1) >= bodies.first_seq
-        )
-    )
+-- Up to so many pages that hold items between these numbers.
+CREATE FUNCTION pages_between(bigint, bigint, bigint)
+RETURNS TABLE (first_seq bigint, last_seq bigint) LANGUAGE sql AS $$
+    SELECT * FROM (
+        SELECT * FROM (SELECT first_seq, last_seq FROM pages WHERE first_seq <= $1 ORDER BY first_seq DESC LIMIT 1) AS p
+        UNION ALL
+        SELECT * FROM (SELECT first_seq, last_seq FROM finished WHERE first_seq <= $1 ORDER BY first_seq DESC LIMIT 1) AS f
+        UNION ALL
+        SELECT first_seq, last_seq FROM pages WHERE first_seq > $1 AND first_seq <= $2
+        UNION ALL
+        SELECT first_seq, last_seq FROM finished WHERE first_seq > $1 AND first_seq <= $2
+    ) AS page
+    WHERE page.last_seq >= $1
+    LIMIT $3
 $$;
+
+-- Empties a partition of `bodies`, if none of it is needed, or so little that it is put with what is kept. Tells whether.
+CREATE FUNCTION reclaim_bodies(smallint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    many CONSTANT bigint := 1000;
+    kept CONSTANT smallint := 15;
+    low bigint;
+    high bigint;
+    needed bigint;
+    bytes bigint;
+BEGIN
+    SELECT min(first_seq), max(last_seq) INTO low, high FROM bodies WHERE slot = $1;
+    IF low IS NOT NULL THEN
+        SELECT count(*) INTO needed FROM pages_between(low, high, many);
+        IF needed = many THEN
+            RETURN false;
+        END IF;
+        CREATE TEMPORARY TABLE staying ON COMMIT DROP AS
+            SELECT DISTINCT bodies.first_seq FROM pages_between(low, high, many) AS page
+            JOIN bodies ON bodies.slot = $1 AND bodies.first_seq <= page.last_seq AND bodies.last_seq >= page.first_seq;
+        SELECT coalesce(sum(octet_length(bodies.blob)), 0) INTO bytes
+        FROM staying JOIN bodies ON bodies.slot = $1 AND bodies.first_seq = staying.first_seq;
+        IF bytes > pg_table_size(format('bodies_%s', $1)::regclass) / 8 THEN
+            DROP TABLE staying;
+            RETURN false;
+        END IF;
+        INSERT INTO bodies (slot, first_seq, last_seq, blob)
+        SELECT kept, bodies.first_seq, bodies.last_seq, bodies.blob
+        FROM staying JOIN bodies ON bodies.slot = $1 AND bodies.first_seq = staying.first_seq;
+        DROP TABLE staying;
+    END IF;
+    EXECUTE format('TRUNCATE bodies_%s', $1);
+    RETURN true;
+END $$;
 
 -- Gives the disk back what nobody needs: partitions that hold nothing any more are truncated, by one server at a time.
 -- Who cannot have a lock at once tries the next time. `$1` is the class of the store's locks.
 CREATE FUNCTION reclaim(integer) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
 DECLARE
     name text;
+    low bigint;
+    high bigint;
     is_empty boolean;
     reclaimed integer := 0;
 BEGIN
     IF NOT pg_try_advisory_xact_lock($1, -2) THEN
         RETURN 0;
     END IF;
-    FOR slot IN 0..24 LOOP
-        name := format('finished_%s', slot);
+    -- What was kept of partitions that are gone, and is not needed any more.
+    DELETE FROM bodies
+    WHERE slot = 15 AND NOT EXISTS (SELECT 1 FROM pages_between(bodies.first_seq, bodies.last_seq, 1));
+    FOR part IN 0..24 LOOP
+        name := format('finished_%s', part);
         CONTINUE WHEN pg_relation_size(name::regclass) = 0;
         EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %I)', name) INTO is_empty;
         CONTINUE WHEN NOT is_empty;
@@ -205,16 +244,15 @@ BEGIN
         EXCEPTION WHEN lock_not_available THEN
         END;
     END LOOP;
-    FOR slot IN 0..15 LOOP
-        name := format('bodies_%s', slot);
-        CONTINUE WHEN slot = (SELECT body_slot FROM catalog) OR pg_relation_size(name::regclass) = 0
-            OR is_needed(slot::smallint);
+    FOR part IN 0..14 LOOP
+        name := format('bodies_%s', part);
+        CONTINUE WHEN part = (SELECT body_slot FROM catalog) OR pg_relation_size(name::regclass) = 0;
+        -- Not worth a lock while it is full of what is needed.
+        SELECT min(first_seq), max(last_seq) INTO low, high FROM bodies WHERE bodies.slot = part;
+        CONTINUE WHEN (SELECT count(*) FROM pages_between(low, high, 1000)) = 1000;
         BEGIN
             EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', name);
-            IF NOT is_needed(slot::smallint) THEN
-                EXECUTE format('TRUNCATE %I', name);
-                reclaimed := reclaimed + 1;
-            END IF;
+            reclaimed := reclaimed + reclaim_bodies(part::smallint)::integer;
         EXCEPTION WHEN lock_not_available THEN
         END;
     END LOOP;

@@ -16,7 +16,7 @@ use towline_store::Operation;
 
 /// How an attempt ended.
 pub(crate) enum Attempt {
-    Done(Done),
+    Done(Box<Done>),
     /// The same again, with these locks too.
     Again(BTreeSet<QueueId>),
     /// The same again, in a moment.
@@ -109,7 +109,7 @@ pub(crate) async fn attempt(
     match write::write(session, &decided.fetched.overlay, &mut decided.wanted, batch).await {
         Ok(contents) => {
             session.batch = batch;
-            Ok(Attempt::Done(decided.committed(shared, contents)))
+            Ok(Attempt::Done(Box::new(decided.committed(shared, contents))))
         }
         Err(Failure::Lost(cause)) => Ok(Attempt::Unknown { decided: Box::new(decided), cause }),
         Err(failure) => Err(failure),

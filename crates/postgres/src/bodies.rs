@@ -72,9 +72,12 @@ pub(crate) struct Pieces {
     pub(crate) chunk: Vec<i64>,
     pub(crate) offset: Vec<i32>,
     pub(crate) length: Vec<i32>,
-    /// For every item and part: which piece, where in it, how long.
-    wanted: FxHashMap<u64, [Option<(u32, u32, u32)>; PARTS]>,
+    /// For every item and part.
+    wanted: FxHashMap<u64, [Option<Place>; PARTS]>,
 }
+
+/// Which piece, where in it, how long.
+type Place = (u32, u32, u32);
 
 impl Pieces {
     pub(crate) fn is_empty(&self) -> bool {
@@ -94,7 +97,7 @@ impl Pieces {
         self.wanted.insert(seq, parts);
     }
 
-    fn piece(&mut self, at: &Location, offset: u32, length: u32) -> (u32, u32, u32) {
+    fn piece(&mut self, at: &Location, offset: u32, length: u32) -> Place {
         let (slot, chunk) = (i16::from(at.slot), at.chunk.cast_signed());
         let (offset, size) = (offset.cast_signed(), length.cast_signed());
         if let (Some(&last_slot), Some(&last_chunk), Some(&last_offset), Some(last_length)) =
@@ -126,7 +129,7 @@ impl Read {
         for row in rows {
             let at = usize::try_from(row.get::<_, i64>(0) - 1).ok();
             if let Some(piece) = at.and_then(|at| read.pieces.get_mut(at)) {
-                *piece = Some(Bytes::copy_from_slice(row.get(1)));
+                *piece = row.get::<_, Option<&[u8]>>(1).map(Bytes::copy_from_slice);
             }
         }
         read

@@ -22,6 +22,8 @@ impl Upkeep {
         let last = self.last.load(Ordering::Relaxed);
         now.0.saturating_sub(last) >= EVERY_MS
             && self.last.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            // A server that has just begun has other things to do.
+            && last != 0
     }
 }
 

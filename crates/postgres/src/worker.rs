@@ -115,7 +115,7 @@ impl Worker {
             let how = How { locks: &locks, sweep, patient: later < LATER_MAX, thorough };
             let ended = attempt(session, &shared, operations, how).await;
             match ended {
-                Ok(Attempt::Done(done)) => return Ok(done),
+                Ok(Attempt::Done(done)) => return Ok(*done),
                 Ok(Attempt::Again(more)) => locks.extend(more),
                 Ok(Attempt::Later) => {
                     later += 1;

@@ -11,6 +11,7 @@ mod news;
 mod opening;
 mod plans;
 mod races;
+mod reclaim;
 mod server;
 mod tls;
 mod upgrades;

@@ -1,0 +1,66 @@
+//! Retention: what is finished goes when its time has come, and the disk has its room back, without a vacuum.
+
+use crate::harness::{new_schema, open};
+use crate::server::{RUNTIME, SHARED, connect};
+use crate::words::*;
+use bytes::Bytes;
+use std::sync::Arc;
+use towline_domain::{Fields, Millis, Policy, Submission, Timestamp};
+use towline_postgres::Time;
+use towline_store::{ManualClock, Operation};
+
+const FIELD: usize = 1 << 20;
+
+/// Bytes on disk of what items are kept in.
+fn bytes_on_disk(schema: &str) -> i64 {
+    RUNTIME.block_on(async {
+        let client = connect(&SHARED.config()).await.unwrap();
+        let sizes = "SELECT sum(pg_table_size(oid))::bigint FROM pg_class
+                     WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'
+                       AND (relname LIKE 'finished%' OR relname LIKE 'bodies%')";
+        client.query_one(sizes, &[&schema]).await.unwrap().get(0)
+    })
+}
+
+fn heavy(queue: &str) -> Operation {
+    let blob = Bytes::from((0..FIELD).map(|n| (n * n % 251) as u8).collect::<Vec<_>>());
+    let fields = Fields { blob: Some(blob), ..Fields::default() };
+    let submission = Submission { fields, ..Submission::default() };
+    Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
+}
+
+#[test]
+fn what_was_removed_leaves_nothing_on_disk() {
+    let schema = new_schema();
+    let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
+    let store = open(&SHARED.config(), &schema, Time::Injected(clock.clone())).unwrap();
+    let ttl = Millis::hours(1);
+    run(&store, create("jobs", Policy { completed_ttl: Some(ttl), ..Policy::default() })).unwrap();
+    run(&store, create("slow", Policy::default())).unwrap();
+    let (waits, _) = submitted(&run(&store, submit("slow", "still there")));
+    // More than one partition holds, so that it goes on in the next.
+    for round in 0..9 {
+        assert!(update(&store, (0..8).map(|_| heavy("jobs")).collect()).iter().all(Result::is_ok));
+        let given = receive(&store, "jobs", 8, seed(0, round));
+        let commits = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
+        assert!(update(&store, commits).iter().all(|answer| *answer == left("completed")));
+        clock.advance(2500);
+    }
+    assert_eq!(counts(&store, "jobs").completed, 72);
+    let full = bytes_on_disk(&schema);
+    assert!(full > 72 * FIELD as i64, "{full} bytes");
+    let begun = submitted(&run(&store, heavy("slow"))).0;
+    for _ in 0..4 {
+        clock.advance(ttl.0);
+        run(&store, Operation::Sweep).unwrap();
+    }
+    assert_eq!(counts(&store, "jobs").total(), 0);
+    // What belongs to the item that waits, and the partition that is written to.
+    let left_over = bytes_on_disk(&schema);
+    assert!(left_over < full / 4, "{left_over} of {full} bytes are left");
+    for id in [waits, begun] {
+        let read =
+            block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL)).unwrap();
+        assert!(read[0].is_some(), "what is not finished stays, with all it has");
+    }
+}
