@@ -35,9 +35,9 @@ pub async fn measure(arguments: &Arguments, bytes: usize, batch: usize, depth: u
     let wal = wal_position(&client).await;
     let begin = now();
     submit_all(&store, arguments.callers, batch, arguments.items, &payload).await;
-    let filled = begin.elapsed();
+    let filled = now() - begin;
     drain(&store, arguments.callers, batch, arguments.items).await;
-    let drained = begin.elapsed() - filled;
+    let drained = now() - begin - filled;
     let wal_bytes = wal_position(&client).await - wal;
     drop((holder, store));
     drop_schema(&arguments.url, schema).await;
@@ -134,10 +134,10 @@ pub async fn retention(arguments: &Arguments, items: usize) {
         let Ok(Reply::Swept { changed }) = answers[0] else { panic!("swept: {answers:?}") };
         removed += changed;
     }
-    let took = begin.elapsed();
+    let took = now() - begin;
     // The store looks for room every two seconds.
     let mut left = disk(&client, schema).await;
-    while left > full / 4 && begin.elapsed() < Duration::from_secs(60) {
+    while left > full / 4 && (now() - begin) < Duration::from_secs(60) {
         tokio::time::sleep(Duration::from_millis(500)).await;
         store.update(vec![Operation::Sweep]).await.unwrap();
         left = disk(&client, schema).await;
@@ -147,7 +147,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
         empty >> 20,
         full >> 20,
         left >> 20,
-        begin.elapsed()
+        now() - begin
     );
     drop(store);
     drop_schema(&arguments.url, schema).await;

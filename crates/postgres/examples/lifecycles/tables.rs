@@ -154,9 +154,9 @@ pub async fn measure(arguments: &Arguments, table: Table, bytes: usize, depth: u
     let wal = wal_position(&client).await;
     let begin = now();
     submit_all(arguments, table, items, &payload).await;
-    let filled = begin.elapsed();
+    let filled = now() - begin;
     drain(arguments, table, items).await;
-    let drained = begin.elapsed() - filled;
+    let drained = now() - begin - filled;
     let wal_bytes = wal_position(&client).await - wal;
     drop(holder);
     drop_schema(url, schema).await;
