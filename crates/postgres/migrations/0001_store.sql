@@ -187,6 +187,7 @@ DECLARE
     low bigint;
     high bigint;
     needed bigint;
+    staying bigint[];
     bytes bigint;
 BEGIN
     SELECT min(first_seq), max(last_seq) INTO low, high FROM bodies WHERE slot = $1;
@@ -195,19 +196,17 @@ BEGIN
         IF needed = many THEN
             RETURN false;
         END IF;
-        CREATE TEMPORARY TABLE staying ON COMMIT DROP AS
+        staying := ARRAY(
             SELECT DISTINCT bodies.first_seq FROM pages_between(low, high, many) AS page
-            JOIN bodies ON bodies.slot = $1 AND bodies.first_seq <= page.last_seq AND bodies.last_seq >= page.first_seq;
-        SELECT coalesce(sum(octet_length(bodies.blob)), 0) INTO bytes
-        FROM staying JOIN bodies ON bodies.slot = $1 AND bodies.first_seq = staying.first_seq;
+            JOIN bodies ON bodies.slot = $1 AND bodies.first_seq <= page.last_seq AND bodies.last_seq >= page.first_seq
+        );
+        SELECT coalesce(sum(octet_length(blob)), 0) INTO bytes
+        FROM bodies WHERE slot = $1 AND first_seq = ANY (staying);
         IF bytes > pg_table_size(format('bodies_%s', $1)::regclass) / 8 THEN
-            DROP TABLE staying;
             RETURN false;
         END IF;
         INSERT INTO bodies (slot, first_seq, last_seq, blob)
-        SELECT kept, bodies.first_seq, bodies.last_seq, bodies.blob
-        FROM staying JOIN bodies ON bodies.slot = $1 AND bodies.first_seq = staying.first_seq;
-        DROP TABLE staying;
+        SELECT kept, first_seq, last_seq, blob FROM bodies WHERE slot = $1 AND first_seq = ANY (staying);
     END IF;
     EXECUTE format('TRUNCATE bodies_%s', $1);
     RETURN true;

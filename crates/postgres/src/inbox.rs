@@ -106,7 +106,7 @@ impl Taker {
         session.taken = Some(Taken(taken));
         let mut locks = BTreeSet::new();
         for _ in 0..TRIES {
-            let how = How { locks: &locks, sweep: false, patient: false };
+            let how = How { locks: &locks, sweep: false, patient: false, thorough: true };
             match attempt(session, &shared, &operations, how).await? {
                 Attempt::Done(done) => {
                     let taken = session.taken.take().unwrap_or_default();
@@ -120,7 +120,7 @@ impl Taker {
                     return Ok(rows.len() - kept.len());
                 }
                 Attempt::Again(more) => locks.extend(more),
-                Attempt::Later => {}
+                Attempt::Later | Attempt::Moved => {}
                 // Committed or not, the inbox tells.
                 Attempt::Unknown { cause, .. } => return Err(Failure::Lost(cause)),
             }

@@ -63,7 +63,7 @@ impl Layout {
             .entries
             .iter()
             .filter(|(_, entry)| !entry.stored)
-            .map(|(&seq, entry)| (seq, entry))
+            .map(|(&seq, entry)| (seq, &**entry))
             .collect();
         new.sort_unstable_by_key(|(seq, _)| *seq);
         let mut pieces = Vec::with_capacity(new.len());

@@ -190,8 +190,8 @@ impl Overlay {
 
     /// Items of a queue that were fetched as ready.
     pub(crate) fn held(&self, queue: QueueId) -> i64 {
-        let ready = |entry: &&Box<Entry>| entry.head.queue == queue && entry.counted == CountKind::Pending;
-        self.entries.values().filter(ready).count() as i64
+        let entries = self.entries.values().filter(|entry| entry.head.queue == queue);
+        entries.filter(|entry| entry.counted == CountKind::Pending).count() as i64
     }
 
     /// Counts finished pages that went as a whole: rows that `queries/remove_due.sql` returns.

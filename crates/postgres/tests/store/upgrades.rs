@@ -101,8 +101,8 @@ fn a_server_may_do_with_a_role_that_cannot_change_the_schema() {
     RUNTIME.block_on(migrate(&as_role(&owner).into(), &options(&schema))).unwrap();
     execute(&format!(
         "GRANT USAGE ON SCHEMA {schema} TO {server};
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {server};
-         GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {server};"
+         GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA {schema} TO {server};
+         GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {server};"
     ));
     let told = Options { migrate: false, ..options(&schema) };
     let store = RUNTIME.block_on(Postgres::open(&as_role(&server).into(), told, Time::Database)).unwrap();
