@@ -43,7 +43,7 @@ pub struct Arguments {
     /// How often all of it is measured, in turns.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Somebody else holds a snapshot for so many seconds before, and for as long as it takes.
+    /// Somebody else holds a snapshot throughout; so many seconds of the same traffic come before what is measured.
     #[arg(long)]
     held_snapshot: Option<u64>,
     /// Instead of the rest: how long it takes to remove this many finished items.
@@ -111,16 +111,13 @@ async fn measure_all(arguments: &Arguments, who: Who, bytes: usize, depth: usize
     }
 }
 
-/// A snapshot that is held until this is dropped.
-pub async fn hold_snapshot(arguments: &Arguments) -> Option<Client> {
-    let seconds = arguments.held_snapshot?;
+/// A snapshot that somebody else holds until this is dropped, and until when there is traffic before it is measured.
+pub async fn hold_snapshot(arguments: &Arguments) -> (Option<Client>, Instant) {
+    let Some(seconds) = arguments.held_snapshot else { return (None, now()) };
     let holder = connect(&arguments.url, "public").await;
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
-        .await
-        .unwrap();
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-    Some(holder)
+    let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
+    holder.batch_execute(hold).await.unwrap();
+    (Some(holder), now() + Duration::from_secs(seconds))
 }
 
 pub async fn wal_position(client: &Client) -> i64 {

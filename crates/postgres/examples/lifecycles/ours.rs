@@ -31,7 +31,11 @@ pub async fn measure(arguments: &Arguments, bytes: usize, batch: usize, depth: u
     let client = connect(&arguments.url, "public").await;
     submit_all(&store, arguments.callers, 2000, depth, &payload).await;
     client.batch_execute("CHECKPOINT").await.unwrap();
-    let holder = hold_snapshot(arguments).await;
+    let (holder, until) = hold_snapshot(arguments).await;
+    while now() < until {
+        submit_all(&store, arguments.callers, batch, arguments.items, &payload).await;
+        drain(&store, arguments.callers, batch, arguments.items).await;
+    }
     let wal = wal_position(&client).await;
     let begin = now();
     submit_all(&store, arguments.callers, batch, arguments.items, &payload).await;
@@ -44,15 +48,16 @@ pub async fn measure(arguments: &Arguments, bytes: usize, batch: usize, depth: u
     Seen { filled, drained, wal_bytes, items: arguments.items }
 }
 
+/// Takes up to a batch of what is left to do.
+pub fn take(left: &AtomicI64, batch: usize) -> Option<usize> {
+    let batch = i64::try_from(batch).unwrap();
+    usize::try_from(left.fetch_sub(batch, Ordering::Relaxed).min(batch)).ok().filter(|&count| count > 0)
+}
+
 async fn submit_all(store: &Postgres, callers: usize, batch: usize, items: usize, payload: &Bytes) {
-    let left = AtomicI64::new(items.cast_signed() as i64);
+    let left = AtomicI64::new(i64::try_from(items).unwrap());
     let callers = (0..callers).map(|_| async {
-        loop {
-            let before = left.fetch_sub(batch.cast_signed() as i64, Ordering::Relaxed);
-            let Ok(count) = usize::try_from(before.min(batch.cast_signed() as i64)) else { break };
-            if count == 0 {
-                break;
-            }
+        while let Some(count) = take(&left, batch) {
             submit(store, count, payload).await;
         }
     });
@@ -60,11 +65,12 @@ async fn submit_all(store: &Postgres, callers: usize, batch: usize, items: usize
 }
 
 async fn drain(store: &Postgres, callers: usize, batch: usize, items: usize) {
-    let done = AtomicU64::new(0);
+    let left = AtomicI64::new(i64::try_from(items).unwrap());
     let callers = (0..callers).map(|_| async {
-        while done.load(Ordering::Relaxed) < items as u64 {
-            let settled = receive_and_commit(store, batch).await;
-            done.fetch_add(settled, Ordering::Relaxed);
+        while let Some(mut count) = take(&left, batch) {
+            while count > 0 {
+                count -= receive_and_commit(store, count).await;
+            }
         }
     });
     futures::future::join_all(callers).await;
@@ -80,12 +86,12 @@ async fn submit(store: &Postgres, count: usize, payload: &Bytes) {
     assert!(answers.iter().all(Result::is_ok));
 }
 
-async fn receive_and_commit(store: &Postgres, batch: usize) -> u64 {
+async fn receive_and_commit(store: &Postgres, most: usize) -> usize {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes());
     let receive = Operation::Receive(Box::new(ReceiveCall {
         queue: "bench".parse().unwrap(),
-        max: u32::try_from(batch).unwrap(),
+        max: u32::try_from(most).unwrap(),
         visibility: None,
         assigned: false,
         seed: TokenSeed(seed),
@@ -104,7 +110,7 @@ async fn receive_and_commit(store: &Postgres, batch: usize) -> u64 {
     });
     let answers = store.update(commits.collect()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok));
-    answers.len() as u64
+    answers.len()
 }
 
 /// Finishes this many items, waits until their time has come, and removes them.
@@ -137,7 +143,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
     let took = now() - begin;
     // The store looks for room every two seconds.
     let mut left = disk(&client, schema).await;
-    while left > full / 4 && (now() - begin) < Duration::from_secs(60) {
+    while left > full / 2 && (now() - begin) < Duration::from_secs(60) {
         tokio::time::sleep(Duration::from_millis(500)).await;
         store.update(vec![Operation::Sweep]).await.unwrap();
         left = disk(&client, schema).await;

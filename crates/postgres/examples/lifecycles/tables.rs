@@ -1,5 +1,6 @@
 //! Queues that are a table and a few statements, each used the way that is fastest for it.
 
+use crate::ours::take;
 use crate::{Arguments, Seen, connect, drop_schema, hold_snapshot, noise, now, wal_position};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
@@ -150,7 +151,11 @@ pub async fn measure(arguments: &Arguments, table: Table, bytes: usize, depth: u
     let payload = noise(bytes, 1);
     submit_all(arguments, table, depth, &payload).await;
     client.batch_execute("CHECKPOINT").await.unwrap();
-    let holder = hold_snapshot(arguments).await;
+    let (holder, until) = hold_snapshot(arguments).await;
+    while now() < until {
+        submit_all(arguments, table, items, &payload).await;
+        drain(arguments, table, items).await;
+    }
     let wal = wal_position(&client).await;
     let begin = now();
     submit_all(arguments, table, items, &payload).await;
@@ -164,12 +169,10 @@ pub async fn measure(arguments: &Arguments, table: Table, bytes: usize, depth: u
 }
 
 async fn submit_all(arguments: &Arguments, table: Table, items: usize, payload: &[u8]) {
-    let left = AtomicI64::new(items as i64);
+    let left = AtomicI64::new(i64::try_from(items).unwrap());
     let submitters = (0..table.submitters).map(|_| async {
         let client = connect(&arguments.url, table.schema).await;
-        loop {
-            let before = left.fetch_sub(table.submit_batch as i64, Ordering::Relaxed);
-            let Ok(count @ 1..) = usize::try_from(before.min(table.submit_batch as i64)) else { break };
+        while let Some(count) = take(&left, table.submit_batch) {
             submit(&client, table.submit, count, payload).await;
         }
     });
@@ -221,15 +224,15 @@ fn copied(count: usize, payload: &[u8]) -> Bytes {
 }
 
 async fn drain(arguments: &Arguments, table: Table, items: usize) {
-    let left = AtomicI64::new(items as i64);
+    let left = AtomicI64::new(i64::try_from(items).unwrap());
     let workers = (0..table.workers).map(|_| async {
         let client = connect(&arguments.url, table.schema).await;
         let prepare = async |text: &'static str| client.prepare(text).await.unwrap();
         let (receive, settle) = (prepare(table.receive).await, prepare(table.settle).await);
         let more =
             if table.one_by_one { vec![prepare(HEARTBEAT).await, prepare(UNLOCK).await] } else { vec![] };
-        while left.load(Ordering::Relaxed) > 0 {
-            let rows = client.query(&receive, &[&(table.receive_batch as i64)]).await.unwrap();
+        while let Some(count) = take(&left, table.receive_batch) {
+            let rows = client.query(&receive, &[&i64::try_from(count).unwrap()]).await.unwrap();
             assert!(!rows.is_empty());
             if table.one_by_one {
                 for row in &rows {
@@ -240,7 +243,6 @@ async fn drain(arguments: &Arguments, table: Table, items: usize) {
                 let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
                 client.execute(&settle, &[&ids]).await.unwrap();
             }
-            left.fetch_sub(rows.len() as i64, Ordering::Relaxed);
         }
     });
     futures::future::join_all(workers).await;

@@ -189,7 +189,7 @@ fn bad_input_is_refused_with_the_value_and_the_remedy() {
 fn who_may_enqueue_may_do_nothing_else_and_cannot_deceive_it() {
     let scene = Scene::new(Policy::default());
     let schema = &scene.schema;
-    for forbidden in [format!("SELECT * FROM {schema}.inbox"), format!("DELETE FROM {schema}.items")] {
+    for forbidden in [format!("SELECT * FROM {schema}.inbox"), format!("DELETE FROM {schema}.pages")] {
         let refused = RUNTIME.block_on(scene.application.batch_execute(&forbidden)).unwrap_err();
         assert_eq!(refused.code().unwrap().code(), "42501", "{forbidden}");
     }
@@ -284,5 +284,5 @@ fn several_servers_take_over_each_entry_once() {
     scene.until_taken_over();
     assert_eq!(counts(&servers[0], "jobs").pending, 800);
     assert_eq!(scene.ask("SELECT count(*) FROM inbox_refused"), 0);
-    assert_eq!(scene.ask("SELECT count(DISTINCT id) FROM items"), 800);
+    assert_eq!(scene.ask("SELECT count(DISTINCT id) FROM chosen_ids"), 800);
 }
