@@ -310,7 +310,8 @@ CREATE TABLE tags (
     PRIMARY KEY (seq, name)
 );
 
--- How many items of a queue stand where: the sum over all shards. Each worker adds to a shard of its own.
+-- How many items of a queue stand where: the sum over all shards. Each worker adds to a shard of its own, and goes on in
+-- another now and then: a row that was changed often is slow to find, for as long as a snapshot may see what it was.
 CREATE TABLE counters (
     queue integer NOT NULL,
     shard integer NOT NULL,
@@ -322,16 +323,19 @@ CREATE TABLE counters (
     failed bigint NOT NULL,
     PRIMARY KEY (queue, shard)
 ) WITH (fillfactor = 30);
+CREATE INDEX counters_by_shard ON counters (shard);
 
 -- The last batch of each session that writes, and the time it was decided by: tells after a lost connection whether a
--- commit took place, and keeps time from going back. A number is never used twice.
+-- commit took place, and keeps time from going back. A number is never used twice. Each batch has a row of its own in place
+-- of the one before: see `counters`.
 CREATE SEQUENCE session_sequence AS integer MINVALUE 1;
 CREATE TABLE sessions (
-    session integer PRIMARY KEY,
+    session integer NOT NULL,
     batch bigint NOT NULL,
     decided_at bigint NOT NULL,
-    opened_at timestamptz NOT NULL DEFAULT clock_timestamp()
-) WITH (fillfactor = 30);
+    opened_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (session, batch)
+);
 
 CREATE TABLE kv (
     key bytea PRIMARY KEY,

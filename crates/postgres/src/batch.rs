@@ -107,8 +107,9 @@ pub(crate) async fn attempt(
     let batch = session.batch + 1;
     let mut decided = Decided { fetched, outcomes, wanted, batch };
     match write::write(session, &decided.fetched.overlay, &mut decided.wanted, batch).await {
-        Ok(contents) => {
-            session.batch = batch;
+        Ok((contents, anything)) => {
+            // A batch that wrote nothing left no mark.
+            session.batch = if anything { batch } else { session.batch };
             Ok(Attempt::Done(Box::new(decided.committed(shared, contents))))
         }
         Err(Failure::Lost(cause)) => Ok(Attempt::Unknown { decided: Box::new(decided), cause }),

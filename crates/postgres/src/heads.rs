@@ -401,3 +401,7 @@ impl Source<'_> {
         since.0.checked_add_signed(self.signed()?).map(Timestamp).ok_or("a time out of range")
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;

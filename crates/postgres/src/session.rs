@@ -14,7 +14,7 @@ use tokio_postgres::{Client, Connection, Error, Row, Socket, Statement};
 use towline_store::StoreError;
 
 /// Shards of the counters. Two workers that share one wait for each other, for the time of a commit.
-const SHARDS: i32 = 64;
+pub(crate) const SHARDS: i32 = 64;
 
 /// Tells the locks of sessions from those of queues.
 const SESSION_LOCKS: i32 = 0x5a5a_5a5a;

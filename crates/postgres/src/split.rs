@@ -188,3 +188,75 @@ impl Laid {
         page
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Kept;
+    use towline_domain::{Head, ItemId, Order};
+
+    fn head(seq: u64, ready_at: u64) -> Head {
+        Head {
+            id: ItemId::derive(1, Timestamp(5), seq),
+            queue: QueueId(1),
+            state: State::Pending,
+            priority: 0,
+            created_at: Timestamp(5),
+            ready_at: Timestamp(ready_at),
+            retries: 0,
+            deliveries: 0,
+            revision: 1,
+            transitions: 0,
+            expires_at: None,
+            last_settle: None,
+            extras: None,
+        }
+    }
+
+    /// First and last numbers of the pages that are left when these were touched.
+    fn cut(heads: &[Head], touched: impl Fn(usize) -> u32) -> Vec<(u64, u64)> {
+        let pieces = heads.iter().enumerate().map(|(index, head)| {
+            let counted = CountKind::Pending;
+            Piece {
+                packed: Packed { seq: index as u64, head, counted, kept: Kept::default() },
+                standing: Standing::of(head, &Order::Fifo, counted),
+                key: Some(Order::Fifo.key(head)),
+                touch: touched(index),
+            }
+        });
+        let pieces: Vec<Piece<'_>> = pieces.collect();
+        lay(&pieces, 1).iter().map(|page| (page.first, page.last)).collect()
+    }
+
+    fn alike(count: u64) -> Vec<Head> {
+        (0..count).map(|seq| head(seq, 5)).collect()
+    }
+
+    #[test]
+    fn what_is_left_is_cut_into_pieces_that_grow() {
+        let heads = alike(100);
+        assert_eq!(cut(&heads, |index| u32::from(index == 0)), [(0, 0), (1, 4), (5, 20), (21, 84), (85, 99)]);
+        assert_eq!(cut(&heads, |index| u32::from(index == 99)).last(), Some(&(99, 99)));
+        assert_eq!(cut(&heads, |index| u32::from(index == 99))[..2], [(0, 14), (15, 78)]);
+        assert_eq!(cut(&heads, |index| u32::from(index < 50)), [(0, 49), (50, 99)]);
+    }
+
+    #[test]
+    fn what_was_touched_together_stays_together() {
+        assert_eq!(cut(&alike(100), |index| 1 + (index / 40) as u32), [(0, 39), (40, 79), (80, 99)]);
+        assert_eq!(cut(&alike(100), |_| 1), [(0, 99)]);
+        assert_eq!(cut(&alike(4), |index| u32::from(index == 2)), [(0, 3)], "too small to be cut");
+    }
+
+    #[test]
+    fn what_stands_elsewhere_in_the_order_is_apart() {
+        let mut heads = alike(4);
+        heads[2] = head(2, 6);
+        assert_eq!(cut(&heads, |_| 1), [(0, 1), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn a_page_ends() {
+        assert_eq!(cut(&alike(1000), |_| 1), [(0, 511), (512, 999)]);
+    }
+}

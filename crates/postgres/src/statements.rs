@@ -71,6 +71,7 @@ statements! {
     kv_update: query!("kv_update"),
     kv_delete: query!("kv_delete"),
     count: query!("count"),
+    fold_counters: query!("fold_counters"),
     put_queue: query!("put_queue"),
     delete_queue: query!("delete_queue"),
     mark: query!("mark"),

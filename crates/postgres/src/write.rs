@@ -7,7 +7,7 @@ use crate::image::{Image, Kept, millis, queue_number};
 use crate::layout::Layout;
 use crate::outcome::{Contents, Outcome};
 use crate::overlay::{Entry, Overlay};
-use crate::session::{Parameters, Session, Step, pipeline};
+use crate::session::{Parameters, SHARDS, Session, Step, pipeline};
 use tokio_postgres::Row;
 use towline_domain::{Field, FieldSet, limits};
 use towline_store::StoreError;
@@ -114,18 +114,19 @@ impl Wanted {
     }
 }
 
-/// Writes what the overlay holds, commits, and reads what the answers bring along.
+/// Writes what the overlay holds, commits, and reads what the answers bring along; and tells whether there was anything.
 pub(crate) async fn write(
     session: &Session,
     overlay: &Overlay,
     wanted: &mut Wanted,
     batch: i64,
-) -> Result<Contents, Failure> {
+) -> Result<(Contents, bool), Failure> {
     let rows = Rows::of(overlay);
     let removed: Vec<i64> =
         overlay.removed.iter().filter(|(_, side)| **side).map(|(seq, _)| seq.cast_signed()).collect();
     let (gone_first, gone_last): (Vec<i64>, Vec<i64>) = overlay.gone.iter().copied().unzip();
     let (kept, decided_at) = (limits::ERRORS_KEPT_MAX as i64, millis(overlay.now));
+    let (shard, before) = shards(session.shard, batch);
     let statements = &session.statements;
     let mut steps = wanted.steps(session);
     let reads = steps.len();
@@ -169,7 +170,10 @@ pub(crate) async fn write(
     push!(kv_update, kv.changed.0.is_empty(), vec![&kv.changed.0, &kv.changed.1, &kv.changed.2]);
     push!(kv_delete, kv.gone.is_empty(), vec![&kv.gone]);
     let counts = &rows.counts;
-    push!(count, counts.queue.is_empty(), counts.parameters(&session.shard));
+    if let Some(before) = &before {
+        push!(fold_counters, false, vec![before, &shard]);
+    }
+    push!(count, counts.queue.is_empty(), counts.parameters(&shard));
     for put in &rows.queues {
         push!(put_queue, false, vec![&put.0, &put.1, &put.2]);
     }
@@ -181,7 +185,16 @@ pub(crate) async fn write(
     steps.push(session.command("COMMIT"));
     let mut answers = pipeline(steps).await?;
     answers.truncate(reads);
-    Ok(std::mem::take(wanted).brought(answers)?)
+    Ok((std::mem::take(wanted).brought(answers)?, anything))
+}
+
+/// The shard that a batch counts in, and the one that is left with it: a row is changed so many times and no more.
+fn shards(own: i32, batch: i64) -> (i32, Option<i32>) {
+    const BATCHES: i64 = 512;
+    const ROUNDS: i64 = 1024;
+    let shard = |round: i64| own + SHARDS * i32::try_from(round.rem_euclid(ROUNDS)).unwrap_or(0);
+    let round = batch / BATCHES;
+    (shard(round), (batch % BATCHES == 0).then(|| shard(round - 1)))
 }
 
 #[derive(Default)]

@@ -1,0 +1,140 @@
+use super::*;
+use std::collections::BTreeMap;
+use towline_domain::item::{Extras, Settled};
+use towline_domain::{FailureKind, SettleVerb};
+
+const SALT: u64 = 7;
+const FIRST: u64 = 1000;
+const QUEUE: QueueId = QueueId(3);
+
+fn head(seq: u64, state: State) -> Head {
+    let created_at = Timestamp(1_800_000_000_000);
+    Head {
+        id: ItemId::derive(SALT, created_at, seq),
+        queue: QUEUE,
+        state,
+        priority: 0,
+        created_at,
+        ready_at: created_at,
+        retries: 0,
+        deliveries: 1,
+        revision: 2,
+        transitions: 2,
+        expires_at: None,
+        last_settle: None,
+        extras: None,
+    }
+}
+
+fn token(n: u128) -> LeaseToken {
+    LeaseToken(Uuid::from_u128(n))
+}
+
+fn leased(n: u128) -> State {
+    State::Processing(Lease {
+        token: token(n),
+        deadline: Timestamp(1_800_000_300_000),
+        visibility: Millis(300_000),
+        unacknowledged: false,
+        renewals: 0,
+        buffers: None,
+    })
+}
+
+/// One of each kind, among others that are like the one before them.
+fn all_kinds() -> Vec<Head> {
+    let at = Timestamp(1_800_000_001_000);
+    let mut heads: Vec<Head> = (0..4).map(|n| head(FIRST + n, State::Pending)).collect();
+    heads.extend((4..8).map(|n| head(FIRST + n, leased(n.into()))));
+    let done = State::Completed { at, remove_at: Some(Timestamp(1_800_600_000_000)) };
+    for n in 8..12 {
+        let settle =
+            Settle { token: token(n.into()), verb: SettleVerb::Commit, left: Settled::Completed, digest: 99 };
+        heads.push(Head { last_settle: Some(settle), ..head(FIRST + n, done.clone()) });
+    }
+    let failed = State::Failed { at, remove_at: None, kind: FailureKind::Poison };
+    let extras = Extras { lapses: 3, score: -5, ..Extras::default() };
+    heads.push(Head { extras: Some(Box::new(extras)), ..head(FIRST + 20, failed) });
+    heads.push(Head { id: ItemId(Uuid::from_u128(5)), ..head(FIRST + 21, State::Paused) });
+    let buffers = BTreeMap::from([("out".parse().unwrap(), "a-buffer".parse().unwrap())]);
+    let State::Processing(lease) = leased(77) else { unreachable!() };
+    let lease = Lease { buffers: Some(Box::new(buffers)), unacknowledged: true, renewals: 4, ..lease };
+    let odd = Head {
+        expires_at: Some(Timestamp(5)),
+        ready_at: Timestamp(0),
+        priority: i16::MIN,
+        ..head(FIRST + 500, State::Processing(lease))
+    };
+    heads.push(odd);
+    heads
+}
+
+fn sequence(index: usize) -> u64 {
+    match index {
+        0..12 => FIRST + index as u64,
+        12 => FIRST + 20,
+        13 => FIRST + 21,
+        _ => FIRST + 500,
+    }
+}
+
+fn packed(heads: &[Head]) -> (Vec<u8>, Vec<Kept>) {
+    let mut packer = Packer::new(SALT, FIRST);
+    let mut at = Location { slot: 2, chunk: FIRST, ..Location::default() };
+    let mut all = Vec::new();
+    for (index, head) in heads.iter().enumerate() {
+        at = Location { has: 0b100, lengths: [0, 0, 100, 0, 0], ..at.after() };
+        if index == 13 {
+            at = Location { slot: 3, chunk: 9, offset: 7, has: 0b10011, lengths: [1, 2, 0, 0, 300] };
+        }
+        let kept = Kept { at, edited: (index == 14).then_some(12345), side: index % 5 == 0 };
+        packer.push(Packed { seq: sequence(index), head, counted: head.count_kind(Timestamp::MAX), kept });
+        all.push(kept);
+    }
+    (packer.finish(), all)
+}
+
+#[test]
+fn what_was_packed_is_unpacked() {
+    let heads = all_kinds();
+    let (bytes, kept) = packed(&heads);
+    let images = unpack(&bytes, FIRST, FIRST + 500, QUEUE, SALT).unwrap();
+    assert_eq!(images.len(), heads.len());
+    for (index, (image, head)) in images.iter().zip(&heads).enumerate() {
+        assert_eq!((image.seq, &image.head, image.kept), (sequence(index), head, kept[index]));
+        assert_eq!(image.counted, head.count_kind(Timestamp::MAX));
+    }
+}
+
+#[test]
+fn items_that_are_alike_take_few_bytes() {
+    let waiting: Vec<Head> = (0..100).map(|n| head(FIRST + n, State::Pending)).collect();
+    let leased: Vec<Head> = (0..100).map(|n| head(FIRST + n, leased(n.into()))).collect();
+    let size = |heads: &[Head]| {
+        let mut packer = Packer::new(SALT, FIRST);
+        for (seq, head) in (FIRST..).zip(heads) {
+            let kept = Kept::default();
+            packer.push(Packed { seq, head, counted: CountKind::Pending, kept });
+        }
+        packer.len()
+    };
+    assert!(size(&waiting) < 100 * 4, "{} bytes", size(&waiting));
+    assert!(size(&leased) < 100 * 20, "{} bytes", size(&leased));
+}
+
+#[test]
+fn damage_is_told() {
+    let (bytes, _) = packed(&all_kinds());
+    let read = |bytes: &[u8]| unpack(bytes, FIRST, FIRST + 500, QUEUE, SALT);
+    for end in 0..bytes.len() {
+        assert!(read(&bytes[..end]).is_err(), "cut at {end}");
+    }
+    assert!(read(&[&[9], &bytes[1..]].concat()).is_err(), "another version");
+    assert!(unpack(&bytes, FIRST, FIRST + 501, QUEUE, SALT).is_err(), "another end");
+    // Whatever it is taken for, it is read to its end or refused.
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 0x55;
+        let _ = read(&flipped);
+    }
+}
