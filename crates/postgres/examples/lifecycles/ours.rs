@@ -17,7 +17,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 async fn open(arguments: &Arguments, schema: &str, policy: Policy) -> Postgres {
     drop_schema(&arguments.url, schema).await;
     let options = Options { schema: schema.to_owned(), workers: arguments.workers, ..Options::default() };
-    let store = Postgres::open(&arguments.url, options, Time::Database).await.unwrap();
+    let store = Postgres::open(&arguments.url.clone().into(), options, Time::Database).await.unwrap();
     let (queue, schema, policy) = ("bench".parse().unwrap(), Box::default(), Box::new(policy));
     let schema: Box<Schema> = schema;
     store.update(vec![Operation::CreateQueue { queue, schema, policy }]).await.unwrap();
@@ -132,7 +132,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
     client.batch_execute("UPDATE finished SET remove_at = 1").await.unwrap();
     drop(store);
     let options = Options { schema: schema.to_owned(), ..Options::default() };
-    let store = Postgres::open(&arguments.url, options, Time::Database).await.unwrap();
+    let store = Postgres::open(&arguments.url.clone().into(), options, Time::Database).await.unwrap();
     let begin = now();
     let mut removed = 0;
     while removed < items as u64 {
