@@ -2,7 +2,7 @@
 
 use crate::connect::Connection;
 use crate::output::Format;
-use crate::{bench, buffer, completions, item, man, migrate, queue, serve};
+use crate::{bench, buffer, completions, item, man, migrate, moving, queue, serve};
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
@@ -34,6 +34,10 @@ pub enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Bring the schema of a PostgreSQL store up to date.
     Migrate(migrate::MigrateArgs),
+    /// Write everything in a store to standard output.
+    Export(moving::ExportArgs),
+    /// Put what `towline export` wrote into an empty store.
+    Import(moving::ImportArgs),
     /// Make, fill, read and watch queues.
     #[command(subcommand, visible_alias = "queues")]
     Queue(Box<queue::QueueCommand>),

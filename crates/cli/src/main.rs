@@ -18,6 +18,7 @@ mod interrupt;
 mod item;
 mod man;
 mod migrate;
+mod moving;
 mod outage;
 mod output;
 mod policy;
@@ -51,6 +52,8 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
     let talk = match command {
         Command::Serve(args) => return serve::run(*args).map_err(Failure::from),
         Command::Migrate(args) => return migrate::run(&args, output::Output::new(format)),
+        Command::Export(args) => return moving::export(&args),
+        Command::Import(args) => return moving::import(&args),
         Command::Bench(args) => return bench::run(*args).map_err(Failure::from),
         Command::Completions(args) => return completions::print(&args),
         Command::Man(args) => return man::write(&args),

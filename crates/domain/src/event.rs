@@ -55,4 +55,6 @@ events! {
     Removed = 31 "item.removed",
     /// A record carried forward by collection: nothing happened.
     Carried = 32 "carried",
+    /// It was another store's before.
+    Restored = 33 "item.restored",
 }

@@ -33,7 +33,7 @@ pub use backoff::{Backoff, Jitter};
 pub use change::{Change, Errors};
 pub use command::{Adjust, Command, LeaseCall, OutputSet, Submission};
 pub use counts::{CountKind, Counts};
-pub use decide::{Context, decide};
+pub use decide::{Context, decide, restore};
 pub use event::EventKind;
 pub use fields::{Field, FieldEdits, FieldSet, Fields};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};

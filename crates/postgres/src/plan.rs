@@ -128,6 +128,15 @@ impl Plan {
                 | Operation::DeleteQueue { queue, .. } => {
                     plan.locks.extend(catalog.by_name(queue).map(|queue| queue.id));
                 }
+                Operation::Restore(restore) => {
+                    plan.submits += 1;
+                    plan.named.push(restore.item.head.id);
+                    let claimed_in = restore.claimed_in.as_ref().and_then(|name| catalog.by_name(name));
+                    if let (Some(queue), Some(key)) = (claimed_in, &restore.item.body.idempotency_key) {
+                        plan.key_queues.push(queue_number(queue.id));
+                        plan.keys.push(key.as_bytes().to_vec());
+                    }
+                }
                 Operation::Sweep => plan.asked_to_sweep = true,
             }
         }

@@ -260,6 +260,7 @@ fn next_batch(calls: &mut [Call]) -> (Vec<Operation>, Vec<Option<usize>>) {
 fn payload_bytes(operation: &Operation) -> usize {
     match operation {
         Operation::Submit { submission, .. } => submission.fields.bytes(),
+        Operation::Restore(restore) => restore.item.fields.bytes(),
         Operation::Lease { call, .. } => {
             let edited = Field::ALL.iter().filter_map(|&field| call.adjust.edits.get(field)?.as_ref());
             let outcome = match &call.verb {

@@ -14,6 +14,7 @@ mod lingering;
 mod listen;
 pub mod logging;
 mod metrics;
+pub mod moving;
 mod path;
 mod query;
 mod refuse;

@@ -4,14 +4,16 @@
 
 use crate::operation::{Answered, Result};
 use crate::{
-    Clock, Cursor, Filter, Operation, Page, QueueLookup, QueueView, Received, Reply, Store, StoreError,
-    StoredItem, item_context,
+    Clock, Cursor, Filter, Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store,
+    StoreError, StoredItem, item_context,
 };
 use futures::future::{BoxFuture, ready};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use towline_domain::change::QueueChange;
+use towline_domain as domain;
+use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
+use towline_domain::digest::ContentDigest;
 use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
     Change, Command, Context, Counts, FieldSet, Fields, Head, Item, ItemId, Queue, QueueId, QueueName,
@@ -128,6 +130,7 @@ impl Everything {
             Operation::Resume { id } => self.by_id_do(id, Command::Resume),
             Operation::Redrive { id } => self.by_id_do(id, Command::Redrive),
             Operation::Delete { id, force, only } => self.by_id_do(id, Command::Delete { force, only }),
+            Operation::Restore(restore) => self.restore(*restore),
             Operation::Sweep => Ok(Reply::Swept { changed: swept }),
             Operation::Kv { key, command } => {
                 let (after, answer) = kv::decide(&key, self.kv.get(&key), command, self.now)?;
@@ -155,14 +158,7 @@ impl Everything {
         let Some(queue) = self.queues.get(&name) else {
             return Err(Refusal::QueueNotFound { name: name.to_string() });
         };
-        let key = submission.body.idempotency_key.as_ref();
-        // One key, one item, in the queue it was submitted to, wherever the item is now.
-        let key_owner = key.and_then(|key| {
-            self.items.values().find_map(|item| {
-                let claim = item.body.claim.filter(|claim| claim.queue == queue.id)?;
-                (item.body.idempotency_key.as_ref() == Some(key)).then_some((item.head.id, claim.content))
-            })
-        });
+        let key_owner = self.key_owner(queue.id, submission.body.idempotency_key.as_ref());
         let sequence = self.last_item + 1;
         let taken = submission.id.and_then(|id| self.sequences.get(&id)).and_then(|seq| self.items.get(seq));
         let context = Context {
@@ -179,6 +175,38 @@ impl Everything {
             self.apply(Some(sequence), &name, &change);
         }
         Ok(Reply::Answer(change.answer().clone()))
+    }
+
+    /// One key, one item, in the queue it was submitted to, wherever the item is now.
+    fn key_owner(&self, queue: QueueId, key: Option<&String>) -> Option<(ItemId, ContentDigest)> {
+        self.items.values().find_map(|item| {
+            let claim = item.body.claim.filter(|claim| claim.queue == queue)?;
+            (key.is_some() && item.body.idempotency_key.as_ref() == key)
+                .then_some((item.head.id, claim.content))
+        })
+    }
+
+    fn restore(&mut self, restore: Restore) -> Answered {
+        let name = restore.queue.clone();
+        let item = restore.item(self);
+        let Some(queue) = self.queues.get(&name) else {
+            return Err(Refusal::QueueNotFound { name: name.to_string() });
+        };
+        let claimed_in = item.body.claim.map(|claim| claim.queue);
+        let taken = self.sequences.get(&item.head.id).and_then(|sequence| self.items.get(sequence));
+        let context = Context {
+            queue: Some(queue),
+            item: taken.map(|item| &item.head),
+            key_owner: claimed_in.and_then(|queue| self.key_owner(queue, item.body.idempotency_key.as_ref())),
+            ..Context::default()
+        };
+        let answer = Answer::Submitted { id: item.head.id, created: true };
+        let changes = domain::restore(&context, item)?;
+        self.last_item += 1;
+        for change in changes {
+            self.apply(Some(self.last_item), &name, &change);
+        }
+        Ok(Reply::Answer(answer))
     }
 
     fn receive(&mut self, call: &crate::ReceiveCall) -> Answered {

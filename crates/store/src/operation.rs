@@ -1,12 +1,13 @@
 //! One element of a batch, and its answer.
 
-use crate::StoreError;
+use crate::{QueueLookup, StoreError, StoredItem};
+use std::collections::BTreeMap;
 use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
-    FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch, QueueName, QueueState, Refusal, Schema,
-    StateName, Submission, TokenSeed, limits,
+    Claim, FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch, QueueId, QueueName, QueueState,
+    Refusal, Schema, StateName, Submission, TokenSeed, limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -63,6 +64,8 @@ pub enum Operation {
         force: bool,
         only: Option<StateName>,
     },
+    /// Puts in an item that another store had, whole. For a queue that is open.
+    Restore(Box<Restore>),
     /// Carries out what is due. Every update does so first; this is for when there is nothing else to do.
     Sweep,
     Kv {
@@ -93,6 +96,45 @@ impl ReceiveCall {
             return Err(Refusal::Invalid { what: "max", message });
         }
         self.visibility.map_or(Ok(()), check_visibility)
+    }
+}
+
+/// An item of another store, and the queues it knows, by their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restore {
+    pub queue: QueueName,
+    pub item: Item,
+    /// Where its idempotency key holds, if that queue is still there.
+    pub claimed_in: Option<QueueName>,
+    /// Where it was before it became a dead letter, if that queue is still there.
+    pub came_from: Option<QueueName>,
+}
+
+impl Restore {
+    /// What another store shows of an item; `names`: its queues.
+    #[must_use]
+    pub fn of(stored: StoredItem, names: &BTreeMap<QueueId, QueueName>) -> Restore {
+        let StoredItem { queue, item } = stored;
+        let name = |id: QueueId| names.get(&id).cloned();
+        let claimed_in = item.body.claim.and_then(|claim| name(claim.queue));
+        let origin = item.head.extras.as_ref().and_then(|extras| extras.origin.as_ref());
+        let came_from = origin.and_then(|origin| name(origin.queue_id));
+        Restore { queue, item, claimed_in, came_from }
+    }
+
+    /// The item, with this store's numbers for the queues it knows.
+    pub fn item(self, queues: &impl QueueLookup) -> Item {
+        let number =
+            |name: Option<QueueName>| name.and_then(|name| queues.by_name(&name)).map(|queue| queue.id);
+        let Restore { mut item, claimed_in, came_from, .. } = self;
+        let claimed_in = number(claimed_in);
+        let claim = item.body.claim.take();
+        item.body.claim = claim.zip(claimed_in).map(|(claim, queue)| Claim { queue, ..claim });
+        if let Some(origin) = item.head.extras.as_mut().and_then(|extras| extras.origin.as_mut()) {
+            // A number that no queue has: it cannot go back there.
+            origin.queue_id = number(came_from).unwrap_or(QueueId(u32::MAX));
+        }
+        item
     }
 }
 

@@ -11,6 +11,7 @@ mod bulk;
 mod exit_codes;
 mod help;
 mod lists;
+mod moving;
 mod output;
 mod reader_gone;
 #[path = "../rig/mod.rs"]

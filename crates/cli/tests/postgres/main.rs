@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod migrate;
+mod moving;
 #[path = "../../../postgres/tests/store/server.rs"]
 mod postgres;
 #[path = "../rig/mod.rs"]

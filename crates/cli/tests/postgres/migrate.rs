@@ -3,7 +3,7 @@
 use crate::postgres::Own;
 use crate::rig::{Run, Server, towline};
 
-fn url(server: &Own) -> String {
+pub fn url(server: &Own) -> String {
     format!("postgres://towline@{}/postgres", server.directory().to_str().unwrap().replace('/', "%2F"))
 }
 

@@ -6,10 +6,13 @@ mod lease;
 mod operate;
 mod queue;
 mod receive;
+mod restore;
 mod submit;
 #[cfg(test)]
 mod tests;
 mod timer;
+
+pub use restore::restore;
 
 use crate::change::{Answer, Before, Change, ItemChange, QueueChange};
 use crate::command::Command;

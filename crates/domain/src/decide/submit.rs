@@ -5,7 +5,7 @@ use crate::change::{Answer, Change, ItemChange};
 use crate::command::Submission;
 use crate::digest;
 use crate::event::EventKind;
-use crate::fields::FieldEdits;
+use crate::fields::{FieldEdits, Fields};
 use crate::item::{Body, Claim, Extras, Head, State};
 use crate::limits;
 use crate::queue::{Queue, QueueState};
@@ -88,9 +88,8 @@ pub(super) fn submit(
 
 fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
     let Submission { body, fields, overrides, .. } = submission;
-    fields.check()?;
     overrides.check()?;
-    check_body(body)?;
+    check_content(body, fields)?;
     if let crate::command::When::After(delay) = submission.ready
         && delay > limits::DELAY_MAX
     {
@@ -110,7 +109,13 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
         let known: Vec<&str> = weights.tiers_permille.keys().map(String::as_str).collect();
         return Err(Refusal::invalid("tier", format!("{tier:?} is not one of {}", known.join(", "))));
     }
-    queue.schema.check_inputs(&body.inputs, &body.params)?;
+    queue.schema.check_inputs(&body.inputs, &body.params)
+}
+
+/// Whatever queue it is for.
+pub(super) fn check_content(body: &Body, fields: &Fields) -> Result<(), Refusal> {
+    fields.check()?;
+    check_body(body)?;
     let params: usize = body.params.iter().map(|(name, value)| name.len() + value.as_str().len()).sum();
     let bytes = fields.bytes() + params;
     if bytes > limits::ITEM_BYTES_MAX {

@@ -5,13 +5,17 @@ use crate::entry::Entry;
 use crate::outcome::Outcome;
 use crate::plant::Bug;
 use crate::record::{self, Indexed};
+use towline_domain as domain;
+use towline_domain::change::Answer;
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand};
 use towline_domain::{
     Command, Context, FieldSet, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest,
     limits,
 };
-use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, StoreError, item_context};
+use towline_store::{
+    Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore, StoreError, item_context,
+};
 
 /// Expired items that one receive passes on its way; the next one goes on.
 const EXPIRED_MAX: usize = 8192;
@@ -59,6 +63,7 @@ impl Engine {
             Operation::DeleteQueue { queue, force } => {
                 self.on_queue(&queue, Command::DeleteQueue { force })?
             }
+            Operation::Restore(restore) => self.restore(*restore)?,
             Operation::Sweep => Ok(Reply::Swept { changed: self.swept }),
             Operation::Kv { key, command } => self.kv(key, command)?,
         };
@@ -99,6 +104,37 @@ impl Engine {
                 Ok(Ok(Reply::Answer(change.answer().clone())))
             }
         }
+    }
+
+    fn restore(&mut self, restore: Restore) -> Result<Answered, StoreError> {
+        let name = restore.queue.clone();
+        let item = restore.item(&self.index);
+        let Some(queue) = self.index.queue_named(&name) else {
+            return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
+        };
+        if self.index.table.len() >= self.options.items_max {
+            return Ok(Err(Refusal::StoreFull { what: "items", held: self.index.table.len() }));
+        }
+        let id = item.head.id;
+        let claim = item.body.claim.zip(item.body.idempotency_key.as_deref());
+        let taken = self.index.find(id).and_then(|sequence| self.index.head(sequence));
+        let context = Context {
+            queue: Some(&queue.queue),
+            item: taken.as_ref(),
+            key_owner: claim.and_then(|(claim, key)| self.index.key_owner(claim.queue, digest::key(key))),
+            ..Context::default()
+        };
+        let changes = match domain::restore(&context, item) {
+            Err(refusal) => return Ok(Err(refusal)),
+            Ok(changes) => changes,
+        };
+        let sequence = self.next_item;
+        self.next_item += 1;
+        for change in changes {
+            let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, Some(id)));
+            self.append_item(sequence, change, indexed)?;
+        }
+        Ok(Ok(Reply::Answer(Answer::Submitted { id, created: true })))
     }
 
     fn receive(&mut self, call: &ReceiveCall) -> Result<Outcome, StoreError> {

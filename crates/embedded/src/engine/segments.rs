@@ -3,11 +3,11 @@
 use super::{Chore, Engine, InUse};
 use crate::plant::Bug;
 use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use towline_domain::command::Verb;
 use towline_domain::kv::KvCommand;
-use towline_domain::{Millis, Refusal, limits};
+use towline_domain::{Body, Fields, Item, Json, Millis, Outcome, Refusal, limits};
 use towline_store::{Operation, StoreError};
 
 /// Segments in reserve: one to go on in, and one that a full disk leaves to what frees space and to the next opening.
@@ -160,7 +160,9 @@ impl Engine {
         }
         let detail = self.status.full.as_ref()?;
         let (needed, may_go_on) = match operation {
-            Operation::Submit { .. } | Operation::CreateQueue { .. } => (self.segment_bytes / 4, false),
+            Operation::Submit { .. } | Operation::Restore(_) | Operation::CreateQueue { .. } => {
+                (self.segment_bytes / 4, false)
+            }
             Operation::Receive(_) => (self.segment_bytes / 8, false),
             Operation::Lease { call, .. } if matches!(call.verb, Verb::Heartbeat { .. } | Verb::Edit) => {
                 (self.segment_bytes / 8, false)
@@ -180,28 +182,18 @@ impl Engine {
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     const OVERHEAD: usize = 1024;
     let variable = match operation {
-        Operation::Submit { submission, .. } => {
-            let body = &submission.body;
-            let params: usize =
-                body.params.iter().map(|(name, value)| name.len() + value.as_str().len() + 8).sum();
-            let tags: usize = body.tags.iter().map(|(name, value)| name.len() + value.len() + 24).sum();
-            let inputs: usize = body
-                .inputs
-                .iter()
-                .map(|(slot, buffer)| slot.as_str().len() + buffer.as_str().len() + 8)
-                .sum();
-            submission.fields.bytes() + params + tags + inputs + 4 * limits::LABEL_BYTES_MAX
+        Operation::Submit { submission, .. } => content_bytes(&submission.body, &submission.fields),
+        Operation::Restore(restore) => {
+            let Item { body, fields, outcome, errors, .. } = &restore.item;
+            let errors = errors.iter().map(|error| error.message.len() + OVERHEAD);
+            content_bytes(body, fields) + outcome_bytes(outcome) + errors.sum::<usize>()
         }
         Operation::Lease { call, .. } => {
             let edits = &call.adjust.edits;
             let fields =
                 towline_domain::Field::ALL.into_iter().filter_map(|field| edits.get(field)?.as_ref());
             let outcome = match &call.verb {
-                Verb::Commit(outcome) => {
-                    let params = outcome.output_params.iter();
-                    params.map(|(name, value)| name.len() + value.as_str().len() + 8).sum::<usize>()
-                        + outcome.outputs.len() * 400
-                }
+                Verb::Commit(outcome) => outcome_bytes(outcome),
                 _ => limits::REASON_BYTES_MAX,
             };
             fields.map(bytes::Bytes::len).sum::<usize>() + outcome
@@ -216,4 +208,18 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         _ => 0,
     };
     OVERHEAD + variable
+}
+
+fn content_bytes(body: &Body, fields: &Fields) -> usize {
+    let tags: usize = body.tags.iter().map(|(name, value)| name.len() + value.len() + 24).sum();
+    let inputs = body.inputs.iter().map(|(slot, buffer)| slot.as_str().len() + buffer.as_str().len() + 8);
+    fields.bytes() + params_bytes(&body.params) + tags + inputs.sum::<usize>() + 4 * limits::LABEL_BYTES_MAX
+}
+
+fn outcome_bytes(outcome: &Outcome) -> usize {
+    params_bytes(&outcome.output_params) + outcome.outputs.len() * 400
+}
+
+fn params_bytes(params: &BTreeMap<String, Json>) -> usize {
+    params.iter().map(|(name, value)| name.len() + value.as_str().len() + 8).sum()
 }

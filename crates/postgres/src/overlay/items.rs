@@ -78,7 +78,7 @@ impl Overlay {
         }
     }
 
-    fn apply(&mut self, seq: u64, change: &Change) {
+    pub(super) fn apply(&mut self, seq: u64, change: &Change) {
         let Some(mut entry) = self.withdraw(seq) else {
             return;
         };
@@ -140,8 +140,8 @@ impl Overlay {
             submitted: Some(Box::new((body.clone(), fields.clone()))),
             chosen_id,
             edits: Vec::new(),
-            errors: Vec::new(),
-            outcome: None,
+            errors: change.error().map(|error| (head.revision, error.clone())).into_iter().collect(),
+            outcome: change.outcome().cloned(),
         };
         self.put(seq, Box::new(entry));
     }

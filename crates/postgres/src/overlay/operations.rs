@@ -2,11 +2,12 @@
 
 use super::{KeyOwner, NeedsLock, Overlay, Slot};
 use crate::outcome::{Given, Outcome};
-use towline_domain::change::QueueChange;
+use towline_domain as domain;
+use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand};
 use towline_domain::{Command, Context, FieldSet, ItemId, QueueName, Refusal, Submission, decide, limits};
-use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply};
+use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
 /// Payload that one call may bring along: a receive gives out no more, but at least one item.
 pub(crate) const READ_BYTES_MAX: u64 = 64 << 20;
@@ -50,6 +51,7 @@ impl Overlay {
             Operation::PauseQueue { queue } => self.on_queue(&queue, Command::PauseQueue),
             Operation::ResumeQueue { queue } => self.on_queue(&queue, Command::ResumeQueue),
             Operation::DeleteQueue { queue, force } => self.on_queue(&queue, Command::DeleteQueue { force }),
+            Operation::Restore(restore) => self.restore(*restore),
             Operation::Sweep => Ok(Reply::Swept { changed: swept }),
             Operation::Kv { key, command } => self.kv(key, command),
         };
@@ -97,6 +99,33 @@ impl Overlay {
                 Ok(Ok(Reply::Answer(change.answer().clone())))
             }
         }
+    }
+
+    fn restore(&mut self, restore: Restore) -> Answered {
+        let name = restore.queue.clone();
+        let item = restore.item(self);
+        let Some(queue) = self.by_name(&name) else {
+            return Err(Refusal::QueueNotFound { name: name.to_string() });
+        };
+        let id = item.head.id;
+        let key = item.body.claim.map(|claim| claim.queue).zip(item.body.idempotency_key.clone());
+        let owner = key.and_then(|key| self.keys.get(&key)).filter(|owner| self.owns(owner));
+        let taken = self.by_id.get(&id).and_then(|seq| self.entries.get(seq));
+        let context = Context {
+            queue: Some(queue),
+            item: taken.map(|entry| &entry.head),
+            key_owner: owner.map(|owner| (owner.id, owner.content)),
+            ..Context::default()
+        };
+        let changes = domain::restore(&context, item)?;
+        let seq = self.fresh.next().unwrap_or_else(|| unreachable!("a number was drawn for every item"));
+        for change in &changes {
+            match change.submitted() {
+                Some(_) => self.add(seq, true, change),
+                None => self.apply(seq, change),
+            }
+        }
+        Ok(Reply::Answer(Answer::Submitted { id, created: true }))
     }
 
     /// Whether the key's owner is still there.

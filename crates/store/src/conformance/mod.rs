@@ -24,6 +24,7 @@ mod races;
 mod reads;
 mod receive;
 mod reopen;
+mod restoring;
 mod retries;
 mod rig;
 mod settle;
@@ -298,6 +299,15 @@ macro_rules! with_conformance_cases {
                 time_does_not_go_back_over_a_reopening
                 queues_go_on_where_they_were
                 a_cursor_goes_on_after_a_reopening
+            }
+            restoring {
+                everything_is_found_as_it_was
+                what_was_put_in_survives
+                a_lease_goes_along
+                a_key_goes_along
+                a_dead_letter_still_finds_home
+                only_an_open_queue_takes_them
+                what_cannot_have_been_stored_is_refused
             }
             model {
                 random_histories_agree_with_the_reference_store

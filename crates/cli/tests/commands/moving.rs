@@ -1,0 +1,136 @@
+//! `towline export | towline import`.
+
+use crate::rig::{Run, Server, piped, towline};
+use std::path::Path;
+use std::process::Stdio;
+
+/// A server with items in every state.
+fn busy() -> Server {
+    let server = Server::start();
+    server.ok(&["queue", "create", "dead"]);
+    server.ok(&["queue", "create", "jobs", "--max-retries", "5", "--dead-letter-queue", "dead"]);
+    server.ok(&["queue", "create", "over"]);
+    let submit = ["queue", "submit", "jobs", "--payload", "work"];
+    for more in [
+        &["--tag", "team=blue", "--idempotency-key", "k", "--priority", "-5"][..],
+        &["--delay", "1h", "--input-param", "size=big"],
+        &[],
+        &[],
+        &[],
+        &[],
+    ] {
+        server.ok(&[&submit[..], more].concat());
+    }
+    for settle in [
+        &["commit", "--output-param", "found=it"][..],
+        &["fail", "--reason", "cannot"],
+        &["retry", "--error", "not yet", "--delay", "0s"],
+    ] {
+        let (id, lease) = server.receive(&["jobs"]);
+        let (verb, rest) = settle.split_first().unwrap();
+        server.ok(&[&["item", verb, &id, "--lease", &lease], rest].concat());
+    }
+    let (id, _) = server.receive(&["jobs"]);
+    server.ok(&["item", "cancel", &id, "--reason", "not needed"]);
+    server.receive(&["jobs"]);
+    server.ok(&["queue", "pause", "jobs"]);
+    server.ok(&["queue", "close", "over"]);
+    server
+}
+
+/// What is shown of all items and queues, but for what follows from the time of asking.
+fn shown(server: &Server) -> Vec<serde_json::Value> {
+    let mut all = Vec::new();
+    for queue in ["dead", "jobs", "over"] {
+        let mut about = server.json(&["queue", "show", queue, "-o", "json"]);
+        about.as_object_mut().unwrap().retain(|name, _| name != "created_at" && name != "since");
+        all.push(about);
+        let ids = server.json(&["queue", "item", "list", queue, "-o", "json"]);
+        for item in ids.as_array().unwrap() {
+            all.push(server.json(&["item", "show", item["id"].as_str().unwrap(), "-o", "json"]));
+        }
+    }
+    all
+}
+
+fn export(data: &Path) -> Run {
+    Run::of(towline(&["export", "--data"]).arg(data))
+}
+
+fn import(export: &str, data: &Path) -> Run {
+    let file = data.with_extension("jsonl");
+    std::fs::write(&file, export).unwrap();
+    let input = std::fs::File::open(&file).unwrap();
+    Run::of(towline(&["import", "--data"]).arg(data).stdin(Stdio::from(input)))
+}
+
+#[test]
+fn everything_goes_from_one_store_to_another() {
+    let mut from = busy();
+    let before = shown(&from);
+    assert!(from.stop().success());
+    // A server that was never asked anything leaves an empty store.
+    let mut to = Server::start();
+    to.stop();
+    let (source, target) = (from.directory().join("data"), to.directory().join("data"));
+    let mut exporting = piped(towline(&["export", "--data"]).arg(&source)).spawn().unwrap();
+    let pipe = Stdio::from(exporting.stdout.take().unwrap());
+    let imported = Run::of(towline(&["import", "--data"]).arg(&target).stdin(pipe));
+    let exported = Run::end(exporting);
+    assert_eq!((exported.code, exported.stderr.trim_end()), (Some(0), "towline: exported 3 queues, 6 items"));
+    assert_eq!((imported.code, imported.stderr.trim_end()), (Some(0), "towline: imported 3 queues, 6 items"));
+    to.restart();
+    assert_eq!(shown(&to), before);
+    // It stays where it was, too.
+    from.restart();
+    assert_eq!(shown(&from), before);
+}
+
+#[test]
+fn half_an_export_is_told_from_a_whole_one() {
+    let mut from = busy();
+    from.stop();
+    let whole = export(&from.directory().join("data")).ok(&["export"]);
+    let lines: Vec<&str> = whole.lines().collect();
+    let targets = tempfile::tempdir().unwrap();
+    let without = |n: usize| {
+        let kept = lines.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, line)| format!("{line}\n"));
+        kept.collect::<String>()
+    };
+    let last = lines.len() - 1;
+    for (n, (export, words)) in [
+        (String::new(), "no export of towline"),
+        (without(0), "no export of towline"),
+        (without(last), "breaks off"),
+        (without(last - 1), "6 items were exported, 3 queues, 5 items came"),
+        (whole.replacen("\"export\":1", "\"export\":99", 1), "use a newer towline"),
+        (format!("{}\nnonsense", lines[0]), "line 2"),
+        (whole.replacen("\"blob\":\"", "\"blob\":\"!", 1), "base64"),
+        (format!("{}\n{}\n{}", lines[0], lines[last - 1], lines[last]), "line 2"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let refused = import(&export, &targets.path().join(n.to_string()));
+        assert_eq!(refused.code, Some(1), "{words}: {refused:?}");
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+}
+
+#[test]
+fn only_an_empty_store_is_imported_into_and_only_a_store_is_exported() {
+    let mut from = busy();
+    let data = from.directory().join("data");
+    let in_use = export(&data);
+    assert_eq!(in_use.code, Some(1), "{in_use:?}");
+    assert!(in_use.stderr.contains("in use"), "{in_use:?}");
+    from.stop();
+    let whole = export(&data).ok(&["export"]);
+    let refused = import(&whole, &data);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("import into an empty one"), "{refused:?}");
+    let nowhere = export(&data.join("nowhere"));
+    assert_eq!(nowhere.code, Some(1), "{nowhere:?}");
+    assert!(nowhere.stderr.contains("--data"), "{nowhere:?}");
+    assert!(!data.join("nowhere").exists());
+}

@@ -1,0 +1,75 @@
+//! An item that another store had, put into this one as it was.
+
+use super::{Context, item_change, submit};
+use crate::change::{Answer, Change, ItemChange};
+use crate::event::EventKind;
+use crate::fields::FieldEdits;
+use crate::item::{Head, Item, State};
+use crate::limits;
+use crate::queue::QueueState;
+use crate::refusal::Refusal;
+use crate::time::Timestamp;
+
+/// The changes that make the item, in order: a change carries one error, and an item may have had many. Its state, its
+/// times, its lease and its id stay what they are; its numbers of queues are this store's already.
+pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal> {
+    let queue = context.queue()?;
+    if let QueueState::Closed { since } | QueueState::Completed { since } = queue.state {
+        let (name, state) = (queue.name.to_string(), queue.state.name());
+        return Err(Refusal::QueueClosed { name, state, since });
+    }
+    let Item { mut head, body, fields, outcome, errors } = item;
+    if let Some(taken) = context.item {
+        return Err(Refusal::IdTaken { id: taken.id });
+    }
+    if let (Some(key), Some((id, _))) = (&body.idempotency_key, context.key_owner) {
+        return Err(Refusal::KeyConflict { key: key.clone(), id });
+    }
+    check_times(&head)?;
+    head.overrides().map_or(Ok(()), |overrides| overrides.check())?;
+    submit::check_content(&body, &fields)?;
+    if let Some(error) = errors.iter().find(|error| error.message.len() > limits::REASON_BYTES_MAX) {
+        let (bytes, max) = (error.message.len(), limits::REASON_BYTES_MAX);
+        return Err(Refusal::invalid("error", format!("{bytes} bytes; at most {max} are kept")));
+    }
+
+    head.queue = queue.id;
+    let last_revision = head.revision.max(errors.len() as u32).max(1);
+    let mut errors = errors.into_iter().map(Box::new);
+    head.revision = if errors.len() > 1 { 1 } else { last_revision };
+    let answer = Answer::Submitted { id: head.id, created: true };
+    let first = ItemChange {
+        before: None,
+        after: Some(head.clone()),
+        body: Some(Box::new((body, fields))),
+        edits: FieldEdits::default(),
+        outcome: (!outcome.is_empty()).then(|| Box::new(outcome)),
+        error: errors.next(),
+    };
+    let event = Some(EventKind::Restored);
+    let mut changes = vec![Change { event, answer: answer.clone(), item: Some(first), queue: None }];
+    while let Some(error) = errors.next() {
+        let revision = if errors.len() == 0 { last_revision } else { head.revision + 1 };
+        let after = Head { revision, ..head.clone() };
+        let mut change = item_change(&head, after.clone(), EventKind::Restored, answer.clone());
+        if let Some(item) = &mut change.item {
+            item.error = Some(error);
+        }
+        changes.push(change);
+        head = after;
+    }
+    Ok(changes)
+}
+
+fn check_times(head: &Head) -> Result<(), Refusal> {
+    let ends = match &head.state {
+        State::Pending | State::Paused => [None, None],
+        State::Processing(lease) => [Some(lease.deadline), None],
+        State::Completed { at, remove_at } | State::Failed { at, remove_at, .. } => [Some(*at), *remove_at],
+    };
+    let times = [Some(head.created_at), Some(head.ready_at), head.expires_at].into_iter().chain(ends);
+    match times.flatten().find(|time| *time > Timestamp::MAX) {
+        Some(time) => Err(Refusal::invalid("time", format!("{time} is beyond {}", Timestamp::MAX))),
+        None => Ok(()),
+    }
+}
