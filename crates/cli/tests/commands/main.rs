@@ -13,6 +13,7 @@ mod help;
 mod lists;
 mod moving;
 mod output;
+mod progress;
 mod reader_gone;
 #[path = "../rig/mod.rs"]
 mod rig;

@@ -1,0 +1,71 @@
+//! What a person at a terminal sees while bytes go by, and what nobody else sees.
+
+use crate::rig::{Server, in_time, until};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+const CHUNK: usize = 4 << 20;
+
+/// A terminal: where a program writes, and what has come there so far.
+fn terminal() -> (OwnedFd, Arc<Mutex<String>>) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    let seen = Arc::new(Mutex::new(String::new()));
+    let shown = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        let (mut ours, mut some) = (File::from(ours), [0; 4096]);
+        // An error is how a terminal ends that nobody has open any more.
+        while let Ok(count @ 1..) = ours.read(&mut some) {
+            shown.lock().unwrap().push_str(&String::from_utf8_lossy(&some[..count]));
+        }
+    });
+    (theirs, seen)
+}
+
+fn at_a_terminal(command: &mut Command) -> Arc<Mutex<String>> {
+    let (theirs, seen) = terminal();
+    command.env("TERM", "xterm").stderr(Stdio::from(theirs));
+    seen
+}
+
+#[test]
+fn a_terminal_shows_how_far_the_bytes_are() {
+    let server = Server::start();
+    let id = server.ok(&["buffer", "create"]);
+    let mut write = server.command(&["buffer", "write", &id]);
+    let seen = at_a_terminal(write.stdin(Stdio::piped()));
+    let mut writing = write.spawn().unwrap();
+    drop(write);
+    let mut input = writing.stdin.take().unwrap();
+    input.write_all(&vec![7; CHUNK]).unwrap();
+    // How long a pipe will be, nobody knows.
+    until("the first chunk is shown", || seen.lock().unwrap().contains("4.00 MiB"));
+    input.write_all(&vec![7; 100]).unwrap();
+    drop(input);
+    assert!(in_time("the write ends", move || writing.wait()).unwrap().success());
+
+    let mut read = server.command(&["buffer", "read", &id]);
+    let seen = at_a_terminal(read.stdout(Stdio::null()));
+    let mut reading = read.spawn().unwrap();
+    drop(read);
+    assert!(in_time("the read ends", move || reading.wait()).unwrap().success());
+    until("the whole is shown", || seen.lock().unwrap().contains("/4.00 MiB"));
+    // Whatever is printed next has the line to itself.
+    until("the line is cleared", || seen.lock().unwrap().ends_with("\u{1b}[2K"));
+}
+
+#[test]
+fn a_script_sees_none_of_it() {
+    let server = Server::start();
+    let id = server.buffer("content");
+    let run = server.run(&["buffer", "read", &id]);
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("content", ""));
+}
