@@ -54,6 +54,18 @@ impl Counts {
         }
     }
 
+    #[must_use]
+    pub fn plus(&self, other: &Counts) -> Counts {
+        Counts {
+            pending: self.pending.saturating_add(other.pending),
+            scheduled: self.scheduled.saturating_add(other.scheduled),
+            processing: self.processing.saturating_add(other.processing),
+            paused: self.paused.saturating_add(other.paused),
+            completed: self.completed.saturating_add(other.completed),
+            failed: self.failed.saturating_add(other.failed),
+        }
+    }
+
     fn slot(&mut self, kind: CountKind) -> &mut u64 {
         match kind {
             CountKind::Pending => &mut self.pending,

@@ -40,6 +40,9 @@ pub enum Refusal {
     BufferNotReady { what: String, id: String, state: &'static str, remedy: &'static str },
     #[error("{detail}")]
     BuffersUnavailable { detail: String },
+    /// The part of the store that it is about cannot be reached. Whether it was done is not known.
+    #[error("{detail}; try again later")]
+    StoreUnavailable { detail: String },
     #[error("{detail}")]
     BuffersDamaged { detail: String },
     /// Told to the broker: look at the buffers made for the attempt, then call again.
@@ -100,7 +103,7 @@ impl Refusal {
             Refusal::WrongState { .. } => "wrong_state",
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
-            Refusal::BuffersUnavailable { .. } => "unavailable",
+            Refusal::BuffersUnavailable { .. } | Refusal::StoreUnavailable { .. } => "unavailable",
             Refusal::BuffersDamaged { .. } => "damaged",
             Refusal::BufferNotFound { .. } => "buffer_not_found",
             Refusal::BufferNotReady { .. } | Refusal::BuffersUnseen { .. } => "buffer_not_ready",

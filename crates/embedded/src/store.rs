@@ -245,6 +245,10 @@ impl Store for Embedded {
         .boxed()
     }
 
+    fn made(&self, id: ItemId) -> bool {
+        id.sequence(self.meta.salt).is_some()
+    }
+
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
         async move {
             StoreError::check_size("keys", keys.len(), limits::BATCH_MAX)?;

@@ -175,6 +175,10 @@ impl Store for Postgres {
         self.reader.run(|reader| async move { reader.next_wake().await })
     }
 
+    fn made(&self, id: ItemId) -> bool {
+        id.sequence(self.shared.salt).is_some()
+    }
+
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
         if let Err(error) = StoreError::check_size("keys", keys.len(), limits::BATCH_MAX) {
             return Box::pin(ready(Err(error)));

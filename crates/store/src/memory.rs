@@ -380,6 +380,10 @@ impl Store for Memory {
         Box::pin(ready(Ok(times.flatten().min())))
     }
 
+    fn made(&self, id: ItemId) -> bool {
+        id.sequence(self.lock().salt).is_some()
+    }
+
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
         if let Err(error) = StoreError::check_size("keys", keys.len(), limits::BATCH_MAX) {
             return Box::pin(ready(Err(error)));

@@ -79,4 +79,7 @@ pub trait Store: Send + Sync {
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>>;
+
+    /// Whether this store, and no other, made the id. Of an id that was chosen nobody can say.
+    fn made(&self, id: ItemId) -> bool;
 }

@@ -1,0 +1,99 @@
+//! A store that is opened when it can be: a shard that is gone must not keep a server from starting.
+
+use futures::lock::Mutex;
+use std::sync::{Arc, OnceLock};
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
+use towline_store::{
+    Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
+};
+
+type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
+
+/// Asking for its queues opens it, which is how [`Shards`](crate::Shards) finds out whether a shard is back. Until then
+/// everything else is refused.
+pub struct Later {
+    open: Box<Open>,
+    opening: Mutex<()>,
+    opened: OnceLock<Arc<dyn Store>>,
+}
+
+impl std::fmt::Debug for Later {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Later({})", if self.opened.get().is_some() { "opened" } else { "not opened" })
+    }
+}
+
+impl Later {
+    pub fn new(
+        open: impl Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync + 'static,
+    ) -> Later {
+        Later { open: Box::new(open), opening: Mutex::new(()), opened: OnceLock::new() }
+    }
+
+    async fn opened(&self) -> Result<&dyn Store> {
+        let _one_at_a_time = self.opening.lock().await;
+        let store = match self.opened.get() {
+            Some(store) => store,
+            None => {
+                let store = (self.open)().await?;
+                self.opened.get_or_init(|| store)
+            }
+        };
+        Ok(&**store)
+    }
+
+    /// Lets it answer, if it is there.
+    fn ask<'a, T: Send + 'a>(
+        &'a self,
+        ask: impl FnOnce(&'a dyn Store) -> BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        match self.opened.get() {
+            Some(store) => ask(&**store),
+            None => {
+                let cause = "it has not been opened yet".to_owned();
+                Box::pin(async { Err(StoreError::Unavailable { cause }) })
+            }
+        }
+    }
+}
+
+impl Store for Later {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        self.ask(|store| store.update(batch))
+    }
+
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        self.ask(|store| store.queue(name))
+    }
+
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        Box::pin(async move { self.opened().await?.queues(after, limit).await })
+    }
+
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        self.ask(|store| store.get(ids, fields))
+    }
+
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        self.ask(|store| store.list(filter, after, limit, fields))
+    }
+
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.ask(|store| store.next_wake())
+    }
+
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        self.ask(|store| store.kv_get(keys))
+    }
+
+    fn made(&self, id: ItemId) -> bool {
+        self.opened.get().is_some_and(|store| store.made(id))
+    }
+}

@@ -1,0 +1,42 @@
+//! What several shards say, as one answer.
+
+use towline_domain::change::Answer;
+use towline_domain::{Counts, Queue, QueueState};
+use towline_store::{Answered, QueueView, Reply};
+
+/// A queue is as open as the most open part of it.
+pub(crate) fn state(states: impl IntoIterator<Item = QueueState>) -> Option<QueueState> {
+    states.into_iter().reduce(|one, other| match (one, other) {
+        (QueueState::Open, _) | (_, QueueState::Open) => QueueState::Open,
+        (QueueState::Closed { since: one }, QueueState::Closed { since: other }) => {
+            QueueState::Closed { since: one.min(other) }
+        }
+        (closed @ QueueState::Closed { .. }, _) | (_, closed @ QueueState::Closed { .. }) => closed,
+        (QueueState::Completed { since: one }, QueueState::Completed { since: other }) => {
+            QueueState::Completed { since: one.max(other) }
+        }
+    })
+}
+
+/// Parts of the same queue.
+pub(crate) fn views(parts: Vec<QueueView>) -> Option<QueueView> {
+    let state = state(parts.iter().map(|part| part.queue.state))?;
+    let counts = parts.iter().fold(Counts::default(), |sum, part| sum.plus(&part.counts));
+    let first = parts.into_iter().next()?;
+    Some(QueueView { queue: Queue { state, ..first.queue }, counts })
+}
+
+/// What every shard was asked to do: a refusal of one is the answer.
+pub(crate) fn answers(answers: Vec<Answered>) -> Option<Answered> {
+    answers.into_iter().reduce(|one, other| match (one, other) {
+        (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
+        (Ok(Reply::Swept { changed: one }), Ok(Reply::Swept { changed: other })) => {
+            Ok(Reply::Swept { changed: one + other })
+        }
+        (Ok(Reply::Answer(Answer::Queue(one))), Ok(Reply::Answer(Answer::Queue(other)))) => {
+            let state = state([one.state, other.state]).unwrap_or(one.state);
+            Ok(Reply::Answer(Answer::Queue(Box::new(Queue { state, ..*one }))))
+        }
+        (one, _) => one,
+    })
+}

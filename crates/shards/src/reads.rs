@@ -1,0 +1,197 @@
+//! What is asked of all shards.
+
+use crate::{SHARDS_MAX, Shards, merge};
+use futures::future::join_all;
+use std::collections::BTreeMap;
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
+use towline_store::{
+    Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
+};
+
+/// A cursor is a shard and the cursor in it.
+const SHARD_SHIFT: u32 = 64 - SHARDS_MAX.ilog2();
+
+impl Shards {
+    /// The parts of those that answer; an error if nobody does.
+    async fn of_those_up<'a, T>(
+        &'a self,
+        ask: impl Fn(&'a dyn Store) -> BoxFuture<'a, Result<T>>,
+    ) -> Result<Vec<T>> {
+        let up = self.shards.iter().filter(|shard| shard.health.is_up());
+        let asked = join_all(up.map(|shard| async { shard.seen(ask(&*shard.store).await) })).await;
+        let mut error = StoreError::Unavailable { cause: "every shard is gone".to_owned() };
+        let mut parts = Vec::new();
+        for answer in asked {
+            match answer {
+                Ok(part) => parts.push(part),
+                Err(one) => error = one,
+            }
+        }
+        if parts.is_empty() { Err(error) } else { Ok(parts) }
+    }
+
+    pub(crate) async fn view(&self, name: QueueName) -> Result<Option<QueueView>> {
+        let parts = self.of_those_up(|store| store.queue(name.clone())).await?;
+        Ok(merge::views(parts.into_iter().flatten().collect()))
+    }
+
+    async fn views(&self, after: Option<QueueName>, limit: usize) -> Result<Vec<QueueView>> {
+        let parts = self.of_those_up(|store| store.queues(after.clone(), limit)).await?;
+        let mut by_name: BTreeMap<QueueName, Vec<QueueView>> = BTreeMap::new();
+        for view in parts.into_iter().flatten() {
+            by_name.entry(view.queue.name.clone()).or_default().push(view);
+        }
+        Ok(by_name.into_values().filter_map(merge::views).take(limit.min(limits::PAGE_MAX)).collect())
+    }
+
+    /// What each shard has of these.
+    pub(crate) async fn look_for(
+        &self,
+        ids: &[ItemId],
+        fields: FieldSet,
+    ) -> Vec<Result<Vec<Option<StoredItem>>>> {
+        join_all(self.shards.iter().map(|shard| async {
+            match shard.health.gone() {
+                Some(cause) => Err(StoreError::Unavailable { cause: shard.unavailable(&cause) }),
+                None => shard.seen(shard.store.get(ids.to_vec(), fields).await),
+            }
+        }))
+        .await
+    }
+
+    async fn items(&self, ids: Vec<ItemId>, fields: FieldSet) -> Result<Vec<Option<StoredItem>>> {
+        StoreError::check_size("ids", ids.len(), limits::BATCH_MAX)?;
+        let mut found: Vec<Option<StoredItem>> = vec![None; ids.len()];
+        let mut asked: Vec<Vec<(usize, ItemId)>> = vec![Vec::new(); self.shards.len()];
+        for (at, &id) in ids.iter().enumerate() {
+            match self.maker(id) {
+                Some(home) => asked[home].push((at, id)),
+                None => asked.iter_mut().for_each(|asked| asked.push((at, id))),
+            }
+        }
+        let some = asked.into_iter().zip(&self.shards).filter(|(asked, _)| !asked.is_empty());
+        let answers = join_all(some.map(|(asked, shard)| async move {
+            let (at, ids): (Vec<usize>, Vec<ItemId>) = asked.into_iter().unzip();
+            let answer = match shard.health.gone() {
+                Some(cause) => Err(StoreError::Unavailable { cause: shard.unavailable(&cause) }),
+                None => shard.seen(shard.store.get(ids, fields).await),
+            };
+            (at, answer)
+        }))
+        .await;
+        let mut gone = Vec::new();
+        for (at, answer) in answers {
+            match answer {
+                Ok(items) => {
+                    for (at, item) in at.into_iter().zip(items) {
+                        found[at] = found[at].take().or(item);
+                    }
+                }
+                Err(error) => gone.push((at, error)),
+            }
+        }
+        // Whether what was not found is in a shard that is gone, nobody knows.
+        for (at, error) in gone {
+            if at.iter().any(|&at| found[at].is_none()) {
+                return Err(error);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn page(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> Result<Page> {
+        let (shard, within) = match after {
+            None => (0, None),
+            Some(Cursor(at)) => {
+                let within = at & ((1 << SHARD_SHIFT) - 1);
+                (
+                    usize::try_from(at >> SHARD_SHIFT).unwrap_or(usize::MAX),
+                    Some(Cursor(within)).filter(|_| within > 0),
+                )
+            }
+        };
+        let Some(here) = self.shards.get(shard) else { return Ok(Page { items: Vec::new(), next: None }) };
+        let page = match here.health.gone() {
+            Some(cause) => Err(StoreError::Unavailable { cause: here.unavailable(&cause) }),
+            None => here.seen(here.store.list(filter, within, limit, fields).await),
+        }?;
+        let place = |shard: usize, within: u64| Cursor((shard as u64) << SHARD_SHIFT | within);
+        let next = match page.next {
+            Some(Cursor(within)) => Some(place(shard, within)),
+            None => (shard + 1 < self.shards.len()).then(|| place(shard + 1, 0)),
+        };
+        Ok(Page { items: page.items, next })
+    }
+
+    async fn wake(&self) -> Result<Option<Timestamp>> {
+        let times = self.of_those_up(|store| store.next_wake()).await?;
+        Ok(times.into_iter().flatten().min())
+    }
+
+    async fn records(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>> {
+        StoreError::check_size("keys", keys.len(), limits::BATCH_MAX)?;
+        let mut found = vec![None; keys.len()];
+        let mut asked: Vec<(Vec<usize>, Vec<String>)> = vec![Default::default(); self.shards.len()];
+        for (at, key) in keys.into_iter().enumerate() {
+            let of_shard = &mut asked[self.of_text(&key)];
+            of_shard.0.push(at);
+            of_shard.1.push(key);
+        }
+        for ((at, keys), shard) in asked.into_iter().zip(&self.shards).filter(|((at, _), _)| !at.is_empty()) {
+            for (at, record) in at.into_iter().zip(shard.seen(shard.store.kv_get(keys).await)?) {
+                found[at] = record;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Store for Shards {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        Box::pin(async move {
+            StoreError::check_size("operations", batch.len(), limits::BATCH_MAX)?;
+            self.carry_out(batch).await
+        })
+    }
+
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        Box::pin(self.view(name))
+    }
+
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        Box::pin(self.views(after, limit))
+    }
+
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        Box::pin(self.items(ids, fields))
+    }
+
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(self.page(filter, after, limit, fields))
+    }
+
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        Box::pin(self.wake())
+    }
+
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        Box::pin(self.records(keys))
+    }
+
+    fn made(&self, id: ItemId) -> bool {
+        self.maker(id).is_some()
+    }
+}

@@ -1,0 +1,203 @@
+//! Batches: taken apart by shard, carried out at the same time, put together again.
+
+use crate::route::Route;
+use crate::{Shards, merge};
+use futures::future::join_all;
+use std::collections::BTreeMap;
+use towline_domain::{FieldSet, ItemId, Refusal, TokenSeed};
+use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError};
+
+/// An operation on its way through the shards.
+struct Under {
+    operation: Operation,
+    route: Route,
+    /// What has been answered so far: by several shards, if it goes to several.
+    answers: Vec<Answered>,
+}
+
+impl Shards {
+    pub(crate) async fn carry_out(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
+        if let [only] = &self.shards[..] {
+            return only.seen(only.store.update(batch).await);
+        }
+        let homes = self.find(&batch).await;
+        let turn = self.turn();
+        let mut under: Vec<Under> = Vec::with_capacity(batch.len());
+        for operation in batch {
+            let route = match self.route(&operation) {
+                Route::Item(id) => homes.get(&id).map_or(Route::Item(id), |&home| Route::One(home)),
+                route => route,
+            };
+            under.push(Under { operation, route, answers: Vec::new() });
+        }
+        self.refuse_what_cannot_be(&mut under).await;
+        let count = self.shards.len();
+        for round in 0..count {
+            let asked = (turn + round) % count;
+            let mut parts: Vec<Vec<(usize, Operation)>> = vec![Vec::new(); count];
+            for (at, under) in under.iter().enumerate() {
+                for shard in self.goes_to(under, round, asked) {
+                    parts[shard].push((at, under.asked(shard)));
+                }
+            }
+            let parts = parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty());
+            let done = join_all(parts.map(|(shard, part)| self.part(shard, part))).await;
+            for (at, answered) in done.into_iter().flatten() {
+                under[at].answers.push(answered);
+            }
+        }
+        Ok(under.into_iter().map(Under::end).collect())
+    }
+
+    /// Which shards take this in a round in which `asked` is the one to be asked.
+    fn goes_to(&self, under: &Under, round: usize, asked: usize) -> Vec<usize> {
+        let first = round == 0;
+        let up = self.shards[asked].health.is_up();
+        match under.route {
+            Route::One(shard) if first => vec![shard],
+            Route::All if first && under.answers.is_empty() => (0..self.shards.len()).collect(),
+            Route::Any => {
+                let full =
+                    under.answers.iter().all(|answer| matches!(answer, Err(Refusal::QueueFull { .. })));
+                if first || full && up { vec![asked] } else { Vec::new() }
+            }
+            Route::From if under.missing() > 0 && (first || up) => vec![asked],
+            _ => Vec::new(),
+        }
+    }
+
+    /// One shard's part of a batch. If the shard cannot answer, everybody in it is told so.
+    async fn part(&self, shard: usize, part: Vec<(usize, Operation)>) -> Vec<(usize, Answered)> {
+        let shard = &self.shards[shard];
+        let (at, operations): (Vec<usize>, Vec<Operation>) = part.into_iter().unzip();
+        let gone = match shard.health.gone() {
+            Some(cause) => Err(StoreError::Unavailable { cause }),
+            None => shard.seen(shard.store.update(operations).await),
+        };
+        match gone {
+            Ok(answers) => at.into_iter().zip(answers).collect(),
+            Err(error) => {
+                let detail = shard.unavailable(&error.to_string());
+                let refusal = Refusal::StoreUnavailable { detail };
+                at.into_iter().map(|at| (at, Err(refusal.clone()))).collect()
+            }
+        }
+    }
+
+    /// The shards of the items that are named. An id that a shard made tells which; others are looked for where ids like
+    /// it go, and then everywhere.
+    async fn find(&self, batch: &[Operation]) -> BTreeMap<ItemId, usize> {
+        let mut homes = BTreeMap::new();
+        let mut unknown = Vec::new();
+        for operation in batch {
+            let Route::Item(id) = self.route(operation) else { continue };
+            match self.maker(id) {
+                Some(home) => drop(homes.insert(id, home)),
+                None => unknown.push(id),
+            }
+        }
+        if !unknown.is_empty() {
+            let found = self.look_for(&unknown, FieldSet::NONE).await;
+            for (at, id) in unknown.into_iter().enumerate() {
+                let home =
+                    found.iter().position(|of_shard| matches!(of_shard, Ok(found) if found[at].is_some()));
+                // Of what is nowhere, somebody has to say so; of what may be in a shard that is gone, that shard.
+                let gone = || found.iter().position(Result::is_err);
+                homes.insert(id, home.or_else(gone).unwrap_or_else(|| self.of_id(id)));
+            }
+        }
+        homes
+    }
+
+    pub(crate) fn maker(&self, id: ItemId) -> Option<usize> {
+        self.shards.iter().position(|shard| shard.store.made(id))
+    }
+
+    /// Answers what needs every shard while one is gone, and what one shard would do that another refuses.
+    async fn refuse_what_cannot_be(&self, under: &mut [Under]) {
+        for one in under
+            .iter_mut()
+            .filter(|one| one.route == Route::All && !matches!(one.operation, Operation::Sweep))
+        {
+            if let Some(shard) = self.shards.iter().find(|shard| !shard.health.is_up()) {
+                let cause = shard.health.gone().unwrap_or_default();
+                let detail = shard.unavailable(&cause);
+                one.answers.push(Err(Refusal::StoreUnavailable { detail }));
+                continue;
+            }
+            if let Operation::DeleteQueue { queue, force: false } = &one.operation
+                && let Ok(Some(view)) = self.view(queue.clone()).await
+                && view.counts.unfinished() > 0
+            {
+                let (name, unfinished) = (queue.to_string(), view.counts.unfinished());
+                one.answers.push(Err(Refusal::QueueBusy { name, unfinished }));
+            }
+        }
+    }
+}
+
+impl Under {
+    /// What is asked of this shard.
+    fn asked(&self, shard: usize) -> Operation {
+        let Operation::Receive(call) = &self.operation else { return self.operation.clone() };
+        // Another shard's items have other tokens.
+        let mut seed = call.seed.0;
+        seed[31] ^= shard as u8;
+        let max = if self.answers.is_empty() {
+            call.max
+        } else {
+            u32::try_from(self.missing()).unwrap_or(call.max)
+        };
+        Operation::Receive(Box::new(ReceiveCall { max, seed: TokenSeed(seed), ..(**call).clone() }))
+    }
+
+    /// How many items a receive still wants; nothing after a refusal that another shard would repeat.
+    fn missing(&self) -> usize {
+        let Operation::Receive(call) = &self.operation else { return 0 };
+        let mut wanted = call.max as usize;
+        for answer in &self.answers {
+            match answer {
+                Ok(Reply::Received(received)) => wanted = wanted.saturating_sub(received.items.len()),
+                Err(Refusal::StoreUnavailable { .. }) => {}
+                _ => return 0,
+            }
+        }
+        // Also a call that asks for nothing is checked by somebody.
+        if self.answers.is_empty() { wanted.max(1) } else { wanted }
+    }
+
+    fn end(self) -> Answered {
+        let mut answers = self.answers;
+        let answered = match self.route {
+            Route::From => received(answers),
+            Route::All => merge::answers(answers),
+            _ => answers.pop(),
+        };
+        answered.unwrap_or_else(|| {
+            Err(Refusal::StoreUnavailable { detail: "no shard was there to answer".to_owned() })
+        })
+    }
+}
+
+/// Items of all shards that gave some.
+fn received(answers: Vec<Answered>) -> Option<Answered> {
+    let mut refused = None;
+    let mut states = Vec::new();
+    let mut items = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok(Reply::Received(received)) => {
+                states.push(received.queue);
+                items.extend(received.items);
+            }
+            other => refused = Some(other),
+        }
+    }
+    match merge::state(states) {
+        // What one shard refuses matters if no other gave anything.
+        Some(queue) if !items.is_empty() || refused.is_none() => {
+            Some(Ok(Reply::Received(Received { queue, items })))
+        }
+        _ => refused,
+    }
+}

@@ -1,0 +1,310 @@
+//! A shard that is gone, and comes back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use towline_domain::change::Answer;
+use towline_domain::command::Verb;
+use towline_domain::kv::KvRecord;
+use towline_domain::{
+    Adjust, Body, FieldSet, ItemId, LeaseCall, Outcome, Policy, QueueName, Refusal, Schema, Submission,
+    Timestamp, TokenSeed,
+};
+use towline_shards::{Later, Shards};
+use towline_store::{
+    Answered, BoxFuture, Cursor, Filter, ManualClock, Memory, Operation, Page, QueueView, ReceiveCall,
+    Received, Reply, Result, Store, StoreError, StoredItem,
+};
+
+/// A store that can be cut off.
+struct Cut {
+    store: Memory,
+    off: AtomicBool,
+}
+
+impl Cut {
+    fn ask<'a, T: Send + 'a>(&'a self, answer: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            if self.off.load(Ordering::SeqCst) {
+                return Err(StoreError::Unavailable { cause: "cut off".to_owned() });
+            }
+            answer.await
+        })
+    }
+}
+
+impl Store for Cut {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        if self.off.load(Ordering::SeqCst) {
+            return self.ask(Box::pin(async { Ok(Vec::new()) }));
+        }
+        self.store.update(batch)
+    }
+
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        self.ask(self.store.queue(name))
+    }
+
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        self.ask(self.store.queues(after, limit))
+    }
+
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        self.ask(self.store.get(ids, fields))
+    }
+
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        self.ask(self.store.list(filter, after, limit, fields))
+    }
+
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.ask(self.store.next_wake())
+    }
+
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        self.ask(self.store.kv_get(keys))
+    }
+
+    fn made(&self, id: ItemId) -> bool {
+        self.store.made(id)
+    }
+}
+
+struct Rig {
+    parts: Vec<Arc<Cut>>,
+    shards: Shards,
+    seed: u8,
+}
+
+fn parts(count: usize) -> Vec<Arc<Cut>> {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_700_000_000_000)));
+    let part = |n: usize| Cut { store: Memory::new(clock.clone(), n as u64), off: AtomicBool::new(false) };
+    (0..count).map(|n| Arc::new(part(n))).collect()
+}
+
+fn shards(parts: &[Arc<Cut>]) -> Shards {
+    let named = |(n, part): (usize, &Arc<Cut>)| (format!("{n}"), part.clone() as Arc<dyn Store>);
+    Shards::new(parts.iter().enumerate().map(named).collect()).unwrap()
+}
+
+fn jobs() -> QueueName {
+    "jobs".parse().unwrap()
+}
+
+fn create() -> Operation {
+    let (schema, policy) = (Box::new(Schema::default()), Box::new(Policy::default()));
+    Operation::CreateQueue { queue: jobs(), schema, policy }
+}
+
+fn submit(submission: Submission) -> Operation {
+    Operation::Submit { queue: jobs(), submission: Box::new(submission) }
+}
+
+fn keyed(key: &str) -> Submission {
+    Submission {
+        body: Body { idempotency_key: Some(key.to_owned()), ..Body::default() },
+        ..Submission::default()
+    }
+}
+
+fn code(answered: &Answered) -> &'static str {
+    answered.as_ref().map_or_else(Refusal::code, |_| "ok")
+}
+
+impl Rig {
+    async fn start(count: usize) -> Rig {
+        let parts = parts(count);
+        let rig = Rig { shards: shards(&parts), parts, seed: 0 };
+        assert!(rig.run(create()).await.is_ok());
+        rig
+    }
+
+    fn cut(&self, part: usize, off: bool) {
+        self.parts[part].off.store(off, Ordering::SeqCst);
+    }
+
+    async fn run(&self, operation: Operation) -> Answered {
+        self.shards.update(vec![operation]).await.unwrap().remove(0)
+    }
+
+    async fn submit(&self, submission: Submission) -> ItemId {
+        match self.run(submit(submission)).await {
+            Ok(Reply::Answer(Answer::Submitted { id, .. })) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn receive(&mut self, max: u32) -> Received {
+        self.seed += 1;
+        let call = ReceiveCall {
+            queue: jobs(),
+            max,
+            visibility: None,
+            assigned: false,
+            seed: TokenSeed([self.seed; 32]),
+            fields: FieldSet::ALL,
+            make_buffers: false,
+        };
+        match self.run(Operation::Receive(Box::new(call))).await {
+            Ok(Reply::Received(received)) => received,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn home(&self, id: ItemId) -> usize {
+        self.parts.iter().position(|part| part.made(id)).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn the_others_go_on() {
+    let mut rig = Rig::start(3).await;
+    let mut ids = BTreeSet::new();
+    for _ in 0..9 {
+        ids.insert(rig.submit(Submission::default()).await);
+    }
+    let held = rig.receive(9).await.items;
+    assert_eq!(
+        held.iter().map(|item| item.head.id).collect::<BTreeSet<_>>(),
+        ids,
+        "one call empties all shards"
+    );
+    rig.cut(1, true);
+    let settle = |item: &towline_domain::Item| {
+        let call = LeaseCall {
+            token: item.head.lease().unwrap().token,
+            verb: Verb::Commit(Outcome::default()),
+            adjust: Adjust::default(),
+        };
+        Operation::Lease { id: item.head.id, call: Box::new(call) }
+    };
+    // Each by itself: only what is in the shard that is gone is refused.
+    let answers = rig.shards.update(held.iter().map(settle).collect()).await.unwrap();
+    for (item, answer) in held.iter().zip(&answers) {
+        let expected = if rig.home(item.head.id) == 1 { "unavailable" } else { "ok" };
+        assert_eq!(code(answer), expected);
+    }
+    assert_eq!(rig.shards.health()[1].gone.as_deref(), Some("the store cannot be reached: cut off"));
+    // New ones go elsewhere, and come from there.
+    for _ in 0..6 {
+        let id = rig.submit(Submission::default()).await;
+        assert_ne!(rig.home(id), 1);
+    }
+    assert_eq!(rig.receive(10).await.items.len(), 6);
+    let view = rig.shards.queue(jobs()).await.unwrap().unwrap();
+    assert_eq!((view.counts.completed, view.counts.processing), (6, 6));
+    // What needs all of them says who is missing.
+    match rig.run(Operation::PauseQueue { queue: jobs() }).await {
+        Err(Refusal::StoreUnavailable { detail }) => assert!(detail.contains("shard 1"), "{detail}"),
+        other => panic!("{other:?}"),
+    }
+    let lost = held.iter().find(|item| rig.home(item.head.id) == 1).unwrap();
+    assert!(rig.shards.get(vec![lost.head.id], FieldSet::NONE).await.is_err(), "nobody knows");
+
+    rig.cut(1, false);
+    rig.shards.probe().await;
+    assert!(rig.shards.health().iter().all(|shard| shard.gone.is_none()));
+    assert_eq!(code(&rig.run(settle(lost)).await), "ok");
+    assert_eq!(rig.shards.queue(jobs()).await.unwrap().unwrap().counts.total(), 15);
+}
+
+#[tokio::test]
+async fn a_key_waits_for_its_shard() {
+    let rig = Rig::start(3).await;
+    let mut homes = BTreeSet::new();
+    for n in 0..30 {
+        let key = format!("k{n}");
+        let id = rig.submit(keyed(&key)).await;
+        assert_eq!(rig.submit(keyed(&key)).await, id, "one key, one item");
+        homes.insert(rig.home(id));
+        rig.cut(rig.home(id), true);
+        // Anywhere else it could be taken a second time.
+        assert_eq!(code(&rig.run(submit(keyed(&key))).await), "unavailable");
+        rig.cut(rig.home(id), false);
+        rig.shards.probe().await;
+    }
+    assert_eq!(homes.len(), 3, "keys are spread");
+}
+
+#[tokio::test]
+async fn with_all_gone_everything_is_refused_and_nothing_hangs() {
+    let rig = Rig::start(2).await;
+    (0..2).for_each(|part| rig.cut(part, true));
+    for _ in 0..3 {
+        assert_eq!(code(&rig.run(submit(Submission::default())).await), "unavailable");
+    }
+    assert!(rig.shards.queue(jobs()).await.is_err());
+    assert!(rig.shards.queues(None, 10).await.is_err());
+    assert!(rig.shards.next_wake().await.is_err());
+    (0..2).for_each(|part| rig.cut(part, false));
+    rig.shards.probe().await;
+    rig.submit(Submission::default()).await;
+}
+
+#[tokio::test]
+async fn a_new_shard_gets_the_queues_and_takes_its_share() {
+    let mut rig = Rig::start(2).await;
+    for n in 0..100 {
+        rig.submit(keyed(&format!("k{n}"))).await;
+    }
+    assert!(rig.run(Operation::PauseQueue { queue: jobs() }).await.is_ok());
+    rig.parts.extend(parts(3).split_off(2));
+    rig.shards = shards(&rig.parts);
+    rig.shards.agree().await.unwrap();
+    let there = rig.parts[2].queue(jobs()).await.unwrap().unwrap();
+    assert!(there.queue.paused);
+    assert!(rig.run(Operation::ResumeQueue { queue: jobs() }).await.is_ok());
+    let mut moved = 0;
+    for n in 0..100 {
+        let id = rig.submit(keyed(&format!("k{n}"))).await;
+        moved += usize::from(rig.home(id) == 2);
+    }
+    // A third of the keys belongs to the new shard, and only these go there.
+    assert!((15..55).contains(&moved), "{moved}");
+    assert_eq!(rig.shards.queue(jobs()).await.unwrap().unwrap().counts.pending, 100 + moved as u64);
+    assert_eq!(rig.receive(1000).await.items.len(), 100 + moved);
+}
+
+#[tokio::test]
+async fn one_that_is_gone_at_the_start_joins_later() {
+    let parts = parts(2);
+    parts[1].off.store(true, Ordering::SeqCst);
+    let late = parts[1].clone();
+    let open = move || -> BoxFuture<'static, Result<Arc<dyn Store>>> {
+        let late = late.clone();
+        Box::pin(async move {
+            late.queues(None, 1).await?;
+            Ok(late as Arc<dyn Store>)
+        })
+    };
+    let first = parts[0].clone() as Arc<dyn Store>;
+    let both: Vec<(String, Arc<dyn Store>)> =
+        vec![("0".to_owned(), first), ("1".to_owned(), Arc::new(Later::new(open)))];
+    let mut rig = Rig { shards: Shards::new(both).unwrap(), parts, seed: 0 };
+    // What the other one has was there before.
+    rig.parts[0].update(vec![create()]).await.unwrap();
+    rig.shards.agree().await.unwrap();
+    for _ in 0..4 {
+        rig.submit(Submission::default()).await;
+    }
+    assert_eq!(rig.receive(4).await.items.len(), 4);
+    rig.shards.probe().await;
+    assert!(rig.shards.health()[1].gone.is_some());
+
+    rig.cut(1, false);
+    rig.shards.probe().await;
+    assert!(rig.shards.health()[1].gone.is_none());
+    let homes: BTreeSet<usize> =
+        [rig.submit(Submission::default()).await, rig.submit(Submission::default()).await]
+            .map(|id| rig.home(id))
+            .into();
+    assert_eq!(homes.len(), 2, "it has the queue, and takes its turn");
+}
