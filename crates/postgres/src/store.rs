@@ -176,7 +176,7 @@ impl Store for Postgres {
     }
 
     fn made(&self, id: ItemId) -> bool {
-        id.sequence(self.shared.salt).is_some()
+        id.sequence(self.reader.salt).is_some()
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
