@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::output::Output;
-use crate::serve::environment;
+use crate::serve::{environment, several};
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
@@ -14,9 +14,9 @@ pub struct MigrateArgs {
     /// A configuration file; towline.toml is read if it is there
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database, as `towline serve` names it: postgres://user@host/database
+    /// The database, as `towline serve` names it: postgres://user@host/database. Repeatable
     #[arg(long, value_name = "PLACE")]
-    store: Option<String>,
+    store: Vec<String>,
     /// A file with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
@@ -41,18 +41,29 @@ struct Moved<'a> {
 }
 
 pub fn run(args: &MigrateArgs, output: Output) -> Result<(), Failure> {
-    let given = [("store", &args.store), ("store_password_file", &args.store_password_file)];
+    let given = [("store", &several(&args.store)), ("store_password_file", &args.store_password_file)];
     let flags: Vec<_> = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
     let settings = Settings::load(args.config.as_deref(), environment(), &flags)
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    let Some(schema) = Schema::of(&settings) else {
+    let schemas = Schema::of(&settings);
+    if schemas.is_empty() {
         let words = "the embedded store needs no migration; name a database with --store postgres://...";
         return Err(Failure::Usage(words.to_owned()));
-    };
+    }
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime
-        .block_on(async { if args.check { check(&schema, output).await } else { go(&schema, output).await } })
+    runtime.block_on(async {
+        for schema in &schemas {
+            let done = if args.check { check(schema, output).await } else { go(schema, output).await };
+            done.map_err(|failure| match failure {
+                Failure::Refused(words) if schemas.len() > 1 => {
+                    Failure::Refused(format!("{}: {words}", schema.database()))
+                }
+                failure => failure,
+            })?;
+        }
+        Ok(())
+    })
 }
 
 async fn go(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {

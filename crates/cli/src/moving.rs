@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::output;
+use crate::serve::{environment, several};
 use anyhow::Context;
 use clap::Args;
 use std::io::{self, BufReader, BufWriter};
@@ -21,9 +22,9 @@ pub struct Place {
     /// Directory of the store [default: towline-data]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
-    /// Where queues and items are: `embedded`, or postgres://user@host/database [default: embedded]
+    /// Where queues and items are: `embedded`, or postgres://user@host/database, repeatable [default: embedded]
     #[arg(long, value_name = "PLACE")]
-    store: Option<String>,
+    store: Vec<String>,
     /// A file with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
@@ -64,12 +65,12 @@ impl Place {
     fn settings(&self) -> Result<Settings, Failure> {
         let given = [
             ("data", &self.data),
-            ("store", &self.store),
+            ("store", &several(&self.store)),
             ("store_password_file", &self.store_password_file),
         ];
         let flags: Vec<_> =
             given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        Settings::load(self.config.as_deref(), crate::serve::environment(), &flags)
+        Settings::load(self.config.as_deref(), environment(), &flags)
             .map_err(|error| Failure::Usage(error.to_string()))
     }
 }

@@ -18,9 +18,10 @@ pub struct ServeArgs {
     /// Directory of the store [default: towline-data]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
-    /// Where queues and items are: `embedded`, or postgres://user@host/database [default: embedded]
+    /// Where queues and items are: `embedded`, or postgres://user@host/database; several of these are shards [default:
+    /// embedded]
     #[arg(long, value_name = "PLACE")]
-    store: Option<String>,
+    store: Vec<String>,
     /// A file with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
@@ -99,7 +100,7 @@ impl ServeArgs {
         let given = [
             ("listen", &self.listen),
             ("data", &self.data),
-            ("store", &self.store),
+            ("store", &several(&self.store)),
             ("store_password_file", &self.store_password_file),
             ("durability", &self.durability),
             ("drain", &self.drain),
@@ -129,6 +130,11 @@ impl ServeArgs {
         flags.extend(self.no_migrate.then(|| ("store_migrate", "false".to_owned())));
         flags
     }
+}
+
+/// What was given once, or more often.
+pub fn several(given: &[String]) -> Option<String> {
+    (!given.is_empty()).then(|| given.join(" "))
 }
 
 /// A variable that is not text is none of ours.

@@ -1,6 +1,7 @@
 //! Which store is behind the server.
 
-use crate::config::{Settings, StoreChoice};
+use crate::config::{Settings, StoreChoice, shown};
+use crate::databases::{Databases, pass_on};
 use crate::server::ServerError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +26,22 @@ pub struct Schema<'a> {
 }
 
 impl Schema<'_> {
-    /// `None`: the embedded store has none.
+    /// Of each database; the embedded store has none.
     #[must_use]
-    pub fn of(settings: &Settings) -> Option<Schema<'_>> {
+    pub fn of(settings: &Settings) -> Vec<Schema<'_>> {
         match &settings.store {
-            StoreChoice::Embedded => None,
-            StoreChoice::Postgres(address) => Some(Schema { address, options: postgres_options(settings) }),
+            StoreChoice::Embedded => Vec::new(),
+            StoreChoice::Postgres(addresses) => {
+                let of = |address| Schema { address, options: postgres_options(settings) };
+                addresses.iter().map(of).collect()
+            }
         }
+    }
+
+    /// Which database it is in, for people.
+    #[must_use]
+    pub fn database(&self) -> String {
+        shown(self.address)
     }
 
     #[must_use]
@@ -52,6 +62,7 @@ impl Schema<'_> {
 pub(crate) enum Backend {
     Embedded(Arc<Embedded>),
     Postgres(Arc<Postgres>),
+    Several(Databases),
 }
 
 impl Backend {
@@ -66,8 +77,11 @@ impl Backend {
                 let open = || Embedded::open(&settings.data, options, clock);
                 Ok(Backend::Embedded(Arc::new(tokio::task::block_in_place(open)?)))
             }
-            StoreChoice::Postgres(address) => {
+            StoreChoice::Postgres(addresses) => {
                 let options = postgres_options(settings);
+                let [address] = &addresses[..] else {
+                    return Ok(Backend::Several(Databases::open(addresses, &options).await?));
+                };
                 let opened = Postgres::open(address, options, Time::Database).await;
                 Ok(Backend::Postgres(Arc::new(opened.map_err(ServerError::Postgres)?)))
             }
@@ -78,37 +92,37 @@ impl Backend {
         match self {
             Backend::Embedded(store) => store.clone(),
             Backend::Postgres(store) => store.clone(),
+            Backend::Several(databases) => databases.shards.clone(),
         }
     }
 
     pub(crate) fn embedded(&self) -> Option<Arc<Embedded>> {
         match self {
             Backend::Embedded(store) => Some(store.clone()),
-            Backend::Postgres(_) => None,
+            Backend::Postgres(_) | Backend::Several(_) => None,
         }
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
         match self {
             Backend::Embedded(_) => Sharing::Alone,
-            Backend::Postgres(_) => Sharing::Shared { ask_every: ASK_EVERY },
+            Backend::Postgres(_) | Backend::Several(_) => Sharing::Shared { ask_every: ASK_EVERY },
         }
     }
 
     /// Passes on what other servers tell, until it is aborted.
     pub(crate) fn listen(&self, broker: &Broker) -> Option<JoinHandle<()>> {
-        let Backend::Postgres(store) = self else { return None };
-        let (store, broker) = (store.clone(), broker.clone());
+        let store = match self {
+            Backend::Embedded(_) => return None,
+            Backend::Postgres(store) => store.clone(),
+            Backend::Several(databases) => return Some(databases.listen(broker)),
+        };
+        let broker = broker.clone();
         Some(tokio::spawn(async move {
             loop {
                 let heard = store.heard().await;
                 broker.hears(heard.hears);
-                for (queue, &count) in &heard.ready {
-                    broker.brought(queue, count as usize);
-                }
-                if heard.anything {
-                    broker.brought_anything();
-                }
+                pass_on(&broker, &heard);
             }
         }))
     }

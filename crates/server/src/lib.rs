@@ -8,6 +8,7 @@ mod app;
 mod backend;
 mod body;
 pub mod config;
+mod databases;
 mod first_byte;
 mod guard;
 mod lingering;

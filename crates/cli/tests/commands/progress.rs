@@ -48,7 +48,7 @@ fn a_terminal_shows_how_far_the_bytes_are() {
     input.write_all(&vec![7; CHUNK]).unwrap();
     // How long a pipe will be, nobody knows.
     until("the first chunk is shown", || seen.lock().unwrap().contains("4.00 MiB"));
-    input.write_all(&vec![7; 100]).unwrap();
+    input.write_all(&[7; 100]).unwrap();
     drop(input);
     assert!(in_time("the write ends", move || writing.wait()).unwrap().success());
 

@@ -7,3 +7,4 @@ mod moving;
 mod postgres;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod shards;

@@ -1,12 +1,12 @@
 //! What can be configured.
 
-use super::{LogFormat, Settings, StoreChoice};
+use super::{LogFormat, Settings, StoreChoice, shown};
 use std::str::FromStr;
 use std::time::Duration;
 use towline_buffers::{BufferError, Secret, WriteOnce};
 use towline_domain::Millis;
 use towline_embedded::Durability;
-use towline_postgres::AddressError;
+use towline_postgres::{Address, AddressError};
 use tracing_subscriber::EnvFilter;
 
 #[derive(Debug)]
@@ -40,17 +40,28 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "store",
-        help: "where queues and items are: embedded, or postgres://user@host/database (embedded)",
+        help: "where queues and items are: embedded, or postgres://user@host/database, several with spaces between them (embedded)",
         set: |settings, value| {
-            settings.store = match value {
-                "embedded" => StoreChoice::Embedded,
-                url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                    let address =
-                        url.parse().map_err(|error: AddressError| format!("not an address: {error}"))?;
-                    StoreChoice::Postgres(Box::new(address))
+            if value == "embedded" {
+                settings.store = StoreChoice::Embedded;
+                return Ok(());
+            }
+            let mut addresses: Vec<Address> = Vec::new();
+            for url in value.split_whitespace() {
+                if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+                    return Err("use embedded, or postgres://user@host/database".to_owned());
                 }
-                _ => return Err("use embedded, or postgres://user@host/database".to_owned()),
-            };
+                let address =
+                    url.parse().map_err(|error: AddressError| format!("not an address: {error}"))?;
+                if addresses.contains(&address) {
+                    return Err(format!("{} is there twice", shown(&address)));
+                }
+                addresses.push(address);
+            }
+            if addresses.is_empty() {
+                return Err("use embedded, or postgres://user@host/database".to_owned());
+            }
+            settings.store = StoreChoice::Postgres(addresses);
             Ok(())
         },
     },
@@ -58,10 +69,13 @@ pub const KEYS: &[Key] = &[
         name: "store_password_file",
         help: "a file with the password of the database, instead of one in its address; after `store`",
         set: |settings, value| {
-            let StoreChoice::Postgres(address) = &mut settings.store else {
+            let StoreChoice::Postgres(addresses) = &mut settings.store else {
                 return Err("it goes with store = postgres://...".to_owned());
             };
-            address.config.password(read_secret(value)?);
+            let password = read_secret(value)?;
+            for address in addresses {
+                address.config.password(&password);
+            }
             Ok(())
         },
     },

@@ -11,8 +11,10 @@ pub use keys::{KEYS, Key};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio_postgres::config::Host;
 use towline_broker::{CollectionRule, OffloadRule};
 use towline_embedded::Durability;
+use towline_postgres::Address;
 
 /// Read from the working directory if it is there and no other file is named.
 pub const FILE_DEFAULT: &str = "towline.toml";
@@ -49,8 +51,8 @@ pub struct Settings {
 pub enum StoreChoice {
     /// In the directory [`Settings::data`].
     Embedded,
-    /// Its `Debug` leaves the password out.
-    Postgres(Box<towline_postgres::Address>),
+    /// One database or several, which are its shards. Their `Debug` leaves passwords out.
+    Postgres(Vec<Address>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,20 +69,23 @@ impl Settings {
             StoreChoice::Embedded => {
                 std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone()).display().to_string()
             }
-            StoreChoice::Postgres(address) => {
-                let config = &address.config;
-                let hosts: Vec<String> = config
-                    .get_hosts()
-                    .iter()
-                    .map(|host| match host {
-                        tokio_postgres::config::Host::Tcp(name) => name.clone(),
-                        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
-                    })
-                    .collect();
-                format!("PostgreSQL {:?} at {}", config.get_dbname().unwrap_or_default(), hosts.join(", "))
+            StoreChoice::Postgres(addresses) => {
+                let shown: Vec<String> = addresses.iter().map(shown).collect();
+                format!("PostgreSQL {}", shown.join(" and "))
             }
         }
     }
+}
+
+/// A database, for people; no secrets.
+pub(crate) fn shown(address: &Address) -> String {
+    let config = &address.config;
+    let host = |host: &Host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
+    format!("{:?} at {}", config.get_dbname().unwrap_or_default(), hosts.join(", "))
 }
 
 impl Default for Settings {
@@ -159,6 +164,10 @@ impl Settings {
                 toml::Value::String(text) => text,
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Boolean(yes) => yes.to_string(),
+                toml::Value::Array(several) => {
+                    let texts: Option<Vec<&str>> = several.iter().map(toml::Value::as_str).collect();
+                    texts.ok_or_else(|| wrong(format!("{name}: use strings in a list")))?.join(" ")
+                }
                 _ => return Err(wrong(format!("{name}: use a string, a number, true or false"))),
             };
             self.set(&path.display().to_string(), &name, &value)?;

@@ -1,0 +1,56 @@
+//! Several databases behind one server.
+
+use crate::migrate::url;
+use crate::postgres::Own;
+use crate::rig::{Run, Server, towline, until};
+use std::collections::BTreeSet;
+
+#[test]
+fn one_database_that_is_gone_leaves_the_others_working() {
+    let mut databases = [Own::start(), Own::start()];
+    let stores = databases.each_ref().map(url).join(" ");
+    let server = Server::start_with(&[("TOWLINE_STORE", &stores)]);
+    server.ok(&["queue", "create", "jobs"]);
+    let submit = ["queue", "submit", "jobs", "--payload", "work"];
+    let ids: BTreeSet<String> = (0..10).map(|_| server.ok(&submit)).collect();
+    let taken = |server: &Server, max: &str| {
+        let answer = server.json(&["queue", "receive", "jobs", "--max", max, "-o", "json"]);
+        let items = answer["items"].as_array().unwrap().clone();
+        let text = |item: &serde_json::Value, name: &str| item[name].as_str().unwrap().to_owned();
+        items.iter().map(|item| (text(item, "id"), text(item, "lease"))).collect::<Vec<_>>()
+    };
+    let held = taken(&server, "100");
+    assert_eq!(held.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>(), ids);
+
+    databases[1].kill();
+    let commit = |(id, lease): &(String, String)| server.run(&["item", "commit", id, "--lease", lease]);
+    let ended: Vec<Run> = held.iter().map(commit).collect();
+    let done = ended.iter().filter(|run| run.code == Some(0)).count();
+    assert_eq!(done, 5, "each database had its share: {ended:?}");
+    // What is new goes where there is somebody.
+    let more: BTreeSet<String> = (0..4).map(|_| server.ok(&submit)).collect();
+    let again = taken(&server, "100");
+    assert_eq!(again.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>(), more);
+    let refused = server.run(&["queue", "create", "more"]);
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+
+    databases[1].start_again();
+    let lost: Vec<_> = held.iter().zip(&ended).filter(|(_, run)| run.code != Some(0)).collect();
+    until("the database is back", || server.run(&["queue", "create", "more"]).code == Some(0));
+    for (held, _) in lost {
+        let run = commit(held);
+        assert_eq!(run.code, Some(0), "{run:?}");
+    }
+    assert_eq!(server.json(&["queue", "counts", "jobs", "-o", "json"])["completed"], 10);
+}
+
+#[test]
+fn each_is_migrated() {
+    let databases = [Own::start(), Own::start()];
+    let [first, second] = databases.each_ref().map(url);
+    let migrate = Run::of(&mut towline(&["migrate", "--store", &first, "--store", &second]));
+    assert_eq!((migrate.code, migrate.stdout.lines().count()), (Some(0), 2), "{migrate:?}");
+    let twice = Run::of(&mut towline(&["serve", "--store", &first, "--store", &first]));
+    assert_eq!(twice.code, Some(1), "{twice:?}");
+    assert!(twice.stderr.contains("twice"), "{twice:?}");
+}
