@@ -24,7 +24,7 @@ fn a_statement_that_takes_too_long_fails_in_words_and_the_next_one_goes_through(
     let store = RUNTIME.block_on(Postgres::open(&config.clone().into(), options, Time::Database)).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     let other = RUNTIME.block_on(connect(&config)).unwrap();
-    let hold = format!("BEGIN; LOCK TABLE {schema}.items IN ACCESS EXCLUSIVE MODE");
+    let hold = format!("BEGIN; LOCK TABLE {schema}.pages IN ACCESS EXCLUSIVE MODE");
     RUNTIME.block_on(other.batch_execute(&hold)).unwrap();
     let cause = words(block_on(store.update(vec![submit("jobs", "late")])));
     assert!(cause.contains("timeout"), "{cause}");
@@ -70,6 +70,11 @@ impl SmallDisk {
             .is_ok_and(|status| status.success());
         mounted.then_some(SmallDisk(directory))
     }
+
+    fn resize(&self, megabytes: u32) {
+        let size = format!("remount,size={megabytes}m");
+        assert!(Command::new("mount").args(["-o", &size]).arg(self.0.path()).status().unwrap().success());
+    }
 }
 
 impl Drop for SmallDisk {
@@ -87,7 +92,7 @@ fn a_full_disk_is_told_and_nothing_answered_is_lost() {
     // Less than that of WAL is kept, so that it is the tables that fill the disk.
     let settings =
         ["max_wal_size=32MB".to_owned(), "min_wal_size=32MB".to_owned(), "wal_recycle=off".to_owned()];
-    let server = Own::start_in(disk.0.path(), &settings, &[], PORT);
+    let mut server = Own::start_in(disk.0.path(), &settings, &[], PORT);
     let store = open(&server.config(), "towline", Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     // Such that no compression makes it smaller.
@@ -114,10 +119,20 @@ fn a_full_disk_is_told_and_nothing_answered_is_lost() {
     // PostgreSQL stops itself if it is the log that has no room: then it is not reached.
     assert!(matches!(fault, Some(StoreError::Full { .. } | StoreError::Unavailable { .. })), "{fault:?}");
     assert!(!answered.is_empty());
-    if matches!(fault, Some(StoreError::Full { .. })) {
-        let found = block_on(store.get(answered.clone(), towline_domain::FieldSet::NONE)).unwrap();
-        assert!(found.iter().all(Option::is_some), "answered and lost");
-    }
+    // With room again, whatever became of it without.
+    disk.resize(600);
+    server.abort();
+    server.start_again();
+    let found = (0..600).find_map(|_| {
+        let found = block_on(store.get(answered.clone(), towline_domain::FieldSet::NONE)).ok();
+        if found.is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        found
+    });
+    let found = found.expect("it never answers again");
+    assert!(found.iter().all(Option::is_some), "answered and lost");
+    assert!(submitted(&run(&store, submit("jobs", "more"))).1);
 }
 
 #[test]

@@ -143,6 +143,17 @@ impl Own {
         process.wait().unwrap();
     }
 
+    /// Ends it and all its processes at once, as a crash would, whatever they are at.
+    pub fn abort(&mut self) {
+        let mut process = self.process.take().unwrap();
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&process),
+            rustix::process::Signal::QUIT,
+        );
+        process.wait().unwrap();
+    }
+
     /// Where its socket is.
     pub fn directory(&self) -> &Path {
         self.directory.path()
