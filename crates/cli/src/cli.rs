@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
 ///
-/// `towline serve` is a complete server; every other command talks to one.
+/// `towline serve` is a complete server; `migrate`, `export` and `import` work on its store, every other command talks to it.
 #[derive(Debug, Parser)]
 #[command(
     name = "towline",
