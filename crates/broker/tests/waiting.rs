@@ -56,6 +56,10 @@ impl Store for Counted {
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.store.next_wake()
     }
+    fn made(&self, id: ItemId) -> bool {
+        self.store.made(id)
+    }
+
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
         self.store.kv_get(keys)
     }
