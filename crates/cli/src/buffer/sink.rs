@@ -69,8 +69,8 @@ impl Sink {
 
 /// Bytes gathered to be written at once, where a page of memory begins.
 ///
-/// Kernels copy with `rep movsb`, which is many times slower on some processors if the two ends are a few bytes apart
-/// within their pages, as pieces of an answer and pages of a file tend to be.
+/// Kernels copy with `rep movsb`, which is several times slower on some processors if the two ends are a few bytes apart
+/// within their pages.
 struct Page {
     bytes: Vec<u8>,
     start: usize,
