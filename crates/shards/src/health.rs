@@ -4,7 +4,7 @@ use crate::{Shard, Shards};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use towline_domain::{Queue, QueueName, QueueState, limits};
-use towline_store::{Operation, Store, StoreError};
+use towline_store::{BoxFuture, Operation, Store, StoreError};
 
 /// What is wrong, if something is.
 #[derive(Debug, Default)]
@@ -46,6 +46,17 @@ impl Shard {
         result
     }
 
+    /// Lets it answer, unless it is gone.
+    pub(crate) async fn ask<'a, T>(
+        &'a self,
+        ask: impl FnOnce(&'a dyn Store) -> BoxFuture<'a, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match self.health.gone() {
+            Some(cause) => Err(StoreError::Unavailable { cause: self.unavailable(&cause) }),
+            None => self.seen(ask(&*self.store).await),
+        }
+    }
+
     /// Said of whatever is in a shard that is gone.
     pub(crate) fn unavailable(&self, cause: &str) -> String {
         format!("shard {}: {cause}", self.name)
@@ -79,7 +90,7 @@ impl Shards {
     /// start.
     ///
     /// # Errors
-    /// If no shard answers, or one has another queue under the same name.
+    /// If no shard answers, or one refuses a queue. Queues that are there already are not compared.
     pub async fn agree(&self) -> Result<(), StoreError> {
         let mut known: BTreeMap<QueueName, Queue> = BTreeMap::new();
         let mut up: Vec<(&Shard, BTreeSet<QueueName>)> = Vec::new();

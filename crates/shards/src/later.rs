@@ -32,7 +32,11 @@ impl Later {
     }
 
     async fn opened(&self) -> Result<&dyn Store> {
+        if let Some(store) = self.opened.get() {
+            return Ok(&**store);
+        }
         let _one_at_a_time = self.opening.lock().await;
+        // Somebody else may have opened it meanwhile.
         let store = match self.opened.get() {
             Some(store) => store,
             None => {

@@ -51,13 +51,7 @@ impl Shards {
         ids: &[ItemId],
         fields: FieldSet,
     ) -> Vec<Result<Vec<Option<StoredItem>>>> {
-        join_all(self.shards.iter().map(|shard| async {
-            match shard.health.gone() {
-                Some(cause) => Err(StoreError::Unavailable { cause: shard.unavailable(&cause) }),
-                None => shard.seen(shard.store.get(ids.to_vec(), fields).await),
-            }
-        }))
-        .await
+        join_all(self.shards.iter().map(|shard| shard.ask(|store| store.get(ids.to_vec(), fields)))).await
     }
 
     async fn items(&self, ids: Vec<ItemId>, fields: FieldSet) -> Result<Vec<Option<StoredItem>>> {
@@ -73,11 +67,7 @@ impl Shards {
         let some = asked.into_iter().zip(&self.shards).filter(|(asked, _)| !asked.is_empty());
         let answers = join_all(some.map(|(asked, shard)| async move {
             let (at, ids): (Vec<usize>, Vec<ItemId>) = asked.into_iter().unzip();
-            let answer = match shard.health.gone() {
-                Some(cause) => Err(StoreError::Unavailable { cause: shard.unavailable(&cause) }),
-                None => shard.seen(shard.store.get(ids, fields).await),
-            };
-            (at, answer)
+            (at, shard.ask(|store| store.get(ids, fields)).await)
         }))
         .await;
         let mut gone = Vec::new();
@@ -118,10 +108,7 @@ impl Shards {
             }
         };
         let Some(here) = self.shards.get(shard) else { return Ok(Page { items: Vec::new(), next: None }) };
-        let page = match here.health.gone() {
-            Some(cause) => Err(StoreError::Unavailable { cause: here.unavailable(&cause) }),
-            None => here.seen(here.store.list(filter, within, limit, fields).await),
-        }?;
+        let page = here.ask(|store| store.list(filter, within, limit, fields)).await?;
         let place = |shard: usize, within: u64| Cursor((shard as u64) << SHARD_SHIFT | within);
         let next = match page.next {
             Some(Cursor(within)) => Some(place(shard, within)),
@@ -145,7 +132,7 @@ impl Shards {
             of_shard.1.push(key);
         }
         for ((at, keys), shard) in asked.into_iter().zip(&self.shards).filter(|((at, _), _)| !at.is_empty()) {
-            for (at, record) in at.into_iter().zip(shard.seen(shard.store.kv_get(keys).await)?) {
+            for (at, record) in at.into_iter().zip(shard.ask(|store| store.kv_get(keys)).await?) {
                 found[at] = record;
             }
         }
