@@ -18,10 +18,12 @@ impl Parent {
     }
 
     /// Nobody's heartbeat is started by init, so a child of init was adopted before it could look. But the first
-    /// process of a container may be the worker itself; then both are in one session.
+    /// process of a container may be the worker itself: what it starts is in its session and, unless that made a group
+    /// of its own, in its process group.
     fn was_gone_at_start(self) -> bool {
-        let sessions = (session(self.pid), session(std::process::id()));
-        self.adopts() && matches!(sessions, (Some(theirs), Some(ours)) if theirs != ours)
+        let own = std::process::id();
+        self.adopts()
+            && matches!((Place::of(self.pid), Place::of(own)), (Some(theirs), Some(ours)) if ours.is_foreign_to(theirs, own))
     }
 
     fn adopts(self) -> bool {
@@ -40,15 +42,28 @@ impl Parent {
     }
 }
 
-/// 0 for a session whose leader is outside of this process's namespace, which `getsid` of rustix cannot say.
-fn session(pid: u32) -> Option<u32> {
-    session_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// Where a process belongs. 0 is a leader outside of this process's namespace, which `getsid` of rustix cannot say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    group: u32,
+    session: u32,
 }
 
-/// The command's name may have spaces and brackets of its own; state, parent, process group and session follow it.
-fn session_in(stat: &str) -> Option<u32> {
-    let (_, after) = stat.rsplit_once(')')?;
-    after.split_ascii_whitespace().nth(3)?.parse().ok()
+impl Place {
+    fn of(pid: u32) -> Option<Place> {
+        Place::in_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The command's name may have spaces and brackets of its own; state, parent, process group and session follow it.
+    fn in_stat(stat: &str) -> Option<Place> {
+        let (_, after) = stat.rsplit_once(')')?;
+        let mut numbers = after.split_ascii_whitespace().skip(2).map_while(|field| field.parse().ok());
+        Some(Place { group: numbers.next()?, session: numbers.next()? })
+    }
+
+    fn is_foreign_to(self, parent: Place, own: u32) -> bool {
+        self.session != parent.session || (self.group != parent.group && self.group != own)
+    }
 }
 
 #[cfg(test)]
@@ -56,16 +71,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_session_is_found_whatever_the_name() {
-        assert_eq!(session_in("2183 (bash) S 2182 2183 2170 34816 0 4194304"), Some(2170));
-        assert_eq!(session_in("2183 (a) R 1 (b) S 2182 2183 2170 34816 0"), Some(2170));
-        assert_eq!(session_in("2 (of a parent namespace) S 1 0 0 0 -1"), Some(0));
-        assert_eq!(session_in("2183 (bash) S"), None);
+    fn the_place_is_found_whatever_the_name() {
+        let place = |group, session| Some(Place { group, session });
+        assert_eq!(Place::in_stat("2183 (bash) S 2182 2183 2170 34816 0 4194304"), place(2183, 2170));
+        assert_eq!(Place::in_stat("2183 (a) R 1 (b) S 2182 2183 2170 34816 0"), place(2183, 2170));
+        assert_eq!(Place::in_stat("2 (of a parent namespace) S 1 0 0 0 -1"), place(0, 0));
+        assert_eq!(Place::in_stat("2183 (bash) S 2182 2183"), None);
     }
 
     #[test]
-    fn this_process_is_not_an_orphan() {
-        assert!(session(std::process::id()).is_some());
+    fn a_child_of_the_first_process_is_told_from_an_orphan() {
+        let init = Place { group: 1, session: 1 };
+        let foreign = |group, session| Place { group, session }.is_foreign_to(init, 99);
+        assert!(!foreign(1, 1), "started by it");
+        assert!(!foreign(99, 1), "started by it as a job");
+        assert!(foreign(50, 1), "started by a process that led a group");
+        assert!(foreign(99, 50), "started by a process of another session");
+    }
+
+    #[test]
+    fn this_process_is_no_orphan() {
+        assert!(Place::of(std::process::id()).is_some());
         assert!(!Parent::now().was_gone_at_start());
     }
 }
