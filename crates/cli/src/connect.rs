@@ -24,6 +24,15 @@ pub struct Connection {
     // There is no flag for the token itself: everybody on the machine can read a command line.
     #[arg(long, global = true, value_name = "PATH", help_heading = "Global options")]
     token_file: Option<PathBuf>,
+    /// Certificates to trust in place of the system's, in PEM.
+    #[arg(
+        long,
+        global = true,
+        env = "TOWLINE_CA_FILE",
+        value_name = "PATH",
+        help_heading = "Global options"
+    )]
+    ca_file: Option<PathBuf>,
 }
 
 /// A server to talk to, and how to print what it says.
@@ -38,6 +47,9 @@ impl Connection {
     pub fn open(&self, format: Option<Format>) -> Result<Session, Failure> {
         // JSON brings parameters back as the text they were sent as, digit for digit.
         let mut client = Client::new(&self.url)?.format(towline_api::Format::Json).patience(Duration::ZERO);
+        if let Some(path) = &self.ca_file {
+            client = client.ca_file(path)?;
+        }
         if let Some(token) = self.token()? {
             client = client.token(&token)?;
         }

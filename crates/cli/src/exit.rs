@@ -79,7 +79,9 @@ impl From<ClientError> for Failure {
                 "{error}; start one with `towline serve`, or name another with --url or TOWLINE_URL"
             )),
             ClientError::Configuration(words) => Failure::Usage(words),
-            ClientError::Refused(_) | ClientError::Protocol { .. } => Failure::refused(error),
+            ClientError::Refused(_) | ClientError::Untrusted { .. } | ClientError::Protocol { .. } => {
+                Failure::refused(error)
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ pub fn may_pass(error: &ClientError) -> bool {
         ClientError::Refused(_) => {
             matches!(error.code(), Some(Code::Busy | Code::Stopping | Code::Unavailable))
         }
-        ClientError::Protocol { .. } | ClientError::Configuration(_) => false,
+        ClientError::Untrusted { .. } | ClientError::Protocol { .. } | ClientError::Configuration(_) => false,
     }
 }
 

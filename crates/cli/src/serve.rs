@@ -35,6 +35,12 @@ pub struct ServeArgs {
     /// Allow an address that other machines can reach, without tokens or encryption
     #[arg(long)]
     insecure: bool,
+    /// A file with the server's certificate, and those that lead to its authority, in PEM; SIGHUP has it read anew
+    #[arg(long, value_name = "PATH")]
+    tls_cert: Option<String>,
+    /// A file with its key, in PEM
+    #[arg(long, value_name = "PATH")]
+    tls_key: Option<String>,
     /// How long stopping may take before connections are cut [default: 10s]
     #[arg(long, value_name = "DURATION")]
     drain: Option<String>,
@@ -103,6 +109,8 @@ impl ServeArgs {
             ("store", &several(&self.store)),
             ("store_password_file", &self.store_password_file),
             ("durability", &self.durability),
+            ("tls_cert", &self.tls_cert),
+            ("tls_key", &self.tls_key),
             ("drain", &self.drain),
             ("log", &self.log),
             ("log_format", &self.log_format),
@@ -163,10 +171,10 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
 fn greet(server: &Server) {
     let data = server.settings().store_shown();
     let program = std::env::args().next().unwrap_or_else(|| "towline".to_owned());
-    let address = server.address();
-    let elsewhere =
-        if address.port() == 7420 { String::new() } else { format!("TOWLINE_URL=http://{address} ") };
-    let mut words = format!("listening on http://{address}\ndata in {data}\n");
+    let url = server.url();
+    let default = url == format!("http://{}", towline_api::ADDRESS_DEFAULT);
+    let elsewhere = if default { String::new() } else { format!("TOWLINE_URL={url} ") };
+    let mut words = format!("listening on {url}\ndata in {data}\n");
     words.push_str("try, in another terminal:\n");
     for command in ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"] {
         let _ = writeln!(words, "  {elsewhere}{program} {command}");

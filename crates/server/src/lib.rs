@@ -21,8 +21,10 @@ mod query;
 mod refuse;
 mod routes;
 mod server;
+mod tls;
 
 pub use backend::Schema;
 pub use config::{ConfigError, Settings};
 pub use routes::openapi;
 pub use server::{Server, ServerError};
+pub use tls::{TlsError, TlsFiles};

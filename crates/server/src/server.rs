@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
+use crate::tls::{Tls, TlsError};
 use crate::{listen, routes};
 use std::io;
 use std::net::SocketAddr;
@@ -28,6 +29,8 @@ pub enum ServerError {
     Listen { address: SocketAddr, error: io::Error },
     #[error("cannot use {place} for buffers: {error}; correct that, or name another place with --buffers")]
     Buffers { place: String, error: BufferError },
+    #[error("cannot speak TLS: {0}")]
+    Tls(#[from] TlsError),
     #[error("cannot keep figures: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot wait for signals: {0}")]
@@ -42,6 +45,7 @@ pub struct Server {
     buffers: Buffers,
     clock: Arc<SteadyClock>,
     metrics: Metrics,
+    tls: Option<Arc<Tls>>,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -49,19 +53,27 @@ pub struct Server {
 impl Server {
     pub async fn open(settings: Settings) -> Result<Server, ServerError> {
         raise_file_limit();
-        // The port first: it is the cheaper one to find taken.
+        let tls = settings.tls_files().map(Tls::open).transpose()?.map(Arc::new);
+        // The port before the store: it is the cheaper one to find taken.
         let listen = |error| ServerError::Listen { address: settings.listen, error };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let clock = Arc::new(SteadyClock::new());
         let backend = Backend::open(&settings, clock.clone()).await?;
         let buffers = open_buffers(&settings).await?;
-        Ok(Server { settings, backend, buffers, clock, metrics: Metrics::new()?, listener, address })
+        Ok(Server { settings, backend, buffers, clock, metrics: Metrics::new()?, tls, listener, address })
     }
 
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What a client on this machine is told.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     #[must_use]
@@ -73,6 +85,7 @@ impl Server {
     pub async fn run(self) -> Result<(), ServerError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
+        let rereading = self.reread_on_hangup()?;
         self.run_until(async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -80,25 +93,40 @@ impl Server {
             }
         })
         .await;
+        rereading.inspect(JoinHandle::abort);
         Ok(())
+    }
+
+    /// SIGHUP ends a server that has nothing to read again: its terminal is gone.
+    fn reread_on_hangup(&self) -> Result<Option<JoinHandle<()>>, ServerError> {
+        let Some(tls) = self.tls.clone() else { return Ok(None) };
+        let mut hangup = signal(SignalKind::hangup()).map_err(ServerError::Signals)?;
+        Ok(Some(tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                match tokio::task::block_in_place(|| tls.reload()) {
+                    Ok(()) => tracing::info!("the certificate was read anew"),
+                    Err(error) => tracing::error!("the certificate stays the old one: {error}"),
+                }
+            }
+        })))
     }
 
     /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, backend, buffers, clock, metrics, listener, address } = self;
+        let Server { settings, backend, buffers, clock, metrics, tls, listener, address } = self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
         let app = App::new(broker, backend.embedded(), metrics, &settings);
         let router = routes::router(app.clone());
-        tracing::info!(%address, store = %settings.store_shown(), durability = ?settings.durability, "serving");
+        tracing::info!(%address, tls = tls.is_some(), store = %settings.store_shown(), durability = ?settings.durability, "serving");
         let stop = async {
             stop.await;
             tracing::info!("stopping: receives are refused, what is under way is finished");
             app.stop();
         };
-        listen::serve(listener, router, settings.connections_max, stop, settings.drain).await;
+        listen::serve(listener, tls, router, settings.connections_max, stop, settings.drain).await;
         listening.inspect(JoinHandle::abort);
         drop(app);
         let closed = tokio::task::spawn_blocking(move || backend.close()).await;

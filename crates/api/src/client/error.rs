@@ -8,6 +8,11 @@ pub enum ClientError {
     /// Nobody answered: the server is not there, or went away.
     #[error("cannot reach a Towline server at {url}: {cause}")]
     Unreachable { url: String, cause: String },
+    /// Something answered whose certificate is not trusted.
+    #[error(
+        "the certificate of {url} is not trusted: {why}; name the authority that signed it with --ca-file"
+    )]
+    Untrusted { url: String, why: String },
     /// The server said no, and why.
     #[error("{}", .0.detail)]
     Refused(Box<Problem>),

@@ -9,6 +9,7 @@ mod buffers;
 pub mod cut;
 mod download;
 mod error;
+mod secure;
 mod transport;
 mod upload;
 
@@ -25,6 +26,7 @@ use crate::receive::{ReceiveAnswer, ReceiveRequest};
 use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled};
 use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 use http::Method;
+use std::path::Path;
 use std::time::Duration;
 use towline_domain::{ItemId, QueueName};
 use transport::{Call, Repeat, Transport};
@@ -65,9 +67,16 @@ impl ItemQuery {
 }
 
 impl Client {
-    /// A client of the server at this address, for instance `http://127.0.0.1:7420`.
+    /// A client of the server at this address, for instance `http://127.0.0.1:7420`. With `https`, the certificates are
+    /// trusted that the system trusts, unless [`Client::ca_file`] says otherwise.
     pub fn new(url: &str) -> Result<Client> {
         Ok(Client { transport: Transport::new(url)? })
+    }
+
+    /// Trusts the certificates in this file (PEM) and no others.
+    pub fn ca_file(mut self, path: &Path) -> Result<Client> {
+        self.transport.set_ca_file(path)?;
+        Ok(self)
     }
 
     /// Sent as a bearer token with every call.

@@ -1,5 +1,6 @@
 //! Sends calls and reads answers: addresses, formats, connections, repetition.
 
+use super::secure::{self, Connector, Trust};
 use super::{ClientError, Result};
 use crate::code::Code;
 use crate::format::Format;
@@ -14,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ const RAW: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
-    http: Client<HttpConnector, Full<Bytes>>,
+    http: Client<Connector, Full<Bytes>>,
     /// Without a slash at the end.
     base: String,
     token: Option<HeaderValue>,
@@ -119,26 +121,22 @@ impl Transport {
             ClientError::Configuration(format!("{url:?} is not the address of a server: {why}; {remedy}"))
         };
         let uri: Uri = base.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(wrong("this client speaks http, not https")),
-            _ => return Err(wrong("it must begin with http://")),
-        }
+        let trust = match uri.scheme_str() {
+            Some("http") => Trust::Nobody,
+            Some("https") => Trust::System,
+            _ => return Err(wrong("it must begin with http:// or https://")),
+        };
         if uri.host().is_none() || uri.query().is_some() {
             return Err(wrong("it must be a host and a port, and at most a path"));
         }
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            // The server hangs up on who is silent for 30 s: a connection must not be taken up again at that moment.
-            .pool_idle_timeout(IDLE_MAX)
-            // A request that a dead connection never took is sent on another; all else is decided in `exchange`.
-            .retry_canceled_requests(true)
-            .build(connector);
+        let http = pool(&trust)?;
         let patience = Duration::from_secs(10);
         Ok(Transport { http, base, token: None, format: Format::MessagePack, patience })
+    }
+
+    pub(super) fn set_ca_file(&mut self, path: &Path) -> Result<()> {
+        self.http = pool(&Trust::File(path))?;
+        Ok(())
     }
 
     pub(super) fn set_token(&mut self, token: &str) -> Result<()> {
@@ -241,7 +239,13 @@ impl Transport {
         let request = self.request(call).map_err(Failed::Final)?;
         let response = match self.http.request(request).await {
             Ok(response) => response,
-            Err(error) if error.is_connect() => return Err(Failed::NotYet(self.unreachable(&error))),
+            Err(error) if error.is_connect() => {
+                return Err(match secure::distrust(&error) {
+                    // It is the same certificate another time.
+                    Some(why) => Failed::Final(ClientError::Untrusted { url: self.base.clone(), why }),
+                    None => Failed::NotYet(self.unreachable(&error)),
+                });
+            }
             Err(error) => return Err(Failed::Lost(self.unreachable(&error))),
         };
         let status = response.status();
@@ -281,6 +285,19 @@ impl Transport {
             .body(Full::new(call.body.clone().unwrap_or_default()))
             .map_err(|error| ClientError::Configuration(error.to_string()))
     }
+}
+
+fn pool(trust: &Trust<'_>) -> Result<Client<Connector, Full<Bytes>>> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        // The server hangs up on who is silent for 30 s: a connection must not be taken up again at that moment.
+        .pool_idle_timeout(IDLE_MAX)
+        // A request that a dead connection never took is sent on another; all else is decided in `exchange`.
+        .retry_canceled_requests(true)
+        .build(secure::connector(connector, trust)?))
 }
 
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {

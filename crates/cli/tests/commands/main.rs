@@ -18,6 +18,7 @@ mod reader_gone;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod settle;
+mod tls;
 mod wait;
 mod watch;
 mod while_alive;

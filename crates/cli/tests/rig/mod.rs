@@ -18,6 +18,7 @@ const LOG: &str = "stderr";
 
 pub struct Server {
     directory: tempfile::TempDir,
+    scheme: String,
     address: String,
     settings: Vec<(String, String)>,
     child: Child,
@@ -35,13 +36,25 @@ impl Server {
     pub fn start_with(settings: &[(&str, &str)]) -> Server {
         let settings: Vec<(String, String)> =
             settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Server::start_in(tempfile::tempdir().unwrap(), settings)
+    }
+
+    fn start_in(directory: tempfile::TempDir, settings: Vec<(String, String)>) -> Server {
+        let (child, stdout, url) = spawn(directory.path(), "127.0.0.1:0", &settings);
+        let (scheme, address) = url.split_once("://").unwrap();
+        let (scheme, address) = (scheme.to_owned(), address.to_owned());
+        Server { directory, scheme, address, settings, child, _stdout: stdout }
+    }
+
+    /// In a directory that `prepare` puts something into and names settings for.
+    pub fn start_prepared(prepare: impl FnOnce(&Path) -> Vec<(String, String)>) -> Server {
         let directory = tempfile::tempdir().unwrap();
-        let (child, stdout, address) = spawn(directory.path(), "127.0.0.1:0", &settings);
-        Server { directory, address, settings, child, _stdout: stdout }
+        let settings = prepare(directory.path());
+        Server::start_in(directory, settings)
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// A directory that goes when the server goes.
@@ -170,11 +183,11 @@ fn spawn(
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     stdout.read_line(&mut line).unwrap();
-    let address = line.trim_end().strip_prefix("listening on http://").unwrap_or_else(|| {
+    let url = line.trim_end().strip_prefix("listening on ").unwrap_or_else(|| {
         let log = std::fs::read_to_string(directory.join(LOG)).unwrap_or_default();
         panic!("the server did not start: {line:?} {log}");
     });
-    (child, stdout, address.to_owned())
+    (child, stdout, url.to_owned())
 }
 
 /// The binary, in an environment that says nothing to it.

@@ -104,6 +104,22 @@ pub const KEYS: &[Key] = &[
         },
     },
     Key {
+        name: "tls_cert",
+        help: "a file with the certificate, and those that lead to its authority, in PEM; read anew on SIGHUP",
+        set: |settings, value| {
+            settings.tls_cert = Some(value.into());
+            Ok(())
+        },
+    },
+    Key {
+        name: "tls_key",
+        help: "a file with its key, in PEM",
+        set: |settings, value| {
+            settings.tls_key = Some(value.into());
+            Ok(())
+        },
+    },
+    Key {
         name: "drain",
         help: "how long stopping may take before connections are cut (10s)",
         set: |settings, value| {

@@ -8,6 +8,7 @@ mod keys;
 pub use buffers::BufferSettings;
 pub use keys::{KEYS, Key};
 
+use crate::tls::TlsFiles;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub const FILE_DEFAULT: &str = "towline.toml";
 /// What the names of environment variables begin with.
 const PREFIX: &str = "TOWLINE_";
 /// Variables of Towline that are not for the server.
-const CLIENT_VARIABLES: [&str; 3] = ["TOWLINE_URL", "TOWLINE_TOKEN", "TOWLINE_TOKEN_FILE"];
+const CLIENT_VARIABLES: [&str; 4] = ["TOWLINE_URL", "TOWLINE_TOKEN", "TOWLINE_TOKEN_FILE", "TOWLINE_CA_FILE"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -33,6 +34,9 @@ pub struct Settings {
     pub durability: Durability,
     /// Allow other addresses than loopback although nothing is encrypted and nobody is asked for a token.
     pub insecure: bool,
+    /// Both or neither.
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
     /// How long stopping may take before connections are cut.
     pub drain: Duration,
     pub log: String,
@@ -62,6 +66,12 @@ pub enum LogFormat {
 }
 
 impl Settings {
+    #[must_use]
+    pub fn tls_files(&self) -> Option<TlsFiles> {
+        let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { cert, key })
+    }
+
     /// Where queues and items are, for people; no secrets.
     #[must_use]
     pub fn store_shown(&self) -> String {
@@ -97,6 +107,8 @@ impl Default for Settings {
             store_migrate: true,
             durability: Durability::Sync,
             insecure: false,
+            tls_cert: None,
+            tls_key: None,
             drain: Duration::from_secs(10),
             log: "info".to_owned(),
             log_format: LogFormat::Pretty,
@@ -120,6 +132,8 @@ pub enum ConfigError {
     File { path: PathBuf, error: std::io::Error },
     #[error("{path}: {why}")]
     Toml { path: PathBuf, why: String },
+    #[error("{given} goes with {missing}; name both files")]
+    HalfTls { given: &'static str, missing: &'static str },
     #[error(
         "{listen} can be reached from other machines, and this server asks nobody for a token and encrypts nothing; \
          listen on 127.0.0.1, or say insecure if the network around it is trusted"
@@ -193,6 +207,11 @@ impl Settings {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(_), None) => return Err(ConfigError::HalfTls { given: "tls_cert", missing: "tls_key" }),
+            (None, Some(_)) => return Err(ConfigError::HalfTls { given: "tls_key", missing: "tls_cert" }),
+            _ => {}
+        }
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });
         }
@@ -299,6 +318,14 @@ mod tests {
         let settings = load("", &[], &[("s3_secret_access_key_file", path.to_str().unwrap())]).unwrap();
         assert_eq!(settings.buffers.secret_access_key, Some(towline_buffers::Secret::new("hush")));
         assert!(!format!("{settings:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key() {
+        assert!(matches!(load("tls_cert = \"c\"", &[], &[]), Err(ConfigError::HalfTls { .. })));
+        assert!(matches!(load("", &[("TOWLINE_TLS_KEY", "k")], &[]), Err(ConfigError::HalfTls { .. })));
+        let both = load("tls_cert = \"c\"", &[], &[("tls_key", "k")]).unwrap();
+        assert_eq!(both.tls_files(), Some(TlsFiles { cert: "c".into(), key: "k".into() }));
     }
 
     #[test]

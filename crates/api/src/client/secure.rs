@@ -1,0 +1,78 @@
+//! TLS as the client speaks it: whose certificates are trusted, and how one that is not is told.
+
+use super::{ClientError, Result};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) type Connector = HttpsConnector<HttpConnector>;
+
+/// Whose certificates are trusted.
+#[derive(Debug)]
+pub(super) enum Trust<'a> {
+    /// Nothing is encrypted.
+    Nobody,
+    /// Those the system trusts.
+    System,
+    /// Those in a file, and no others.
+    File(&'a Path),
+}
+
+pub(super) fn connector(mut http: HttpConnector, trust: &Trust<'_>) -> Result<Connector> {
+    // It is asked for `https` addresses, too, to connect under the encryption.
+    http.enforce_http(false);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ClientError::Configuration(format!("no TLS: {error}")))?
+        .with_root_certificates(roots(trust)?)
+        .with_no_client_auth();
+    Ok(HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(http))
+}
+
+fn roots(trust: &Trust<'_>) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    match trust {
+        Trust::Nobody => {}
+        // If there are none, the first call says that the certificate is not trusted, and what to do.
+        Trust::System => {
+            drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs))
+        }
+        Trust::File(path) => {
+            let wrong = |why: String| {
+                let path = path.display();
+                ClientError::Configuration(format!(
+                    "{path} cannot be trusted: {why}; use certificates in PEM"
+                ))
+            };
+            let certs = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
+            for cert in certs {
+                let cert = cert.map_err(|error| wrong(error.to_string()))?;
+                roots.add(cert).map_err(|error| wrong(error.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(wrong("there is no certificate in it".to_owned()));
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// What is wrong with the certificate, if that is what is wrong.
+pub(super) fn distrust(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
+        return Some(why.to_string());
+    }
+    // An error of I/O names as its source what is behind the one that it wraps.
+    let wrapped = error.downcast_ref().and_then(std::io::Error::get_ref);
+    wrapped.and_then(|inner| distrust(inner)).or_else(|| error.source().and_then(distrust))
+}
