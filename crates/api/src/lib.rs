@@ -26,6 +26,7 @@ mod span;
 mod submit;
 mod text;
 mod time;
+mod token;
 
 pub use backoff::BackoffBody;
 pub use client::{Client, ClientError};
@@ -42,6 +43,7 @@ pub use span::Span;
 pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 pub use text::Text;
 pub use time::Time;
+pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};
 /// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
 pub use towline_domain::{ItemId, Json, LeaseToken, Millis, Refusal, Timestamp};
 

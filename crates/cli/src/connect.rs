@@ -20,9 +20,15 @@ pub struct Connection {
         help_heading = "Global options"
     )]
     url: String,
-    /// A file with the token to show to the server; without it, TOWLINE_TOKEN is used if set.
+    /// A file with the token to show to the server, `-` for standard input; without it, TOWLINE_TOKEN is used if set.
     // There is no flag for the token itself: everybody on the machine can read a command line.
-    #[arg(long, global = true, value_name = "PATH", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        env = "TOWLINE_TOKEN_FILE",
+        value_name = "PATH",
+        help_heading = "Global options"
+    )]
     token_file: Option<PathBuf>,
     /// Certificates to trust in place of the system's, in PEM.
     #[arg(
@@ -60,7 +66,12 @@ impl Connection {
         let Some(path) = &self.token_file else {
             return Ok(std::env::var("TOWLINE_TOKEN").ok().filter(|token| !token.trim().is_empty()));
         };
-        let token = std::fs::read_to_string(path).map_err(|error| {
+        let read = if path.as_os_str() == "-" {
+            std::io::read_to_string(std::io::stdin())
+        } else {
+            std::fs::read_to_string(path)
+        };
+        let token = read.map_err(|error| {
             Failure::Usage(format!("cannot read the token file {}: {error}", path.display()))
         })?;
         if token.trim().is_empty() {

@@ -27,6 +27,7 @@ mod reader;
 mod serve;
 mod source;
 mod table;
+mod token;
 mod value;
 
 use clap::Parser;
@@ -59,9 +60,11 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
         Command::Migrate(args) => return migrate::run(&args, output::Output::new(format)),
         Command::Export(args) => return moving::export(&args),
         Command::Import(args) => return moving::import(&args),
+        Command::Token(command) => return token::run(&connection, format, command),
         Command::Bench(args) => return bench::run(*args).map_err(Failure::from),
         Command::Completions(args) => return completions::print(&args),
         Command::Man(args) => return man::write(&args),
+        Command::Whoami => Talk::Whoami,
         Command::Queue(command) => Talk::Queue(command),
         Command::Item(command) => Talk::Item(command),
         Command::Buffer(command) => Talk::Buffer(command),
@@ -76,6 +79,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
     let end = runtime.block_on(async {
         let session = connection.open(format)?;
         match talk {
+            Talk::Whoami => token::whoami(&session).await,
             Talk::Queue(command) => queue::run(&session, *command, parent).await,
             Talk::Item(command) => item::run(&session, *command, parent).await,
             Talk::Buffer(command) => buffer::run(&session, *command).await,
@@ -88,6 +92,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
 
 /// What needs a server to talk to.
 enum Talk {
+    Whoami,
     Queue(Box<queue::QueueCommand>),
     Item(Box<item::ItemCommand>),
     Buffer(Box<buffer::BufferCommand>),

@@ -62,7 +62,12 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 }
 
 impl Place {
-    fn settings(&self) -> Result<Settings, Failure> {
+    /// Whether a store is named, in place of a server.
+    pub fn is_named(&self) -> bool {
+        self.config.is_some() || self.data.is_some() || !self.store.is_empty()
+    }
+
+    pub fn settings(&self) -> Result<Settings, Failure> {
         let given = [
             ("data", &self.data),
             ("store", &several(&self.store)),
@@ -75,7 +80,7 @@ impl Place {
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     Ok(built.context("cannot start")?)
 }

@@ -32,7 +32,7 @@ pub struct ServeArgs {
     /// milliseconds) [default: sync]
     #[arg(long, value_name = "POLICY")]
     durability: Option<String>,
-    /// Allow an address that other machines can reach, without tokens or encryption
+    /// Allow an address that other machines can reach, without encryption and, unless they are required, tokens
     #[arg(long)]
     insecure: bool,
     /// A file with the server's certificate, and those that lead to its authority, in PEM; SIGHUP has it read anew
@@ -41,6 +41,12 @@ pub struct ServeArgs {
     /// A file with its key, in PEM
     #[arg(long, value_name = "PATH")]
     tls_key: Option<String>,
+    /// Ask callers for tokens on loopback, or behind a proxy, too
+    #[arg(long)]
+    require_tokens: bool,
+    /// A file that tells of administrative acts, a line of JSON each [default: the log]
+    #[arg(long, value_name = "PATH")]
+    audit_log: Option<String>,
     /// How long stopping may take before connections are cut [default: 10s]
     #[arg(long, value_name = "DURATION")]
     drain: Option<String>,
@@ -111,6 +117,7 @@ impl ServeArgs {
             ("durability", &self.durability),
             ("tls_cert", &self.tls_cert),
             ("tls_key", &self.tls_key),
+            ("audit_log", &self.audit_log),
             ("drain", &self.drain),
             ("log", &self.log),
             ("log_format", &self.log_format),
@@ -132,7 +139,11 @@ impl ServeArgs {
         ];
         let mut flags: Vec<_> =
             given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        for (name, given) in [("insecure", self.insecure), ("s3_virtual_hosted", self.s3_virtual_hosted)] {
+        for (name, given) in [
+            ("insecure", self.insecure),
+            ("require_tokens", self.require_tokens),
+            ("s3_virtual_hosted", self.s3_virtual_hosted),
+        ] {
             flags.extend(given.then(|| (name, "true".to_owned())));
         }
         flags.extend(self.no_migrate.then(|| ("store_migrate", "false".to_owned())));

@@ -1,5 +1,6 @@
 //! What every route works with.
 
+use crate::auth::Auth;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ pub(crate) struct Inner {
     pub(crate) room_pieces: usize,
     /// Only these may be named as the host: a page elsewhere that had its name point here is told no.
     pub(crate) loopback_only: bool,
+    /// Whether connections are encrypted here, and not by somebody in between.
+    pub(crate) tls: bool,
+    pub(crate) auth: Auth,
     pub(crate) metrics: Metrics,
     /// For its figures; all else goes by way of the broker.
     embedded: Option<Arc<Embedded>>,
@@ -41,6 +45,7 @@ impl App {
         broker: Broker,
         embedded: Option<Arc<Embedded>>,
         metrics: Metrics,
+        auth: Auth,
         settings: &Settings,
     ) -> App {
         let room_pieces = settings.bodies_bytes_max / ROOM_BYTES;
@@ -50,6 +55,8 @@ impl App {
             room: Arc::new(Semaphore::new(room_pieces)),
             room_pieces,
             loopback_only: settings.listen.ip().is_loopback(),
+            tls: settings.tls_files().is_some(),
+            auth,
             metrics,
             embedded,
             stopping: watch::Sender::new(false),

@@ -28,7 +28,9 @@ fn check(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
         return Err(Refused::new(Code::CrossOrigin, detail));
     }
     let Some(origin) = text(ORIGIN) else { return Ok(()) };
-    let own = origin.split_once("://").map(|(_, rest)| rest);
+    // Without TLS here, who encrypts may be a proxy in between.
+    let own =
+        origin.split_once("://").filter(|(scheme, _)| !app.tls || *scheme == "https").map(|(_, rest)| rest);
     if own.is_none() || own != host {
         let shown: String = origin.chars().take(100).collect();
         return Err(Refused::new(Code::CrossOrigin, format!("a page of {shown:?} may not call this server")));

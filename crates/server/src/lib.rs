@@ -5,6 +5,7 @@
 
 mod answer;
 mod app;
+mod auth;
 mod backend;
 mod body;
 pub mod config;
@@ -22,9 +23,11 @@ mod refuse;
 mod routes;
 mod server;
 mod tls;
+mod tokens;
 
 pub use backend::Schema;
 pub use config::{ConfigError, Settings};
 pub use routes::openapi;
 pub use server::{Server, ServerError};
 pub use tls::{TlsError, TlsFiles};
+pub use tokens::{TokenError, Tokens};

@@ -11,6 +11,8 @@ pub(crate) struct QueuePath(pub(crate) QueueName);
 pub(crate) struct ItemPath(pub(crate) ItemId);
 /// Whether the id can be one is for the storage to say.
 pub(crate) struct BufferPath(pub(crate) String);
+/// Whether there is one is for the store to say.
+pub(crate) struct TokenPath(pub(crate) String);
 /// The number in `/v1/buffers/{id}/chunks/{n}`.
 pub(crate) struct ChunkPath(pub(crate) u32);
 
@@ -44,6 +46,14 @@ impl<S: Send + Sync> FromRequestParts<S> for ItemPath {
             format!("id: {shown:?} is not an item's id; ids are UUIDs, as submit gives them")
         };
         find(parts, state, "id", refuse).await.map(ItemPath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for TokenPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<TokenPath, Refused> {
+        let id = find(parts, state, "id", |_, never: std::convert::Infallible| match never {}).await?;
+        Ok(TokenPath(id))
     }
 }
 

@@ -1,6 +1,9 @@
 //! The server as a whole: open, run, stop.
 
 use crate::app::App;
+use crate::auth::Auth;
+use crate::auth::audit::Audit;
+use crate::auth::records::{self, Place};
 use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
@@ -8,6 +11,7 @@ use crate::tls::{Tls, TlsError};
 use crate::{listen, routes};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,6 +35,13 @@ pub enum ServerError {
     Buffers { place: String, error: BufferError },
     #[error("cannot speak TLS: {0}")]
     Tls(#[from] TlsError),
+    #[error("cannot write to the audit log {path}: {error}; name another file with --audit-log", path = .path.display())]
+    Audit { path: PathBuf, error: io::Error },
+    #[error(
+        "this server asks for tokens and there are none: make the first one with \
+         `towline token create NAME --scope admin`, with --data or --store as here"
+    )]
+    NoTokens,
     #[error("cannot keep figures: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot wait for signals: {0}")]
@@ -46,6 +57,7 @@ pub struct Server {
     clock: Arc<SteadyClock>,
     metrics: Metrics,
     tls: Option<Arc<Tls>>,
+    audit: Arc<Audit>,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -54,14 +66,32 @@ impl Server {
     pub async fn open(settings: Settings) -> Result<Server, ServerError> {
         raise_file_limit();
         let tls = settings.tls_files().map(Tls::open).transpose()?.map(Arc::new);
+        let audit = Audit::open(settings.audit_log.clone()).map_err(|error| ServerError::Audit {
+            path: settings.audit_log.clone().unwrap_or_default(),
+            error,
+        })?;
         // The port before the store: it is the cheaper one to find taken.
         let listen = |error| ServerError::Listen { address: settings.listen, error };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let clock = Arc::new(SteadyClock::new());
         let backend = Backend::open(&settings, clock.clone()).await?;
+        // A store that cannot say so now will be asked again.
+        if settings.asks_for_tokens() && records::any(Place::Alone(&*backend.store())).await == Ok(false) {
+            return Err(ServerError::NoTokens);
+        }
         let buffers = open_buffers(&settings).await?;
-        Ok(Server { settings, backend, buffers, clock, metrics: Metrics::new()?, tls, listener, address })
+        Ok(Server {
+            settings,
+            backend,
+            buffers,
+            clock,
+            metrics: Metrics::new()?,
+            tls,
+            audit: Arc::new(audit),
+            listener,
+            address,
+        })
     }
 
     #[must_use]
@@ -99,13 +129,20 @@ impl Server {
 
     /// SIGHUP ends a server that has nothing to read again: its terminal is gone.
     fn reread_on_hangup(&self) -> Result<Option<JoinHandle<()>>, ServerError> {
-        let Some(tls) = self.tls.clone() else { return Ok(None) };
+        let (tls, audit) = (self.tls.clone(), Arc::clone(&self.audit));
+        if tls.is_none() && !audit.has_file() {
+            return Ok(None);
+        }
         let mut hangup = signal(SignalKind::hangup()).map_err(ServerError::Signals)?;
         Ok(Some(tokio::spawn(async move {
             while hangup.recv().await.is_some() {
-                match tokio::task::block_in_place(|| tls.reload()) {
-                    Ok(()) => tracing::info!("the certificate was read anew"),
-                    Err(error) => tracing::error!("the certificate stays the old one: {error}"),
+                match tokio::task::block_in_place(|| tls.as_ref().map(|tls| tls.reload())) {
+                    Some(Ok(())) => tracing::info!("the certificate was read anew"),
+                    Some(Err(error)) => tracing::error!("the certificate stays the old one: {error}"),
+                    None => {}
+                }
+                if let Err(error) = tokio::task::block_in_place(|| audit.reopen()) {
+                    tracing::error!("the audit log goes on in the old file: {error}");
                 }
             }
         })))
@@ -114,13 +151,20 @@ impl Server {
     /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, backend, buffers, clock, metrics, tls, listener, address } = self;
+        let Server { settings, backend, buffers, clock, metrics, tls, audit, listener, address } = self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
-        let app = App::new(broker, backend.embedded(), metrics, &settings);
+        let app = App::new(
+            broker,
+            backend.embedded(),
+            metrics,
+            Auth::new(settings.asks_for_tokens(), audit),
+            &settings,
+        );
+        let checking = app.auth.required.then(|| tokio::spawn(Auth::keep_checking(app.clone())));
         let router = routes::router(app.clone());
-        tracing::info!(%address, tls = tls.is_some(), store = %settings.store_shown(), durability = ?settings.durability, "serving");
+        tracing::info!(%address, tls = tls.is_some(), tokens = app.auth.required, store = %settings.store_shown(), durability = ?settings.durability, "serving");
         let stop = async {
             stop.await;
             tracing::info!("stopping: receives are refused, what is under way is finished");
@@ -128,6 +172,7 @@ impl Server {
         };
         listen::serve(listener, tls, router, settings.connections_max, stop, settings.drain).await;
         listening.inspect(JoinHandle::abort);
+        checking.inspect(JoinHandle::abort);
         drop(app);
         let closed = tokio::task::spawn_blocking(move || backend.close()).await;
         if !closed.unwrap_or(false) {

@@ -25,6 +25,7 @@ use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
 use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled};
 use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
+use crate::token::{NewToken, TokenMade, TokenPage, TokenShown, Whoami};
 use http::Method;
 use std::path::Path;
 use std::time::Duration;
@@ -107,6 +108,28 @@ impl Client {
     /// Fails unless a server answers.
     pub async fn health(&self) -> Result<()> {
         self.transport.call::<serde_json::Value>(Call::get("/healthz".to_owned())).await.map(drop)
+    }
+
+    /// As whom the server takes this client.
+    pub async fn whoami(&self) -> Result<Whoami> {
+        self.transport.call(Call::get("/v1/whoami".to_owned())).await
+    }
+
+    /// Makes a token. A second time makes a second one.
+    pub async fn create_token(&self, new: &NewToken) -> Result<TokenMade> {
+        let call = Call::new(Method::POST, "/v1/tokens".to_owned(), Repeat::Unsafe);
+        self.transport.call(self.transport.body(call, new)?).await
+    }
+
+    /// A page of tokens, after `cursor`.
+    pub async fn tokens(&self, cursor: Option<&str>) -> Result<TokenPage> {
+        let query = cursor.map(|cursor| ("cursor", cursor.to_owned()));
+        self.transport.call(Call::get("/v1/tokens".to_owned()).query(query)).await
+    }
+
+    pub async fn revoke_token(&self, id: &str) -> Result<TokenShown> {
+        let path = format!("/v1/tokens/{}/revoke", segment(id)?);
+        self.transport.call(Call::new(Method::POST, path, Repeat::Safe)).await
     }
 
     pub async fn put_queue(&self, queue: &str, body: &PutQueue) -> Result<QueueShown> {

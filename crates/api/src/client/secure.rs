@@ -45,7 +45,7 @@ fn roots(trust: &Trust<'_>) -> Result<RootCertStore> {
         Trust::Nobody => {}
         // If there are none, the first call says that the certificate is not trusted, and what to do.
         Trust::System => {
-            drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs))
+            let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         Trust::File(path) => {
             let wrong = |why: String| {

@@ -261,7 +261,7 @@ impl Transport {
                 let refused = ClientError::Refused(Box::new(problem));
                 match code {
                     // Nothing of it was done.
-                    Some(Code::Busy | Code::Stopping) => Failed::NotYet(refused),
+                    Some(Code::Busy | Code::Stopping | Code::RateLimited) => Failed::NotYet(refused),
                     Some(Code::StorageUnavailable) => Failed::Lost(refused),
                     _ => Failed::Final(refused),
                 }

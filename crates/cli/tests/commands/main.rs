@@ -19,6 +19,7 @@ mod reader_gone;
 mod rig;
 mod settle;
 mod tls;
+mod tokens;
 mod wait;
 mod watch;
 mod while_alive;

@@ -97,7 +97,7 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "insecure",
-        help: "allow an address that other machines can reach, without tokens or encryption (false)",
+        help: "allow an address that other machines can reach, without encryption and, unless they are required, tokens (false)",
         set: |settings, value| {
             settings.insecure = value.parse().map_err(|_| "use true or false")?;
             Ok(())
@@ -116,6 +116,22 @@ pub const KEYS: &[Key] = &[
         help: "a file with its key, in PEM",
         set: |settings, value| {
             settings.tls_key = Some(value.into());
+            Ok(())
+        },
+    },
+    Key {
+        name: "require_tokens",
+        help: "ask callers for tokens on loopback, or behind a proxy, too; elsewhere they are always asked (false)",
+        set: |settings, value| {
+            settings.require_tokens = value.parse().map_err(|_| "use true or false")?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "audit_log",
+        help: "a file that tells of administrative acts, a line of JSON each; opened anew on SIGHUP (the log)",
+        set: |settings, value| {
+            settings.audit_log = Some(value.into());
             Ok(())
         },
     },

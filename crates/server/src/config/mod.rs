@@ -37,6 +37,10 @@ pub struct Settings {
     /// Both or neither.
     pub tls_cert: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
+    /// Ask for tokens on loopback, too.
+    pub require_tokens: bool,
+    /// Where administrative acts are told; without, in the log.
+    pub audit_log: Option<PathBuf>,
     /// How long stopping may take before connections are cut.
     pub drain: Duration,
     pub log: String,
@@ -70,6 +74,13 @@ impl Settings {
     pub fn tls_files(&self) -> Option<TlsFiles> {
         let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
         Some(TlsFiles { cert, key })
+    }
+
+    /// Whether callers are asked for tokens: always if other machines can reach the server, unless it is said to be
+    /// insecure.
+    #[must_use]
+    pub fn asks_for_tokens(&self) -> bool {
+        self.require_tokens || !self.listen.ip().is_loopback() && !self.insecure
     }
 
     /// Where queues and items are, for people; no secrets.
@@ -109,6 +120,8 @@ impl Default for Settings {
             insecure: false,
             tls_cert: None,
             tls_key: None,
+            require_tokens: false,
+            audit_log: None,
             drain: Duration::from_secs(10),
             log: "info".to_owned(),
             log_format: LogFormat::Pretty,
@@ -135,8 +148,8 @@ pub enum ConfigError {
     #[error("{given} goes with {missing}; name both files")]
     HalfTls { given: &'static str, missing: &'static str },
     #[error(
-        "{listen} can be reached from other machines, and this server asks nobody for a token and encrypts nothing; \
-         listen on 127.0.0.1, or say insecure if the network around it is trusted"
+        "{listen} can be reached from other machines, and nothing is encrypted: name a certificate with --tls-cert and \
+         --tls-key (callers are asked for tokens then), or listen on 127.0.0.1, or say --insecure if the network around it is trusted"
     )]
     Exposed { listen: SocketAddr },
 }
@@ -212,7 +225,7 @@ impl Settings {
             (None, Some(_)) => return Err(ConfigError::HalfTls { given: "tls_key", missing: "tls_cert" }),
             _ => {}
         }
-        if !self.listen.ip().is_loopback() && !self.insecure {
+        if !self.listen.ip().is_loopback() && !self.insecure && self.tls_files().is_none() {
             return Err(ConfigError::Exposed { listen: self.listen });
         }
         Ok(())
@@ -331,6 +344,13 @@ mod tests {
     #[test]
     fn an_address_others_can_reach_needs_a_word() {
         assert!(matches!(load("listen = \"0.0.0.0:7420\"", &[], &[]), Err(ConfigError::Exposed { .. })));
-        assert!(load("listen = \"0.0.0.0:7420\"\ninsecure = true", &[], &[]).is_ok());
+        let insecure = load("listen = \"0.0.0.0:7420\"\ninsecure = true", &[], &[]).unwrap();
+        assert!(!insecure.asks_for_tokens());
+        let files = "tls_cert = \"c\"\ntls_key = \"k\"\n";
+        assert!(load(&format!("{files}listen = \"[::]:1\""), &[], &[]).unwrap().asks_for_tokens());
+        let behind_a_proxy = [("insecure", "true"), ("require_tokens", "true")];
+        assert!(load("listen = \"0.0.0.0:7420\"", &[], &behind_a_proxy).unwrap().asks_for_tokens());
+        assert!(!load(files, &[], &[]).unwrap().asks_for_tokens());
+        assert!(load("", &[("TOWLINE_REQUIRE_TOKENS", "true")], &[]).unwrap().asks_for_tokens());
     }
 }

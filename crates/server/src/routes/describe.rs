@@ -1,13 +1,20 @@
 //! What can happen on any route, said once.
 
+use crate::auth::SCHEME;
 use towline_api::PROBLEM_JSON;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 
-const ANYWHERE: [(&str, &str); 6] = [
+const ANYWHERE: [(&str, &str); 8] = [
     ("400", "Something in the request is not allowed or not known; the detail says what."),
-    ("403", "A page of another site called, or the server was called by a name that is not its own."),
+    ("401", "The server asks for a token, and none that is good was shown."),
+    (
+        "403",
+        "The token does not allow this; or a page of another site called, or the server was called by a name that is not its own.",
+    ),
     ("405", "The path does not take this method."),
+    ("429", "The token, or the address, has called too often; or the queue is full."),
     ("500", "The server made a mistake, or stored data is damaged."),
     (
         "503",
@@ -21,8 +28,15 @@ const WITH_BODY: [(&str, &str); 3] = [
     ("415", "The body is neither JSON nor MessagePack, or does not say which."),
 ];
 
-/// Adds to every operation the answers it does not name itself.
+/// How a token is shown.
+const TOKEN: &str = "`tow_<id>_<secret>`, if the server asks for tokens. What a route needs is named beside it: a scope, with the \
+                     queue of the path or of the item in its place; `any` token; or nothing.";
+
+/// Says how a token is shown, and adds to every operation the answers it does not name itself.
 pub(super) fn complete(description: &mut OpenApi) {
+    let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(TOKEN)).build();
+    let components = description.components.get_or_insert_default();
+    components.add_security_scheme(SCHEME, SecurityScheme::Http(scheme));
     for path in description.paths.paths.values_mut() {
         let operations = [&mut path.get, &mut path.put, &mut path.post, &mut path.patch, &mut path.delete];
         operations.into_iter().flatten().for_each(add);

@@ -18,7 +18,7 @@ struct Health {
 }
 
 /// Figures for Prometheus.
-#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "server", responses(
+#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "server", security(("token" = ["queue:*:read"])), responses(
     (status = 200, description = "The figures, in Prometheus' text format.", body = String, content_type = "text/plain"),
     (status = 503, description = "The store cannot be used.", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -28,7 +28,7 @@ pub(super) async fn metrics(State(app): State<App>, _: NoQuery) -> Result<Respon
 }
 
 /// Whether the server is up and its store can be used.
-#[utoipa::path(get, path = "/healthz", operation_id = "show_health", tag = "server", responses(
+#[utoipa::path(get, path = "/healthz", operation_id = "show_health", tag = "server", security(()), responses(
     (status = 200, description = "It is.", body = Health),
     (status = 503, description = "It is stopping, or the store cannot be used.", body = Problem, content_type = "application/problem+json"),
 ))]

@@ -27,7 +27,7 @@ fn not_found(id: ItemId) -> Refused {
 }
 
 /// An item, with its result, its errors and its payload.
-#[utoipa::path(get, path = "/v1/items/{id}", operation_id = "show_item", tag = "items",
+#[utoipa::path(get, path = "/v1/items/{id}", operation_id = "show_item", tag = "items", security(("token" = ["queue:{queue of the item}:read"])),
     params(
         ("id" = String, Path, format = Uuid),
         ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: all"),
@@ -51,7 +51,7 @@ pub(super) async fn show(
 }
 
 /// Deletes an item; with `force`, also under its holder.
-#[utoipa::path(delete, path = "/v1/items/{id}", operation_id = "delete_item", tag = "items",
+#[utoipa::path(delete, path = "/v1/items/{id}", operation_id = "delete_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])),
     params(("id" = String, Path, format = Uuid), ("force" = Option<bool>, Query, description = "Also if somebody works on it")),
     responses(
         (status = 204, description = "It is gone."),
@@ -70,7 +70,7 @@ pub(super) async fn delete(
 }
 
 /// Waits until the item is completed or failed, or until the time is over, and shows it as it then is.
-#[utoipa::path(get, path = "/v1/items/{id}/wait", operation_id = "wait_for_item", tag = "items",
+#[utoipa::path(get, path = "/v1/items/{id}/wait", operation_id = "wait_for_item", tag = "items", security(("token" = ["queue:{queue of the item}:read"])),
     params(
         ("id" = String, Path, format = Uuid),
         ("timeout" = Option<Span>, Query, description = "How long, up to 5m: 30s"),
@@ -103,7 +103,7 @@ async fn change(app: &App, reply: Reply, id: ItemId, operation: Operation) -> Re
 }
 
 /// Ends an unfinished item as `cancelled`; whoever works on it is told at their next call.
-#[utoipa::path(post, path = "/v1/items/{id}/cancel", operation_id = "cancel_item", tag = "items", params(("id" = String, Path, format = Uuid)),
+#[utoipa::path(post, path = "/v1/items/{id}/cancel", operation_id = "cancel_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)),
     request_body = CancelRequest,
     responses(
         (status = 200, description = "The item's state now.", body = Settled),
@@ -122,7 +122,7 @@ pub(super) async fn cancel(
 }
 
 /// Makes a failed item pending again, with its attempts reset.
-#[utoipa::path(post, path = "/v1/items/{id}/redrive", operation_id = "redrive_item", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(post, path = "/v1/items/{id}/redrive", operation_id = "redrive_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), responses(
     (status = 200, description = "The item's state now.", body = Settled),
     (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It has not failed, or its queue is completed.", body = Problem, content_type = "application/problem+json"),
@@ -137,7 +137,7 @@ pub(super) async fn redrive(
 }
 
 /// Keeps a pending item back.
-#[utoipa::path(post, path = "/v1/items/{id}/pause", operation_id = "pause_item", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(post, path = "/v1/items/{id}/pause", operation_id = "pause_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), responses(
     (status = 200, description = "The item's state now.", body = Settled),
     (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It is not pending.", body = Problem, content_type = "application/problem+json"),
@@ -152,7 +152,7 @@ pub(super) async fn pause(
 }
 
 /// Lets a paused item go on, with its place in the queue.
-#[utoipa::path(post, path = "/v1/items/{id}/resume", operation_id = "resume_item", tag = "items", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(post, path = "/v1/items/{id}/resume", operation_id = "resume_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), responses(
     (status = 200, description = "The item's state now.", body = Settled),
     (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It is not paused.", body = Problem, content_type = "application/problem+json"),

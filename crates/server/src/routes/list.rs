@@ -58,7 +58,7 @@ pub(super) fn next(cursor: Option<Cursor>) -> Option<String> {
 }
 
 /// Items in order of submission: a page, or with `Accept: application/x-ndjson` all that match, one a line.
-#[utoipa::path(get, path = "/v1/queues/{queue}/items", operation_id = "list_items", tag = "items",
+#[utoipa::path(get, path = "/v1/queues/{queue}/items", operation_id = "list_items", tag = "items", security(("token" = ["queue:{queue}:read"])),
     params(
         ("queue" = String, Path),
         ("state" = Option<String>, Query, description = "pending (also scheduled ones), ready, scheduled, processing, paused, completed, failed or unfinished"),

@@ -10,8 +10,10 @@ mod queues;
 mod receive;
 mod settle;
 mod submit;
+mod tokens;
 
 use crate::app::App;
+use crate::auth::{self, Table};
 use crate::guard;
 use crate::metrics;
 use crate::refuse::Refused;
@@ -21,6 +23,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Uri};
+use std::sync::Arc;
 use towline_api::{Code, Format};
 use towline_domain::change::Answer;
 use towline_store::{Answered, Operation, Reply, StoreError};
@@ -43,6 +46,9 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(health::healthz))
         .routes(routes!(health::metrics))
+        .routes(routes!(tokens::whoami))
+        .routes(routes!(tokens::create, tokens::list))
+        .routes(routes!(tokens::revoke))
         .routes(routes!(queues::list))
         .routes(routes!(queues::put, queues::show, queues::change, queues::delete))
         .routes(routes!(queues::counts))
@@ -84,6 +90,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 pub(crate) fn router(app: App) -> Router {
     let (router, mut description) = routes().split_for_parts();
     describe::complete(&mut description);
+    let mut table = Table::of_description(&description);
+    table.open("/v1/openapi.json", "describe");
     // Made of our own words: it always has a JSON form.
     let served = Bytes::from(description.to_json().unwrap_or_default());
     router
@@ -103,6 +111,7 @@ pub(crate) fn router(app: App) -> Router {
                 format!("{path:?} does not take {method}; see /v1/openapi.json"),
             )
         })
+        .layer(middleware::from_fn_with_state((app.clone(), Arc::new(table)), auth::admit))
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
         .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
         .with_state(app)

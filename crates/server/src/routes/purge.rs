@@ -20,7 +20,7 @@ const PURGE_CHUNK: usize = 1000;
 const PURGE_TIME: Duration = Duration::from_secs(5);
 
 /// Deletes all items that match, a few seconds' worth; go on with `next` until it is `null`.
-#[utoipa::path(delete, path = "/v1/queues/{queue}/items", operation_id = "purge_items", tag = "items",
+#[utoipa::path(delete, path = "/v1/queues/{queue}/items", operation_id = "purge_items", tag = "items", security(("token" = ["queue:{queue}:admin"])),
     params(
         ("queue" = String, Path),
         ("state" = String, Query, description = "As in a list; `all` for every state"),

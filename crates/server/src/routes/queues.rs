@@ -3,6 +3,7 @@
 use super::{unexpected, update};
 use crate::answer::Reply;
 use crate::app::App;
+use crate::auth::{Caller, Right};
 use crate::body::Wire;
 use crate::path::QueuePath;
 use crate::query::{NoQuery, Query};
@@ -28,8 +29,8 @@ async fn change_and_show(app: &App, reply: Reply, operation: Operation) -> Resul
     reply.with(&QueueShown::new(&queue, &counts.unwrap_or_default()))
 }
 
-/// Queues in order of name.
-#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
+/// Queues in order of name: those whose items the caller may read.
+#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues", security(("token" = ["any"])),
     params(
         ("cursor" = Option<String>, Query, description = "`next` of the page before"),
         ("limit" = Option<usize>, Query, description = "At most so many: 1000, up to 10000", minimum = 1, maximum = 10000),
@@ -41,6 +42,7 @@ async fn change_and_show(app: &App, reply: Reply, operation: Operation) -> Resul
 pub(super) async fn list(
     State(app): State<App>,
     reply: Reply,
+    caller: Caller,
     mut query: Query,
 ) -> Result<Response, Refused> {
     let after: Option<QueueName> = query.parse("cursor")?;
@@ -49,8 +51,11 @@ pub(super) async fn list(
     check_limit(limit)?;
     let views = app.broker.store().queues(after, limit).await?;
     let next = (views.len() == limit).then(|| views.last().map(|view| view.queue.name.to_string())).flatten();
-    let queues: Vec<QueueShown> =
-        views.iter().map(|view| QueueShown::new(&view.queue, &view.counts)).collect();
+    let queues: Vec<QueueShown> = views
+        .iter()
+        .filter(|view| caller.may(&view.queue.name, Right::Read))
+        .map(|view| QueueShown::new(&view.queue, &view.counts))
+        .collect();
     let count = queues.len();
     reply.with_long(&QueuePage { queues, next }, count)
 }
@@ -64,7 +69,7 @@ pub(super) fn check_limit(limit: usize) -> Result<(), Refused> {
 }
 
 /// Makes a queue. The same again is fine; another schema or policy is a conflict that says what differs.
-#[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", params(("queue" = String, Path)), request_body = PutQueue,
+#[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), request_body = PutQueue,
     responses(
         (status = 200, description = "The queue.", body = QueueShown),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
@@ -75,15 +80,17 @@ pub(super) async fn put(
     _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
+    caller: Caller,
     Wire(body): Wire<PutQueue>,
 ) -> Result<Response, Refused> {
     let (schema, policy) = body.get()?;
+    caller.check_target(policy.dead_letter_queue.as_ref())?;
     let create = Operation::CreateQueue { queue, schema: Box::new(schema), policy: Box::new(policy) };
     change_and_show(&app, reply, create).await
 }
 
 /// Changes a queue's policy: what is named, and nothing else.
-#[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "change_queue", tag = "queues", params(("queue" = String, Path)), request_body = PatchQueue,
+#[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "change_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), request_body = PatchQueue,
     responses(
         (status = 200, description = "The queue after.", body = QueueShown),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
@@ -94,14 +101,16 @@ pub(super) async fn change(
     _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
+    caller: Caller,
     Wire(body): Wire<PatchQueue>,
 ) -> Result<Response, Refused> {
     let patch = Box::new(body.policy.patch()?);
+    caller.check_target(patch.dead_letter_queue.as_ref().and_then(Option::as_ref))?;
     change_and_show(&app, reply, Operation::ChangePolicy { queue, patch }).await
 }
 
 /// A queue, its schema, policy and counts.
-#[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "show_queue", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "show_queue", tag = "queues", security(("token" = ["queue:{queue}:read"])), params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -116,7 +125,7 @@ pub(super) async fn show(
 }
 
 /// Deletes a queue and its finished items; with `force`, unfinished ones too.
-#[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "delete_queue", tag = "queues",
+#[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "delete_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])),
     params(("queue" = String, Path), ("force" = Option<bool>, Query, description = "Lose unfinished items")),
     responses(
         (status = 204, description = "It is gone."),
@@ -135,7 +144,7 @@ pub(super) async fn delete(
 }
 
 /// How many items stand where.
-#[utoipa::path(get, path = "/v1/queues/{queue}/counts", operation_id = "count_items", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(get, path = "/v1/queues/{queue}/counts", operation_id = "count_items", tag = "queues", security(("token" = ["queue:{queue}:read"])), params(("queue" = String, Path)), responses(
     (status = 200, description = "The counts.", body = CountsShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -149,7 +158,7 @@ pub(super) async fn counts(
 }
 
 /// Takes no new items from now on; completed when nothing in it is unfinished. There is no way back.
-#[utoipa::path(post, path = "/v1/queues/{queue}/close", operation_id = "close_queue", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(post, path = "/v1/queues/{queue}/close", operation_id = "close_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue after.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -163,7 +172,7 @@ pub(super) async fn close(
 }
 
 /// Gives no items out from now on.
-#[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pause_queue", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pause_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue after.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -177,7 +186,7 @@ pub(super) async fn pause(
 }
 
 /// Gives items out again.
-#[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resume_queue", tag = "queues", params(("queue" = String, Path)), responses(
+#[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resume_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue after.", body = QueueShown),
     (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
 ))]

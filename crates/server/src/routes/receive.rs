@@ -22,7 +22,7 @@ pub(super) fn check_wait(what: &'static str, wait: Millis) -> Result<Duration, R
 }
 
 /// Receives items, each with a lease; with `wait`, waits for a first one.
-#[utoipa::path(post, path = "/v1/queues/{queue}/receive", operation_id = "receive_items", tag = "items", params(("queue" = String, Path)), request_body = ReceiveRequest,
+#[utoipa::path(post, path = "/v1/queues/{queue}/receive", operation_id = "receive_items", tag = "items", security(("token" = ["queue:{queue}:receive"])), params(("queue" = String, Path)), request_body = ReceiveRequest,
     responses(
         (status = 200, description = "The queue's state, and items if there are any.", body = ReceiveAnswer),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),

@@ -3,12 +3,14 @@
 use super::{merge, unexpected};
 use crate::answer::{Reply, aside};
 use crate::app::App;
+use crate::auth::{Caller, Right};
 use crate::body::Wire;
 use crate::path::{ItemPath, VerbPath};
 use crate::query::NoQuery;
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
+use std::collections::HashSet;
 use towline_api::{Action, Problem, SettleAnswer, SettleRequest, Settled, Text};
 use towline_broker::entropy;
 use towline_domain::change::Answer;
@@ -19,7 +21,7 @@ use towline_store::{Operation, Reply as Stored, StoreError};
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Calls of mixed verbs, carried out in order, each answered by itself.
-#[utoipa::path(post, path = "/v1/settle", operation_id = "settle_items", tag = "items", request_body = SettleRequest, responses(
+#[utoipa::path(post, path = "/v1/settle", operation_id = "settle_items", tag = "items", security(("token" = ["queue:{queue of each item}:receive"])), request_body = SettleRequest, responses(
     (status = 200, description = "What became of each.", body = SettleAnswer),
     (status = 400, description = "The body cannot be read.", body = Problem, content_type = "application/problem+json"),
     (status = 413, description = "Too many, or too large.", body = Problem, content_type = "application/problem+json"),
@@ -29,11 +31,15 @@ pub(super) async fn settle(
     State(app): State<App>,
     _: NoQuery,
     reply: Reply,
+    caller: Caller,
     Wire(body): Wire<SettleRequest>,
 ) -> Result<Response, Refused> {
     let count = body.actions.len();
     StoreError::check_size("actions", count, limits::BATCH_MAX)?;
-    let (batch, ids, refused) = aside(count * 64, || prepare(body.actions));
+    let named: Vec<ItemId> =
+        body.actions.iter().filter_map(|action| action.id.clone()?.get("id").ok()).collect();
+    let foreign: HashSet<ItemId> = caller.foreign(&app, &named, Right::Receive).await?.into_iter().collect();
+    let (batch, ids, refused) = aside(count * 64, || prepare(body.actions, &caller, &foreign));
     let answers = if batch.is_empty() { Vec::new() } else { app.broker.update(batch).await? };
     let mut broken = false;
     let results = merge(refused, answers, |at, answer| {
@@ -54,7 +60,7 @@ pub(super) async fn settle(
 
 type Prepared = (Vec<Operation>, Vec<Option<ItemId>>, Vec<Option<Settled>>);
 
-fn prepare(actions: Vec<Action>) -> Prepared {
+fn prepare(actions: Vec<Action>, caller: &Caller, foreign: &HashSet<ItemId>) -> Prepared {
     let seed = entropy::number();
     let count = actions.len();
     let (mut batch, mut ids, mut refused) =
@@ -62,7 +68,18 @@ fn prepare(actions: Vec<Action>) -> Prepared {
     for (at, action) in actions.into_iter().enumerate() {
         let named = action.id.clone();
         match action.get(seed.wrapping_add((at as u64).wrapping_mul(SPREAD))) {
+            // To this caller it is not there.
+            Ok((id, _)) if foreign.contains(&id) => {
+                ids.push(None);
+                refused.push(Some(Settled::refused(named, &Refusal::ItemNotFound { id })));
+            }
             Ok((id, call)) => {
+                if let Err(forbidden) = caller.check_target(call.adjust.queue.as_ref()) {
+                    ids.push(None);
+                    let error = Some(forbidden.element());
+                    refused.push(Some(Settled { id: named, error, ..Settled::default() }));
+                    continue;
+                }
                 batch.push(Operation::Lease { id, call: Box::new(call) });
                 ids.push(Some(id));
                 refused.push(None);
@@ -89,7 +106,7 @@ fn settled(id: ItemId, answer: Result<Stored, Refusal>) -> Result<Settled, Optio
 /// One call of a lease holder: heartbeat, edit, commit, fail, retry, release or defer.
 ///
 /// The same call with the same lease again gets the same answer.
-#[utoipa::path(post, path = "/v1/items/{id}/{verb}", operation_id = "act_on_item", tag = "items", request_body = Action,
+#[utoipa::path(post, path = "/v1/items/{id}/{verb}", operation_id = "act_on_item", tag = "items", security(("token" = ["queue:{queue of the item}:receive"])), request_body = Action,
     params(("id" = String, Path, format = Uuid), ("verb" = towline_api::VerbName, Path)),
     responses(
         (status = 200, description = "The item's state now.", body = Settled),
@@ -104,6 +121,7 @@ pub(super) async fn act(
     reply: Reply,
     ItemPath(id): ItemPath,
     VerbPath(verb): VerbPath,
+    caller: Caller,
     Wire(mut action): Wire<Action>,
 ) -> Result<Response, Refused> {
     let same_id = action.id.as_ref().is_none_or(|named| *named == Text::from(id));
@@ -113,6 +131,7 @@ pub(super) async fn act(
     }
     (action.id, action.verb) = (Some(id.into()), Some(verb.into()));
     let (id, call) = action.get(entropy::number())?;
+    caller.check_target(call.adjust.queue.as_ref())?;
     let answer = app.broker.update(vec![Operation::Lease { id, call: Box::new(call) }]).await?.pop();
     let settled = settled(id, answer.ok_or(StoreError::Closed)?);
     reply.with(&settled.map_err(|refusal| refusal.map_or_else(unexpected, Refused::from))?)

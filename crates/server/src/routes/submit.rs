@@ -16,7 +16,7 @@ use towline_domain::{QueueName, Refusal, limits};
 use towline_store::{Operation, Reply as Stored, StoreError};
 
 /// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable.
-#[utoipa::path(post, path = "/v1/queues/{queue}/items", operation_id = "submit_items", tag = "items", params(("queue" = String, Path)), request_body = SubmitRequest,
+#[utoipa::path(post, path = "/v1/queues/{queue}/items", operation_id = "submit_items", tag = "items", security(("token" = ["queue:{queue}:submit"])), params(("queue" = String, Path)), request_body = SubmitRequest,
     responses(
         (status = 200, description = "What became of each.", body = SubmitAnswer),
         (status = 400, description = "The body cannot be read.", body = Problem, content_type = "application/problem+json"),

@@ -1,6 +1,7 @@
 //! The server as its clients see it, over real connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod alpn;
 mod any_bytes;
 mod bad_addresses;
 mod bad_bodies;
@@ -34,9 +35,11 @@ mod receiving;
 mod rig;
 #[path = "../../../buffers/tests/contract/s3_server.rs"]
 mod s3_server;
+mod scopes;
 mod settling_many;
 mod slots;
 mod stopping;
 mod streams;
 mod submitting;
+mod tokens;
 mod waiting_for_results;

@@ -10,11 +10,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use towline_api::{Client, Code};
-use towline_server::{Server, Settings};
+use towline_api::{Client, Code, NewToken};
+use towline_server::{Server, Settings, Tokens};
 
 pub struct Rig {
     pub address: SocketAddr,
+    /// Shown with every call, if the server asks for tokens.
+    token: Option<String>,
     http: Http<HttpConnector, Full<Bytes>>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
@@ -73,6 +75,26 @@ impl Rig {
         Rig::start_in(directory, change).await
     }
 
+    /// One that asks for tokens, called with one that allows everything.
+    pub async fn start_with_tokens(change: impl FnOnce(&mut Settings)) -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings { data: directory.path().join("data"), ..Settings::default() };
+        let made = tokio::spawn(async move {
+            let tokens = Tokens::open(&settings).await.unwrap();
+            let new =
+                NewToken { name: "test".to_owned(), scopes: vec!["admin".to_owned()], ..NewToken::default() };
+            let made = tokens.create(new).await.unwrap();
+            tokio::task::block_in_place(|| tokens.close());
+            made
+        });
+        let token = Some(made.await.unwrap().token.0);
+        let rig = Rig::start_in(directory, |settings| {
+            settings.require_tokens = true;
+            change(settings);
+        });
+        Rig { token, ..rig.await }
+    }
+
     async fn start_in(directory: tempfile::TempDir, change: impl FnOnce(&mut Settings)) -> Rig {
         let data: PathBuf = directory.path().join("data");
         let mut settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), data, ..Settings::default() };
@@ -82,7 +104,7 @@ impl Rig {
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run_until(async { drop(stopped.await) }));
         let http = Http::builder(TokioExecutor::new()).build_http();
-        Rig { address, http, stop: Some(stop), running: Some(running), directory }
+        Rig { address, token: None, http, stop: Some(stop), running: Some(running), directory }
     }
 
     pub fn url(&self) -> String {
@@ -93,7 +115,14 @@ impl Rig {
         Client::new(&self.url()).unwrap()
     }
 
-    pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+    pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Answer {
+        if let Some(token) = &self.token {
+            request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        self.send_bare(request).await
+    }
+
+    async fn send_bare(&self, request: Request<Full<Bytes>>) -> Answer {
         let response = self.http.request(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -138,6 +167,40 @@ impl Rig {
             request = request.header(*name, *value);
         }
         self.send(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    /// With these headers and no token but one that is among them.
+    pub async fn send_as_is(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url()));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send_bare(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    /// With another token than the rig's own.
+    pub async fn call_as(&self, token: &str, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let bearer = format!("Bearer {token}");
+        let mut headers = vec![("authorization", bearer.as_str())];
+        headers.extend(body.is_some().then_some(("content-type", "application/json")));
+        self.send_as_is(method, path, &headers, body.map_or(String::new(), |body| body.to_string())).await
+    }
+
+    pub async fn post_as(&self, token: &str, path: &str, body: Value) -> Answer {
+        self.call_as(token, Method::POST, path, Some(body)).await
+    }
+
+    /// A new token with these scopes, and its id.
+    pub async fn token_for(&self, scopes: &[&str]) -> (String, String) {
+        let made = self.post("/v1/tokens", json!({"name": "somebody", "scopes": scopes})).await.good();
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        (text("token"), text("id"))
     }
 
     /// A text that says it is JSON.

@@ -31,7 +31,7 @@ fn header<T: FromStr>(headers: &HeaderMap, name: &str, what: &str) -> Result<T, 
 
 /// Stores a chunk; durable when answered. The same again is fine. Chunks may come out of order and at the same time, up
 /// to 64 ahead of the first that is missing.
-#[utoipa::path(put, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "put_chunk", tag = "buffers",
+#[utoipa::path(put, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "put_chunk", tag = "buffers", security(("token" = ["buffer:write"])),
     params(
         ("id" = String, Path), ("n" = u32, Path, description = "From 0"),
         ("towline-writer" = String, Header, description = "As begun: 32 hexadecimal digits"),
@@ -64,7 +64,7 @@ pub(crate) async fn put(
 }
 
 /// A chunk, its hash checked; with `wait`, waits for it while the buffer is being written or has no writer yet.
-#[utoipa::path(get, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "get_chunk", tag = "buffers",
+#[utoipa::path(get, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "get_chunk", tag = "buffers", security(("token" = ["buffer:read"])),
     params(
         ("id" = String, Path), ("n" = u32, Path, description = "From 0"),
         ("wait" = Option<Span>, Query, description = "How long to wait for it: not at all, up to 5m"),

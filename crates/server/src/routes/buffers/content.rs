@@ -28,7 +28,7 @@ type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// The bytes of a buffer, or with `Range` some of them. While it is being written they come as they are written; a
 /// stream that breaks off was not whole.
-#[utoipa::path(get, path = "/v1/buffers/{id}/content", operation_id = "read_buffer", tag = "buffers",
+#[utoipa::path(get, path = "/v1/buffers/{id}/content", operation_id = "read_buffer", tag = "buffers", security(("token" = ["buffer:read"])),
     params(
         ("id" = String, Path),
         ("Range" = Option<String>, Header, description = "`bytes=` and one range"),

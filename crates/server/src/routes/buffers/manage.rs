@@ -26,7 +26,7 @@ fn new(body: NewBuffer, now: Timestamp) -> Result<towline_buffers::NewBuffer, Re
 }
 
 /// Makes an empty buffer.
-#[utoipa::path(post, path = "/v1/buffers", operation_id = "create_buffer", tag = "buffers", request_body = NewBuffer,
+#[utoipa::path(post, path = "/v1/buffers", operation_id = "create_buffer", tag = "buffers", security(("token" = ["buffer:write"])), request_body = NewBuffer,
     responses(
         (status = 200, description = "The buffer, with its id.", body = BufferShown),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
@@ -44,7 +44,7 @@ pub(crate) async fn create(
 }
 
 /// Buffers in order of id.
-#[utoipa::path(get, path = "/v1/buffers", operation_id = "list_buffers", tag = "buffers",
+#[utoipa::path(get, path = "/v1/buffers", operation_id = "list_buffers", tag = "buffers", security(("token" = ["buffer:read"])),
     params(
         ("tag" = Option<Vec<String>>, Query, description = "key=value; may be given several times, and then all must match"),
         ("limit" = Option<usize>, Query, description = "Look at no more than so many: 100, up to 1000", minimum = 1, maximum = 1000),
@@ -89,7 +89,7 @@ pub(crate) async fn list(
 }
 
 /// A buffer's state, size and tags.
-#[utoipa::path(get, path = "/v1/buffers/{id}", operation_id = "show_buffer", tag = "buffers", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/buffers/{id}", operation_id = "show_buffer", tag = "buffers", security(("token" = ["buffer:read"])), params(("id" = String, Path)),
     responses(
         (status = 200, description = "The buffer.", body = BufferShown),
         (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
@@ -105,7 +105,7 @@ pub(crate) async fn show(
 }
 
 /// Deletes a buffer, also while it is written or read.
-#[utoipa::path(delete, path = "/v1/buffers/{id}", operation_id = "delete_buffer", tag = "buffers", params(("id" = String, Path)),
+#[utoipa::path(delete, path = "/v1/buffers/{id}", operation_id = "delete_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)),
     responses(
         (status = 204, description = "It is gone."),
         (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
@@ -123,7 +123,7 @@ pub(crate) async fn delete(
 }
 
 /// Copies a complete buffer within the storage. Tags and time to live are the copy's own.
-#[utoipa::path(post, path = "/v1/buffers/{id}/copy", operation_id = "copy_buffer", tag = "buffers", params(("id" = String, Path)), request_body = NewBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/copy", operation_id = "copy_buffer", tag = "buffers", security(("token" = ["buffer:*"])), params(("id" = String, Path)), request_body = NewBuffer,
     responses(
         (status = 200, description = "The copy, with an id of its own.", body = BufferShown),
         (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),

@@ -35,7 +35,7 @@ fn request(signed: Signed) -> SignedRequest {
 }
 
 /// A request with which a chunk is put into the storage itself: `head`, then the data. Then it must be adopted.
-#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_put", operation_id = "sign_put_chunk", tag = "buffers",
+#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_put", operation_id = "sign_put_chunk", tag = "buffers", security(("token" = ["buffer:write"])),
     params(("id" = String, Path), ("n" = u32, Path)), request_body = SignPut,
     responses(
         (status = 200, description = "The request.", body = SignedRequest),
@@ -64,7 +64,7 @@ pub(crate) async fn put(
 }
 
 /// A request with which a chunk is got from the storage itself: `head_bytes`, then the data.
-#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_get", operation_id = "sign_get_chunk", tag = "buffers",
+#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_get", operation_id = "sign_get_chunk", tag = "buffers", security(("token" = ["buffer:read"])),
     params(("id" = String, Path), ("n" = u32, Path)), request_body = SignGet,
     responses(
         (status = 200, description = "The request.", body = SignedRequest),
@@ -85,7 +85,7 @@ pub(crate) async fn get(
 }
 
 /// Takes in a chunk that was put into the storage itself; from then on it is read.
-#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/adopt", operation_id = "adopt_chunk", tag = "buffers",
+#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/adopt", operation_id = "adopt_chunk", tag = "buffers", security(("token" = ["buffer:write"])),
     params(("id" = String, Path), ("n" = u32, Path)), request_body = AdoptChunk,
     responses(
         (status = 204, description = "It is taken in."),

@@ -32,7 +32,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(300);
 const CONTENT_DIGEST: &str = "content-digest";
 
 /// Writes a whole buffer. A body that breaks off makes it fail.
-#[utoipa::path(put, path = "/v1/buffers/{id}/content", operation_id = "write_buffer", tag = "buffers",
+#[utoipa::path(put, path = "/v1/buffers/{id}/content", operation_id = "write_buffer", tag = "buffers", security(("token" = ["buffer:write"])),
     params(
         ("id" = String, Path),
         ("Content-Digest" = Option<String>, Header, description = "`sha-256=:<base64>:`; another content is refused, and the buffer fails"),

@@ -16,7 +16,7 @@ use towline_broker::entropy;
 use towline_buffers::{Position, WriterId};
 
 /// Begins to write, or goes on where it was: the same writer again is told how far the buffer is.
-#[utoipa::path(post, path = "/v1/buffers/{id}/writer", operation_id = "begin_buffer", tag = "buffers", params(("id" = String, Path)), request_body = BeginBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/writer", operation_id = "begin_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = BeginBuffer,
     responses(
         (status = 200, description = "Where to go on.", body = WriterPosition),
         (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
@@ -39,7 +39,7 @@ pub(crate) async fn begin(
 }
 
 /// A sign of life of a writer that has nothing to send.
-#[utoipa::path(post, path = "/v1/buffers/{id}/touch", operation_id = "touch_buffer", tag = "buffers", params(("id" = String, Path)), request_body = TouchBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/touch", operation_id = "touch_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = TouchBuffer,
     responses(
         (status = 204, description = "It was heard."),
         (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
@@ -57,7 +57,7 @@ pub(crate) async fn touch(
 }
 
 /// Ends a buffer as complete, if all its chunks are there and add up. The same again is fine.
-#[utoipa::path(post, path = "/v1/buffers/{id}/finish", operation_id = "finish_buffer", tag = "buffers", params(("id" = String, Path)), request_body = FinishBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/finish", operation_id = "finish_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = FinishBuffer,
     responses(
         (status = 200, description = "The buffer.", body = BufferShown),
         (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
@@ -78,7 +78,7 @@ pub(crate) async fn finish(
 }
 
 /// Ends a buffer as failed: its readers are told.
-#[utoipa::path(post, path = "/v1/buffers/{id}/fail", operation_id = "fail_buffer", tag = "buffers", params(("id" = String, Path)), request_body = FailBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/fail", operation_id = "fail_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = FailBuffer,
     responses(
         (status = 200, description = "The buffer.", body = BufferShown),
         (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),

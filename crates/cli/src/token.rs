@@ -1,0 +1,161 @@
+//! `towline token` and `towline whoami`: who may call a server.
+
+use crate::connect::{Connection, Session};
+use crate::exit::Failure;
+use crate::moving::{Place, runtime};
+use crate::output::{Format, Output};
+use crate::value::duration;
+use clap::{Args, Subcommand};
+use towline_api::{Millis, NewToken, RateLimit, TokenShown};
+use towline_server::{TokenError, Tokens};
+
+/// Tokens are made, listed and revoked by a server, or in its store itself: with --data, or with --store.
+///
+/// An embedded store must not be in use then; that is how the first token comes to be. A database may be.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token and print it: only then is it told.
+    Create(CreateArgs),
+    /// List tokens; those that ended, for 30 days after.
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// End a token, and what goes on under it.
+    Revoke(RevokeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// Who shall have it: what lists and the audit log say
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// What it allows: admin, queue:<pattern>:<submit|receive|read|admin>, buffer:<read|write|*>. Repeatable
+    #[arg(long, value_name = "SCOPE", required = true)]
+    scope: Vec<String>,
+    /// How long it is good for [default: until it is revoked]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    expires_in: Option<Millis>,
+    /// Requests a second that each server takes of it [default: any number]
+    #[arg(long, value_name = "N")]
+    rate: Option<u32>,
+    /// Requests at once after a pause [default: as many as in a second]
+    #[arg(long, value_name = "N", requires = "rate")]
+    burst: Option<u32>,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// The number in it: tow_<ID>_...
+    #[arg(value_name = "ID")]
+    id: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub fn run(connection: &Connection, format: Option<Format>, command: TokenCommand) -> Result<(), Failure> {
+    let place = match &command {
+        TokenCommand::Create(CreateArgs { place, .. })
+        | TokenCommand::List(ListArgs { place })
+        | TokenCommand::Revoke(RevokeArgs { place, .. }) => place,
+    };
+    let settings = place.is_named().then(|| place.settings()).transpose()?;
+    let output = Output::new(format);
+    runtime()?.block_on(async {
+        let Some(settings) = settings else { return ask(&connection.open(format)?, command).await };
+        // In a task, so that it may block the thread it is on.
+        let done = tokio::spawn(async move {
+            let tokens = Tokens::open(&settings).await?;
+            let done = by_hand(&tokens, command).await;
+            tokio::task::block_in_place(|| tokens.close());
+            done
+        });
+        let done = done.await.map_err(Failure::refused)?;
+        done.map_err(|error: TokenError| Failure::refused(error))?.print(output)
+    })
+}
+
+/// What a command has to say.
+enum Done {
+    Made(towline_api::TokenMade),
+    Listed(Vec<TokenShown>),
+    Revoked(TokenShown),
+}
+
+impl Done {
+    fn print(self, output: Output) -> Result<(), Failure> {
+        match self {
+            Done::Made(made) => output.name(&made.token.0, &made),
+            Done::Listed(tokens) => {
+                let mut listing = output.listing(&HEADERS);
+                for token in &tokens {
+                    listing.push(token, row)?;
+                }
+                listing.finish()
+            }
+            Done::Revoked(token) => output.silent(&token),
+        }
+    }
+}
+
+fn wanted(args: CreateArgs) -> NewToken {
+    NewToken {
+        name: args.name,
+        scopes: args.scope,
+        expires_in: args.expires_in.map(Into::into),
+        rate_limit: args.rate.map(|per_second| RateLimit { per_second, burst: args.burst }),
+    }
+}
+
+async fn by_hand(tokens: &Tokens, command: TokenCommand) -> Result<Done, TokenError> {
+    Ok(match command {
+        TokenCommand::Create(args) => Done::Made(tokens.create(wanted(args)).await?),
+        TokenCommand::List(_) => Done::Listed(tokens.list().await?),
+        TokenCommand::Revoke(args) => Done::Revoked(tokens.revoke(&args.id).await?),
+    })
+}
+
+async fn ask(session: &Session, command: TokenCommand) -> Result<(), Failure> {
+    let client = &session.client;
+    let done = match command {
+        TokenCommand::Create(args) => Done::Made(client.create_token(&wanted(args)).await?),
+        TokenCommand::Revoke(args) => Done::Revoked(client.revoke_token(&args.id).await?),
+        TokenCommand::List(_) => {
+            let (mut all, mut cursor) = (Vec::new(), None);
+            loop {
+                let page = client.tokens(cursor.as_deref()).await?;
+                all.extend(page.tokens);
+                cursor = page.next;
+                if cursor.is_none() {
+                    break Done::Listed(all);
+                }
+            }
+        }
+    };
+    done.print(session.output)
+}
+
+const HEADERS: [&str; 7] = ["ID", "NAME", "SCOPES", "CREATED", "EXPIRES", "REVOKED", "LAST USED"];
+
+fn row(token: &TokenShown) -> Vec<String> {
+    let time = |time: &Option<towline_api::Time>| time.as_ref().map(ToString::to_string).unwrap_or_default();
+    vec![
+        token.id.clone(),
+        token.name.clone(),
+        token.scopes.join(" "),
+        token.created_at.to_string(),
+        time(&token.expires_at),
+        time(&token.revoked_at),
+        time(&token.last_used_at),
+    ]
+}
+
+pub async fn whoami(session: &Session) -> Result<(), Failure> {
+    session.output.object(&session.client.whoami().await?)
+}

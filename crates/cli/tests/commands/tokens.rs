@@ -1,0 +1,121 @@
+//! Tokens on the command line: the first one, those that it makes, and where they are taken from.
+
+use crate::rig::{Run, Server, signal, towline, until};
+use rustix::process::Signal;
+use std::path::Path;
+
+/// Makes a token in the store itself.
+fn first_token(data: &Path, scope: &str) -> String {
+    let args = ["token", "create", "ops", "--scope", scope, "--data", data.to_str().unwrap()];
+    Run::of(&mut towline(&args)).ok(&args)
+}
+
+/// A server that asks for tokens, and one that allows everything.
+fn start() -> (Server, String) {
+    let mut token = String::new();
+    let server = Server::start_prepared(|directory| {
+        token = first_token(&directory.join("data"), "admin");
+        let audit = directory.join("audit").to_str().unwrap().to_owned();
+        vec![
+            ("TOWLINE_REQUIRE_TOKENS".to_owned(), "true".to_owned()),
+            ("TOWLINE_AUDIT_LOG".to_owned(), audit),
+        ]
+    });
+    (server, token)
+}
+
+fn run(server: &Server, token: &str, args: &[&str]) -> Run {
+    Run::of(server.command(args).env("TOWLINE_TOKEN", token))
+}
+
+#[test]
+fn the_first_token_is_made_in_the_store_and_makes_the_others() {
+    let (server, admin) = start();
+    let refused = server.run(&["queue", "list"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("TOWLINE_TOKEN"), "{refused:?}");
+    run(&server, &admin, &["queue", "create", "jobs"]).ok(&["create"]);
+    let create = ["token", "create", "worker", "--scope", "queue:jobs:receive", "--expires-in", "1d"];
+    let worker = run(&server, &admin, &create).ok(&create);
+    assert!(worker.starts_with("tow_2_"), "{worker}");
+    run(&server, &worker, &["queue", "receive", "jobs"]).ok(&["receive"]);
+    let refused = run(&server, &worker, &["queue", "submit", "jobs"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("queue:jobs:submit"), "{refused:?}");
+    let whoami = run(&server, &worker, &["whoami"]).ok(&["whoami"]);
+    let whoami: serde_json::Value = serde_json::from_str(&whoami).unwrap();
+    assert_eq!((&whoami["token"]["name"], &whoami["tokens_required"]), (&"worker".into(), &true.into()));
+
+    let table = run(&server, &admin, &["token", "list", "-o", "table"]).ok(&["list"]);
+    assert!(table.contains("ops") && table.contains("queue:jobs:receive"), "{table}");
+    assert!(!table.contains("tow_"), "{table}");
+    assert_eq!(run(&server, &admin, &["token", "revoke", "2"]).ok(&["revoke"]), "");
+    let refused = run(&server, &worker, &["whoami"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("revoked"), "{refused:?}");
+    assert_eq!(run(&server, &admin, &["token", "revoke", "77"]).code, Some(1));
+}
+
+#[test]
+fn a_token_comes_from_a_file_standard_input_or_the_environment() {
+    let (server, token) = start();
+    let file = server.directory().join("token");
+    std::fs::write(&file, format!("{token}\n")).unwrap();
+    let path = file.to_str().unwrap();
+    server.ok(&["whoami", "--token-file", path]);
+    Run::of(server.command(&["whoami"]).env("TOWLINE_TOKEN_FILE", path)).ok(&["whoami"]);
+    server.feed(&["whoami", "--token-file", "-"], &format!("{token}\n")).ok(&["whoami"]);
+}
+
+#[test]
+fn a_store_in_use_is_not_for_making_tokens_and_one_that_rests_is() {
+    let (mut server, admin) = start();
+    let data = server.directory().join("data");
+    let args = ["token", "create", "x", "--scope", "admin", "--data", data.to_str().unwrap()];
+    let busy = Run::of(&mut towline(&args));
+    assert_eq!((busy.code, busy.stdout.as_str()), (Some(1), ""), "{busy:?}");
+    server.stop();
+    let list = ["token", "list", "--data", data.to_str().unwrap(), "-o", "json"];
+    let listed = Run::of(&mut towline(&list)).ok(&list);
+    assert!(listed.contains("ops"), "{listed}");
+    let second = first_token(&data, "queue:*:read");
+    let revoke = ["token", "revoke", "1", "--data", data.to_str().unwrap()];
+    Run::of(&mut towline(&revoke)).ok(&revoke);
+    server.restart();
+    run(&server, &second, &["queue", "list"]).ok(&["list"]);
+    assert_eq!(run(&server, &admin, &["queue", "list"]).code, Some(1));
+}
+
+#[test]
+fn an_address_others_can_reach_needs_a_certificate_and_tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let serve = |args: &[&str]| {
+        let common = ["serve", "--listen", "0.0.0.0:0", "--data", data.to_str().unwrap()];
+        Run::of(&mut towline(&[&common[..], args].concat()))
+    };
+    let open = serve(&[]);
+    assert_eq!(open.code, Some(1), "{open:?}");
+    for word in ["--tls-cert", "--insecure", "127.0.0.1"] {
+        assert!(open.stderr.contains(word), "{open:?}");
+    }
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let none = serve(&["--tls-cert", cert.to_str().unwrap(), "--tls-key", key.to_str().unwrap()]);
+    assert!(none.code == Some(1) && none.stderr.contains("towline token create"), "{none:?}");
+}
+
+#[test]
+fn the_audit_log_goes_on_in_a_new_file() {
+    let (server, admin) = start();
+    let (log, old) = (server.directory().join("audit"), server.directory().join("audit.1"));
+    let create = |name: &str| run(&server, &admin, &["queue", "create", name]).ok(&["create"]);
+    create("before");
+    std::fs::rename(&log, &old).unwrap();
+    signal(server.pid(), Signal::HUP);
+    until("the file is there again", || log.exists());
+    create("after");
+    assert!(std::fs::read_to_string(&old).unwrap().contains("/v1/queues/before"));
+    let new = std::fs::read_to_string(&log).unwrap();
+    assert!(new.contains("/v1/queues/after") && !new.contains("before"), "{new}");
+}

@@ -1,0 +1,207 @@
+//! Every route is refused without the scope that allows it, and allowed with it: whatever the description lists.
+
+use crate::rig::{Answer, Rig};
+use http::Method;
+use serde_json::{Value, json};
+
+/// Every scope but the one that a need names.
+fn all_but(need: &str, queue: &str) -> Vec<Vec<String>> {
+    let right = need.rsplit(':').next().unwrap();
+    let others: Vec<String> = ["submit", "receive", "read"]
+        .into_iter()
+        .filter(|other| *other != right)
+        .map(|other| format!("queue:{queue}:{other}"))
+        .collect();
+    let with = |more: &[&str]| {
+        let more = more.iter().map(|scope| (*scope).to_owned());
+        others.iter().cloned().chain(more).collect::<Vec<String>>()
+    };
+    match need {
+        "any" => Vec::new(),
+        "admin" => vec![with(&["queue:*:admin", "buffer:*", "compute:admin"])],
+        "buffer:read" => vec![with(&["queue:*:admin", "buffer:write"])],
+        "buffer:write" => vec![with(&["queue:*:admin", "buffer:read"])],
+        "buffer:*" => vec![with(&["queue:*:admin", "buffer:read"]), with(&["queue:*:admin", "buffer:write"])],
+        _ => vec![with(&["queue:other:admin", "buffer:*", "compute:admin"]), vec!["buffer:*".to_owned()]],
+    }
+}
+
+/// The least that a need names.
+fn enough(need: &str, queue: &str) -> Vec<String> {
+    let scope = match need.split(':').collect::<Vec<_>>()[..] {
+        ["any"] => "queue:other:read".to_owned(),
+        ["queue", "*", right] => format!("queue:*:{right}"),
+        ["queue", _, right] => format!("queue:{queue}:{right}"),
+        _ => need.to_owned(),
+    };
+    vec![scope]
+}
+
+struct Scene<'a> {
+    rig: &'a Rig,
+    method: Method,
+    path: String,
+    body: Option<Value>,
+}
+
+impl Scene<'_> {
+    async fn call(&self, token: Option<&str>) -> Answer {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let mut headers: Vec<(&str, &str)> = vec![("authorization", bearer.as_deref().unwrap_or(""))];
+        if token.is_none() {
+            headers.clear();
+        }
+        if self.body.is_some() {
+            headers.push(("content-type", "application/json"));
+        }
+        let body = self.body.as_ref().map_or(String::new(), Value::to_string);
+        self.rig.send_as_is(self.method.clone(), &self.path, &headers, body).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_of_the_description() {
+    let rig = Rig::start_with_tokens(|_| {}).await;
+    rig.queue("other", json!({})).await;
+    let description = serde_json::to_value(towline_server::openapi()).unwrap();
+    let mut seen = 0;
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let name = operation["operationId"].as_str().unwrap();
+            let security = operation["security"].as_array().unwrap_or_else(|| panic!("{name} says nothing"));
+            let need = security[0].get("token").map(|scopes| scopes[0].as_str().unwrap());
+            // A queue of its own for each: some of them end it.
+            let queue = format!("q-{seen}");
+            rig.queue(&queue, json!({})).await;
+            let item = rig.submit(&queue, json!([{}])).await.remove(0);
+            let id = match operation["tags"][0].as_str().unwrap() {
+                "items" => item.clone(),
+                "tokens" => rig.token_for(&["queue:none:read"]).await.1,
+                _ => rig.buffer().await,
+            };
+            let mut path = path.replace("{queue}", &queue).replace("{id}", &id);
+            path = path.replace("{n}", "0").replace("{verb}", "heartbeat");
+            if name == "wait_for_item" {
+                path += "?timeout=1ms";
+            }
+            let lease = "0".repeat(32);
+            let body = operation.get("requestBody").map(|_| match name {
+                "settle_items" => json!({"actions": [{"id": item, "verb": "heartbeat", "lease": lease}]}),
+                "act_on_item" => json!({"lease": lease}),
+                _ => json!({}),
+            });
+            let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
+            let scene = Scene { rig: &rig, method, path, body };
+            check(&scene, name, need, &queue).await;
+            seen += 1;
+        }
+    }
+    assert!(seen >= 40, "{seen}");
+}
+
+async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
+    let Some(need) = need else {
+        let answer = scene.call(None).await;
+        assert!(answer.status.is_success(), "{name} is open to everybody");
+        return;
+    };
+    let answer = scene.call(None).await;
+    assert_eq!(answer.code(), "unauthenticated", "{name}");
+    assert_eq!(answer.headers["www-authenticate"], "Bearer realm=\"towline\"", "{name}");
+    for scopes in all_but(need, queue) {
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        let answer = scene.call(Some(&scene.rig.token_for(&scopes).await.0)).await;
+        if answer.status.is_success() && need.contains("each item") {
+            assert_eq!(answer.json()["results"][0]["error"]["code"], "item_not_found", "{name} {scopes:?}");
+            continue;
+        }
+        // Of an item, not even that it is there.
+        let hidden = need.contains("queue of the item") && scopes.iter().any(|scope| scope.contains("other"));
+        let code = if hidden { "item_not_found" } else { "forbidden" };
+        assert_eq!(answer.code(), code, "{name} {scopes:?}: {}", answer.json());
+        if code == "forbidden" {
+            assert!(answer.headers["www-authenticate"].to_str().unwrap().contains("insufficient_scope"));
+        }
+    }
+    let scopes = enough(need, queue);
+    let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+    let answer = scene.call(Some(&scene.rig.token_for(&scopes).await.0)).await;
+    if !answer.status.is_success() {
+        let code = answer.code();
+        let refused = ["unauthenticated", "forbidden", "item_not_found", "token_not_found"].contains(&code);
+        assert!(!refused, "{name} {scopes:?}: {}", answer.json());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_judged_one_by_one_and_tells_nothing_of_what_is_foreign() {
+    let rig = Rig::start_with_tokens(|_| {}).await;
+    rig.queue("mine", json!({})).await;
+    rig.queue("other", json!({})).await;
+    let (mine, my_lease) = rig.hold("mine").await;
+    let (other, other_lease) = rig.hold("other").await;
+    let nobodys = "0199aa3d-98e9-7000-8000-0d81c4c5fb00";
+    let worker = rig.token_for(&["queue:mine:receive"]).await.0;
+    let commit = |id: &str, lease: &str| json!({"id": id, "verb": "commit", "lease": lease});
+    let actions = json!({"actions": [commit(&other, &other_lease), commit(&mine, &my_lease), commit(nobodys, &my_lease)]});
+    let answer = rig.post_as(&worker, "/v1/settle", actions).await.good();
+    let error = |at: usize, id: &str| answer["results"][at]["error"].to_string().replace(id, "ID");
+    assert_eq!(answer["results"][1]["state"], "completed", "{answer}");
+    assert!(error(0, &other).contains("item_not_found"), "{answer}");
+    assert_eq!(error(0, &other), error(2, nobodys));
+    assert_eq!(rig.item(&other).await["state"], "processing", "nothing happened to it");
+
+    let alone =
+        rig.post_as(&worker, &format!("/v1/items/{other}/commit"), json!({"lease": other_lease})).await;
+    let absent =
+        rig.post_as(&worker, &format!("/v1/items/{nobodys}/commit"), json!({"lease": other_lease})).await;
+    let words = |answer: &Answer, id: &str| answer.refused("item_not_found").replace(id, "ID");
+    assert_eq!(words(&alone, &other), words(&absent, nobodys));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_go_only_where_their_mover_may_submit() {
+    let rig = Rig::start_with_tokens(|_| {}).await;
+    rig.queue("mine", json!({})).await;
+    rig.queue("other", json!({})).await;
+    let (id, lease) = rig.hold("mine").await;
+    let worker = rig.token_for(&["queue:mine:admin"]).await.0;
+    let retry = json!({"lease": lease, "queue": "other"});
+    let moved = rig.post_as(&worker, &format!("/v1/items/{id}/release"), retry.clone()).await;
+    assert!(moved.refused("forbidden").contains("queue:other:submit"));
+    let action = json!({"actions": [{"id": id, "verb": "release", "lease": lease, "queue": "other"}]});
+    let moved = rig.post_as(&worker, "/v1/settle", action).await.good();
+    assert_eq!(moved["results"][0]["error"]["code"], "forbidden", "{moved}");
+    let letters = json!({"policy": {"dead_letter_queue": "other"}});
+    for (method, body) in [(Method::PUT, letters.clone()), (Method::PATCH, letters)] {
+        let refused = rig.call_as(&worker, method, "/v1/queues/mine", Some(body)).await;
+        refused.refused("forbidden");
+    }
+    let both = rig.token_for(&["queue:mine:admin", "queue:other:submit"]).await.0;
+    rig.post_as(&both, &format!("/v1/items/{id}/release"), retry).await.good();
+    assert_eq!(rig.item(&id).await["queue"], "other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_queues_shows_what_may_be_read() {
+    let rig = Rig::start_with_tokens(|_| {}).await;
+    for queue in ["a-1", "a-2", "b-1"] {
+        rig.queue(queue, json!({})).await;
+    }
+    for (scopes, expected) in [
+        (&["queue:a-*:read"][..], &["a-1", "a-2"][..]),
+        (&["queue:b-1:admin"], &["b-1"]),
+        (&["queue:*:submit"], &[]),
+        (&["admin"], &["a-1", "a-2", "b-1"]),
+    ] {
+        let token = rig.token_for(scopes).await.0;
+        let page = rig.call_as(&token, Method::GET, "/v1/queues", None).await.good();
+        let names: Vec<&str> =
+            page["queues"].as_array().unwrap().iter().map(|queue| queue["name"].as_str().unwrap()).collect();
+        assert_eq!(names, expected, "{scopes:?}");
+    }
+    // A name is judged as the route reads it, not as it is written.
+    let token = rig.token_for(&["queue:*41:read"]).await.0;
+    rig.queue("xA", json!({})).await;
+    rig.call_as(&token, Method::GET, "/v1/queues/x%41", None).await.refused("forbidden");
+}
