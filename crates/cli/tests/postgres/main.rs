@@ -8,3 +8,4 @@ mod postgres;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod shards;
+mod tokens;
