@@ -2,8 +2,14 @@
 
 use crate::raw::Raw;
 use crate::rig::Rig;
+use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use towline_api::Code;
+use towline_api::client::Upload;
+use towline_api::client::cut::{Chunk, Cut};
 use towline_server::{Server, ServerError, Settings};
 
 async fn whoami(rig: &Rig, authorization: &str) -> crate::rig::Answer {
@@ -100,7 +106,7 @@ async fn who_waits_is_let_go_when_the_token_ends() {
             if tokens.iter().any(|shown| shown["id"] == json!(id) && shown["last_used_at"].is_string()) {
                 break;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         rig.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.good();
     };
@@ -110,6 +116,34 @@ async fn who_waits_is_let_go_when_the_token_ends() {
     // Nobody is left in line.
     rig.submit("jobs", json!([{}])).await;
     rig.receive("jobs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_breaks_off_when_the_token_ends() {
+    let rig = Rig::start_with_tokens(|_| {}).await;
+    let id = rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned();
+    let (writer, _) = rig.token_for(&["buffer:*"]).await;
+    let (reader, reader_id) = rig.token_for(&["buffer:read"]).await;
+    let client = |token: &str| rig.client().token(token).unwrap().patience(Duration::ZERO);
+    let mut upload = Upload::begin(client(&writer), &id, "000102030405060708090a0b0c0d0e0f").await.unwrap();
+    let (input, cuts) = mpsc::channel(1);
+    let writing = tokio::spawn(async move { upload.run(cuts, |_| {}).await.map(drop) });
+    let chunk = Chunk::new(Bytes::from_static(b"first")).unwrap();
+    input.send(Cut::Chunk(chunk)).await.unwrap();
+    // More is to come: the stream goes on.
+    let mut content = loop {
+        match client(&reader).content(&id, 0..u64::MAX).await {
+            Ok(content) => break content,
+            Err(error) => assert_eq!(error.code(), Some(Code::BufferNotReady), "{error}"),
+        }
+    };
+    assert_eq!(content.next().await.unwrap().as_deref(), Some(&b"first"[..]));
+    rig.post(&format!("/v1/tokens/{reader_id}/revoke"), json!({})).await.good();
+    let cut_off = content.next().await;
+    assert!(cut_off.is_err(), "not taken for whole: {cut_off:?}");
+    // The writer has a token of its own.
+    input.send(Cut::End).await.unwrap();
+    writing.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
