@@ -1,6 +1,6 @@
 //! Calls that schemathesis makes from the served description: no fault, and every answer as described.
 
-use crate::rig::Server;
+use crate::rig::{Run, Server};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -17,12 +17,14 @@ fn program() -> PathBuf {
 
 #[test]
 fn every_answer_is_as_described() {
-    let server = Server::start();
+    // What is described is a server that asks for tokens.
+    let (server, token) = Server::start_asking(|_| Vec::new());
     let soak = std::env::var_os("TOWLINE_SOAK").is_some();
     let output = Command::new(program())
         .current_dir(server.directory())
         .args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/schemathesis.toml")])
         .args(["run", &format!("{}/v1/openapi.json", server.url())])
+        .args(["--header", &format!("Authorization: Bearer {token}")])
         .args(["--seed", &crate::seed().to_string(), "--workers", "2"])
         .args(["--max-time", if soak { "600" } else { "45" }])
         .env("NO_COLOR", "1")
@@ -32,5 +34,9 @@ fn every_answer_is_as_described() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(!server.log().contains("panicked"), "{}", server.log());
-    super::still_serves(&server);
+    for args in
+        [&["queue", "create", "after"][..], &["queue", "submit", "after"], &["queue", "receive", "after"]]
+    {
+        Run::of(server.command(args).env("TOWLINE_TOKEN", &token)).ok(args);
+    }
 }

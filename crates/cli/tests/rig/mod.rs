@@ -53,6 +53,17 @@ impl Server {
         Server::start_in(directory, settings)
     }
 
+    /// One that asks for tokens, and a token that allows everything.
+    pub fn start_asking(settings: impl FnOnce(&Path) -> Vec<(String, String)>) -> (Server, String) {
+        let mut token = String::new();
+        let server = Server::start_prepared(|directory| {
+            token = first_token(&directory.join("data"), "admin");
+            let asking = ("TOWLINE_REQUIRE_TOKENS".to_owned(), "true".to_owned());
+            settings(directory).into_iter().chain([asking]).collect()
+        });
+        (server, token)
+    }
+
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
@@ -188,6 +199,12 @@ fn spawn(
         panic!("the server did not start: {line:?} {log}");
     });
     (child, stdout, url.to_owned())
+}
+
+/// Makes a token in a store that no server uses.
+pub fn first_token(data: &Path, scope: &str) -> String {
+    let args = ["token", "create", "ops", "--scope", scope, "--data", data.to_str().unwrap()];
+    Run::of(&mut towline(&args)).ok(&args)
 }
 
 /// The binary, in an environment that says nothing to it.
