@@ -35,11 +35,6 @@ use cli::{Cli, Command};
 use exit::Failure;
 use std::process::ExitCode;
 
-/// glibc's heaps, one for each thread, kept up to five times what was in use; and large blocks, which it gives back to the
-/// kernel and asks for anew, doubled the system time of `buffer read`.
-#[global_allocator]
-static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // Before anything takes time: a parent that dies later must be noticed.
     let parent = item::Parent::now();
