@@ -1,12 +1,18 @@
 //! An S3-protocol server inside the test process, its objects files in a directory.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use http::Request;
+use http::header::IF_NONE_MATCH;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 pub const BUCKET: &str = "towline";
@@ -26,6 +32,16 @@ impl S3Server {
         let service = builder.build();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        // A service creates an object or says that it is there; this one looks first, and then writes.
+        let creating = Arc::new(Mutex::new(()));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (service, creating) = (service.clone(), Arc::clone(&creating));
+            async move {
+                let creates = request.headers().contains_key(IF_NONE_MATCH);
+                let _alone = if creates { Some(creating.lock().await) } else { None };
+                Service::call(&service, request).await
+            }
+        });
         let serving = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let service = service.clone();
