@@ -162,11 +162,7 @@ impl Rig {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Answer {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url()));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        self.send(request.body(Full::new(body.into())).unwrap()).await
+        self.send(self.request(method, path, headers, body)).await
     }
 
     /// With these headers and no token but one that is among them.
@@ -177,11 +173,21 @@ impl Rig {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Answer {
+        self.send_bare(self.request(method, path, headers, body)).await
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Request<Full<Bytes>> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url()));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.send_bare(request.body(Full::new(body.into())).unwrap()).await
+        request.body(Full::new(body.into())).unwrap()
     }
 
     /// With another token than the rig's own.
