@@ -15,10 +15,10 @@ use hyper::body::Incoming;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Longer than a call about a chunk takes, even with a slow storage behind the server.
-const CHUNK_LIMIT: Duration = Duration::from_secs(120);
 /// Finishing looks at every chunk.
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
+/// Copying reads and writes every byte.
+const COPY_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// Which buffers to list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,7 +95,7 @@ impl Client {
 
     /// Copies a complete buffer within the storage.
     pub async fn copy_buffer(&self, id: &str, new: &NewBuffer) -> Result<BufferShown> {
-        let call = Call::new(Method::POST, path(id, "/copy")?, Repeat::Unsafe);
+        let call = Call::new(Method::POST, path(id, "/copy")?, Repeat::Unsafe).within(COPY_LIMIT);
         self.transport.call(self.transport.body(call, new)?).await
     }
 
@@ -121,12 +121,12 @@ impl Client {
             .header(buffer::WRITER, writer)?
             .header(buffer::HASH, &hash.to_hex())?
             .header(buffer::CHAIN, &chain.to_hex())?;
-        self.transport.call_empty(call.raw(data).within(CHUNK_LIMIT)).await
+        self.transport.call_empty(call.raw(data)).await
     }
 
     /// A sign of life of a writer that has nothing to send.
     pub async fn touch_buffer(&self, id: &str, writer: &str) -> Result<()> {
-        let call = Call::new(Method::POST, path(id, "/touch")?, Repeat::Safe).within(CHUNK_LIMIT);
+        let call = Call::new(Method::POST, path(id, "/touch")?, Repeat::Safe);
         self.transport
             .call_empty(self.transport.body(call, &TouchBuffer { writer: writer.to_owned() })?)
             .await
@@ -142,7 +142,7 @@ impl Client {
 
     /// Ends a buffer as failed.
     pub async fn fail_buffer(&self, id: &str, writer: &str, reason: &str) -> Result<BufferShown> {
-        let call = Call::new(Method::POST, path(id, "/fail")?, Repeat::Safe).within(CHUNK_LIMIT);
+        let call = Call::new(Method::POST, path(id, "/fail")?, Repeat::Safe);
         let body = FailBuffer { writer: writer.to_owned(), reason: Some(reason.to_owned()) };
         self.transport.call(self.transport.body(call, &body)?).await
     }
@@ -160,7 +160,7 @@ impl Client {
     async fn chunk_by(&self, method: Method, id: &str, n: u32, wait: Duration) -> Result<Next> {
         let call = Call::new(method, path(id, &format!("/chunks/{n}"))?, Repeat::Safe);
         let wait_ms = (!wait.is_zero()).then(|| ("wait", format!("{}ms", wait.as_millis())));
-        let answer = self.transport.exchange(call.query(wait_ms).within(wait + CHUNK_LIMIT)).await?;
+        let answer = self.transport.exchange(call.query(wait_ms).waiting(wait)).await?;
         next(answer).map_err(|what| self.transport.misunderstood(what))
     }
 
@@ -170,7 +170,7 @@ impl Client {
         if range.is_empty() {
             return Err(ClientError::invalid(format!("the range {}..{} is empty", range.start, range.end)));
         }
-        let mut call = Call::get(path(id, "/content")?);
+        let mut call = Call::get(path(id, "/content")?).waiting(Duration::MAX);
         if range != (0..u64::MAX) {
             let last = range.end.checked_sub(1).filter(|last| *last < u64::MAX - 1);
             let last = last.map(|last| last.to_string()).unwrap_or_default();

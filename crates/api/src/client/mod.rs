@@ -3,7 +3,7 @@
 //! A call that never reached the server is repeated, for as long as [`Client::patience`] says. One that may have reached
 //! it is repeated only if a second time changes nothing: reads, queue creation, everything with a lease, and submits
 //! whose items all carry an idempotency key. A receive whose answer was lost is not: its items come back when their
-//! leases lapse.
+//! leases lapse. A server that falls silent is not waited for: a call ends, as one whose answer was lost.
 
 mod buffers;
 pub mod cut;
@@ -187,6 +187,8 @@ impl Client {
 
     pub async fn receive(&self, queue: &str, request: &ReceiveRequest) -> Result<ReceiveAnswer> {
         let call = Call::new(Method::POST, queue_path(queue, "/receive")?, Repeat::Unsafe);
+        let wait = request.wait.clone().and_then(|wait| wait.get("wait").ok()).unwrap_or_default();
+        let call = call.waiting(Duration::from_millis(wait.0));
         self.transport.call(self.transport.body(call, request)?).await
     }
 
@@ -214,8 +216,9 @@ impl Client {
 
     /// Waits up to `timeout` (at most 5 minutes) for the item to end, and shows it as it then is.
     pub async fn wait(&self, id: ItemId, timeout: Duration) -> Result<ItemShown> {
+        let call = Call::get(item_path(id, "/wait")).waiting(timeout);
         let timeout = ("timeout", format!("{}ms", timeout.as_millis()));
-        self.transport.call(Call::get(item_path(id, "/wait")).query(Some(timeout))).await
+        self.transport.call(call.query(Some(timeout))).await
     }
 
     pub async fn cancel(&self, id: ItemId, reason: Option<String>) -> Result<Settled> {

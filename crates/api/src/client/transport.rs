@@ -2,6 +2,7 @@
 
 use super::secure::{self, Connector, Trust};
 use super::{ClientError, Result};
+use crate::WAIT_MAX;
 use crate::code::Code;
 use crate::format::Format;
 use crate::problem::{PROBLEM_JSON, Problem};
@@ -22,6 +23,14 @@ use std::time::Duration;
 /// The most a client reads of one answer: a page of the largest items and more.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server answers far sooner, even with a slow storage behind it; what it is asked to wait is added.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+/// The slowest line a body is sent over: as much longer may its answer take.
+const BYTES_PER_SECOND_MIN: u64 = 128 << 10;
+/// A machine that vanished without a word says nothing to these, and its connections end.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
 const IDLE_MAX: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -51,8 +60,8 @@ pub(super) struct Call {
     repeat: Repeat,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Option<Bytes>,
-    /// How long one attempt may take.
-    limit: Option<Duration>,
+    /// How long one attempt may take to the answer's headers, and from one piece of its body to the next.
+    limit: Duration,
 }
 
 /// An answer of success.
@@ -66,7 +75,7 @@ pub(super) struct Answer {
 
 impl Call {
     pub(super) fn new(method: Method, path: String, repeat: Repeat) -> Call {
-        Call { method, path, repeat, headers: Vec::new(), body: None, limit: None }
+        Call { method, path, repeat, headers: Vec::new(), body: None, limit: ANSWER_LIMIT }
     }
 
     pub(super) fn get(path: String) -> Call {
@@ -96,10 +105,20 @@ impl Call {
         self
     }
 
-    /// A connection whose other end vanished without a word is not waited for longer than this.
+    /// For what takes the server longer than a moment.
     pub(super) fn within(mut self, limit: Duration) -> Call {
-        self.limit = Some(limit);
+        self.limit = limit;
         self
+    }
+
+    /// For what the server is asked to wait for, which is never longer than it may.
+    pub(super) fn waiting(self, wait: Duration) -> Call {
+        self.within(wait.min(Duration::from_millis(WAIT_MAX.0)) + ANSWER_LIMIT)
+    }
+
+    fn limit(&self) -> Duration {
+        let bytes = self.body.as_ref().map_or(0, Bytes::len) as u64;
+        self.limit + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
     }
 }
 
@@ -185,12 +204,12 @@ impl Transport {
 
     /// An answer in one go.
     pub(super) async fn exchange(&self, call: Call) -> Result<Answer> {
-        self.persist(call.repeat, || self.timed(&call, self.attempt(&call))).await
+        self.persist(call.repeat, || self.attempt(&call)).await
     }
 
     /// An answer whose body is still to be read.
     pub(super) async fn open(&self, call: Call) -> Result<Response<Incoming>> {
-        self.persist(call.repeat, || self.timed(&call, self.send(&call))).await
+        self.persist(call.repeat, || self.send(&call)).await
     }
 
     async fn persist<T, F>(&self, repeat: Repeat, attempt: impl Fn() -> F) -> Result<T>
@@ -217,27 +236,26 @@ impl Transport {
 
     async fn timed<T>(
         &self,
-        call: &Call,
-        attempt: impl Future<Output = std::result::Result<T, Failed>>,
+        limit: Duration,
+        part: impl Future<Output = T>,
     ) -> std::result::Result<T, Failed> {
-        let Some(limit) = call.limit else { return attempt.await };
-        tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
+        tokio::time::timeout(limit, part).await.map_err(|_| {
             let cause = format!("no answer in {} s", limit.as_secs());
-            Err(Failed::Lost(ClientError::Unreachable { url: self.base.clone(), cause }))
+            Failed::Lost(ClientError::Unreachable { url: self.base.clone(), cause })
         })
     }
 
     async fn attempt(&self, call: &Call) -> std::result::Result<Answer, Failed> {
         let response = self.send(call).await?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let pieces = read(response).await.map_err(|error| Failed::Lost(self.unreachable(&*error)))?;
+        let pieces = self.read(call, response).await?;
         Ok(Answer { status, headers, pieces })
     }
 
     /// Sends, and reads the answer up to its body if it is one of success.
     async fn send(&self, call: &Call) -> std::result::Result<Response<Incoming>, Failed> {
         let request = self.request(call).map_err(Failed::Final)?;
-        let response = match self.http.request(request).await {
+        let response = match self.timed(call.limit(), self.http.request(request)).await? {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
                 return Err(match secure::distrust(&error) {
@@ -253,7 +271,7 @@ impl Transport {
             return Ok(response);
         }
         let is_problem = text(response.headers(), &CONTENT_TYPE).starts_with(PROBLEM_JSON);
-        let body = read(response).await.map_err(|error| Failed::Lost(self.unreachable(&*error)))?.concat();
+        let body = self.read(call, response).await?.concat();
         let problem = is_problem.then(|| Format::Json.decode::<Problem>(&body).ok()).flatten();
         Err(match problem {
             Some(problem) => {
@@ -268,6 +286,25 @@ impl Transport {
             }
             None => Failed::Final(self.misunderstood(format!("status {status}"))),
         })
+    }
+
+    async fn read(
+        &self,
+        call: &Call,
+        response: Response<Incoming>,
+    ) -> std::result::Result<Vec<Bytes>, Failed> {
+        let (mut body, mut pieces, mut bytes) = (response.into_body(), Vec::new(), 0);
+        while let Some(frame) = self.timed(call.limit, body.frame()).await? {
+            let frame = frame.map_err(|error| Failed::Lost(self.unreachable(&error)))?;
+            let Ok(data) = frame.into_data() else { continue };
+            bytes += data.len();
+            if bytes > ANSWER_BYTES_MAX {
+                let what = format!("it is longer than {ANSWER_BYTES_MAX} bytes");
+                return Err(Failed::Final(self.misunderstood(what)));
+            }
+            pieces.push(data);
+        }
+        Ok(pieces)
     }
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>> {
@@ -291,6 +328,9 @@ fn pool(trust: &Trust<'_>) -> Result<Client<Connector, Full<Bytes>>> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_keepalive(Some(KEEPALIVE_AFTER));
+    connector.set_keepalive_interval(Some(KEEPALIVE_EVERY));
+    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     Ok(Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         // The server hangs up on who is silent for 30 s: a connection must not be taken up again at that moment.
@@ -304,25 +344,54 @@ pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-async fn read(
-    response: Response<Incoming>,
-) -> std::result::Result<Vec<Bytes>, Box<dyn std::error::Error + Send + Sync>> {
-    let (mut body, mut pieces, mut bytes) = (response.into_body(), Vec::new(), 0);
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
-        bytes += data.len();
-        if bytes > ANSWER_BYTES_MAX {
-            return Err("the answer is too long".into());
-        }
-        pieces.push(data);
-    }
-    Ok(pieces)
-}
-
 /// The innermost cause: what a person can act on.
 fn root(mut error: &dyn std::error::Error) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// A server that says this to whoever asks, and then nothing.
+    async fn ask(says: &'static str) -> ClientError {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let silent = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_u8().await.unwrap();
+            stream.write_all(says.as_bytes()).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let transport = Transport::new(&url).unwrap();
+        let call = Call::new(Method::POST, "/v1/settle".to_owned(), Repeat::Unsafe);
+        let error = transport.exchange(call.within(Duration::from_secs(1))).await.unwrap_err();
+        silent.abort();
+        error
+    }
+
+    #[tokio::test]
+    async fn a_server_that_falls_silent_is_not_waited_for() {
+        for says in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"] {
+            let ClientError::Unreachable { cause, .. } = ask(says).await else { panic!("{says:?}") };
+            assert_eq!(cause, "no answer in 1 s");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_over_a_slow_line_has_its_time() {
+        let call = Call::get("/".to_owned());
+        assert_eq!(call.limit(), ANSWER_LIMIT);
+        let call = call.raw(Bytes::from(vec![0; 16 << 20]));
+        assert_eq!(call.limit(), ANSWER_LIMIT + Duration::from_secs(128));
+        assert_eq!(
+            Call::get("/".to_owned()).waiting(Duration::MAX).limit(),
+            ANSWER_LIMIT + Duration::from_secs(300)
+        );
+    }
 }

@@ -16,8 +16,10 @@ use towline_store::{Answered, Operation};
 /// it was made. Far longer than a group takes.
 const GROUP: Millis = Millis(250);
 
-/// A server that is killed ends its connections; nobody waits this long for anything.
-const HANGS: Duration = Duration::from_secs(60);
+/// A server that is killed ends its connections, and a client gives up on one that is silent; nobody waits this long.
+const HANGS: Duration = Duration::from_secs(240);
+/// Loopback tells sooner that the other end is gone; whoever reads the output should know.
+const LONG: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub struct History {
@@ -40,6 +42,7 @@ impl History {
         let all = |refusal: towline_domain::Refusal| -> Vec<Answered> {
             operations.iter().map(|_| Err(refusal.clone())).collect()
         };
+        let began = clock::instant();
         let Ok(sent) = tokio::time::timeout(HANGS, send).await else {
             panic!("neither an answer nor an end of the connection: {operations:?}")
         };
@@ -62,6 +65,9 @@ impl History {
                 // Nobody listened, so nobody heard. Whatever else happened, somebody may have.
                 if !cause.contains("refused") {
                     self.checker().lost(call);
+                    if began.elapsed() > LONG {
+                        println!("lost after {:?}: {cause}: {operations:?}", began.elapsed());
+                    }
                     self.count("calls whose answer was lost", 1);
                     return Called::Lost;
                 }
