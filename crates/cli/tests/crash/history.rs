@@ -65,8 +65,9 @@ impl History {
                 // Nobody listened, so nobody heard. Whatever else happened, somebody may have.
                 if !cause.contains("refused") {
                     self.checker().lost(call);
-                    if began.elapsed() > LONG {
-                        println!("lost after {:?}: {cause}: {operations:?}", began.elapsed());
+                    let took = clock::instant().duration_since(began);
+                    if took > LONG {
+                        println!("lost after {took:?}: {cause}: {operations:?}");
                     }
                     self.count("calls whose answer was lost", 1);
                     return Called::Lost;
