@@ -125,6 +125,7 @@ impl PolicyBody {
             depth_limit: inner(self.depth_limit, |value| count("depth_limit", value))?,
             dead_letter_queue: inner(self.dead_letter_queue, |name| queue_name(&name))?,
             lease: self.lease.map(LeaseRuleBody::get).transpose()?,
+            ..PolicyPatch::default()
         })
     }
 }

@@ -14,7 +14,7 @@ use towline_domain::{
 };
 use towline_store::{
     Answered, BoxFuture, Cursor, Filter, Memory, Operation, Page, QueueView, Received, Reply, Result, Store,
-    StoredItem,
+    StoredItem, TallyRange, TallyRow,
 };
 
 /// Counts the calls that reach the store, and lets them take their time.
@@ -58,6 +58,10 @@ impl Store for Counted {
     }
     fn made(&self, id: ItemId) -> bool {
         self.store.made(id)
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        self.store.tally(queue, asked)
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

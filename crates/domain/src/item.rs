@@ -48,6 +48,9 @@ pub struct Extras {
     pub first_received_at: Option<Timestamp>,
     /// The static part of its score, for queues in `score` order.
     pub score: i64,
+    /// Its tags that its queue wanted to be counted by when it was submitted: known when it finishes, without its body.
+    #[serde(default, with = "crate::readable")]
+    pub tally_tags: Vec<(String, String)>,
 }
 
 /// Where a dead letter came from.

@@ -34,5 +34,11 @@ pub const VISIBILITY_MAX: Millis = Millis::days(30);
 pub const DELAY_MAX: Millis = Millis::MAX;
 pub const DEPTH_LIMIT_MAX: u64 = 1 << 40;
 pub const QUEUES_MAX: usize = 100_000;
+/// Tags of a queue by which it counts what finished.
+pub const TALLY_TAGS_MAX: usize = 4;
+/// Values of one such tag that are told apart in an hour; the others are counted together.
+pub const TALLY_VALUES_MAX: usize = 100;
+/// How long it is known how many items finished in an hour.
+pub const TALLY_KEPT: Millis = Millis::days(30);
 pub const KV_KEY_BYTES_MAX: usize = 1024;
 pub const KV_VALUE_BYTES_MAX: usize = 1 << 20;

@@ -7,6 +7,7 @@ use crate::refusal::Refusal;
 use crate::score::Order;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -30,6 +31,9 @@ pub struct Policy {
     /// Failed items move there, keeping their origin and reason.
     pub dead_letter_queue: Option<QueueName>,
     pub lease: LeaseRule,
+    /// What finishes is counted by the values of these tags, too.
+    #[serde(default, with = "crate::readable")]
+    pub tally_tags: BTreeSet<String>,
 }
 
 /// How a lease is acknowledged and renewed.
@@ -58,6 +62,7 @@ impl Default for Policy {
             depth_limit: None,
             dead_letter_queue: None,
             lease: LeaseRule::default(),
+            tally_tags: BTreeSet::new(),
         }
     }
 }
@@ -79,6 +84,7 @@ impl Policy {
             depth_limit,
             dead_letter_queue,
             lease,
+            tally_tags,
         } = self;
         let fields = [
             ("policy.visibility_timeout", *visibility_timeout == other.visibility_timeout),
@@ -93,6 +99,7 @@ impl Policy {
             ("policy.depth_limit", *depth_limit == other.depth_limit),
             ("policy.dead_letter_queue", *dead_letter_queue == other.dead_letter_queue),
             ("policy.lease", *lease == other.lease),
+            ("policy.tally_tags", *tally_tags == other.tally_tags),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -120,6 +127,16 @@ impl Policy {
         }
         if let Some(permille) = self.lease.renewal_permille {
             check_number("lease.renewal_permille", u64::from(permille), 1, 1000)?;
+        }
+        if self.tally_tags.len() > limits::TALLY_TAGS_MAX {
+            let (given, max) = (self.tally_tags.len(), limits::TALLY_TAGS_MAX);
+            return Err(Refusal::invalid("tally_tags", format!("{given} given; at most {max} are counted")));
+        }
+        if let Some(name) =
+            self.tally_tags.iter().find(|name| name.is_empty() || name.len() > limits::TAG_KEY_BYTES_MAX)
+        {
+            let message = format!("a name of {} bytes; use 1 to {}", name.len(), limits::TAG_KEY_BYTES_MAX);
+            return Err(Refusal::invalid("tally_tags", message));
         }
         if let Order::Score(weights) = &self.order {
             check_number("order.age_unit", weights.age_unit.0, 1000, Millis::MAX.0)?;
@@ -178,6 +195,7 @@ pub struct PolicyPatch {
     pub depth_limit: Option<Option<u64>>,
     pub dead_letter_queue: Option<Option<QueueName>>,
     pub lease: Option<LeaseRule>,
+    pub tally_tags: Option<BTreeSet<String>>,
 }
 
 impl PolicyPatch {
@@ -198,7 +216,8 @@ impl PolicyPatch {
             poison_after,
             depth_limit,
             dead_letter_queue,
-            lease
+            lease,
+            tally_tags
         );
         after
     }

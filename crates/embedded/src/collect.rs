@@ -187,6 +187,20 @@ impl Engine {
                 let place = self.place(start, length);
                 self.apply(Entry::Kv { key, record: value, place })
             }
+            Kind::Tally => {
+                let queue = QueueId(u32::try_from(record.subject).unwrap_or(u32::MAX));
+                let Ok((key, _)) = record.need(record::HEAD).and_then(record::decode_tally) else {
+                    return Err(self.poison("a tally in a whole frame does not read"));
+                };
+                let tally = self.index.tallied(queue, &key);
+                let Some(tally) = tally.filter(|_| self.index.tally_is_at(queue, &key, at)) else {
+                    return Ok(());
+                };
+                let length = record::encode_tally(&mut self.frame, queue, &key, &tally, self.salt);
+                let start = self.fit(start)?;
+                let place = self.place(start, length);
+                self.apply(Entry::Tally { queue, key, tally, place })
+            }
             // What these removed lies before them, and is gone.
             Kind::ItemRemoved | Kind::QueueDeleted | Kind::KvDeleted => Ok(()),
         }

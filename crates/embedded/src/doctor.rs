@@ -328,6 +328,11 @@ impl Rewriting {
             self.append(start, length, entry)?;
             report.kv += 1;
         }
+        for (queue, key, tally) in ledger.index.all_tallies() {
+            let start = self.engine.frame.len();
+            let length = record::encode_tally(&mut self.engine.frame, queue, &key, &tally, salt);
+            self.append(start, length, |place| Entry::Tally { queue, key, tally, place })?;
+        }
         let mut items = Vec::new();
         ledger.index.table.scan(0, usize::MAX, |sequence, slot| {
             let kept = ledger.index.queues.contains_key(&slot.queue);

@@ -1,8 +1,8 @@
 //! What the index learns from one record: the same from a change just decided, a frame replayed or a sidecar.
 
-use crate::record::{self, Indexed, Kind, Parts, Record, RecordError};
+use crate::record::{self, Indexed, Kind, Parts, Record, RecordError, TallyKey};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Head, Queue, QueueId};
+use towline_domain::{Head, Queue, QueueId, Tally};
 
 /// Where a record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +20,7 @@ pub enum Entry {
     QueueDeleted { id: QueueId },
     Kv { key: String, record: KvRecord, place: Place },
     KvDeleted { key: String },
+    Tally { queue: QueueId, key: TallyKey, tally: Tally, place: Place },
 }
 
 #[derive(Debug)]
@@ -76,6 +77,14 @@ impl Entry {
                 Entry::Kv { key, record, place }
             }
             Kind::KvDeleted => Entry::KvDeleted { key: record::decode_kv_key(record.need(record::HEAD)?)? },
+            Kind::Tally => Entry::tally(record.subject, record.need(record::HEAD)?, place)?,
         })
+    }
+
+    /// What a record of a count says.
+    pub fn tally(subject: u64, bytes: &[u8], place: Place) -> Result<Entry, RecordError> {
+        let queue = QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?);
+        let (key, tally) = record::decode_tally(bytes)?;
+        Ok(Entry::Tally { queue, key, tally, place })
     }
 }

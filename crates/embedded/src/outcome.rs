@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, Head, ItemId, QueueName, QueueState, Timestamp};
-use towline_store::{Answered, Cursor, Filter, Page, QueueView, Received, Reply, StoreError, StoredItem};
+use towline_store::{
+    Answered, Cursor, Filter, Page, QueueView, Received, Reply, StoreError, StoredItem, TallyRange, TallyRow,
+};
 
 /// An item that still has to be read: its head, and the records its other parts are in.
 #[derive(Debug)]
@@ -42,6 +44,7 @@ pub enum Query {
     List { filter: Filter, after: Option<Cursor>, limit: usize, fields: FieldSet },
     NextWake,
     KvGet(Vec<String>),
+    Tally { queue: QueueName, asked: TallyRange },
     Status,
 }
 
@@ -68,6 +71,7 @@ pub enum Found {
     },
     NextWake(Option<Timestamp>),
     Kv(Vec<Option<KvRecord>>),
+    Tally(Option<Vec<TallyRow>>),
     Status(Status),
 }
 

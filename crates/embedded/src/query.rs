@@ -84,6 +84,10 @@ impl Engine {
                 };
                 Found::Kv(keys.iter().map(live).collect())
             }
+            Query::Tally { queue, asked } => {
+                let queue = self.index.queue_named(&queue).map(|queue| queue.queue.id);
+                Found::Tally(queue.map(|queue| self.index.tally_rows(queue, &asked)))
+            }
             Query::Status => Found::Status(self.status()),
         }
     }

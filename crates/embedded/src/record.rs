@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use towline_domain::item::Settle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, EventKind, Extras, Field, Head, ItemId, Outcome, Queue, QueueId, State,
-    Timestamp, digest,
+    AttemptError, Body, Change, EventKind, Extras, Field, Head, Hour, ItemId, Outcome, Queue, QueueId, State,
+    Tally, TallyTag, Timestamp, digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -30,6 +30,7 @@ pub enum Kind {
     QueueDeleted = 4,
     Kv = 5,
     KvDeleted = 6,
+    Tally = 7,
 }
 
 impl Kind {
@@ -41,6 +42,7 @@ impl Kind {
             4 => Kind::QueueDeleted,
             5 => Kind::Kv,
             6 => Kind::KvDeleted,
+            7 => Kind::Tally,
             _ => return Err(RecordError::Kind),
         })
     }
@@ -166,6 +168,18 @@ impl<'a> Encoder<'a> {
         self.buffer[at..at + 4].copy_from_slice(&length.to_le_bytes());
     }
 
+    /// Adds to the first part, while it is the only one. What was read by position before sees the same as ever.
+    fn behind<T: Serialize>(&mut self, value: &T) {
+        let at = self.buffer.len();
+        if let Err(error) = postcard::to_io(value, &mut *self.buffer) {
+            debug_assert!(false, "{error}");
+            self.buffer.truncate(at);
+        }
+        let length = u32::try_from(self.buffer.len() - self.start - HEADER_BYTES - 4).unwrap_or(UNSET);
+        let at = self.start + HEADER_BYTES;
+        self.buffer[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
     fn mark(&mut self, part: Parts) {
         let at = self.start + 10;
         let parts = u16::from_le_bytes([self.buffer[at], self.buffer[at + 1]]) | part;
@@ -256,12 +270,39 @@ pub fn encode_head(encoder: &mut Encoder<'_>, head: &Head) {
         extras: head.extras.as_deref().map(Cow::Borrowed),
     };
     encoder.encoded(HEAD, &stored);
+    // Behind the rest: heads were written before there was such a thing.
+    if let Some(extras) = head.extras.as_ref().filter(|extras| !extras.tally_tags.is_empty()) {
+        encoder.behind(&extras.tally_tags);
+    }
 }
 
 pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind>, salt: u64) -> u32 {
     let mut encoder = Encoder::new(buffer, Kind::Queue, event, u64::from(queue.id.0));
     encoder.encoded(HEAD, queue);
+    if !queue.policy.tally_tags.is_empty() {
+        encoder.behind(&queue.policy.tally_tags);
+    }
     encoder.finish(salt)
+}
+
+/// Where something is counted: an hour, and a tag if it is told apart by one.
+pub type TallyKey = (Hour, Option<TallyTag>);
+
+pub fn encode_tally(buffer: &mut Vec<u8>, queue: QueueId, key: &TallyKey, tally: &Tally, salt: u64) -> u32 {
+    let mut encoder = Encoder::new(buffer, Kind::Tally, None, u64::from(queue.0));
+    encoder.encoded(HEAD, &(key, tally));
+    encoder.finish(salt)
+}
+
+/// At most as long as [`encode_tally`] makes it.
+pub fn tally_bytes(tag: Option<&TallyTag>) -> usize {
+    // A header, and nine numbers of at most ten bytes.
+    let tag = tag.map_or(0, |tag| tag.name.len() + tag.value.as_ref().map_or(0, String::len) + 12);
+    HEADER_BYTES + 4 + 9 * 10 + tag
+}
+
+pub fn decode_tally(bytes: &[u8]) -> Result<(TallyKey, Tally), RecordError> {
+    decode_static(bytes)
 }
 
 pub fn encode_queue_deleted(buffer: &mut Vec<u8>, id: QueueId, salt: u64) -> u32 {
@@ -374,7 +415,12 @@ impl<'a> Record<'a> {
 
 /// The head of an item; `id` is the one its submitter chose, if any.
 pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -> Result<Head, RecordError> {
-    let stored: StoredHead<'static> = decode_static(bytes)?;
+    let (stored, behind): (StoredHead<'static>, &[u8]) =
+        postcard::take_from_bytes(bytes).map_err(|_| RecordError::Content)?;
+    let mut extras = stored.extras.map(|extras| Box::new(extras.into_owned()));
+    if let Some(extras) = extras.as_mut().filter(|_| !behind.is_empty()) {
+        extras.tally_tags = decode_static(behind)?;
+    }
     Ok(Head {
         id: id.unwrap_or_else(|| ItemId::derive(salt, stored.created_at, sequence)),
         queue: stored.queue,
@@ -388,7 +434,7 @@ pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -
         transitions: stored.transitions,
         expires_at: stored.expires_at,
         last_settle: stored.last_settle,
-        extras: stored.extras.map(|extras| Box::new(extras.into_owned())),
+        extras,
     })
 }
 
@@ -422,5 +468,10 @@ pub fn decode_kv_key(bytes: &[u8]) -> Result<String, RecordError> {
 }
 
 pub fn decode_queue(bytes: &[u8]) -> Result<Queue, RecordError> {
-    decode_static(bytes)
+    let (mut queue, behind): (Queue, &[u8]) =
+        postcard::take_from_bytes(bytes).map_err(|_| RecordError::Content)?;
+    if !behind.is_empty() {
+        queue.policy.tally_tags = decode_static(behind)?;
+    }
+    Ok(queue)
 }

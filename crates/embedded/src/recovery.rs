@@ -1,7 +1,7 @@
 //! Opening: finds the segments in use, replays them in order, and refuses to go on from a log that is not whole.
 
 use crate::disk::{Disk, read_full, write_full};
-use crate::engine::{Engine, InUse, SPARES};
+use crate::engine::{Ahead, Engine, InUse, SPARES};
 use crate::entry::{Entry, Place};
 use crate::error::OpenError;
 use crate::frame;
@@ -490,6 +490,7 @@ impl Engine {
             next_number: 1,
             next_generation: 1,
             frame,
+            ahead: Ahead::default(),
             active_offset: HEADER_BYTES,
             rotated_at: Timestamp::default(),
             next_frame: 1,

@@ -229,5 +229,6 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
             Entry::Kv { key, record, place }
         }
         Kind::KvDeleted => Entry::KvDeleted { key: record::decode_kv_key(head)? },
+        Kind::Tally => Entry::tally(subject, head, place)?,
     })
 }

@@ -20,7 +20,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
     Answered, BoxFuture, Clock, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError,
-    StoredItem,
+    StoredItem, TallyRange, TallyRow,
 };
 
 /// An open store. Dropping it stops it cleanly.
@@ -247,6 +247,16 @@ impl Store for Embedded {
 
     fn made(&self, id: ItemId) -> bool {
         id.sequence(self.meta.salt).is_some()
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        async move {
+            match self.ask(Query::Tally { queue, asked }).await? {
+                Found::Tally(rows) => Ok(rows),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

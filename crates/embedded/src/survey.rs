@@ -547,6 +547,7 @@ pub(crate) fn read_record(bytes: &[u8], salt: u64) -> Result<Record<'_>, RecordE
         Kind::Queue => drop(record::decode_queue(record.need(record::HEAD)?)?),
         Kind::Kv => drop(record::decode_kv(record.need(record::HEAD)?)?),
         Kind::KvDeleted => drop(record::decode_kv_key(record.need(record::HEAD)?)?),
+        Kind::Tally => drop(record::decode_tally(record.need(record::HEAD)?)?),
         Kind::ItemRemoved | Kind::QueueDeleted => {}
     }
     Ok(record)

@@ -11,15 +11,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use towline_domain::Timestamp;
+use towline_domain::{FieldSet, Timestamp};
 use towline_embedded::disk::RealDisk;
 use towline_embedded::reader::Reader;
 use towline_embedded::{Embedded, Engine};
 use towline_store::invariants::snapshot;
-use towline_store::{ManualClock, Operation, Store};
+use towline_store::{Filter, ManualClock, Operation, Store, TallyRange};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1")
+}
+
+/// The same history, as it was written before tallies were added to the format.
+fn without_tallies() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-tallies")
 }
 
 fn bless() -> bool {
@@ -79,8 +84,8 @@ fn dumped(path: &Path) -> BTreeMap<String, String> {
     files(path).into_iter().map(|(name, bytes)| (format!("{name}.hex"), dump(&bytes))).collect()
 }
 
-fn stored() -> BTreeMap<String, String> {
-    let texts = files(&fixtures()).into_iter().filter(|(name, _)| name.ends_with(".hex"));
+fn stored(fixtures: &Path) -> BTreeMap<String, String> {
+    let texts = files(fixtures).into_iter().filter(|(name, _)| name.ends_with(".hex"));
     texts.map(|(name, bytes)| (name, String::from_utf8(bytes).unwrap())).collect()
 }
 
@@ -92,11 +97,23 @@ fn tell(path: &Path, now: Timestamp) -> String {
     let keys = history::KEYS.map(str::to_owned).to_vec();
     let kv = block_on(store.kv_get(keys)).unwrap();
     let kv: BTreeMap<_, _> = history::KEYS.into_iter().zip(kv).collect();
-    format!("{shown:#?}\n{kv:#?}\n")
+    let asked = |tag: Option<&str>| TallyRange {
+        from: Timestamp(0),
+        until: Timestamp::MAX,
+        tag: tag.map(str::to_owned),
+    };
+    let tally = |tag| {
+        let names = ["work", "images", "brief", "dead"].into_iter();
+        names
+            .map(|queue| (queue, block_on(store.tally(queue.parse().unwrap(), asked(tag))).unwrap()))
+            .collect()
+    };
+    let tallies: Vec<BTreeMap<_, _>> = [None, Some("path")].map(tally).into();
+    format!("{shown:#?}\n{kv:#?}\n{tallies:#?}\n")
 }
 
-fn unpack(path: &Path) {
-    let files = stored();
+fn unpack(fixtures: &Path, path: &Path) {
+    let files = stored(fixtures);
     assert!(!files.is_empty(), "run the tests with TOWLINE_BLESS=1 once");
     for (name, text) in files {
         std::fs::write(path.join(name.strip_suffix(".hex").unwrap()), undump(&text)).unwrap();
@@ -130,7 +147,7 @@ fn the_same_history_still_writes_the_same_bytes() {
         }
         std::fs::write(fixtures().join("expected.txt"), tell(directory.path(), now)).unwrap();
     }
-    let stored = stored();
+    let stored = stored(&fixtures());
     assert_eq!(written.keys().collect::<Vec<_>>(), stored.keys().collect::<Vec<_>>());
     for (name, text) in written {
         for (ours, theirs) in text.lines().zip(stored[&name].lines()) {
@@ -146,7 +163,7 @@ fn files_of_this_format_open_with_everything_in_them() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    unpack(directory.path());
+    unpack(&fixtures(), directory.path());
     let expected = std::fs::read_to_string(fixtures().join("expected.txt")).unwrap();
     let shown = tell(directory.path(), end());
     for (ours, theirs) in shown.lines().zip(expected.lines()) {
@@ -161,10 +178,37 @@ fn files_of_this_format_are_whole() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    unpack(directory.path());
+    unpack(&fixtures(), directory.path());
     let verdict = towline_embedded::verify(directory.path()).unwrap();
     assert_eq!(verdict.findings, []);
     assert!(verdict.records > 50, "{verdict:?}");
+}
+
+#[test]
+fn files_without_tallies_open_with_everything_else_in_them() {
+    if bless() {
+        return;
+    }
+    let [old, new] = [without_tallies(), fixtures()].map(|fixtures| {
+        let directory = tempfile::tempdir().unwrap();
+        unpack(&fixtures, directory.path());
+        assert_eq!(towline_embedded::verify(directory.path()).unwrap().findings, []);
+        let clock = Arc::new(ManualClock::new(end()));
+        let store = Embedded::open(directory.path(), options(64 << 10), clock).unwrap();
+        let page = store.list(Filter::default(), None, 10_000, FieldSet::ALL);
+        let mut items = block_on(page).unwrap().items;
+        for stored in &mut items {
+            stored.item.head.extras.iter_mut().for_each(|extras| extras.tally_tags.clear());
+        }
+        let mut queues = block_on(store.queues(None, 100)).unwrap();
+        queues.iter_mut().for_each(|view| view.queue.policy.tally_tags.clear());
+        // It counts from here on.
+        let asked = TallyRange { from: Timestamp(0), until: Timestamp::MAX, tag: None };
+        let tallies = block_on(store.tally("work".parse().unwrap(), asked)).unwrap().unwrap();
+        (items, queues, tallies.is_empty())
+    });
+    assert_eq!((&old.0, &old.1), (&new.0, &new.1));
+    assert!(old.2 && !new.2);
 }
 
 /// The history is worth its name: what it should leave behind, it does.
@@ -191,6 +235,8 @@ fn the_fixture_shows_every_state() {
         "origin: Some",
         "idempotency_key: Some",
         "Score(",
+        "tally_tags: {",
+        "tally: Tally(",
         "0c405e00-0000-4000-8000-000000000001",
     ] {
         assert!(expected.contains(part), "{part}");

@@ -9,6 +9,7 @@ use crate::overlay::{KeyOwner, Overlay, Slot};
 use crate::plan::{Items, Plan};
 use crate::session::{Parameters, Session, Step, pipeline};
 use crate::store::Shared;
+use crate::tally::Tallies;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -307,6 +308,7 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         gone: Vec::new(),
         body_slot: 0,
         counted: FxHashMap::default(),
+        tallies: Tallies::default(),
         queues: BTreeMap::new(),
         swept: 0,
         read_budget: READ_BYTES_MAX,

@@ -37,6 +37,7 @@ mod split;
 mod statements;
 mod store;
 mod sweeps;
+mod tally;
 mod tls;
 mod upkeep;
 mod varint;

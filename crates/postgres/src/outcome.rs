@@ -65,6 +65,8 @@ pub(crate) struct Contents {
     edits: FxHashMap<u64, FieldEdits>,
     errors: FxHashMap<u64, Vec<AttemptError>>,
     outcomes: FxHashMap<u64, CommitOutcome>,
+    /// Of which something does not read.
+    damage: FxHashMap<u64, StoreError>,
 }
 
 impl Contents {
@@ -74,7 +76,7 @@ impl Contents {
         edits: &[Row],
         errors: &[Row],
         outcomes: &[Row],
-    ) -> Result<Contents, StoreError> {
+    ) -> Contents {
         let mut contents = Contents { bodies: Read::of(bodies, &pieces), pieces, ..Contents::default() };
         for row in edits {
             let mut edit = FieldEdits::default();
@@ -91,17 +93,26 @@ impl Contents {
         }
         for row in errors {
             let seq = row.get::<_, i64>(0).cast_unsigned();
-            contents.errors.entry(seq).or_default().push(text_of(seq, "errors", row.get(1))?);
+            match text_of(seq, "errors", row.get(1)) {
+                Ok(error) => contents.errors.entry(seq).or_default().push(error),
+                Err(damage) => drop(contents.damage.insert(seq, damage)),
+            }
         }
         for row in outcomes {
             let seq = row.get::<_, i64>(0).cast_unsigned();
-            contents.outcomes.insert(seq, text_of(seq, "outcomes", row.get(1))?);
+            match text_of(seq, "outcomes", row.get(1)) {
+                Ok(outcome) => drop(contents.outcomes.insert(seq, outcome)),
+                Err(damage) => drop(contents.damage.insert(seq, damage)),
+            }
         }
-        Ok(contents)
+        contents
     }
 
     /// The whole item.
     pub(crate) fn item(&mut self, seq: u64, head: Head) -> Result<Item, StoreError> {
+        if let Some(damage) = self.damage.remove(&seq) {
+            return Err(damage);
+        }
         let Some(submitted) = self.bodies.take(&self.pieces, seq) else {
             return Err(damaged(format_args!("{seq} of pages"), "no row of bodies goes with it"));
         };
@@ -119,10 +130,11 @@ fn text_of<T: serde::de::DeserializeOwned>(seq: u64, table: &str, text: &str) ->
 }
 
 impl Outcome {
-    /// The answer, with what was read for it.
-    pub(crate) fn finish(self, contents: &mut Contents) -> Result<Answered, StoreError> {
+    /// The answer, with what was read for it. An item that cannot be read costs itself alone: the leases are committed, so the
+    /// others are given out, and the lease on that one lapses.
+    pub(crate) fn finish(self, contents: &mut Contents) -> Answered {
         let (state, given, wanted) = match self {
-            Outcome::Answered(answered) => return Ok(answered),
+            Outcome::Answered(answered) => return answered,
             Outcome::Received { state, given, fields, .. } => (state, given, fields),
         };
         let mut items = Vec::with_capacity(given.len());
@@ -133,14 +145,23 @@ impl Outcome {
                     let (outcome, errors) = Default::default();
                     Item { head, body, fields, outcome, errors }
                 }
-                None => contents.item(seq, head)?,
+                None => {
+                    let id = head.id;
+                    match contents.item(seq, head) {
+                        Ok(item) => item,
+                        Err(error) => {
+                            tracing::error!(%id, "a received item is not given out: {error}");
+                            continue;
+                        }
+                    }
+                }
             };
             edits.iter().for_each(|edits| edits.apply(&mut item.fields));
             errors.into_iter().for_each(|error| item.errors.push(error));
             item.fields = only(item.fields, wanted);
             items.push(item);
         }
-        Ok(Ok(Reply::Received(Received { queue: state, items })))
+        Ok(Reply::Received(Received { queue: state, items }))
     }
 }
 

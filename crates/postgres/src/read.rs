@@ -10,7 +10,9 @@ use crate::options::Options;
 use crate::plan::Items;
 use crate::statements::query;
 use crate::write::Wanted;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Transaction};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Status, TimeoutType, Transaction,
+};
 use futures::FutureExt;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -78,6 +80,20 @@ impl Reader {
         self.pool.get().await.map_err(|error| {
             Failure::Fault(match error {
                 deadpool_postgres::PoolError::Backend(error) => fault(&error),
+                deadpool_postgres::PoolError::Timeout(TimeoutType::Wait) => {
+                    let Status { max_size, waiting, .. } = self.pool.status();
+                    let cause = format!(
+                        "all {max_size} connections that read are busy, and {} wait for one; ask again later, or give the store \
+                         more readers",
+                        waiting.max(1)
+                    );
+                    StoreError::Unavailable { cause }
+                }
+                deadpool_postgres::PoolError::Timeout(_) => {
+                    let cause = "PostgreSQL took too long to accept a connection".to_owned();
+                    StoreError::Unavailable { cause }
+                }
+                deadpool_postgres::PoolError::Closed => StoreError::Closed,
                 error => StoreError::Unavailable { cause: error.to_string() },
             })
         })
@@ -222,7 +238,7 @@ pub(crate) async fn whole(
         snapshot.query(&names, &of_queues),
     )?;
     drop((of_bodies, of_edits, of_errors));
-    let mut contents = wanted.contents(&bodies, &edits, &errors, &outcomes)?;
+    let mut contents = wanted.contents(&bodies, &edits, &errors, &outcomes);
     let mut queues: FxHashMap<QueueId, QueueName> = FxHashMap::default();
     for row in &names {
         let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;

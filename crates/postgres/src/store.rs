@@ -25,6 +25,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
     Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
+    TallyRange, TallyRow,
 };
 
 /// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
@@ -177,6 +178,10 @@ impl Store for Postgres {
 
     fn made(&self, id: ItemId) -> bool {
         id.sequence(self.reader.salt).is_some()
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        self.reader.run(move |reader| async move { reader.tally(queue, asked).await })
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

@@ -84,7 +84,7 @@ impl Worker {
             // Time stands still within a call: what is due is carried out where one begins.
             let begins = |(call, part): (&Call, &Option<usize>)| part.is_some() && call.swept.is_none();
             let sweep = waiting.iter().zip(&parts).any(begins);
-            let mut result = self.carry_out(&operations, sweep).await.and_then(answers);
+            let mut result = self.carry_out(&operations, sweep).await.map(answers);
             let mut left = Vec::with_capacity(waiting.len());
             for (mut call, part) in waiting.into_iter().zip(parts) {
                 match (&mut result, part) {
@@ -218,11 +218,10 @@ impl Call {
 }
 
 /// The answers of a batch, with what they bring along, and how many items time changed in it.
-fn answers(done: Done) -> Result<(std::vec::IntoIter<Answered>, u64)> {
+fn answers(done: Done) -> (std::vec::IntoIter<Answered>, u64) {
     let Done { outcomes, mut contents, swept } = done;
-    let answers: Result<Vec<Answered>> =
-        outcomes.into_iter().map(|outcome| outcome.finish(&mut contents)).collect();
-    Ok((answers?.into_iter(), swept))
+    let answers: Vec<Answered> = outcomes.into_iter().map(|outcome| outcome.finish(&mut contents)).collect();
+    (answers.into_iter(), swept)
 }
 
 /// What can be done next for these calls, and how many operations of each are in it. A call of nothing is a part, too:

@@ -8,9 +8,9 @@ use crate::layout::Layout;
 use crate::outcome::{Contents, Outcome};
 use crate::overlay::{Entry, Overlay};
 use crate::session::{Parameters, SHARDS, Session, Step, pipeline};
+use crate::tally::Columns;
 use tokio_postgres::Row;
-use towline_domain::{Field, FieldSet, limits};
-use towline_store::StoreError;
+use towline_domain::{Field, FieldSet, Hour, limits};
 use uuid::Uuid;
 
 /// What the answers of a batch have to bring along.
@@ -78,7 +78,7 @@ impl Wanted {
         edits: &[Row],
         errors: &[Row],
         outcomes: &[Row],
-    ) -> Result<Contents, StoreError> {
+    ) -> Contents {
         Contents::read(self.pieces, bodies, edits, errors, outcomes)
     }
 
@@ -98,7 +98,7 @@ impl Wanted {
     }
 
     /// What the steps brought.
-    fn brought(self, rows: Vec<Vec<Row>>) -> Result<Contents, StoreError> {
+    fn brought(self, rows: Vec<Vec<Row>>) -> Contents {
         let mut rows = rows.into_iter();
         let mut next = |sent: bool| if sent { rows.next().unwrap_or_default() } else { Vec::new() };
         let bodies = next(!self.pieces.is_empty());
@@ -110,7 +110,7 @@ impl Wanted {
     /// Reads it by itself: the batch was committed, and its answers were lost on the way.
     pub(crate) async fn read(self, session: &Session) -> Result<Contents, Failure> {
         let rows = pipeline(self.steps(session)).await?;
-        Ok(self.brought(rows)?)
+        Ok(self.brought(rows))
     }
 }
 
@@ -127,6 +127,9 @@ pub(crate) async fn write(
     let (gone_first, gone_last): (Vec<i64>, Vec<i64>) = overlay.gone.iter().copied().unzip();
     let (kept, decided_at) = (limits::ERRORS_KEPT_MAX as i64, millis(overlay.now));
     let (shard, before) = shards(session.shard, batch);
+    // Those before it are not counted in any more.
+    let last_hour = Hour::of(overlay.now).0.cast_signed() - 1;
+    let values_max = limits::TALLY_VALUES_MAX as i64;
     let statements = &session.statements;
     let mut steps = wanted.steps(session);
     let reads = steps.len();
@@ -174,6 +177,11 @@ pub(crate) async fn write(
         push!(fold_counters, false, vec![before, &shard]);
     }
     push!(count, counts.queue.is_empty(), counts.parameters(&shard));
+    if let Some(before) = &before {
+        push!(fold_tallies, false, vec![before, &shard, &last_hour]);
+    }
+    push!(tally, rows.tallies.is_empty(), rows.tallies.all_parameters(&shard));
+    push!(tally_tags, rows.tagged.is_empty(), rows.tagged.tag_parameters(&shard, &values_max));
     for put in &rows.queues {
         push!(put_queue, false, vec![&put.0, &put.1, &put.2]);
     }
@@ -185,7 +193,7 @@ pub(crate) async fn write(
     steps.push(session.command("COMMIT"));
     let mut answers = pipeline(steps).await?;
     answers.truncate(reads);
-    Ok((std::mem::take(wanted).brought(answers)?, anything))
+    Ok((std::mem::take(wanted).brought(answers), anything))
 }
 
 /// The shard that a batch counts in, and the one that is left with it: a row is changed so many times and no more.
@@ -210,6 +218,8 @@ struct Rows<'a> {
     outcomes: (Vec<i64>, Vec<String>),
     kv: Kv<'a>,
     counts: CountChanges,
+    tallies: Columns,
+    tagged: Columns,
     queues: Vec<(i32, String, String)>,
     queues_gone: Vec<i32>,
 }
@@ -247,7 +257,12 @@ struct CountChanges {
 
 impl<'a> Rows<'a> {
     fn of(overlay: &'a Overlay) -> Rows<'a> {
-        let mut rows = Rows { layout: Layout::of(overlay), ..Rows::default() };
+        let mut rows = Rows {
+            layout: Layout::of(overlay),
+            tallies: Columns::of_all(&overlay.tallies),
+            tagged: Columns::of_tags(&overlay.tallies),
+            ..Rows::default()
+        };
         for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
             rows.item(seq, entry);
         }

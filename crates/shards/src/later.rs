@@ -6,6 +6,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::{
     Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
+    TallyRange, TallyRow,
 };
 
 type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
@@ -91,6 +92,10 @@ impl Store for Later {
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.ask(|store| store.next_wake())
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        self.ask(|store| store.tally(queue, asked))
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

@@ -1,8 +1,9 @@
 //! What several shards say, as one answer.
 
+use std::collections::BTreeMap;
 use towline_domain::change::Answer;
-use towline_domain::{Counts, Queue, QueueState};
-use towline_store::{Answered, QueueView, Reply};
+use towline_domain::{Counts, Queue, QueueState, Tally};
+use towline_store::{Answered, QueueView, Reply, TallyRow};
 
 /// A queue is as open as the most open part of it.
 pub(crate) fn state(states: impl IntoIterator<Item = QueueState>) -> Option<QueueState> {
@@ -24,6 +25,20 @@ pub(crate) fn views(parts: Vec<QueueView>) -> Option<QueueView> {
     let counts = parts.iter().fold(Counts::default(), |sum, part| sum.plus(&part.counts));
     let first = parts.into_iter().next()?;
     Some(QueueView { queue: Queue { state, ..first.queue }, counts })
+}
+
+/// What finished in each shard, together; `None`: none of them has the queue.
+pub(crate) fn tallies(parts: Vec<Vec<TallyRow>>) -> Option<Vec<TallyRow>> {
+    if parts.is_empty() {
+        return None;
+    }
+    let mut sums = BTreeMap::new();
+    for TallyRow { hour, value, tally } in parts.into_iter().flatten() {
+        // What is not told apart comes last.
+        let sum: &mut Tally = sums.entry((hour, value.is_none(), value)).or_default();
+        *sum = sum.plus(&tally);
+    }
+    Some(sums.into_iter().map(|((hour, _, value), tally)| TallyRow { hour, value, tally }).collect())
 }
 
 /// What every shard was asked to do: a refusal of one is the answer.

@@ -7,6 +7,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
     Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
+    TallyRange, TallyRow,
 };
 
 /// A cursor is a shard and the cursor in it.
@@ -122,6 +123,11 @@ impl Shards {
         Ok(times.into_iter().flatten().min())
     }
 
+    async fn tallied(&self, queue: QueueName, asked: TallyRange) -> Result<Option<Vec<TallyRow>>> {
+        let parts = self.of_those_up(|store| store.tally(queue.clone(), asked.clone())).await?;
+        Ok(merge::tallies(parts.into_iter().flatten().collect()))
+    }
+
     async fn records(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>> {
         StoreError::check_size("keys", keys.len(), limits::BATCH_MAX)?;
         let mut found = vec![None; keys.len()];
@@ -172,6 +178,10 @@ impl Store for Shards {
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         Box::pin(self.wake())
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        Box::pin(self.tallied(queue, asked))
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

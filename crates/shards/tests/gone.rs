@@ -15,7 +15,7 @@ use towline_domain::{
 use towline_shards::{Later, Shards};
 use towline_store::{
     Answered, BoxFuture, Cursor, Filter, ManualClock, Memory, Operation, Page, QueueView, ReceiveCall,
-    Received, Reply, Result, Store, StoreError, StoredItem,
+    Received, Reply, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// A store that can be cut off.
@@ -67,6 +67,10 @@ impl Store for Cut {
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.ask(self.store.next_wake())
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        self.ask(self.store.tally(queue, asked))
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

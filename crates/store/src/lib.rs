@@ -16,6 +16,7 @@ mod memory;
 mod operation;
 mod port;
 mod purge;
+mod tally;
 
 pub use error::StoreError;
 pub use filter::{Cursor, Filter, Page};
@@ -24,3 +25,4 @@ pub use memory::Memory;
 pub use operation::{Answered, Operation, ReceiveCall, Received, Reply, Restore, Result};
 pub use port::{BoxFuture, Clock, ManualClock, QueueView, Store, StoredItem};
 pub use purge::{Purged, doomed, purge};
+pub use tally::{TallyRange, TallyRow};

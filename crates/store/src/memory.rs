@@ -5,7 +5,7 @@
 use crate::operation::{Answered, Result};
 use crate::{
     Clock, Cursor, Filter, Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store,
-    StoreError, StoredItem, item_context,
+    StoreError, StoredItem, TallyRange, TallyRow, item_context,
 };
 use futures::future::{BoxFuture, ready};
 use std::collections::{BTreeMap, HashMap};
@@ -16,8 +16,8 @@ use towline_domain::command::{NewQueue, Receive};
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
-    Change, Command, Context, Counts, FieldSet, Fields, Head, Item, ItemId, Queue, QueueId, QueueName,
-    Refusal, State, Submission, Timestamp, decide, limits,
+    Change, Command, Context, Counts, FieldSet, Fields, Finish, Head, Hour, HourTally, Item, ItemId, Queue,
+    QueueId, QueueName, Refusal, State, Submission, Tally, Timestamp, decide, limits,
 };
 
 pub struct Memory {
@@ -42,6 +42,7 @@ struct Everything {
     items: BTreeMap<u64, Item>,
     sequences: HashMap<ItemId, u64>,
     kv: BTreeMap<String, KvRecord>,
+    tallies: BTreeMap<QueueId, BTreeMap<Hour, HourTally<Tally>>>,
 }
 
 impl Memory {
@@ -276,7 +277,21 @@ impl Everything {
         Ok(Reply::Answer(change.answer().clone()))
     }
 
+    fn tally(&mut self, finish: &Finish<'_>) {
+        let hours = self.tallies.entry(finish.queue).or_default();
+        *hours = hours.split_off(&Hour::oldest(self.now));
+        let hour = hours.entry(finish.hour).or_default();
+        hour.all.add(finish.ending);
+        for (name, value) in finish.tags {
+            let tag = hour.tag(name, value);
+            hour.slot(Some(&tag)).add(finish.ending);
+        }
+    }
+
     fn apply(&mut self, sequence: Option<u64>, queue: &QueueName, change: &Change) {
+        if let Some(finish) = change.finish() {
+            self.tally(&finish);
+        }
         if let Some(sequence) = sequence.filter(|_| change.head().is_some() || change.removes_item()) {
             let before = self.items.remove(&sequence);
             if let Some(item) = &before {
@@ -294,6 +309,7 @@ impl Everything {
                 let Some(gone) = self.queues.remove(queue) else {
                     return;
                 };
+                self.tallies.remove(&gone.id);
                 self.items.retain(|_, item| item.head.queue != gone.id);
                 self.sequences.retain(|_, sequence| self.items.contains_key(sequence));
             }
@@ -378,6 +394,16 @@ impl Store for Memory {
         };
         let times = state.items.values().flat_map(|item| [item.head.timer(), scheduled(&item.head)]);
         Box::pin(ready(Ok(times.flatten().min())))
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        let state = self.lock();
+        let none = BTreeMap::new();
+        let rows = state.queues.get(&queue).map(|queue| {
+            let hours = state.tallies.get(&queue.id).unwrap_or(&none);
+            asked.rows(hours, state.now, |tally| *tally)
+        });
+        Box::pin(ready(Ok(rows)))
     }
 
     fn made(&self, id: ItemId) -> bool {

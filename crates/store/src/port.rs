@@ -1,7 +1,7 @@
 //! The trait.
 
 use crate::operation::{Answered, Result};
-use crate::{Cursor, Filter, Operation, Page};
+use crate::{Cursor, Filter, Operation, Page, TallyRange, TallyRow};
 use std::sync::atomic::{AtomicU64, Ordering};
 use towline_domain::kv::KvRecord;
 use towline_domain::{Counts, FieldSet, Item, ItemId, Queue, QueueName, Timestamp};
@@ -77,6 +77,10 @@ pub trait Store: Send + Sync {
 
     /// When time next changes something or makes something ready; `None`: never, as things stand.
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
+
+    /// How many items of a queue finished in each hour that `asked` covers, in order of time and value; `None`: there is no
+    /// such queue. An hour in which none did has no row.
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>>;
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>>;
 

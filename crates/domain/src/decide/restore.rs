@@ -34,6 +34,16 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
     }
 
     head.queue = queue.id;
+    if let Some(extras) = &mut head.extras {
+        extras.tally_tags.retain(|(name, value)| body.tags.get(name) == Some(value));
+        extras.tally_tags.truncate(limits::TALLY_TAGS_MAX);
+    }
+    if head.extras.as_ref().is_none_or(|extras| extras.tally_tags.is_empty()) {
+        let tally_tags = submit::tally_tags(queue, &body);
+        if !tally_tags.is_empty() {
+            head.extras_mut().tally_tags = tally_tags;
+        }
+    }
     let last_revision = head.revision.max(errors.len() as u32).max(1);
     let mut errors = errors.into_iter().map(Box::new);
     head.revision = if errors.len() > 1 { 1 } else { last_revision };

@@ -58,7 +58,8 @@ pub(super) fn submit(
         _ => 0,
     };
     let expire_after = overrides.expire_after.or(queue.policy.expire_after);
-    let extras = Extras { overrides, score, ..Extras::default() };
+    let tally_tags = tally_tags(queue, &body);
+    let extras = Extras { overrides, score, tally_tags, ..Extras::default() };
     let head = Head {
         id,
         queue: queue.id,
@@ -84,6 +85,12 @@ pub(super) fn submit(
     };
     let answer = Answer::Submitted { id, created: true };
     Ok(Change { event: Some(EventKind::Submitted), answer, item: Some(item), queue: None })
+}
+
+/// The tags of a new item that its queue counts by.
+pub(super) fn tally_tags(queue: &Queue, body: &Body) -> Vec<(String, String)> {
+    let wanted = queue.policy.tally_tags.iter().filter_map(|name| body.tags.get_key_value(name));
+    wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {

@@ -127,6 +127,7 @@ fn policy() -> BoxedStrategy<Policy> {
             depth_limit,
             dead_letter_queue: Some("dead".parse().unwrap()),
             lease: LeaseRule { ack_timeout: rule.0, renewal_permille: rule.1, renewals_max: rule.2 },
+            tally_tags: ["team".to_owned()].into(),
         })
         .boxed()
 }
@@ -208,6 +209,7 @@ fn head() -> BoxedStrategy<Head> {
             lapses,
             first_received_at,
             score,
+            tally_tags: vec![("team".to_owned(), "blue".to_owned())],
         },
     );
     let numbers = (small(), small(), small(), small());

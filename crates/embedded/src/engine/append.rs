@@ -27,7 +27,11 @@ impl Engine {
         };
         let (length, mut parts) =
             record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), self.salt);
-        let start = self.fit(start)?;
+        let finished = self.finished(&change);
+        let start = self.fit_with(start, finished.as_ref().map_or(0, |finished| finished.bytes))?;
+        if let Some(finished) = finished {
+            self.count(finished);
+        }
         let place = self.place(start + queue_length as usize, length);
         if let Some(QueueChange::Put(queue)) = change.queue() {
             let place = self.place(start, queue_length);
@@ -81,10 +85,14 @@ impl Engine {
     /// Sees to it that what was just encoded from `start` on lies in one frame of one segment: moves it to the next
     /// segment if this one is full. Returns where in the frame it begins.
     pub(crate) fn fit(&mut self, start: usize) -> Result<usize, StoreError> {
+        self.fit_with(start, 0)
+    }
+
+    /// As [`Engine::fit`], with room for so many bytes more at the end of the frame.
+    pub(super) fn fit_with(&mut self, start: usize, more: usize) -> Result<usize, StoreError> {
         let mut start = start;
-        if self.active_offset + frame::padded(self.frame.len() - frame::HEADER_BYTES) as u64
-            > self.segment_bytes
-        {
+        let length = self.frame.len() - frame::HEADER_BYTES + self.ahead.bytes + more;
+        if self.active_offset + frame::padded(length) as u64 > self.segment_bytes {
             let moved = self.frame.split_off(start);
             if self.frame.len() > frame::HEADER_BYTES {
                 self.write_frame()?;
@@ -109,6 +117,7 @@ impl Engine {
     }
 
     pub(super) fn write_frame(&mut self) -> Result<(), StoreError> {
+        self.append_tallies()?;
         let Some(&number) = self.log.back() else {
             return Err(self.poison("no segment is being written"));
         };

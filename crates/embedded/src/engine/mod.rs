@@ -10,8 +10,10 @@
 mod append;
 mod operations;
 mod segments;
+mod tallies;
 
 pub(crate) use segments::{SPARES, operation_bytes};
+pub(crate) use tallies::Ahead;
 
 use crate::collect::Collection;
 use crate::disk::Disk;
@@ -54,6 +56,8 @@ pub struct Engine {
     pub(crate) next_generation: u64,
 
     pub(crate) frame: Vec<u8>,
+    /// What the frame still has to say of what finished in it.
+    pub(crate) ahead: Ahead,
     pub(crate) active_offset: u64,
     /// When the log went on in the segment being written.
     pub(crate) rotated_at: Timestamp,
@@ -173,7 +177,7 @@ impl Engine {
 
     /// Whether the group has grown so far that it should be sealed.
     pub fn group_is_full(&self) -> bool {
-        self.frame.len() >= GROUP_BYTES.min(self.segment_bytes as usize / 4)
+        self.frame.len() + self.ahead.bytes >= GROUP_BYTES.min(self.segment_bytes as usize / 4)
     }
 
     /// Ends the group and writes it. Its answers may be given when [`Engine::answerable`] reaches the returned frame.

@@ -15,6 +15,10 @@ pub(crate) const SPARES: usize = 2;
 /// A segment that lasts this long leaves time to fill the next one.
 const FILL_AFTER: Millis = Millis::seconds(1);
 
+/// Counts of an item that ends, by every tag it may be counted by: at most.
+const TALLIES: usize =
+    limits::TALLY_TAGS_MAX * (limits::TAG_KEY_BYTES_MAX + limits::TAG_VALUE_BYTES_MAX + 128) + 128;
+
 impl Engine {
     /// Generation of the oldest segment in use.
     pub(crate) fn tail(&self) -> u64 {
@@ -144,7 +148,8 @@ impl Engine {
 
     /// Bytes that still fit into the segment being written.
     pub(crate) fn room_left(&self) -> u64 {
-        self.segment_bytes.saturating_sub(self.active_offset + self.frame.len() as u64)
+        let taken = self.frame.len() + self.ahead.bytes;
+        self.segment_bytes.saturating_sub(self.active_offset + taken as u64)
     }
 
     /// Refuses what is too large for a segment and, on a full disk, first submits, then leases, last what frees space.
@@ -154,6 +159,7 @@ impl Engine {
         if bytes > max {
             return Some(Refusal::TooLarge { what: "the item", bytes, max });
         }
+        let bytes = bytes + TALLIES as u64;
         let left = self.room_left();
         if left < bytes && self.free.len() < SPARES {
             self.make_spare();

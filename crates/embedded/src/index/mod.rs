@@ -1,11 +1,12 @@
 //! Everything the store knows without reading its log: kept in memory, rebuilt from the log at opening.
 //!
-//! **Invariant:** it changes only by [`Index::apply`], with what a record says. Replaying the records gives the same
-//! index as living through them.
+//! **Invariant:** it changes only by [`Index::apply`], with what a record says (and by [`Index::tally`], with what the
+//! end of the frame will say). Replaying the records gives the same index as living through them.
 
 mod parts;
 mod replay;
 mod stand;
+mod tallies;
 
 use crate::entry::{Entry, ItemEntry, Place};
 use crate::lane::Lanes;
@@ -15,9 +16,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use stand::{is_live, kind_of, order_key};
 use std::collections::{BTreeMap, BTreeSet};
+use tallies::Hours;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
-use towline_domain::{CountKind, Counts, Head, ItemId, Queue, QueueId, QueueName, Timestamp};
+use towline_domain::{CountKind, Counts, Head, Hour, ItemId, Queue, QueueId, QueueName, Timestamp};
 use towline_store::QueueLookup;
 
 /// Items made ready in one go. The rest follow with the next: what is late still gets its place in the order.
@@ -40,6 +42,9 @@ pub struct Index {
     pub kv: BTreeMap<String, KvSlot>,
     kv_timers: BTreeSet<(Timestamp, String)>,
     pub kv_bytes: usize,
+    tallies: FxHashMap<QueueId, Hours>,
+    /// In the order in which they are forgotten.
+    tally_hours: BTreeSet<(Hour, QueueId)>,
     /// Live bytes by segment number.
     live: Vec<u64>,
     live_total: u64,
@@ -187,6 +192,7 @@ impl Index {
                 self.drop_kv(&key);
             }
         }
+        self.forget_hours(self.now);
     }
 
     // ---- changing
@@ -218,6 +224,7 @@ impl Index {
             Entry::QueueDeleted { id } => {
                 if let Some(gone) = self.queues.remove(&id) {
                     self.drop_live(gone.place);
+                    self.forget_tallies_of(id);
                     if self.names.get(&gone.queue.name) == Some(&id) {
                         self.names.remove(&gone.queue.name);
                     }
@@ -237,6 +244,10 @@ impl Index {
             }
             Entry::KvDeleted { key } => {
                 self.drop_kv(&key);
+                Ok(())
+            }
+            Entry::Tally { queue, key, tally, place } => {
+                self.put_tally(queue, &key, tally, place);
                 Ok(())
             }
         }

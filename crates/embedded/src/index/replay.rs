@@ -6,7 +6,7 @@
 use super::Index;
 use super::stand::{key_of, kind_of};
 use crate::table::{READY, SCHEDULED};
-use towline_domain::{CountKind, State, Timestamp};
+use towline_domain::{CountKind, QueueId, State, Timestamp};
 
 impl Index {
     pub fn begin_replay(&mut self) {
@@ -19,6 +19,11 @@ impl Index {
         self.now = self.now.max(now);
         self.reap_from = Some(0);
         while self.reap(usize::MAX) {}
+        // A queue may be deleted in front of what was carried of it.
+        let gone: Vec<QueueId> =
+            self.tallies.keys().filter(|queue| !self.queues.contains_key(queue)).copied().collect();
+        gone.into_iter().for_each(|queue| self.forget_tallies_of(queue));
+        while self.forget_hours(self.now) {}
         let now = self.now;
         let (mut timers, mut scheduled) = (Vec::new(), Vec::new());
         let Index { table, queues, .. } = self;

@@ -102,6 +102,7 @@ fn queues(h: &mut History<'_>) {
             renewal_permille: Some(500),
             renewals_max: Some(3),
         },
+        tally_tags: ["path".to_owned(), "nth".to_owned()].into(),
     };
     h.queue_with("images", schema, policy);
     h.queue("brief", Policy { visibility_timeout: Millis(1000), max_retries: 1, ..Policy::default() });

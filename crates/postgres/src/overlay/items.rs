@@ -82,6 +82,9 @@ impl Overlay {
         let Some(mut entry) = self.withdraw(seq) else {
             return;
         };
+        if let Some(finish) = change.finish() {
+            self.tallies.add(&finish);
+        }
         match change.head() {
             None => {
                 self.by_id.remove(&entry.head.id);

@@ -10,6 +10,7 @@ use crate::catalog::Catalog;
 use crate::hint::Place;
 use crate::image::{Image, Kept, Page, Standing, queue_id};
 use crate::split::UNTOUCHED;
+use crate::tally::Tallies;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -55,6 +56,7 @@ pub(crate) struct Overlay {
     /// The partition of `bodies` for what is new.
     pub(crate) body_slot: u8,
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
+    pub(crate) tallies: Tallies,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
     /// Items that time changed.
     pub(crate) swept: u64,

@@ -159,3 +159,53 @@ fn expired_records_are_removed_a_few_at_a_time() {
     });
     assert!(gone, "{} are left", left());
 }
+
+#[test]
+fn an_item_whose_payload_is_gone_holds_up_nobody_else() {
+    let (config, schema) = (SHARED.config(), new_schema());
+    let store = open(&config, &schema, Time::Database).unwrap();
+    let policy = Policy { max_retries: 0, ..Policy::default() };
+    run(&store, create("jobs", policy)).unwrap();
+    // Each has a row of its own.
+    let ids: Vec<_> =
+        ["one", "two", "three"].map(|text| submitted(&run(&store, submit("jobs", text))).0).into();
+    let client = RUNTIME.block_on(connect(&config)).unwrap();
+    let remove = format!(
+        "DELETE FROM {schema}.bodies WHERE first_seq = (SELECT min(first_seq) + 1 FROM {schema}.bodies)"
+    );
+    assert_eq!(RUNTIME.block_on(client.execute(&remove, &[])).unwrap(), 1);
+    let held = receive(&store, "jobs", 10, seed(0, 0));
+    assert_eq!(held.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [ids[0], ids[2]]);
+    for (id, token) in held {
+        assert_eq!(run(&store, lease(id, token, commit())), left("completed"));
+    }
+    assert_eq!(counts(&store, "jobs").processing, 1, "its lease is left to lapse");
+    match block_on(store.get(vec![ids[1]], towline_domain::FieldSet::ALL)) {
+        Err(StoreError::Corrupt { file, what }) => {
+            assert!(file.contains("of pages") && what.contains("bodies"), "{file}: {what}");
+        }
+        other => panic!("served: {other:?}"),
+    }
+    assert_eq!(run(&store, Operation::Cancel { id: ids[1], reason: String::new() }), left("failed"));
+    run(&store, Operation::Delete { id: ids[1], force: false, only: None }).unwrap();
+    assert_eq!(counts(&store, "jobs").total(), 2);
+}
+
+#[test]
+fn readers_that_are_all_busy_are_told_in_words() {
+    let (config, schema) = (SHARED.config(), new_schema());
+    let options =
+        Options { schema: schema.clone(), readers: 1, statement_timeout_ms: 500, ..Options::default() };
+    let store = RUNTIME.block_on(Postgres::open(&config.clone().into(), options, Time::Database)).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    let other = RUNTIME.block_on(connect(&config)).unwrap();
+    let hold = format!("BEGIN; LOCK TABLE {schema}.queues IN ACCESS EXCLUSIVE MODE");
+    RUNTIME.block_on(other.batch_execute(&hold)).unwrap();
+    // One reads and waits for the table, the others wait for it.
+    let asked = || store.queue("jobs".parse().unwrap());
+    let answers = block_on(futures::future::join_all((0..3).map(|_| asked())));
+    RUNTIME.block_on(other.batch_execute("COMMIT")).unwrap();
+    let causes: Vec<String> = answers.into_iter().map(words).collect();
+    assert!(causes.iter().any(|cause| cause.contains("all 1 connections that read are busy")), "{causes:?}");
+    assert!(block_on(asked()).unwrap().is_some());
+}

@@ -21,17 +21,26 @@ const TRIES_MAX: usize = 24_000;
 fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
     let mut server = Own::start();
     let store = open(&server.config(), "towline", Time::Database).unwrap();
-    run(&store, create("jobs", Policy { max_retries: 10_000, ..Policy::default() })).unwrap();
+    survives(&store, KILLS, || {
+        server.kill();
+        server.start_again();
+    });
+}
+
+/// Callers submit, receive and commit, while `disturb` is done to the database so many times. What was answered must be there
+/// afterwards, and nothing committed twice.
+pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
+    run(store, create("jobs", Policy { max_retries: 10_000, ..Policy::default() })).unwrap();
     let submitted_ids = Mutex::new(BTreeSet::<ItemId>::new());
     let commits = Mutex::new(BTreeMap::<ItemId, usize>::new());
     let (killed, progress) = (AtomicBool::new(false), Barrier::new(CALLERS + 1));
     thread::scope(|scope| {
         for caller in 0..CALLERS {
-            let (store, killed, progress) = (&store, &killed, &progress);
+            let (killed, progress) = (&killed, &progress);
             let (submitted_ids, commits) = (&submitted_ids, &commits);
             scope.spawn(move || {
                 let mut round = 0;
-                for _ in 0..KILLS {
+                for _ in 0..times {
                     progress.wait();
                     // A few rounds after the kill show that it goes on, too.
                     let mut more = 3;
@@ -68,7 +77,7 @@ fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
             });
         }
         let mut came_on = true;
-        for _ in 0..KILLS {
+        for _ in 0..times {
             killed.store(false, Ordering::SeqCst);
             let answered = || submitted_ids.lock().unwrap().len();
             let before = answered();
@@ -80,8 +89,7 @@ fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
                 }
             };
             came_on &= (0..TRIES_MAX).any(enough);
-            server.kill();
-            server.start_again();
+            disturb();
             killed.store(true, Ordering::SeqCst);
             progress.wait();
         }
@@ -89,13 +97,13 @@ fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
     });
     let commits = commits.into_inner().unwrap();
     assert!(!commits.is_empty() && commits.values().all(|&times| times == 1), "committed once");
-    let found = list(&store, None);
+    let found = list(store, None);
     let missing: Vec<_> = submitted_ids.into_inner().unwrap().difference(&found).copied().collect();
     assert!(missing.is_empty(), "answered and lost: {missing:?}");
-    let completed = list(&store, Some(StateName::Completed));
+    let completed = list(store, Some(StateName::Completed));
     let undone: Vec<_> = commits.keys().filter(|id| !completed.contains(id)).collect();
     assert!(undone.is_empty(), "answered as committed, and not: {undone:?}");
-    let counts = counts(&store, "jobs");
+    let counts = counts(store, "jobs");
     assert_eq!((counts.total(), counts.completed), (found.len() as u64, completed.len() as u64));
 }
 

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod conformance;
+mod dump;
 mod enqueue;
+mod failover;
 mod faults;
 mod harness;
 mod killed;

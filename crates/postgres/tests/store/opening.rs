@@ -68,15 +68,20 @@ fn what_this_store_cannot_have_written_is_told_and_not_served() {
     let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     let (id, _) = submitted(&run(&store, submit("jobs", "work")));
-    for damage in [
-        "UPDATE pages SET heads = set_byte(heads, 0, 99)",
-        "UPDATE pages SET heads = set_byte(heads, 0, 1); DELETE FROM bodies",
+    for (damage, is_named) in [
+        ("UPDATE pages SET heads = set_byte(heads, 0, 99)", true),
+        // Its lease is committed when that is found: it is left out, and holds up nobody.
+        ("UPDATE pages SET heads = set_byte(heads, 0, 1); DELETE FROM bodies", false),
     ] {
         execute(&format!("SET search_path = {schema}; {damage}"));
         let read = block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL));
         assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
         let receive =
             block_on(towline_store::Store::update(&store, vec![receive_call("jobs", 1, seed(0, 0))]));
-        assert!(matches!(receive, Err(StoreError::Corrupt { .. })), "{receive:?}");
+        match receive {
+            Err(StoreError::Corrupt { .. }) if is_named => {}
+            Ok(answers) if !is_named => assert_eq!(leases(&answers[0]), []),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -112,6 +112,20 @@ impl Own {
         server
     }
 
+    /// A replica that follows it, under this name.
+    pub fn replica(&self, name: &str) -> Own {
+        let directory = tempfile::tempdir().unwrap();
+        own(directory.path());
+        let primary = self.directory.path().display();
+        let place = format!("host={primary} port={} user=towline application_name={name}", self.port);
+        let data = directory.path().join("data").display().to_string();
+        let how = ["--checkpoint=fast", "--write-recovery-conf", "--no-sync"];
+        run_tool("pg_basebackup", &[&how[..], &["--dbname", &place, "--pgdata", &data]].concat());
+        let mut replica = Own { directory, settings: self.settings.clone(), port: self.port, process: None };
+        replica.start_again();
+        replica
+    }
+
     pub fn start_again(&mut self) {
         let config = self.config();
         let directory = self.directory.path();
@@ -244,14 +258,19 @@ fn own(directory: &Path) {
 }
 
 fn initialise(data: &Path) {
-    let mut command = as_unprivileged();
-    command.push(binary("initdb").into());
     let options =
         ["--auth=trust", "--username=towline", "--no-sync", "--encoding=UTF8", "--locale=C", "--pgdata"];
-    let mut initdb = Command::new(&command[0]);
-    initdb.args(&command[1..]).args(options).arg(data).current_dir("/");
-    let output = initdb.stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+    run_tool("initdb", &[&options[..], &[&data.display().to_string()]].concat());
+}
+
+/// Runs one of PostgreSQL's own programs, as the user that its servers run as.
+pub fn run_tool(name: &str, arguments: &[&str]) {
+    let mut command = as_unprivileged();
+    command.push(binary(name).into());
+    let mut tool = Command::new(&command[0]);
+    tool.args(&command[1..]).args(arguments).current_dir("/");
+    let output = tool.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn server_command(data: &Path, sockets: &Path, durable: bool) -> Vec<OsString> {

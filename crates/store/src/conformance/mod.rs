@@ -29,6 +29,7 @@ mod retries;
 mod rig;
 mod settle;
 mod submit;
+mod tallies;
 mod timers;
 mod words;
 
@@ -272,6 +273,19 @@ macro_rules! with_conformance_cases {
                 set_if_absent_has_one_winner
                 increments_add_up
                 delete_says_whether_there_was_anything
+            }
+            tallies {
+                every_ending_is_counted_once
+                a_batch_is_counted_whole
+                a_tally_outlives_its_items
+                hours_are_told_apart
+                a_dead_letter_counts_where_it_failed
+                tags_that_the_policy_names_are_counted
+                too_many_values_are_counted_together
+                old_hours_go
+                a_queue_takes_its_tallies_along
+                they_survive
+                what_was_restored_was_counted_elsewhere
             }
             races {
                 every_item_is_committed_exactly_once

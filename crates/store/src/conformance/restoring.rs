@@ -13,7 +13,7 @@ use towline_domain::{
 };
 
 /// Where the items come from.
-struct Elsewhere;
+pub(super) struct Elsewhere;
 
 impl Harness for Elsewhere {
     fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
@@ -39,7 +39,7 @@ fn moved(from: &Rig, harness: &dyn Harness) -> Rig {
     to
 }
 
-fn restores(from: &Rig) -> Vec<Operation> {
+pub(super) fn restores(from: &Rig) -> Vec<Operation> {
     let names: BTreeMap<QueueId, QueueName> =
         from.queues().into_iter().map(|view| (view.queue.id, view.queue.name)).collect();
     let all = from.list(&Filter::default());

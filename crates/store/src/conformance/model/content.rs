@@ -24,6 +24,7 @@ pub(super) fn policy(queue: usize) -> Policy {
             failed_ttl: Some(Millis(800)),
             order: Order::Fifo,
             dead_letter_queue: Some(name(QUEUES[2])),
+            tally_tags: ["parity".to_owned()].into(),
             ..Policy::default()
         },
         1 => Policy {
@@ -80,7 +81,11 @@ pub(super) fn patch(number: u8) -> PolicyPatch {
         2 => PolicyPatch { depth_limit: Some(Some(3)), ..none() },
         3 => PolicyPatch { depth_limit: Some(None), ..none() },
         4 => PolicyPatch { completed_ttl: Some(Some(Millis::ZERO)), failed_ttl: Some(None), ..none() },
-        5 => PolicyPatch { dead_letter_queue: Some(None), ..none() },
+        5 => PolicyPatch {
+            dead_letter_queue: Some(None),
+            tally_tags: Some(["parity".to_owned(), "other".to_owned()].into()),
+            ..none()
+        },
         6 => {
             PolicyPatch { failed_ttl: Some(Some(Millis::ZERO)), lease: Some(LeaseRule::default()), ..none() }
         }

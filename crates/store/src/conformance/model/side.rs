@@ -3,7 +3,9 @@
 use super::content::*;
 use crate::conformance::words::name;
 use crate::operation::Answered;
-use crate::{Filter, ManualClock, Operation, QueueView, Received, Reply, Store, StoredItem};
+use crate::{
+    Filter, ManualClock, Operation, QueueView, Received, Reply, Store, StoredItem, TallyRange, TallyRow,
+};
 use futures::executor::block_on;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -90,7 +92,16 @@ impl Side {
             lists,
             records: block_on(self.store.kv_get(keys)).expect("the store answers"),
             next_wake: block_on(self.store.next_wake()).expect("the store answers"),
+            tallies: QUEUES
+                .iter()
+                .flat_map(|queue| [None, Some("parity")].map(|tag| self.tally(queue, tag)))
+                .collect(),
         }
+    }
+
+    fn tally(&self, queue: &str, tag: Option<&str>) -> Option<Vec<TallyRow>> {
+        let asked = TallyRange { from: Timestamp(0), until: Timestamp::MAX, tag: tag.map(str::to_owned) };
+        block_on(self.store.tally(name(queue), asked)).expect("the store answers")
     }
 
     pub(super) fn list(&self, filter: &Filter, limit: usize) -> Vec<StoredItem> {
@@ -117,6 +128,7 @@ pub(super) struct Reading {
     lists: Vec<Vec<StoredItem>>,
     records: Vec<Option<KvRecord>>,
     next_wake: Option<Timestamp>,
+    tallies: Vec<Option<Vec<TallyRow>>>,
 }
 
 /// Everything, and a few ways of asking for less.

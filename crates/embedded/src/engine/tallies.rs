@@ -1,0 +1,67 @@
+//! Counting what finished, in the same frame as the items: all of it is replayed, or none of it.
+
+use super::Engine;
+use crate::entry::Entry;
+use crate::record::{self, TallyKey};
+use smallvec::SmallVec;
+use towline_domain::{Change, Ending, QueueId};
+use towline_store::StoreError;
+
+/// Counts that a change adds to.
+pub(super) struct Finished {
+    queue: QueueId,
+    ending: Ending,
+    keys: SmallVec<[TallyKey; 1]>,
+    /// What writing them takes at most, those aside that are to be written anyway.
+    pub(super) bytes: usize,
+}
+
+/// Counts that are to be written at the end of the frame.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    keys: Vec<(QueueId, TallyKey)>,
+    /// What they take at most.
+    pub(super) bytes: usize,
+}
+
+impl Engine {
+    pub(super) fn finished(&self, change: &Change) -> Option<Finished> {
+        let finish = change.finish()?;
+        let hour = self.index.hour(finish.queue, finish.hour);
+        let mut keys = SmallVec::new();
+        keys.push((finish.hour, None));
+        let none = Default::default();
+        let tags = finish.tags.iter().map(|(name, value)| hour.unwrap_or(&none).tag(name, value));
+        keys.extend(tags.map(|tag| (finish.hour, Some(tag))));
+        let new = keys.iter().filter(|key| !self.index.is_ahead(finish.queue, key));
+        let bytes = new.map(|(_, tag)| record::tally_bytes(tag.as_ref())).sum();
+        Some(Finished { queue: finish.queue, ending: finish.ending, keys, bytes })
+    }
+
+    /// Counts it, once it is certain which frame the item is in.
+    pub(super) fn count(&mut self, finished: Finished) {
+        let Finished { queue, ending, keys, bytes } = finished;
+        self.ahead.bytes += bytes;
+        for key in keys {
+            if self.index.tally(queue, &key, ending) {
+                self.ahead.keys.push((queue, key));
+            }
+        }
+    }
+
+    /// Writes what was counted in this frame, behind everything else in it.
+    pub(super) fn append_tallies(&mut self) -> Result<(), StoreError> {
+        let Ahead { mut keys, .. } = std::mem::take(&mut self.ahead);
+        for (queue, key) in keys.drain(..) {
+            // Its queue may have been deleted since.
+            let Some(tally) = self.index.tallied(queue, &key) else { continue };
+            let start = self.frame.len();
+            let length = record::encode_tally(&mut self.frame, queue, &key, &tally, self.salt);
+            self.sidecar.add(&self.frame[start..], self.active_offset + start as u64);
+            let place = self.place(start, length);
+            self.apply(Entry::Tally { queue, key, tally, place })?;
+        }
+        self.ahead.keys = keys;
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! A dump of the schema, taken under a running server and restored elsewhere, is the whole store.
+
+use crate::harness::open;
+use crate::server::{Own, RUNTIME, connect, run_tool};
+use crate::words::*;
+use towline_domain::Policy;
+use towline_postgres::Time;
+use towline_store::{Operation, Store};
+
+#[test]
+fn everything_is_in_a_dump_of_the_schema() {
+    let server = Own::start();
+    let store = open(&server.config(), "towline", Time::Database).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    let ids: Vec<_> = ["a", "b", "c"].map(|text| submitted(&run(&store, submit("jobs", text))).0).into();
+    let held = receive(&store, "jobs", 2, seed(0, 0));
+    assert_eq!(run(&store, lease(held[0].0, held[0].1, commit())), left("completed"));
+    run(&store, Operation::Cancel { id: ids[2], reason: String::new() }).unwrap();
+
+    let client = RUNTIME.block_on(connect(&server.config())).unwrap();
+    RUNTIME.block_on(client.batch_execute("CREATE DATABASE copy")).unwrap();
+    let file = server.directory().join("towline.dump");
+    let place = |database: &str| {
+        format!("--dbname=host={} user=towline dbname={database}", server.directory().display())
+    };
+    let to_file = format!("--file={}", file.display());
+    run_tool("pg_dump", &["--format=custom", "--schema=towline", &to_file, &place("postgres")]);
+    let from = file.display().to_string();
+    run_tool("pg_restore", &["--exit-on-error", &place("copy"), &from]);
+
+    let mut config = server.config();
+    config.dbname("copy");
+    let copy = open(&config, "towline", Time::Database).unwrap();
+    assert_eq!(counts(&copy, "jobs"), counts(&store, "jobs"));
+    let shown = |store: &dyn Store| block_on(store.get(ids.clone(), towline_domain::FieldSet::ALL)).unwrap();
+    assert_eq!(shown(&copy), shown(&store));
+    // A lease goes along, and new ids are new.
+    assert_eq!(run(&copy, lease(held[1].0, held[1].1, commit())), left("completed"));
+    let (new, created) = submitted(&run(&copy, submit("jobs", "d")));
+    assert!(created && !ids.contains(&new));
+}
