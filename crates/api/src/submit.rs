@@ -171,6 +171,7 @@ impl NewItem {
         };
         Ok(Submission {
             id: self.id.map(|id| id.get("id")).transpose()?,
+            once: None,
             priority: self.priority.map_or(Ok(0), priority)?,
             ready: when(self.delay, self.ready_at)?.unwrap_or(When::NOW),
             overrides,

@@ -13,8 +13,8 @@ use towline_domain::{
     Schema, Submission, Timestamp,
 };
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, Memory, Operation, Page, QueueView, Received, Reply, Result, Store,
-    StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Cursor, Filter, KvPage, Memory, Operation, Page, QueueView, Received, Reply, Result,
+    Store, StoredItem, TallyRange, TallyRow,
 };
 
 /// Counts the calls that reach the store, and lets them take their time.
@@ -62,6 +62,10 @@ impl Store for Counted {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         self.store.tally(queue, asked)
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        self.store.kv_list(page)
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

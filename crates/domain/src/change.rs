@@ -4,6 +4,7 @@ use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, QueueId};
 use crate::item::{AttemptError, Body, Head, Item, Outcome};
+use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::Queue;
 use crate::time::Timestamp;
@@ -32,6 +33,7 @@ pub struct Change {
     pub(crate) answer: Answer,
     pub(crate) item: Option<ItemChange>,
     pub(crate) queue: Option<QueueChange>,
+    pub(crate) record: Option<Box<(String, KvRecord)>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +98,12 @@ impl Change {
     #[must_use]
     pub fn queue(&self) -> Option<&QueueChange> {
         self.queue.as_ref()
+    }
+
+    /// The key-value record that is replaced together with the rest.
+    #[must_use]
+    pub fn record(&self) -> Option<(&String, &KvRecord)> {
+        self.record.as_deref().map(|(key, record)| (key, record))
     }
 
     /// The item's head after, if the change leaves an item.

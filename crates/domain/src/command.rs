@@ -8,6 +8,7 @@ use crate::policy::{Overrides, Policy, PolicyPatch};
 use crate::schema::Schema;
 use crate::state_name::StateName;
 use crate::time::{Millis, Timestamp};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
 pub type OutputSet = BTreeMap<SlotName, BufferId>;
@@ -69,10 +70,22 @@ impl When {
     }
 }
 
+/// Ties a submit to a key-value record: the item is made if the record is what its submitter saw, and the record is
+/// replaced in the same step. Both happen, or neither.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    pub key: String,
+    pub seen: Bytes,
+    pub next: Bytes,
+    /// Refused before this time, by the store's clock.
+    pub not_before: Timestamp,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
     /// Chosen by the submitter; `None`: the store makes one.
     pub id: Option<ItemId>,
+    pub once: Option<Box<Once>>,
     pub priority: i16,
     pub ready: When,
     pub overrides: Overrides,
@@ -84,6 +97,7 @@ impl Default for Submission {
     fn default() -> Submission {
         Submission {
             id: None,
+            once: None,
             priority: 0,
             ready: When::NOW,
             overrides: Overrides::default(),

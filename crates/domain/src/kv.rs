@@ -34,13 +34,18 @@ pub enum KvCommand {
         by: i64,
         ttl: Option<Millis>,
     },
+    /// Only if the value is what the caller saw; `None` stands for no record, on both sides.
+    Replace {
+        seen: Option<Bytes>,
+        value: Option<Bytes>,
+    },
     Delete,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KvAnswer {
     Done,
-    /// For set-if-absent: whether this caller won.
+    /// For set-if-absent and replace: whether this caller won.
     Won(bool),
     Number(i64),
     Deleted(bool),
@@ -72,6 +77,13 @@ pub fn decide(
         KvCommand::Set { value, ttl } => (make(value, ttl, None)?, KvAnswer::Done),
         KvCommand::SetIfAbsent { .. } if record.is_some() => (None, KvAnswer::Won(false)),
         KvCommand::SetIfAbsent { value, ttl } => (make(value, ttl, None)?, KvAnswer::Won(true)),
+        KvCommand::Replace { seen, .. } if record.map(|record| &record.value) != seen.as_ref() => {
+            (None, KvAnswer::Won(false))
+        }
+        KvCommand::Replace { value: Some(value), .. } => {
+            (make(value, None, record.and_then(|record| record.expires_at))?, KvAnswer::Won(true))
+        }
+        KvCommand::Replace { value: None, .. } => (record.map(|_| None), KvAnswer::Won(true)),
         KvCommand::Increment { by, ttl } => {
             let before: i64 = match record {
                 None => 0,
@@ -126,6 +138,23 @@ mod tests {
         assert_eq!(run(&mut record, add(1, None), 11), Ok(KvAnswer::Number(1)), "expired means absent");
         record = Some(KvRecord { value: "x".into(), expires_at: None });
         assert!(run(&mut record, add(1, None), 0).is_err());
+    }
+
+    #[test]
+    fn replace_wins_against_what_was_seen_and_nothing_else() {
+        let mut record = None;
+        let replace = |seen: Option<&'static str>, value: Option<&'static str>| KvCommand::Replace {
+            seen: seen.map(Bytes::from),
+            value: value.map(Bytes::from),
+        };
+        assert_eq!(run(&mut record, replace(Some("a"), Some("b")), 0), Ok(KvAnswer::Won(false)));
+        assert_eq!(run(&mut record, replace(None, Some("a")), 0), Ok(KvAnswer::Won(true)));
+        assert_eq!(run(&mut record, replace(None, Some("b")), 0), Ok(KvAnswer::Won(false)));
+        assert_eq!(run(&mut record, replace(Some("a"), Some("b")), 0), Ok(KvAnswer::Won(true)));
+        assert_eq!(record, Some(KvRecord { value: "b".into(), expires_at: None }));
+        assert_eq!(run(&mut record, replace(Some("a"), None), 0), Ok(KvAnswer::Won(false)));
+        assert_eq!(run(&mut record, replace(Some("b"), None), 0), Ok(KvAnswer::Won(true)));
+        assert_eq!(record, None);
     }
 
     #[test]

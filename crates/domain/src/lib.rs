@@ -25,6 +25,7 @@ pub mod queue;
 mod readable;
 pub mod reference;
 pub mod refusal;
+pub mod schedule;
 pub mod schema;
 pub mod score;
 pub mod state_name;
@@ -33,7 +34,7 @@ pub mod time;
 
 pub use backoff::{Backoff, Jitter};
 pub use change::{Change, Errors};
-pub use command::{Adjust, Command, LeaseCall, OutputSet, Submission};
+pub use command::{Adjust, Command, LeaseCall, Once, OutputSet, Submission};
 pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
 pub use event::EventKind;
@@ -43,11 +44,12 @@ pub use item::{
     AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,
 };
 pub use json::Json;
-pub use name::{BufferId, QueueName, SlotName};
+pub use name::{BufferId, QueueName, ScheduleName, SlotName};
 pub use policy::{LeaseRule, Overrides, Policy, PolicyPatch};
 pub use queue::{Queue, QueueState};
 pub use reference::Reference;
 pub use refusal::Refusal;
+pub use schedule::Schedule;
 pub use schema::Schema;
 pub use score::{Order, OrderKey, ScoreWeights};
 pub use state_name::StateName;

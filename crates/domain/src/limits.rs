@@ -40,5 +40,16 @@ pub const TALLY_TAGS_MAX: usize = 4;
 pub const TALLY_VALUES_MAX: usize = 100;
 /// How long it is known how many items finished in an hour.
 pub const TALLY_KEPT: Millis = Millis::days(30);
+pub const SCHEDULES_MAX: usize = 10_000;
+pub const CRON_BYTES_MAX: usize = 256;
+/// All of the item that a schedule submits: it is kept with the schedule, which is written at each occurrence.
+pub const SCHEDULE_ITEM_BYTES_MAX: usize = 64 << 10;
+pub const SCHEDULE_EVERY_MIN: Millis = Millis(1000);
+/// Occurrences that are made up for at once.
+pub const CATCH_UP_MAX: u32 = 1000;
+/// Next times in one answer.
+pub const NEXT_TIMES_MAX: usize = 100;
 pub const KV_KEY_BYTES_MAX: usize = 1024;
 pub const KV_VALUE_BYTES_MAX: usize = 1 << 20;
+/// Records in one answer: each may be as large as a record may be.
+pub const KV_PAGE_MAX: usize = 64;

@@ -68,6 +68,10 @@ name! {
     QueueName
 }
 name! {
+    /// A schedule's name: like a queue's.
+    ScheduleName
+}
+name! {
     /// A buffer slot or a declared parameter: `[a-z0-9]([a-z0-9_-]*[a-z0-9])?`, at most 63 bytes.
     SlotName
 }
@@ -79,16 +83,29 @@ name! {
 impl std::str::FromStr for QueueName {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
-        check_length("queue", text, limits::QUEUE_NAME_BYTES_MAX)?;
-        let first = text.as_bytes()[0];
-        let good = (first.is_ascii_alphanumeric() || first == b'_')
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-        if !good {
-            let rule = "letters, digits, '.', '_' and '-', beginning with a letter, a digit or '_'";
-            return Err(NameError::Malformed { what: "queue", name: text.to_owned(), rule });
-        }
+        check_word("queue", text)?;
         Ok(QueueName(text.into()))
     }
+}
+
+impl std::str::FromStr for ScheduleName {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_word("schedule", text)?;
+        Ok(ScheduleName(text.into()))
+    }
+}
+
+fn check_word(what: &'static str, text: &str) -> Result<(), NameError> {
+    check_length(what, text, limits::QUEUE_NAME_BYTES_MAX)?;
+    let first = text.as_bytes()[0];
+    let good = (first.is_ascii_alphanumeric() || first == b'_')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if !good {
+        let rule = "letters, digits, '.', '_' and '-', beginning with a letter, a digit or '_'";
+        return Err(NameError::Malformed { what, name: text.to_owned(), rule });
+    }
+    Ok(())
 }
 
 impl std::str::FromStr for SlotName {

@@ -18,6 +18,8 @@ pub enum Refusal {
     QueueCompleted { name: String, since: Timestamp },
     #[error("queue {name:?} holds {depth} waiting items, its limit is {limit}; submit again later")]
     QueueFull { name: String, depth: u64, limit: u64 },
+    #[error("no schedule named {name:?}; create it first")]
+    ScheduleNotFound { name: String },
     #[error("no item {id}; it was never submitted, or it was removed")]
     ItemNotFound { id: ItemId },
     #[error("item {id} exists; ids are used once")]
@@ -54,6 +56,10 @@ pub enum Refusal {
     RenewalsExhausted { id: ItemId, max: u32 },
     #[error("item {id} is not due yet")]
     NotDue { id: ItemId },
+    #[error("record {key:?} is not what it was; read it again")]
+    RecordChanged { key: String },
+    #[error("it is not {until} yet")]
+    TooEarly { until: Timestamp },
     #[error("the store holds {held} {what}, its limit; remove some first")]
     StoreFull { what: &'static str, held: u64 },
     #[error("no space left: {detail}; free some, or delete what is not needed, and try again")]
@@ -95,6 +101,7 @@ impl Refusal {
             Refusal::QueueBusy { .. } => "queue_busy",
             Refusal::QueueCompleted { .. } => "queue_completed",
             Refusal::QueueFull { .. } => "queue_full",
+            Refusal::ScheduleNotFound { .. } => "schedule_not_found",
             Refusal::ItemNotFound { .. } => "item_not_found",
             Refusal::IdTaken { .. } => "id_taken",
             Refusal::KeyConflict { .. } => "key_conflict",
@@ -109,7 +116,8 @@ impl Refusal {
             Refusal::BufferNotReady { .. } | Refusal::BuffersUnseen { .. } => "buffer_not_ready",
             Refusal::TooLarge { .. } => "too_large",
             Refusal::RenewalsExhausted { .. } => "renewals_exhausted",
-            Refusal::NotDue { .. } => "not_due",
+            Refusal::NotDue { .. } | Refusal::TooEarly { .. } => "not_due",
+            Refusal::RecordChanged { .. } => "record_changed",
             Refusal::StoreFull { .. } => "store_full",
             Refusal::DiskFull { .. } => "disk_full",
         }

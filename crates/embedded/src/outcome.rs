@@ -9,7 +9,8 @@ use std::sync::Arc;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, Head, ItemId, QueueName, QueueState, Timestamp};
 use towline_store::{
-    Answered, Cursor, Filter, Page, QueueView, Received, Reply, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, Cursor, Filter, KvPage, Page, QueueView, Received, Reply, StoreError, StoredItem, TallyRange,
+    TallyRow,
 };
 
 /// An item that still has to be read: its head, and the records its other parts are in.
@@ -45,6 +46,7 @@ pub enum Query {
     NextWake,
     KvGet(Vec<String>),
     Tally { queue: QueueName, asked: TallyRange },
+    KvList(KvPage),
     Status,
 }
 
@@ -72,6 +74,7 @@ pub enum Found {
     NextWake(Option<Timestamp>),
     Kv(Vec<Option<KvRecord>>),
     Tally(Option<Vec<TallyRow>>),
+    KvPage(Vec<(String, KvRecord)>),
     Status(Status),
 }
 

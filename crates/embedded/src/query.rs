@@ -73,6 +73,9 @@ impl Engine {
                 }
             }
             Query::NextWake => Found::NextWake(self.index.next_wake()),
+            Query::KvList(page) => {
+                Found::KvPage(page.take(&self.index.kv, |slot| &slot.record, self.index.now))
+            }
             Query::KvGet(keys) => {
                 let now = self.index.now;
                 let live = |key: &String| {

@@ -19,8 +19,8 @@ use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Clock, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError,
-    StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Clock, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
+    StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// An open store. Dropping it stops it cleanly.
@@ -253,6 +253,16 @@ impl Store for Embedded {
         async move {
             match self.ask(Query::Tally { queue, asked }).await? {
                 Found::Tally(rows) => Ok(rows),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        async move {
+            match self.ask(Query::KvList(page)).await? {
+                Found::KvPage(records) => Ok(records),
                 _ => Err(StoreError::Closed),
             }
         }

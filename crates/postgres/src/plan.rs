@@ -96,6 +96,9 @@ impl Plan {
                     if let Some(id) = submission.id {
                         plan.named.push(id);
                     }
+                    if let Some(once) = &submission.once {
+                        plan.kv_keys.push(once.key.as_bytes().to_vec());
+                    }
                     let Some(queue) = catalog.by_name(queue) else { continue };
                     if let Some(key) = &submission.body.idempotency_key {
                         plan.key_queues.push(queue_number(queue.id));

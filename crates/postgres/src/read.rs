@@ -15,12 +15,13 @@ use deadpool_postgres::{
 };
 use futures::FutureExt;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{IsolationLevel, Row};
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueId, QueueName, State, Timestamp, limits};
-use towline_store::{BoxFuture, QueueView, StoreError, StoredItem};
+use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoredItem};
 
 /// A snapshot does not keep partitions from being truncated: what was removed after it was taken may be half there. In the
 /// next snapshot it is gone.
@@ -189,6 +190,23 @@ impl Reader {
             }
         }
         Ok(next)
+    }
+
+    pub(crate) async fn kv_list(&self, page: KvPage) -> Result<Vec<(String, KvRecord)>, Failure> {
+        let client = self.client().await?;
+        let now = self.now(&client).await?;
+        let statement = client.prepare_cached(query!("kv_list")).await?;
+        let (first, limit) = page.bounds();
+        let (from, itself) = match first {
+            Bound::Included(key) => (key, true),
+            Bound::Excluded(key) => (key, false),
+            Bound::Unbounded => ("", true),
+        };
+        let (from, prefix) = (from.as_bytes(), page.prefix.as_bytes());
+        let (limit, now) = (i64::try_from(limit).unwrap_or(i64::MAX), millis(now));
+        let rows = client.query(&statement, &[&from, &itself, &prefix, &now, &limit]).await?;
+        let text = |row: &Row| String::from_utf8_lossy(row.get(0)).into_owned();
+        Ok(rows.iter().map(|row| (text(row), kv_record(row))).collect())
     }
 
     pub(crate) async fn kv_get(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>, Failure> {

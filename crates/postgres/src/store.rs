@@ -24,8 +24,8 @@ use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
-    TallyRange, TallyRow,
+    Answered, BoxFuture, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store, StoreError,
+    StoredItem, TallyRange, TallyRow,
 };
 
 /// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
@@ -182,6 +182,10 @@ impl Store for Postgres {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         self.reader.run(move |reader| async move { reader.tally(queue, asked).await })
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        self.reader.run(move |reader| async move { reader.kv_list(page).await })
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

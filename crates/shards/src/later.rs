@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
-    TallyRange, TallyRow,
+    Answered, BoxFuture, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store, StoreError,
+    StoredItem, TallyRange, TallyRow,
 };
 
 type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
@@ -96,6 +96,10 @@ impl Store for Later {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         self.ask(|store| store.tally(queue, asked))
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        self.ask(|store| store.kv_list(page))
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, Operation, Page, QueueView, Result, Store, StoreError, StoredItem,
-    TallyRange, TallyRow,
+    Answered, BoxFuture, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store, StoreError,
+    StoredItem, TallyRange, TallyRow,
 };
 
 /// A cursor is a shard and the cursor in it.
@@ -128,6 +128,14 @@ impl Shards {
         Ok(merge::tallies(parts.into_iter().flatten().collect()))
     }
 
+    async fn records_of(&self, page: KvPage) -> Result<Vec<(String, KvRecord)>> {
+        let parts = self.of_those_up(|store| store.kv_list(page.clone())).await?;
+        let mut records: Vec<(String, KvRecord)> = parts.into_iter().flatten().collect();
+        records.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        records.truncate(page.bounds().1);
+        Ok(records)
+    }
+
     async fn records(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>> {
         StoreError::check_size("keys", keys.len(), limits::BATCH_MAX)?;
         let mut found = vec![None; keys.len()];
@@ -182,6 +190,10 @@ impl Store for Shards {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         Box::pin(self.tallied(queue, asked))
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        Box::pin(self.records_of(page))
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

@@ -20,6 +20,11 @@ pub(crate) enum Route {
 impl Shards {
     pub(crate) fn route(&self, operation: &Operation) -> Route {
         match operation {
+            // Where the record is that it is tied to: the two change together.
+            Operation::Submit { submission, .. } if submission.once.is_some() => {
+                let key = submission.once.as_ref().map_or("", |once| once.key.as_str());
+                Route::One(self.of_text(key))
+            }
             Operation::Submit { queue, submission } => {
                 let key = submission.body.idempotency_key.as_deref().map(|key| (queue, key));
                 self.home(submission.id, key).map_or(Route::Any, Route::One)

@@ -14,8 +14,8 @@ use towline_domain::{
 };
 use towline_shards::{Later, Shards};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, ManualClock, Memory, Operation, Page, QueueView, ReceiveCall,
-    Received, Reply, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Cursor, Filter, KvPage, ManualClock, Memory, Operation, Page, QueueView,
+    ReceiveCall, Received, Reply, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// A store that can be cut off.
@@ -71,6 +71,10 @@ impl Store for Cut {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         self.ask(self.store.tally(queue, asked))
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        self.ask(self.store.kv_list(page))
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

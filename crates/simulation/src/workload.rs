@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use fastrand::Rng;
 use towline_domain::backoff::{Backoff, Growth, Jitter};
-use towline_domain::command::{Verb, When};
+use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
     Adjust, Body, Field, FieldEdits, FieldSet, Fields, ItemId, Json, LeaseCall, LeaseToken, Millis, Order,
-    Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, TokenSeed,
+    Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, ReceiveCall, Reply};
 use uuid::Uuid;
@@ -102,7 +102,13 @@ fn submission(rng: &mut Rng, serial: &mut u64) -> Submission {
     let metadata = (rng.u32(0..6) == 0).then(|| Bytes::from(vec![rng.u8(..); rng.usize(0..40)]));
     let fields = Fields { blob: Some(blob.into()), metadata, ..Fields::default() };
     let id = (rng.u32(0..12) == 0).then(|| ItemId(Uuid::from_u128(rng.u128(..))));
-    Submission { id, priority: rng.i16(-2..3), ready, body, fields, ..Submission::default() }
+    // Now and then tied to a record, which may be what this expects.
+    let once = (rng.u32(0..10) == 0).then(|| {
+        let key = format!("kv-{}", rng.u32(0..6));
+        let (seen, next) = ("1".into(), rng.u32(1..3).to_string().into());
+        Box::new(Once { key, seen, next, not_before: Timestamp(0) })
+    });
+    Submission { id, once, priority: rng.i16(-2..3), ready, body, fields, ..Submission::default() }
 }
 
 fn edits(rng: &mut Rng) -> FieldEdits {

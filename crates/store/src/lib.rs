@@ -23,6 +23,6 @@ pub use filter::{Cursor, Filter, Page};
 pub use lookup::{QueueLookup, item_context};
 pub use memory::Memory;
 pub use operation::{Answered, Operation, ReceiveCall, Received, Reply, Restore, Result};
-pub use port::{BoxFuture, Clock, ManualClock, QueueView, Store, StoredItem};
+pub use port::{BoxFuture, Clock, KvPage, ManualClock, QueueView, Store, StoredItem};
 pub use purge::{Purged, doomed, purge};
 pub use tally::{TallyRange, TallyRow};

@@ -4,7 +4,7 @@
 
 use crate::operation::{Answered, Result};
 use crate::{
-    Clock, Cursor, Filter, Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store,
+    Clock, Cursor, Filter, KvPage, Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store,
     StoreError, StoredItem, TallyRange, TallyRow, item_context,
 };
 use futures::future::{BoxFuture, ready};
@@ -167,6 +167,7 @@ impl Everything {
             counts: self.counts(queue.id),
             item: taken.map(|item| &item.head),
             key_owner,
+            record: submission.once.as_ref().and_then(|once| self.kv.get(&once.key)),
             new_id: Some(ItemId::derive(self.salt, self.now, sequence)),
             ..Context::default()
         };
@@ -302,6 +303,9 @@ impl Everything {
                 self.items.insert(sequence, after);
             }
         }
+        if let Some((key, record)) = change.record() {
+            self.kv.insert(key.clone(), record.clone());
+        }
         match change.queue() {
             None => {}
             Some(QueueChange::Put(after)) => drop(self.queues.insert(after.name.clone(), (**after).clone())),
@@ -408,6 +412,11 @@ impl Store for Memory {
 
     fn made(&self, id: ItemId) -> bool {
         id.sequence(self.lock().salt).is_some()
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        let state = self.lock();
+        Box::pin(ready(Ok(page.take(&state.kv, |record| record, state.now))))
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

@@ -2,9 +2,11 @@
 
 use crate::operation::{Answered, Result};
 use crate::{Cursor, Filter, Operation, Page, TallyRange, TallyRow};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Counts, FieldSet, Item, ItemId, Queue, QueueName, Timestamp};
+use towline_domain::{Counts, FieldSet, Item, ItemId, Queue, QueueName, Timestamp, limits};
 
 pub use futures::future::BoxFuture;
 
@@ -50,6 +52,41 @@ pub struct StoredItem {
     pub item: Item,
 }
 
+/// Which key-value records to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvPage {
+    pub prefix: String,
+    pub after: Option<String>,
+    pub limit: usize,
+}
+
+impl KvPage {
+    /// The first key to look at, whether it is part of the page, and how many to take.
+    #[must_use]
+    pub fn bounds(&self) -> (Bound<&str>, usize) {
+        let first = match &self.after {
+            Some(after) if *after >= self.prefix => Bound::Excluded(after.as_str()),
+            _ => Bound::Included(self.prefix.as_str()),
+        };
+        (first, self.limit.min(limits::KV_PAGE_MAX))
+    }
+
+    /// Of records in order of key.
+    pub fn take<'a, T>(
+        &self,
+        records: &'a BTreeMap<String, T>,
+        record: impl Fn(&'a T) -> &'a KvRecord,
+        now: Timestamp,
+    ) -> Vec<(String, KvRecord)> {
+        let (first, limit) = self.bounds();
+        let all = records.range::<str, _>((first, Bound::Unbounded)).map(|(key, at)| (key, record(at)));
+        let wanted = all
+            .take_while(|(key, _)| key.starts_with(&self.prefix))
+            .filter(|(_, record)| record.is_live(now));
+        wanted.take(limit).map(|(key, record)| (key.clone(), record.clone())).collect()
+    }
+}
+
 /// What Towline needs of a backend. The contract is [`crate::conformance`].
 pub trait Store: Send + Sync {
     /// Carries out each operation in order and answers each by itself. An answer means it is durable.
@@ -83,6 +120,10 @@ pub trait Store: Send + Sync {
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>>;
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>>;
+
+    /// Records whose keys begin with `prefix`, in byte order of key, after `after`: at most
+    /// [`KV_PAGE_MAX`](towline_domain::limits::KV_PAGE_MAX) at a time.
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>>;
 
     /// Whether this store, and no other, made the id. Of an id that was chosen nobody can say.
     fn made(&self, id: ItemId) -> bool;

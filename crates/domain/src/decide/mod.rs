@@ -13,6 +13,7 @@ mod tests;
 mod timer;
 
 pub use restore::restore;
+pub(crate) use submit::check_content;
 
 use crate::change::{Answer, Before, Change, ItemChange, QueueChange};
 use crate::command::Command;
@@ -22,6 +23,7 @@ use crate::event::EventKind;
 use crate::fields::FieldEdits;
 use crate::id::ItemId;
 use crate::item::{AttemptError, ErrorKind, FailureKind, Head, Origin, State};
+use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
@@ -36,6 +38,8 @@ pub struct Context<'a> {
     pub item: Option<&'a Head>,
     /// Who has the submission's idempotency key, and with what content.
     pub key_owner: Option<(ItemId, ContentDigest)>,
+    /// The record that the submission's [`Once`](crate::command::Once) names.
+    pub record: Option<&'a KvRecord>,
     /// The id the store made for a new item.
     pub new_id: Option<ItemId>,
     /// Where the item is asked to go: the queue a settle names, or a dead letter's origin at redrive.
@@ -105,7 +109,7 @@ fn before(head: &Head) -> Before {
 }
 
 fn unchanged(answer: Answer) -> Change {
-    Change { event: None, answer, item: None, queue: None }
+    Change { event: None, answer, item: None, queue: None, record: None }
 }
 
 fn item_change(head: &Head, after: Head, event: EventKind, answer: Answer) -> Change {
@@ -117,7 +121,7 @@ fn item_change(head: &Head, after: Head, event: EventKind, answer: Answer) -> Ch
         outcome: None,
         error: None,
     };
-    Change { event: Some(event), answer, item: Some(item), queue: None }
+    Change { event: Some(event), answer, item: Some(item), queue: None, record: None }
 }
 
 fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
@@ -129,7 +133,7 @@ fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
         outcome: None,
         error: None,
     };
-    Change { event: Some(EventKind::Removed), answer: Answer::Removed, item: Some(item), queue }
+    Change { event: Some(EventKind::Removed), answer: Answer::Removed, item: Some(item), queue, record: None }
 }
 
 fn error(head: &Head, kind: ErrorKind, message: &str, now: Timestamp) -> Box<AttemptError> {

@@ -83,6 +83,7 @@ pub(super) fn delete(context: &Context<'_>, force: bool) -> Result<Change, Refus
         answer: Answer::QueueDeleted,
         item: None,
         queue: Some(QueueChange::Deleted),
+        record: None,
     })
 }
 
@@ -97,5 +98,6 @@ fn put(queue: Queue, event: EventKind) -> Change {
         answer: Answer::Queue(queue.clone()),
         item: None,
         queue: Some(QueueChange::Put(queue)),
+        record: None,
     }
 }

@@ -57,7 +57,8 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
         error: errors.next(),
     };
     let event = Some(EventKind::Restored);
-    let mut changes = vec![Change { event, answer: answer.clone(), item: Some(first), queue: None }];
+    let mut changes =
+        vec![Change { event, answer: answer.clone(), item: Some(first), queue: None, record: None }];
     while let Some(error) = errors.next() {
         let revision = if errors.len() == 0 { last_revision } else { head.revision + 1 };
         let after = Head { revision, ..head.clone() };

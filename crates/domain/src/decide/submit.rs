@@ -2,11 +2,12 @@
 
 use super::{Context, unchanged};
 use crate::change::{Answer, Change, ItemChange};
-use crate::command::Submission;
+use crate::command::{Once, Submission};
 use crate::digest;
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::item::{Body, Claim, Extras, Head, State};
+use crate::kv::{self, KvCommand, KvRecord};
 use crate::limits;
 use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
@@ -20,6 +21,10 @@ pub(super) fn submit(
 ) -> Result<Change, Refusal> {
     let queue = context.queue()?;
     check(queue, &submission)?;
+    let record = match &submission.once {
+        Some(once) => Some(replaced(context, once, now)?),
+        None => None,
+    };
     // A known key comes first: the answer to the first submit may have been lost while the queue closed or filled up.
     if let (Some(key), Some((id, content))) = (&submission.body.idempotency_key, context.key_owner) {
         if digest::content(&submission.body, &submission.fields) == content {
@@ -84,7 +89,19 @@ pub(super) fn submit(
         error: None,
     };
     let answer = Answer::Submitted { id, created: true };
-    Ok(Change { event: Some(EventKind::Submitted), answer, item: Some(item), queue: None })
+    Ok(Change { event: Some(EventKind::Submitted), answer, item: Some(item), queue: None, record })
+}
+
+/// The record after, if it is what the submitter saw and the time has come.
+fn replaced(context: &Context<'_>, once: &Once, now: Timestamp) -> Result<Box<(String, KvRecord)>, Refusal> {
+    if now < once.not_before {
+        return Err(Refusal::TooEarly { until: once.not_before });
+    }
+    let command = KvCommand::Replace { seen: Some(once.seen.clone()), value: Some(once.next.clone()) };
+    match kv::decide(&once.key, context.record, command, now)? {
+        (Some(Some(record)), _) => Ok(Box::new((once.key.clone(), record))),
+        _ => Err(Refusal::RecordChanged { key: once.key.clone() }),
+    }
 }
 
 /// The tags of a new item that its queue counts by.
@@ -120,7 +137,7 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
 }
 
 /// Whatever queue it is for.
-pub(super) fn check_content(body: &Body, fields: &Fields) -> Result<(), Refusal> {
+pub(crate) fn check_content(body: &Body, fields: &Fields) -> Result<(), Refusal> {
     fields.check()?;
     check_body(body)?;
     let params: usize = body.params.iter().map(|(name, value)| name.len() + value.as_str().len()).sum();

@@ -273,6 +273,7 @@ fn command() -> BoxedStrategy<Command> {
         |(chosen, priority, ready, overrides, body, blob)| {
             Command::Submit(Box::new(Submission {
                 id: chosen.then(|| ItemId(Uuid::from_u128(1))),
+                once: None,
                 priority,
                 ready,
                 overrides,
@@ -370,6 +371,7 @@ proptest! {
             queue: (whole != 1).then_some(&queue),
             counts,
             item: (whole % 4 != 2).then_some(&head),
+            record: None,
             key_owner: (whole % 8 == 3).then_some((head.id, [7; 16])),
             new_id: (whole != 4).then_some(ItemId(Uuid::from_u128(5))),
             target: (whole % 2 == 0).then_some(&home),

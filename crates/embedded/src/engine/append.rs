@@ -17,13 +17,18 @@ impl Engine {
         change: Change,
         indexed: Option<Indexed>,
     ) -> Result<Answer, StoreError> {
-        // A queue that its last item completes is completed in the same frame as that item.
+        // A queue that its last item completes is completed in the same frame as that item; a record that an item is
+        // tied to is replaced in it.
         let start = self.frame.len();
         let queue_length = match change.queue() {
             Some(QueueChange::Put(queue)) => {
                 record::encode_queue(&mut self.frame, queue, Some(EventKind::QueueCompleted), self.salt)
             }
             _ => 0,
+        };
+        let kv_length = match change.record() {
+            Some((key, after)) => record::encode_kv(&mut self.frame, key, after, self.salt),
+            None => 0,
         };
         let (length, mut parts) =
             record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), self.salt);
@@ -32,10 +37,15 @@ impl Engine {
         if let Some(finished) = finished {
             self.count(finished);
         }
-        let place = self.place(start + queue_length as usize, length);
+        let kv_start = start + queue_length as usize;
+        let place = self.place(kv_start + kv_length as usize, length);
         if let Some(QueueChange::Put(queue)) = change.queue() {
             let place = self.place(start, queue_length);
             self.apply(Entry::Queue { queue: queue.clone(), place })?;
+        }
+        if let Some((key, after)) = change.record() {
+            let place = self.place(kv_start, kv_length);
+            self.apply(Entry::Kv { key: key.clone(), record: after.clone(), place })?;
         }
         if self.plant(Bug::EditOverwritesAll) && parts & record::FIELDS != 0 {
             parts |= record::FIELDS;

@@ -8,7 +8,7 @@ use crate::record::{self, Indexed};
 use towline_domain as domain;
 use towline_domain::change::Answer;
 use towline_domain::command::{NewQueue, Receive};
-use towline_domain::kv::{self, KvCommand};
+use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
     Command, Context, FieldSet, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest,
     limits,
@@ -88,6 +88,11 @@ impl Engine {
             counts: queue.counts,
             item: taken.as_ref(),
             key_owner: owner,
+            record: submission
+                .once
+                .as_ref()
+                .and_then(|once| self.index.kv.get(&once.key))
+                .map(|slot| &slot.record),
             new_id: Some(ItemId::derive(self.salt, self.index.now, sequence)),
             ..Context::default()
         };
@@ -95,6 +100,11 @@ impl Engine {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) => {
                 if !change.is_empty() {
+                    if let Some((key, record)) = change.record()
+                        && let Err(refusal) = self.check_kv_room(key, record)
+                    {
+                        return Ok(Err(refusal));
+                    }
                     self.next_item += 1;
                     let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, chosen_id));
                     return self
@@ -258,6 +268,17 @@ impl Engine {
         }
     }
 
+    /// Refuses a record that would be one too many bytes, the one it replaces aside.
+    fn check_kv_room(&self, key: &str, record: &KvRecord) -> Result<(), Refusal> {
+        let before = self.index.kv.get(key);
+        let replaced = before.map_or(0, |before| key.len() + before.record.value.len());
+        let (held, more) = (self.index.kv_bytes - replaced, key.len() + record.value.len());
+        if held + more > self.options.kv_bytes_max {
+            return Err(Refusal::StoreFull { what: "bytes of key-value records", held: held as u64 });
+        }
+        Ok(())
+    }
+
     fn kv(&mut self, key: String, command: KvCommand) -> Result<Answered, StoreError> {
         let before = self.index.kv.get(&key).map(|slot| &slot.record);
         let (after, answer) = match kv::decide(&key, before, command, self.index.now) {
@@ -269,13 +290,8 @@ impl Engine {
         };
         match after {
             Some(record) => {
-                let replaced = before.map_or(0, |before| key.len() + before.value.len());
-                let (held, more) = (self.index.kv_bytes - replaced, key.len() + record.value.len());
-                if held + more > self.options.kv_bytes_max {
-                    return Ok(Err(Refusal::StoreFull {
-                        what: "bytes of key-value records",
-                        held: held as u64,
-                    }));
+                if let Err(refusal) = self.check_kv_room(&key, &record) {
+                    return Ok(Err(refusal));
                 }
                 let start = self.frame.len();
                 let length = record::encode_kv(&mut self.frame, &key, &record, self.salt);

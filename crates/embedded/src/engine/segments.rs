@@ -173,9 +173,13 @@ impl Engine {
             Operation::Lease { call, .. } if matches!(call.verb, Verb::Heartbeat { .. } | Verb::Edit) => {
                 (self.segment_bytes / 8, false)
             }
-            Operation::Kv { command: KvCommand::Set { .. } | KvCommand::SetIfAbsent { .. }, .. } => {
-                (self.segment_bytes / 8, false)
-            }
+            Operation::Kv {
+                command:
+                    KvCommand::Set { .. }
+                    | KvCommand::SetIfAbsent { .. }
+                    | KvCommand::Replace { value: Some(_), .. },
+                ..
+            } => (self.segment_bytes / 8, false),
             Operation::Sweep => return None,
             _ => (0, !self.free.is_empty()),
         };
@@ -188,7 +192,10 @@ impl Engine {
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     const OVERHEAD: usize = 1024;
     let variable = match operation {
-        Operation::Submit { submission, .. } => content_bytes(&submission.body, &submission.fields),
+        Operation::Submit { submission, .. } => {
+            let record = submission.once.as_ref().map_or(0, |once| once.key.len() + once.next.len());
+            content_bytes(&submission.body, &submission.fields) + record
+        }
         Operation::Restore(restore) => {
             let Item { body, fields, outcome, errors, .. } = &restore.item;
             let errors = errors.iter().map(|error| error.message.len() + OVERHEAD);
@@ -207,7 +214,9 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::Kv { key, command } => {
             key.len()
                 + match command {
-                    KvCommand::Set { value, .. } | KvCommand::SetIfAbsent { value, .. } => value.len(),
+                    KvCommand::Set { value, .. }
+                    | KvCommand::SetIfAbsent { value, .. }
+                    | KvCommand::Replace { value: Some(value), .. } => value.len(),
                     _ => 0,
                 }
         }

@@ -5,7 +5,7 @@ use crate::outcome::{Given, Outcome};
 use towline_domain as domain;
 use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
-use towline_domain::kv::{self, KvCommand};
+use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{Command, Context, FieldSet, ItemId, QueueName, Refusal, Submission, decide, limits};
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
@@ -85,6 +85,7 @@ impl Overlay {
             counts: self.counts(queue.id),
             item: taken.map(|entry| &entry.head),
             key_owner,
+            record: submission.once.as_ref().and_then(|once| self.kv.get(&once.key)?.record.as_ref()),
             new_id: Some(ItemId::derive(self.salt, self.now, seq)),
             ..Context::default()
         };
@@ -95,6 +96,9 @@ impl Overlay {
                 if !change.is_empty() {
                     self.fresh.start += 1;
                     self.add(seq, chosen_id, &change);
+                    if let Some((key, record)) = change.record() {
+                        self.put_kv(key.clone(), Some(record.clone()));
+                    }
                 }
                 Ok(Ok(Reply::Answer(change.answer().clone())))
             }
@@ -220,9 +224,13 @@ impl Overlay {
         let before = self.kv.get(&key).and_then(|slot| slot.record.as_ref());
         let (after, answer) = kv::decide(&key, before, command, self.now)?;
         if let Some(after) = after {
-            let stored = self.kv.get(&key).is_some_and(|slot| slot.stored);
-            self.kv.insert(key, Slot { record: after, stored, changed: true });
+            self.put_kv(key, after);
         }
         Ok(Reply::Kv(answer))
+    }
+
+    fn put_kv(&mut self, key: String, record: Option<KvRecord>) {
+        let stored = self.kv.get(&key).is_some_and(|slot| slot.stored);
+        self.kv.insert(key, Slot { record, stored, changed: true });
     }
 }

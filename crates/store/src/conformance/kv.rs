@@ -3,7 +3,7 @@
 use super::Harness;
 use super::rig::*;
 use super::words::*;
-use crate::{Operation, Reply};
+use crate::{KvPage, Operation, Reply};
 use bytes::Bytes;
 use futures::executor::block_on;
 use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
@@ -127,4 +127,52 @@ pub(super) fn delete_says_whether_there_was_anything(harness: &dyn Harness) {
     assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(true)));
     assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));
     assert_eq!(rig.kv_get("k"), None);
+}
+
+fn replace(seen: Option<&'static str>, value: Option<&'static str>) -> KvCommand {
+    KvCommand::Replace { seen: seen.map(Bytes::from), value: value.map(Bytes::from) }
+}
+
+pub(super) fn replace_wins_against_what_was_seen(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    assert_eq!(rig.kv("k", replace(Some("a"), Some("b"))), answer(KvAnswer::Won(false)));
+    assert_eq!(rig.kv("k", replace(None, Some("a"))), answer(KvAnswer::Won(true)));
+    let one = |value| Operation::Kv { key: "k".to_owned(), command: replace(Some("a"), Some(value)) };
+    let answers = rig.update(vec![one("b"), one("c")]);
+    assert_eq!(answers, [answer(KvAnswer::Won(true)), answer(KvAnswer::Won(false))]);
+    assert_eq!(rig.kv_get("k"), record("b", None));
+    assert_eq!(rig.kv("k", replace(None, Some("d"))), answer(KvAnswer::Won(false)));
+    assert_eq!(rig.kv("k", replace(Some("a"), None)), answer(KvAnswer::Won(false)));
+    assert_eq!(rig.kv("k", replace(Some("b"), None)), answer(KvAnswer::Won(true)));
+    assert_eq!(rig.kv_get("k"), None);
+    rig.kv("k", set("v", Some(100))).expect("set");
+    rig.clock.advance(100);
+    assert_eq!(rig.kv("k", replace(Some("v"), Some("w"))), answer(KvAnswer::Won(false)), "it ended");
+}
+
+pub(super) fn records_are_listed_by_prefix(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    for key in ["b/", "b/2", "b/10", "b/ключ", "b", "c/1", "a/1", "b0"] {
+        rig.kv(key, set(key.to_owned(), None)).expect("set");
+    }
+    rig.kv("b/3", set("brief", Some(100))).expect("set");
+    rig.clock.advance(100);
+    let list = |prefix: &str, after: Option<&str>, limit: usize| {
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        let found = block_on(rig.store.kv_list(KvPage { prefix, after, limit })).expect("the store answers");
+        assert!(found.iter().all(|(key, record)| record.value == key.as_bytes()));
+        found.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+    };
+    assert_eq!(list("b/", None, 10), ["b/", "b/10", "b/2", "b/ключ"]);
+    assert_eq!(list("b/", None, 2), ["b/", "b/10"]);
+    assert_eq!(list("b/", Some("b/10"), 2), ["b/2", "b/ключ"]);
+    assert_eq!(list("b/", Some("b/11"), 1), ["b/2"], "after a key that is gone");
+    assert_eq!(list("b/", Some("a"), 1), ["b/"]);
+    assert_eq!(list("b/", Some("c"), 5), Vec::<String>::new());
+    assert_eq!(list("", None, 3), ["a/1", "b", "b/"]);
+    for number in 0..=limits::KV_PAGE_MAX {
+        let key = format!("many/{number:03}");
+        rig.kv(&key, set(key.clone(), None)).expect("set");
+    }
+    assert_eq!(list("many/", None, usize::MAX).len(), limits::KV_PAGE_MAX, "a page has a largest size");
 }

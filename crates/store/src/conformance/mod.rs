@@ -17,6 +17,7 @@ mod keys;
 mod kv;
 mod lease;
 mod model;
+mod once;
 mod operate;
 mod order;
 mod queues;
@@ -147,6 +148,13 @@ macro_rules! with_conformance_cases {
                 operations_of_a_batch_see_what_came_before
                 a_batch_has_a_largest_size
             }
+            once {
+                an_item_and_its_record_come_together_or_not_at_all
+                of_many_with_the_same_record_one_submits
+                a_refused_submit_leaves_its_record
+                it_is_not_made_before_its_time
+                both_are_there_after_a_reopening
+            }
             keys {
                 the_same_key_and_content_is_the_same_item
                 the_same_key_with_another_content_is_a_conflict
@@ -273,6 +281,8 @@ macro_rules! with_conformance_cases {
                 set_if_absent_has_one_winner
                 increments_add_up
                 delete_says_whether_there_was_anything
+                replace_wins_against_what_was_seen
+                records_are_listed_by_prefix
             }
             tallies {
                 every_ending_is_counted_once

@@ -20,6 +20,8 @@ pub(super) enum Action {
         delay: u16,
         own_id: Option<u8>,
         overrides: u8,
+        /// Tied to a key-value record.
+        once: Option<u8>,
     },
     Receive {
         queue: u8,
@@ -71,9 +73,10 @@ pub(super) fn actions() -> impl Strategy<Value = Action> {
             prop_oneof![3 => Just(0), 1 => 0..600_u16],
             rarely(0.15),
             any::<u8>(),
+            rarely(0.1),
         )
-            .prop_map(|(queue, key, content, priority, delay, own_id, overrides)| Action::Submit {
-                queue, key, content, priority, delay, own_id, overrides,
+            .prop_map(|(queue, key, content, priority, delay, own_id, overrides, once)| Action::Submit {
+                queue, key, content, priority, delay, own_id, overrides, once,
             }),
         7 => (
             any::<u8>(),

@@ -4,7 +4,7 @@ use crate::Operation;
 use crate::conformance::rig::START;
 use crate::conformance::words::name;
 use towline_domain::backoff::Growth;
-use towline_domain::command::{Verb, When};
+use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
     Backoff, Body, Field, FieldEdits, Fields, ItemId, Json, LeaseRule, Millis, Order, Outcome, Overrides,
@@ -181,10 +181,24 @@ pub(super) fn operate(id: ItemId, what: u8) -> Operation {
 pub(super) fn kv(what: u8) -> KvCommand {
     let ttl = what.is_multiple_of(5).then_some(Millis(150));
     let value = bytes::Bytes::from((what % 7).to_string());
-    match what % 8 {
+    match what % 9 {
         0..=1 => KvCommand::Set { value, ttl },
         2..=3 => KvCommand::SetIfAbsent { value, ttl },
         4..=6 => KvCommand::Increment { by: i64::from(what) - 100, ttl },
+        7 => {
+            let seen = (!what.is_multiple_of(4)).then(|| bytes::Bytes::from((what % 3).to_string()));
+            KvCommand::Replace { seen, value: (!what.is_multiple_of(11)).then_some(value) }
+        }
         _ => KvCommand::Delete,
     }
+}
+
+/// A submit's tie to a record that may or may not be like this.
+pub(super) fn tied(what: u8) -> Box<Once> {
+    Box::new(Once {
+        key: KEYS[usize::from(what) % KEYS.len()].to_owned(),
+        seen: (what % 5).to_string().into(),
+        next: (what % 7).to_string().into(),
+        not_before: START.after(Millis(u64::from(what % 4) * 100)),
+    })
 }

@@ -57,11 +57,12 @@ impl World {
         let same = |operation: Operation| Some((operation.clone(), operation));
         let queue = |number: u8| name(QUEUES[usize::from(number) % QUEUES.len()]);
         match *action {
-            Action::Submit { queue: to, key, content, priority, delay, own_id, overrides } => {
+            Action::Submit { queue: to, key, content, priority, delay, own_id, overrides, once } => {
                 same(Operation::Submit {
                     queue: queue(to),
                     submission: Box::new(Submission {
                         id: own_id.map(|number| chosen(u128::from(number % 4))),
+                        once: once.map(tied),
                         priority: i16::from(priority),
                         ready: match delay {
                             0 => When::NOW,

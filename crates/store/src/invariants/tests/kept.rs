@@ -212,6 +212,7 @@ impl World {
             (!keyed && self.dice.one_in(12)).then(|| ItemId(uuid::Uuid::from_u128(u128::from(self.blobs))));
         let submission = Submission {
             id,
+            once: None,
             priority: i16::try_from(self.dice.below(5)).unwrap() - 2,
             ready,
             overrides: Overrides {
