@@ -7,6 +7,7 @@ use crate::entropy;
 use crate::line::{Attempt, Handed, Lines, Waiter};
 use crate::others::{self, Others};
 use crate::results::Results;
+use crate::schedules::{self, Board};
 use crate::sweeper::{self, Alarm};
 use crate::tally::{Asked, Done, Tally};
 use std::collections::HashMap;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     pub(crate) results: Results,
     pub(crate) alarm: Alarm,
+    pub(crate) board: Board,
     pub(crate) others: Others,
     pub(crate) depot: Option<Depot>,
     pub(crate) collected: Totals,
@@ -102,6 +104,7 @@ impl Broker {
             lines: Lines::default(),
             results: Results::default(),
             alarm: Alarm::default(),
+            board: Board::default(),
             others: Others::default(),
             depot,
             collected: Totals::default(),
@@ -110,6 +113,7 @@ impl Broker {
             stopped: Notify::new(),
         });
         tokio::spawn(sweeper::run(Arc::downgrade(&shared)));
+        tokio::spawn(schedules::run(Arc::downgrade(&shared), sharing == Sharing::Alone));
         if let Sharing::Shared { ask_every } = sharing {
             tokio::spawn(others::ask_again(Arc::downgrade(&shared), ask_every));
         }
@@ -194,6 +198,7 @@ impl Broker {
         self.0.stopped.notify_waiters();
         self.0.lines.dismiss();
         self.0.alarm.ring();
+        self.0.board.ring();
     }
 }
 

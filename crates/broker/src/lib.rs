@@ -15,6 +15,7 @@ pub mod entropy;
 mod line;
 mod others;
 mod results;
+mod schedules;
 mod sweeper;
 mod tally;
 
@@ -23,4 +24,5 @@ pub use buffers::Storage;
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
 pub use depot::OffloadRule;
+pub use schedules::PutSchedule;
 pub use tally::{Done, VERBS};

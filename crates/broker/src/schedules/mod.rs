@@ -1,0 +1,255 @@
+//! Schedules: made, changed, shown, and carried out on every server. Which of them makes an occurrence's item is decided
+//! by the store.
+
+mod record;
+mod rhythm;
+mod runner;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use runner::{Board, run};
+
+use crate::broker::Broker;
+use crate::entropy;
+use record::{Seen, encode, key};
+use rhythm::Times;
+use towline_domain::change::Answer;
+use towline_domain::command::Once;
+use towline_domain::schedule::{Rhythm, Schedule, ScheduleTally, Spec};
+use towline_domain::{ItemId, Refusal, ScheduleName, Timestamp, limits};
+use towline_store::{Operation, Reply, Result, StoreError};
+
+/// How often a change is tried that others come before.
+const TRIES: usize = 32;
+
+type Answered<T> = Result<std::result::Result<T, Refusal>>;
+
+/// What a put did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutSchedule {
+    pub schedule: Schedule,
+    pub created: bool,
+    /// The fields that are different now.
+    pub changed: Vec<&'static str>,
+}
+
+impl Broker {
+    /// Makes a schedule, or changes it to this. Its rhythm goes on as it was unless its times are changed.
+    pub async fn put_schedule(
+        &self,
+        name: &ScheduleName,
+        spec: Spec,
+        paused: Option<bool>,
+    ) -> Answered<PutSchedule> {
+        if let Err(refusal) = spec.check() {
+            return Ok(Err(refusal));
+        }
+        for _ in 0..TRIES {
+            let now = self.now();
+            let seen = self.0.read_schedule(name).await?;
+            let put = match &seen {
+                Some(Seen { schedule, .. }) => changed(schedule, &spec, paused, now),
+                None => {
+                    let held = self.0.board.len();
+                    if held >= limits::SCHEDULES_MAX {
+                        let held = held as u64;
+                        return Ok(Err(Refusal::StoreFull { what: "schedules", held }));
+                    }
+                    created(name, spec.clone(), paused.unwrap_or(false), now)
+                }
+            };
+            let put = match put {
+                Ok(put) => put,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            if !put.created && put.changed.is_empty() {
+                return Ok(Ok(put));
+            }
+            let seen = seen.map(|seen| seen.bytes);
+            match self.0.replace_schedule(name, seen, Some(&put.schedule)).await? {
+                Ok(true) => return Ok(Ok(put)),
+                Ok(false) => {}
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Err(contended(name))
+    }
+
+    pub async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
+        Ok(self.0.read_schedule(name).await?.map(|seen| seen.schedule))
+    }
+
+    /// In order of name.
+    pub async fn schedules(&self, after: Option<&ScheduleName>, limit: usize) -> Result<Vec<Schedule>> {
+        self.0.list_schedules(after, limit).await
+    }
+
+    /// Items it made stay.
+    pub async fn delete_schedule(&self, name: &ScheduleName) -> Answered<()> {
+        for _ in 0..TRIES {
+            let Some(seen) = self.0.read_schedule(name).await? else { return Ok(Err(not_found(name))) };
+            match self.0.replace_schedule(name, Some(seen.bytes), None).await? {
+                Ok(true) => return Ok(Ok(())),
+                Ok(false) => {}
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Err(contended(name))
+    }
+
+    /// A paused schedule makes no items; resumed, it goes on with what comes then.
+    pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Answered<Schedule> {
+        for _ in 0..TRIES {
+            let Some(seen) = self.0.read_schedule(name).await? else { return Ok(Err(not_found(name))) };
+            if seen.schedule.paused == paused {
+                return Ok(Ok(seen.schedule));
+            }
+            let now = self.now();
+            let mut after = Schedule { paused, changed_at: now, ..seen.schedule };
+            after.next = match next(&after, now) {
+                Ok(next) => next,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            match self.0.replace_schedule(name, Some(seen.bytes), Some(&after)).await? {
+                Ok(true) => return Ok(Ok(after)),
+                Ok(false) => {}
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Err(contended(name))
+    }
+
+    /// Makes an item now, also of a schedule that is paused or over. Its rhythm stays as it is.
+    pub async fn run_schedule(&self, name: &ScheduleName) -> Answered<ItemId> {
+        let id = ItemId(entropy::uuid(self.now()));
+        for _ in 0..TRIES {
+            let Some(Seen { schedule, bytes }) = self.0.read_schedule(name).await? else {
+                return Ok(Err(not_found(name)));
+            };
+            let mut submission = schedule.submission(id, None);
+            let after = Schedule { last_item: Some(id), ..schedule.clone() };
+            let not_before = Timestamp::default();
+            let once = Once { key: key(name), seen: bytes, next: encode(&after)?, not_before };
+            submission.once = Some(Box::new(once));
+            let queue = schedule.spec.queue.clone();
+            let submit = Operation::Submit { queue, submission: Box::new(submission) };
+            match self.update(vec![submit]).await?.pop() {
+                Some(Ok(Reply::Answer(Answer::Submitted { id, .. }))) => return Ok(Ok(id)),
+                Some(Err(Refusal::RecordChanged { .. })) => {}
+                // An earlier try whose answer was lost.
+                Some(Err(Refusal::IdTaken { id: taken })) if taken == id => return Ok(Ok(id)),
+                Some(Err(refusal)) => return Ok(Err(refusal)),
+                _ => return Err(StoreError::Closed),
+            }
+        }
+        Err(contended(name))
+    }
+
+    /// The occurrences that come next, as things stand: of a paused schedule, those that would.
+    pub fn next_times(
+        &self,
+        schedule: &Schedule,
+        count: usize,
+    ) -> std::result::Result<Vec<Timestamp>, Refusal> {
+        let times = Times::of(schedule)?;
+        let first = match schedule.next.filter(|_| !schedule.paused) {
+            Some(next) => Some(next),
+            None => times.after(self.now()),
+        };
+        let following = std::iter::successors(first, |&time| times.after(time));
+        Ok(following.take(count.min(limits::NEXT_TIMES_MAX)).collect())
+    }
+
+    /// Carries out what is due now, which it does by itself in time; answers when something will be.
+    pub async fn run_due_schedules(&self) -> Result<Option<Timestamp>> {
+        runner::run_due(&self.0).await
+    }
+}
+
+fn created(
+    name: &ScheduleName,
+    spec: Spec,
+    paused: bool,
+    now: Timestamp,
+) -> std::result::Result<PutSchedule, Refusal> {
+    let mut schedule = Schedule {
+        name: name.clone(),
+        uid: entropy::uuid(now),
+        anchor: spec.start.unwrap_or(now),
+        spec,
+        created_at: now,
+        changed_at: now,
+        paused,
+        next: None,
+        last: None,
+        last_item: None,
+        tally: ScheduleTally::default(),
+        error: None,
+    };
+    begin(&mut schedule, now)?;
+    Ok(PutSchedule { schedule, created: true, changed: Vec::new() })
+}
+
+fn changed(
+    before: &Schedule,
+    spec: &Spec,
+    paused: Option<bool>,
+    now: Timestamp,
+) -> std::result::Result<PutSchedule, Refusal> {
+    let mut changed = before.spec.differences(spec);
+    let paused = paused.unwrap_or(before.paused);
+    if paused != before.paused {
+        changed.push("paused");
+    }
+    let mut schedule = Schedule { spec: spec.clone(), paused, changed_at: now, ..before.clone() };
+    if !spec.same_times(&before.spec) {
+        schedule.anchor = spec.start.unwrap_or(now);
+        begin(&mut schedule, now)?;
+    } else if paused != before.paused {
+        schedule.next = next(&schedule, now)?;
+    }
+    if changed.is_empty() {
+        schedule = before.clone();
+    }
+    Ok(PutSchedule { schedule, created: false, changed })
+}
+
+/// Sets the first occurrence; refuses times that hold none.
+fn begin(schedule: &mut Schedule, now: Timestamp) -> std::result::Result<(), Refusal> {
+    let times = Times::of(schedule)?;
+    // What was there before stays there: an occurrence is never gone back to.
+    let from = schedule.last.map_or(now, |last| last.max(now));
+    let Some(first) = times.after(from) else {
+        return Err(match (&schedule.spec.rhythm, schedule.spec.end) {
+            (_, Some(end)) => Refusal::Invalid {
+                what: "end",
+                message: format!("nothing would ever be submitted: no occurrence is before {end}"),
+            },
+            (Rhythm::Cron { cron, .. }, None) => Refusal::Invalid {
+                what: "cron",
+                message: format!("{cron:?} never comes: there is no such date from now on"),
+            },
+            (Rhythm::Every { every }, None) => {
+                Refusal::Invalid { what: "every", message: format!("{every} from now is beyond all times") }
+            }
+        });
+    };
+    schedule.next = (!schedule.paused).then_some(first);
+    Ok(())
+}
+
+fn next(schedule: &Schedule, now: Timestamp) -> std::result::Result<Option<Timestamp>, Refusal> {
+    if schedule.paused {
+        return Ok(None);
+    }
+    Ok(Times::of(schedule)?.after(schedule.last.map_or(now, |last| last.max(now))))
+}
+
+fn not_found(name: &ScheduleName) -> Refusal {
+    Refusal::ScheduleNotFound { name: name.to_string() }
+}
+
+fn contended(name: &ScheduleName) -> StoreError {
+    StoreError::Unavailable { cause: format!("schedule {name} is being changed all the time") }
+}
