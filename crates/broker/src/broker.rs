@@ -104,7 +104,7 @@ impl Broker {
             lines: Lines::default(),
             results: Results::default(),
             alarm: Alarm::default(),
-            board: Board::default(),
+            board: Board::new(sharing == Sharing::Alone),
             others: Others::default(),
             depot,
             collected: Totals::default(),
@@ -113,7 +113,7 @@ impl Broker {
             stopped: Notify::new(),
         });
         tokio::spawn(sweeper::run(Arc::downgrade(&shared)));
-        tokio::spawn(schedules::run(Arc::downgrade(&shared), sharing == Sharing::Alone));
+        tokio::spawn(schedules::run(Arc::downgrade(&shared)));
         if let Sharing::Shared { ask_every } = sharing {
             tokio::spawn(others::ask_again(Arc::downgrade(&shared), ask_every));
         }

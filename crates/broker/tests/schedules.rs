@@ -14,7 +14,7 @@ use towline_domain::{
 };
 use towline_store::{
     Answered, BoxFuture, Cursor, Filter, KvPage, ManualClock, Memory, Operation, Page, QueueView, Result,
-    Store, StoreError, StoredItem,
+    Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 const START: Timestamp = Timestamp(1_767_225_600_000);
@@ -229,6 +229,24 @@ async fn what_is_too_late_is_missed_without_catching_up() {
 }
 
 #[tokio::test]
+async fn a_busy_server_goes_on_with_what_another_made_and_left() {
+    let busy = Rhythm::Every { every: Millis::seconds(1) };
+    let scene = Scene::new(Spec { rhythm: busy, ..minutes() }).await;
+    scene.run_due().await;
+    let another = scene.another();
+    let left: ScheduleName = "left".parse().unwrap();
+    another.put_schedule(&left, minutes(), None).await.unwrap().unwrap();
+    another.stop();
+    // Something is due every second, so it never waits for long.
+    for _ in 0..60 {
+        scene.clock.advance(1000);
+        scene.run_due().await;
+    }
+    let made = scene.broker.schedule(&left).await.unwrap().unwrap();
+    assert_eq!((made.tally.submitted, made.last), (1, Some(START.after(Millis::minutes(1)))));
+}
+
+#[tokio::test]
 async fn a_clock_that_is_set_back_repeats_nothing() {
     let scene = Scene::new(minutes()).await;
     scene.clock.advance(180_000);
@@ -407,8 +425,8 @@ struct Forgetful {
 
 impl Store for Forgetful {
     fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
-        let forgets =
-            self.forgets.load(Ordering::SeqCst) && self.asked.fetch_add(1, Ordering::SeqCst) % 2 == 0;
+        let forgets = self.forgets.load(Ordering::SeqCst)
+            && self.asked.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
         let answer = self.store.update(batch);
         if forgets {
             return Box::pin(async {
@@ -446,6 +464,10 @@ impl Store for Forgetful {
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
         self.store.kv_get(keys)
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        self.store.tally(queue, asked)
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

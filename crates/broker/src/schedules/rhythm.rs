@@ -4,8 +4,8 @@
 
 use croner::parser::{CronParser, Seconds, Year};
 use croner::{Cron, errors::CronError};
-use jiff::Zoned;
 use jiff::tz::TimeZone;
+use jiff::{ToSpan, Zoned};
 use towline_domain::schedule::{Rhythm, Schedule, Spec};
 use towline_domain::{Millis, Refusal, Timestamp};
 
@@ -46,7 +46,11 @@ impl Times {
         let time = before_start.map_or(time, |before| before.max(time));
         let next = match &self.beat {
             Beat::Cron { cron, zone } => {
-                timestamp(&cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?)?
+                let mut found = cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?;
+                while !is_meant(cron, &found)? {
+                    found = cron.find_next_occurrence(&found, false).ok()?;
+                }
+                timestamp(&found)?
             }
             Beat::Every { anchor, every } => {
                 let passed = time.since(*anchor).0 / every.0 + u64::from(time >= *anchor);
@@ -76,7 +80,10 @@ impl Times {
     fn before(&self, time: Timestamp, or_at: bool) -> Option<Timestamp> {
         match &self.beat {
             Beat::Cron { cron, zone } => {
-                let found = cron.find_previous_occurrence(&zoned(time, zone)?, or_at).ok()?;
+                let mut found = cron.find_previous_occurrence(&zoned(time, zone)?, or_at).ok()?;
+                while !is_meant(cron, &found)? {
+                    found = cron.find_previous_occurrence(&found, false).ok()?;
+                }
                 // An hour that comes twice must not lead back to where it began.
                 timestamp(&found).filter(|&found| found < time || or_at && found == time)
             }
@@ -87,6 +94,20 @@ impl Times {
             }
         }
     }
+}
+
+/// Whether the pattern names this time, or one that is left out just before it. A search that comes by a gap takes its end
+/// for an occurrence, whatever the pattern says.
+fn is_meant(cron: &Cron, found: &Zoned) -> Option<bool> {
+    if cron.is_time_matching(found).ok()? {
+        return Some(true);
+    }
+    let second_before = found.checked_sub(1.second()).ok()?;
+    let left_out = i64::from(found.offset().seconds() - second_before.offset().seconds());
+    // The same clock without gaps.
+    let end = found.datetime().to_zoned(TimeZone::UTC).ok()?;
+    let last_before = end.checked_sub((left_out + 1).seconds()).ok()?;
+    Some(cron.find_next_occurrence(&last_before, false).is_ok_and(|named| named < end))
 }
 
 fn zoned(time: Timestamp, zone: &TimeZone) -> Option<Zoned> {

@@ -8,8 +8,8 @@ use super::rhythm::Times;
 use super::step::{self, Step, step};
 use crate::broker::Shared;
 use futures::{StreamExt, stream};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -20,23 +20,40 @@ use towline_store::{Operation, Result, StoreError};
 
 /// It looks at the clock at least this often, which may have been set; and asks what other servers changed.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// By the store's own clock, which is another's, it is not time yet.
-const NOT_YET: Millis = Millis(25);
+/// By the store's own clock, which is another's, it is not time yet: it is tried again after the eighth part of what has
+/// passed by this one, within these bounds.
+const NOT_YET: (Millis, Millis) = (Millis(25), Millis::seconds(1));
 /// How long an occurrence waits that cannot be submitted for now.
 const TRY_AGAIN: Millis = Millis::seconds(5);
+const NEVER: u64 = u64::MAX;
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 /// Schedules carried out at the same time.
 const AT_ONCE: usize = 16;
 
 /// When which schedule is to be looked at next, as far as this server knows.
-#[derive(Default)]
 pub(crate) struct Board {
     waits: Mutex<BTreeMap<ScheduleName, Option<Timestamp>>>,
-    known: AtomicBool,
+    /// Nobody else changes them.
+    alone: bool,
+    /// When the store was last asked for all of them.
+    looked_up: AtomicU64,
     rang: Notify,
 }
 
 impl Board {
+    pub(crate) fn new(alone: bool) -> Board {
+        Board { waits: Mutex::default(), alone, looked_up: AtomicU64::new(NEVER), rang: Notify::new() }
+    }
+
+    fn looks_up(&self, now: Timestamp) -> bool {
+        match self.looked_up.load(Ordering::Acquire) {
+            NEVER => true,
+            _ if self.alone => false,
+            // A clock that was set back says nothing of how long ago that was.
+            last => last > now.0 || Duration::from_millis(now.0 - last) >= LOOK_EVERY,
+        }
+    }
+
     fn waits(&self) -> MutexGuard<'_, BTreeMap<ScheduleName, Option<Timestamp>>> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +100,7 @@ impl Board {
     }
 }
 
-pub(crate) async fn run(shared: Weak<Shared>, alone: bool) {
+pub(crate) async fn run(shared: Weak<Shared>) {
     loop {
         let Some(broker) = shared.upgrade() else { return };
         if broker.is_stopping() {
@@ -97,16 +114,13 @@ pub(crate) async fn run(shared: Weak<Shared>, alone: bool) {
                 continue;
             }
         };
-        let wait = first.map(|at| Duration::from_millis(at.since(broker.clock.now()).0));
         let rang = broker.board.rang.notified();
-        match wait {
-            None if alone => rang.await,
-            _ => {
-                let wait = wait.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
-                let over = tokio::time::timeout(wait, rang).await.is_err();
-                if over && !alone && wait == LOOK_EVERY {
-                    broker.board.known.store(false, Ordering::Release);
-                }
+        match first {
+            None if broker.board.alone => rang.await,
+            first => {
+                let wait = first.map(|at| Duration::from_millis(at.since(broker.clock.now()).0));
+                let wait = wait.map_or(LOOK_EVERY, |wait| wait.min(LOOK_EVERY));
+                let _ = tokio::time::timeout(wait, rang).await;
             }
         }
     }
@@ -115,15 +129,11 @@ pub(crate) async fn run(shared: Weak<Shared>, alone: bool) {
 /// Carries out what is due; answers when something is due next.
 pub(crate) async fn run_due(shared: &Arc<Shared>) -> Result<Option<Timestamp>> {
     let board = &shared.board;
-    if !board.known.swap(true, Ordering::AcqRel) {
-        let listed = shared.list_schedules(None, limits::SCHEDULES_MAX).await;
-        let schedules = listed.inspect_err(|_| board.known.store(false, Ordering::Release))?;
-        let mut waits = board.waits();
-        for schedule in schedules {
-            // What was put there meanwhile is newer. A look too early does no harm.
-            let known = waits.entry(schedule.name).or_insert(schedule.next);
-            *known = [*known, schedule.next].into_iter().flatten().min();
-        }
+    let now = shared.clock.now();
+    // However often something is due here: a server that made a schedule may be gone before its first occurrence.
+    if board.looks_up(now) {
+        look_up(shared).await?;
+        board.looked_up.store(now.0, Ordering::Release);
     }
     let due = board.due(shared.clock.now());
     let carried_out = stream::iter(due).map(|(name, at)| async move {
@@ -139,6 +149,26 @@ pub(crate) async fn run_due(shared: &Arc<Shared>) -> Result<Option<Timestamp>> {
         board.looked_at(name, at, next);
     }
     Ok(board.first())
+}
+
+/// Asks the store for all of them, a page at a time.
+async fn look_up(shared: &Arc<Shared>) -> Result<()> {
+    let (mut names, mut after): (BTreeSet<ScheduleName>, Option<ScheduleName>) = Default::default();
+    loop {
+        let page = shared.list_schedules(after.as_ref(), limits::KV_PAGE_MAX).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.name.clone());
+        names.extend(page.iter().map(|schedule| schedule.name.clone()));
+        let mut waits = shared.board.waits();
+        for schedule in page {
+            // What was put there meanwhile is newer. A look too early does no harm.
+            let known = waits.entry(schedule.name).or_insert(schedule.next);
+            *known = [*known, schedule.next].into_iter().flatten().min();
+        }
+    }
+    // Deleted elsewhere. One that is due is looked at, and found to be gone then.
+    shared.board.waits().retain(|name, at| at.is_some() || names.contains(name));
+    Ok(())
 }
 
 /// When a schedule is to be looked at again.
@@ -215,7 +245,10 @@ async fn fire(
     let answered = Arc::clone(shared).update_whole(vec![submit]).await?.pop().ok_or(StoreError::Closed)?;
     match answered {
         Ok(_) | Err(Refusal::RecordChanged { .. }) => Ok(None),
-        Err(Refusal::TooEarly { .. }) => Ok(Some(now.after(NOT_YET))),
+        Err(Refusal::TooEarly { .. }) => {
+            let (least, most) = NOT_YET;
+            Ok(Some(now.after(Millis(now.since(occurrence).0 / 8).clamp(least, most))))
+        }
         // Its item is there, but its record is of before: a backup of the one and not of the other.
         Err(Refusal::IdTaken { .. }) => replace(shared, seen, &fired).await.map(|()| None),
         Err(refusal) if passes(&refusal) => {

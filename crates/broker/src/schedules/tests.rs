@@ -85,6 +85,17 @@ fn a_fixed_time_that_does_not_exist_comes_after_the_gap() {
 }
 
 #[test]
+fn a_gap_makes_no_occurrence_of_a_time_that_does_not_lie_in_it() {
+    // 1:01, and not 3:00 as well.
+    let expected = ["2026-03-28T00:01:00Z", "2026-03-29T00:01:00Z", "2026-03-29T23:01:00Z"];
+    follow(&cron("1 1 * * *", "Europe/Vienna"), "2026-03-27T12:00:00Z", &expected);
+    // Looking back from 3:30.
+    let later = cron("45 3 * * *", "Europe/Vienna");
+    let back = later.latest(at("2026-03-27T12:00:00Z"), at("2026-03-29T01:30:00Z"), 9);
+    assert_eq!(back, [at("2026-03-28T02:45:00Z")]);
+}
+
+#[test]
 fn an_interval_leaves_the_gap_out() {
     follow(
         &cron("*/30 * * * *", "Europe/Vienna"),
@@ -224,7 +235,7 @@ fn patterns() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn times_go_forward_and_are_the_same_looking_back(
