@@ -21,6 +21,7 @@ mod policy;
 mod problem;
 mod queue;
 mod receive;
+mod schedule;
 mod settle;
 mod span;
 mod submit;
@@ -38,6 +39,9 @@ pub use policy::{LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
 pub use queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown, SchemaBody};
 pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
+pub use schedule::{
+    NextTimes, PutSchedule, ScheduleAnswer, ScheduleErrorShown, SchedulePage, ScheduleRun, ScheduleShown,
+};
 pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
 pub use span::Span;
 pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};

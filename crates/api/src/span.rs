@@ -38,6 +38,15 @@ impl From<Duration> for Span {
     }
 }
 
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Ok(span) => span.fmt(f),
+            Err(text) => f.write_str(text),
+        }
+    }
+}
+
 impl ToSchema for Span {
     fn name() -> Cow<'static, str> {
         "Duration".into()

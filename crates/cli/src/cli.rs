@@ -2,7 +2,7 @@
 
 use crate::connect::Connection;
 use crate::output::Format;
-use crate::{bench, buffer, completions, item, man, migrate, moving, queue, serve, token};
+use crate::{bench, buffer, completions, item, man, migrate, moving, queue, schedule, serve, token};
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
@@ -47,6 +47,9 @@ pub enum Command {
     /// Write and read buffers: large data that items name.
     #[command(subcommand, visible_alias = "buffers")]
     Buffer(Box<buffer::BufferCommand>),
+    /// Submit items by the clock: cron and intervals.
+    #[command(subcommand, visible_alias = "schedules")]
+    Schedule(Box<schedule::ScheduleCommand>),
     /// Make, list and revoke tokens: who may call a server, and what for.
     #[command(subcommand, visible_alias = "tokens")]
     Token(token::TokenCommand),

@@ -24,6 +24,7 @@ mod output;
 mod policy;
 mod queue;
 mod reader;
+mod schedule;
 mod serve;
 mod source;
 mod table;
@@ -63,6 +64,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
         Command::Queue(command) => Talk::Queue(command),
         Command::Item(command) => Talk::Item(command),
         Command::Buffer(command) => Talk::Buffer(command),
+        Command::Schedule(command) => Talk::Schedule(command),
     };
     let runtime = match talk {
         // Bytes are checked and moved at the same time.
@@ -78,6 +80,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
             Talk::Queue(command) => queue::run(&session, *command, parent).await,
             Talk::Item(command) => item::run(&session, *command, parent).await,
             Talk::Buffer(command) => buffer::run(&session, *command).await,
+            Talk::Schedule(command) => schedule::run(&session, *command).await,
         }
     });
     // A thread may be waiting for standard input, which may never come.
@@ -91,4 +94,5 @@ enum Talk {
     Queue(Box<queue::QueueCommand>),
     Item(Box<item::ItemCommand>),
     Buffer(Box<buffer::BufferCommand>),
+    Schedule(Box<schedule::ScheduleCommand>),
 }

@@ -5,9 +5,10 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 use std::str::FromStr;
 use towline_api::Code;
-use towline_domain::{ItemId, QueueName};
+use towline_domain::{ItemId, QueueName, ScheduleName};
 
 pub(crate) struct QueuePath(pub(crate) QueueName);
+pub(crate) struct SchedulePath(pub(crate) ScheduleName);
 pub(crate) struct ItemPath(pub(crate) ItemId);
 /// Whether the id can be one is for the storage to say.
 pub(crate) struct BufferPath(pub(crate) String);
@@ -35,6 +36,15 @@ impl<S: Send + Sync> FromRequestParts<S> for QueuePath {
         find(parts, state, "queue", |_, error: towline_domain::name::NameError| error.to_string())
             .await
             .map(QueuePath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SchedulePath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<SchedulePath, Refused> {
+        find(parts, state, "schedule", |_, error: towline_domain::name::NameError| error.to_string())
+            .await
+            .map(SchedulePath)
     }
 }
 

@@ -9,6 +9,7 @@ mod buffers;
 pub mod cut;
 mod download;
 mod error;
+mod schedules;
 mod secure;
 mod transport;
 mod upload;

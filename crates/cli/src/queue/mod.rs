@@ -3,10 +3,13 @@
 mod bulk;
 mod bulk_lines;
 mod create;
+mod item_args;
 mod list;
 mod receive;
 mod submit;
 mod watch;
+
+pub use item_args::ItemArgs;
 
 use crate::connect::Session;
 use crate::exit::Failure;

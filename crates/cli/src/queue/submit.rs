@@ -1,14 +1,12 @@
 //! `towline queue submit`: one item from flags.
 
-use super::bulk;
+use super::{ItemArgs, bulk};
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::policy::backoff;
-use crate::source::{Source, check_stdin};
-use crate::value::{Pair, duration, item_id, map, pair, param, time};
+use crate::source::Source;
+use crate::value::{item_id, time};
 use clap::Args;
-use towline_api::payload::Payload;
-use towline_api::{BackoffBody, ItemId, Json, Millis, NewItem, Span, Time};
+use towline_api::{ItemId, NewItem, Time};
 
 /// Submit an item, and print its id alone.
 ///
@@ -18,113 +16,23 @@ use towline_api::{BackoffBody, ItemId, Json, Millis, NewItem, Span, Time};
 pub struct SubmitArgs {
     /// The queue's name.
     queue: String,
-    /// A buffer for an input slot. Repeatable.
-    #[arg(long, value_name = "SLOT=BUFFER", value_parser = pair)]
-    input: Vec<Pair<String>>,
-    /// A parameter: `name=text` is a string, `name:=json` any JSON value. Repeatable.
-    #[arg(long, value_name = "NAME=TEXT|NAME:=JSON", value_parser = param)]
-    input_param: Vec<Pair<Json>>,
     /// One key, one item: a repetition prints the id of the first.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Lower goes first [default: 0].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    priority: Option<i64>,
-    /// Not before this long from now.
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
-    delay: Option<Millis>,
     /// Not before this time, like 2030-01-31T08:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "delay")]
     at: Option<Time>,
-    /// A tag to find the item by. Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    tag: Vec<Pair<String>>,
-    /// The group the item belongs to.
-    #[arg(long, value_name = "NAME")]
-    group: Option<String>,
-    /// Items with the same key share their turns.
-    #[arg(long, value_name = "KEY")]
-    fairness_key: Option<String>,
-    /// The item this one comes from.
-    #[arg(long, value_name = "ITEM", value_parser = item_id)]
-    parent: Option<ItemId>,
-    /// Where the item comes from, for whoever routes between systems.
-    #[arg(long, value_name = "NAME")]
-    source: Option<String>,
     /// An id of your own, a UUID; ids are used once.
     #[arg(long, value_name = "UUID", value_parser = item_id)]
     id: Option<ItemId>,
     #[command(flatten)]
-    fields: FieldArgs,
-    #[command(flatten)]
-    own: OwnPolicyArgs,
+    item: ItemArgs,
     /// Read items from standard input, one JSON object a line.
     #[arg(long, conflicts_with = "from_file", help_heading = "Bulk")]
     bulk: bool,
     /// Read items from this file (`-`: standard input), one JSON object a line.
     #[arg(long, value_name = "PATH", help_heading = "Bulk")]
     from_file: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Payload fields, at most 4 MiB each")]
-struct FieldArgs {
-    /// The body of the work.
-    #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
-    payload: Option<String>,
-    /// The body of the work from a file (`-`: standard input).
-    #[arg(long, value_name = "PATH")]
-    payload_file: Option<String>,
-    /// What a worker wants to find again at the next attempt.
-    #[arg(long, value_name = "TEXT", conflicts_with = "state_blob_file")]
-    state_blob: Option<String>,
-    /// The same from a file.
-    #[arg(long, value_name = "PATH")]
-    state_blob_file: Option<String>,
-    /// What is known about the work.
-    #[arg(long, value_name = "TEXT", conflicts_with = "metadata_file")]
-    metadata: Option<String>,
-    /// The same from a file.
-    #[arg(long, value_name = "PATH")]
-    metadata_file: Option<String>,
-    /// Parameters as bytes, apart from those by name.
-    #[arg(long, value_name = "TEXT", conflicts_with = "parameters_file")]
-    parameters: Option<String>,
-    /// The same from a file.
-    #[arg(long, value_name = "PATH")]
-    parameters_file: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "In place of the queue's policy")]
-struct OwnPolicyArgs {
-    /// Retries after the first attempt.
-    #[arg(long, value_name = "N")]
-    max_retries: Option<u32>,
-    /// When to try again, as for `queue create`.
-    #[arg(long, value_name = "BACKOFF", value_parser = backoff)]
-    backoff: Option<BackoffBody>,
-    /// How long the item is kept when it is completed.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    completed_ttl: Option<Millis>,
-    /// How long the item is kept when it has failed.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    failed_ttl: Option<Millis>,
-    /// Fail unless finished this long after the submit.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    expire_after: Option<Millis>,
-    /// Fail unless finished this long after the first delivery.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    give_up_after: Option<Millis>,
-    /// What the item pays, in queues in score order.
-    #[arg(long, value_name = "N")]
-    fee: Option<u64>,
-    /// How large the work is, in queues in score order.
-    #[arg(long, value_name = "N")]
-    size_bytes: Option<u64>,
-    /// The tier of the submitter, in queues in score order.
-    #[arg(long, value_name = "NAME")]
-    tier: Option<String>,
 }
 
 pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
@@ -155,54 +63,11 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
 
 impl SubmitArgs {
     fn item(self) -> Result<NewItem, Failure> {
-        let [payload, state_blob, metadata, parameters] = self.fields.read()?;
-        let own = self.own;
         Ok(NewItem {
             id: self.id.map(Into::into),
-            inputs: map("--input", self.input)?,
-            params: map("--input-param", self.input_param)?,
-            priority: self.priority,
-            delay: self.delay.map(Span::from),
-            ready_at: self.at,
             idempotency_key: self.idempotency_key,
-            tags: map("--tag", self.tag)?,
-            fairness_key: self.fairness_key,
-            group: self.group,
-            parent: self.parent.map(Into::into),
-            source: self.source,
-            payload,
-            state_blob,
-            metadata,
-            parameters,
-            fee: own.fee,
-            size_bytes: own.size_bytes,
-            tier: own.tier,
-            max_retries: own.max_retries.map(i64::from),
-            backoff: own.backoff,
-            completed_ttl: own.completed_ttl.map(Span::from),
-            failed_ttl: own.failed_ttl.map(Span::from),
-            expire_after: own.expire_after.map(Span::from),
-            give_up_after: own.give_up_after.map(Span::from),
+            ready_at: self.at,
+            ..self.item.item()?
         })
-    }
-}
-
-impl FieldArgs {
-    fn read(self) -> Result<[Option<Payload>; 4], Failure> {
-        let source = |text: Option<String>, path: Option<String>| {
-            text.map(Source::Text).or_else(|| path.as_deref().map(Source::path))
-        };
-        let sources = [
-            source(self.payload, self.payload_file),
-            source(self.state_blob, self.state_blob_file),
-            source(self.metadata, self.metadata_file),
-            source(self.parameters, self.parameters_file),
-        ];
-        check_stdin(sources.iter().flatten())?;
-        let mut read = [const { None }; 4];
-        for (into, source) in read.iter_mut().zip(sources) {
-            *into = source.map(|source| source.read()).transpose()?.map(Payload::from);
-        }
-        Ok(read)
     }
 }

@@ -13,6 +13,8 @@ fn help_of_the_groups() {
     insta::assert_snapshot!("queue", help(&["queue"]));
     insta::assert_snapshot!("queue_item", help(&["queue", "item"]));
     insta::assert_snapshot!("buffer", help(&["buffer"]));
+    insta::assert_snapshot!("schedule", help(&["schedule"]));
+    insta::assert_snapshot!("schedule_create", help(&["schedule", "create"]));
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod progress;
 mod reader_gone;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod schedule;
 mod settle;
 mod tls;
 mod tokens;

@@ -13,6 +13,7 @@ mod planted;
 mod postgres;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod schedules;
 mod several;
 mod wire;
 mod worker;

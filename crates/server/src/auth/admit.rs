@@ -22,7 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use towline_api::Code;
-use towline_domain::{FieldSet, ItemId, QueueName, Refusal};
+use towline_domain::{FieldSet, ItemId, QueueName, Refusal, ScheduleName};
 
 pub(crate) async fn admit(
     State((app, table)): State<(App, Arc<Table>)>,
@@ -162,12 +162,25 @@ async fn allow(app: &App, needs: Needs, holder: &Holder, parts: &mut Parts) -> R
                 Err(Refusal::ItemNotFound { id }.into())
             });
         }
+        Needs::Schedule(right) if access.every_queue(right) => true,
+        Needs::Schedule(right) if access.some_queue(right) => {
+            let Some(name) = param::<ScheduleName>(parts, "schedule").await else { return Ok(()) };
+            let found = app.broker.schedule(&name).await?;
+            if found.is_none_or(|schedule| access.queue(&schedule.spec.queue, right)) {
+                return Ok(());
+            }
+            if parts.method == Method::PUT {
+                // Its name is taken, which a caller cannot but learn; by which queue is not for this one to know.
+                return Err(forbidden(holder, &needs.to_string()));
+            }
+            return Err(Refusal::ScheduleNotFound { name: name.to_string() }.into());
+        }
         Needs::Each(right) => access.some_queue(right),
         Needs::EveryQueue(right) => access.every_queue(right),
         Needs::ReadBuffers => access.read_buffers(),
         Needs::WriteBuffers => access.write_buffers(),
         Needs::CopyBuffers => access.read_buffers() && access.write_buffers(),
-        Needs::Item(_) => false,
+        Needs::Item(_) | Needs::Schedule(_) => false,
         Needs::Admin => access.admin(),
     };
     if allowed { Ok(()) } else { Err(forbidden(holder, &needs.to_string())) }

@@ -87,6 +87,7 @@ mod tests {
                 match needs {
                     Some(Needs::Queue(_)) => assert!(path.contains("{queue}"), "{method} {path}"),
                     Some(Needs::Item(_)) => assert!(path.contains("{id}"), "{method} {path}"),
+                    Some(Needs::Schedule(_)) => assert!(path.contains("{schedule}"), "{method} {path}"),
                     _ => assert!(!path.contains("{queue}"), "{method} {path}"),
                 }
                 count += 1;

@@ -183,6 +183,9 @@ pub(crate) enum Needs {
     Queue(Right),
     /// On the queue of the item in the path.
     Item(Right),
+    /// On the queue that the schedule in the path submits to. One that is not there yet has none: the route itself looks at
+    /// the one it is given.
+    Schedule(Right),
     /// On the queues of the items in the body, which the route itself looks at one by one.
     Each(Right),
     EveryQueue(Right),
@@ -194,7 +197,7 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
-    const ALL: [Needs; 17] = [
+    const ALL: [Needs; 19] = [
         Needs::Token,
         Needs::Queue(Right::Submit),
         Needs::Queue(Right::Receive),
@@ -204,6 +207,8 @@ impl Needs {
         Needs::Item(Right::Receive),
         Needs::Item(Right::Read),
         Needs::Item(Right::Admin),
+        Needs::Schedule(Right::Submit),
+        Needs::Schedule(Right::Read),
         Needs::Each(Right::Receive),
         Needs::Each(Right::Admin),
         Needs::EveryQueue(Right::Read),
@@ -236,6 +241,7 @@ impl fmt::Display for Needs {
             Needs::Token => f.write_str("any"),
             Needs::Queue(right) => write!(f, "queue:{{queue}}:{right}"),
             Needs::Item(right) => write!(f, "queue:{{queue of the item}}:{right}"),
+            Needs::Schedule(right) => write!(f, "queue:{{queue of the schedule}}:{right}"),
             Needs::Each(right) => write!(f, "queue:{{queue of each item}}:{right}"),
             Needs::EveryQueue(right) => write!(f, "queue:*:{right}"),
             Needs::ReadBuffers => f.write_str("buffer:read"),

@@ -8,6 +8,7 @@ mod list;
 mod purge;
 mod queues;
 mod receive;
+mod schedules;
 mod settle;
 mod submit;
 mod tokens;
@@ -65,6 +66,12 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(items::pause))
         .routes(routes!(items::resume))
         .routes(routes!(settle::act))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::put, schedules::show, schedules::delete))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::run))
+        .routes(routes!(schedules::next))
         .routes(routes!(buffers::manage::create, buffers::manage::list))
         .routes(routes!(buffers::manage::show, buffers::manage::delete))
         .routes(routes!(buffers::manage::copy))

@@ -79,7 +79,12 @@ async fn every_route_of_the_description() {
                 "tokens" => rig.token_for(&["queue:none:read"]).await.1,
                 _ => rig.buffer().await,
             };
-            let mut path = path.replace("{queue}", &queue).replace("{id}", &id);
+            let schedule = json!({"queue": queue, "every": "1h"});
+            if path.contains("{schedule}") {
+                let path = format!("/v1/schedules/{queue}");
+                rig.call(Method::PUT, &path, Some(schedule.clone())).await.good();
+            }
+            let mut path = path.replace("{queue}", &queue).replace("{id}", &id).replace("{schedule}", &queue);
             path = path.replace("{n}", "0").replace("{verb}", "heartbeat");
             if name == "wait_for_item" {
                 path += "?timeout=1ms";
@@ -88,6 +93,7 @@ async fn every_route_of_the_description() {
             let body = operation.get("requestBody").map(|_| match name {
                 "settle_items" => json!({"actions": [{"id": item, "verb": "heartbeat", "lease": lease}]}),
                 "act_on_item" => json!({"lease": lease}),
+                "put_schedule" => schedule.clone(),
                 _ => json!({}),
             });
             let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
@@ -115,9 +121,12 @@ async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
             assert_eq!(answer.json()["results"][0]["error"]["code"], "item_not_found", "{name} {scopes:?}");
             continue;
         }
-        // Of an item, not even that it is there.
-        let hidden = need.contains("queue of the item") && scopes.iter().any(|scope| scope.contains("other"));
-        let code = if hidden { "item_not_found" } else { "forbidden" };
+        // Of an item or a schedule, not even that it is there.
+        let hidden =
+            ["item", "schedule"].into_iter().find(|what| need.contains(&format!("queue of the {what}")));
+        let hidden =
+            hidden.filter(|_| name != "put_schedule" && scopes.iter().any(|scope| scope.contains("other")));
+        let code = hidden.map_or_else(|| "forbidden".to_owned(), |what| format!("{what}_not_found"));
         assert_eq!(answer.code(), code, "{name} {scopes:?}: {}", answer.json());
         if code == "forbidden" {
             assert!(answer.headers["www-authenticate"].to_str().unwrap().contains("insufficient_scope"));
@@ -128,7 +137,9 @@ async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
     let answer = scene.call(Some(&scene.rig.token_for(&scopes).await.0)).await;
     if !answer.status.is_success() {
         let code = answer.code();
-        let refused = ["unauthenticated", "forbidden", "item_not_found", "token_not_found"].contains(&code);
+        let refused =
+            ["unauthenticated", "forbidden", "item_not_found", "schedule_not_found", "token_not_found"]
+                .contains(&code);
         assert!(!refused, "{name} {scopes:?}: {}", answer.json());
     }
 }
@@ -180,6 +191,37 @@ async fn items_go_only_where_their_mover_may_submit() {
     let both = rig.token_for(&["queue:mine:admin", "queue:other:submit"]).await.0;
     rig.post_as(&both, &format!("/v1/items/{id}/release"), retry).await.good();
     assert_eq!(rig.item(&id).await["queue"], "other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_submits_only_where_its_maker_may() {
+    let rig = Rig::start_with_tokens(|_| {}).await;
+    rig.queue("mine", json!({})).await;
+    rig.queue("other", json!({})).await;
+    let mine = rig.token_for(&["queue:mine:submit", "queue:mine:read"]).await.0;
+    let every_hour = |queue: &str| Some(json!({"queue": queue, "every": "1h"}));
+    let put = async |name: &str, queue: &str| {
+        rig.call_as(&mine, Method::PUT, &format!("/v1/schedules/{name}"), every_hour(queue)).await
+    };
+    put("a", "mine").await.good();
+    assert!(put("b", "other").await.refused("forbidden").contains("queue:other:submit"));
+    assert!(put("a", "other").await.refused("forbidden").contains("queue:other:submit"));
+    // Nor is one taken over that submits elsewhere.
+    rig.call(Method::PUT, "/v1/schedules/b", every_hour("other")).await.good();
+    put("b", "mine").await.refused("forbidden");
+    for (method, path) in [
+        (Method::GET, "/v1/schedules/b"),
+        (Method::DELETE, "/v1/schedules/b"),
+        (Method::GET, "/v1/schedules/b/next"),
+        (Method::POST, "/v1/schedules/b/run"),
+    ] {
+        rig.call_as(&mine, method, path, None).await.refused("schedule_not_found");
+    }
+    let listed = rig.call_as(&mine, Method::GET, "/v1/schedules", None).await.good();
+    let names: Vec<&Value> =
+        listed["schedules"].as_array().unwrap().iter().map(|schedule| &schedule["name"]).collect();
+    assert_eq!(names, ["a"]);
+    rig.call_as(&mine, Method::POST, "/v1/schedules/a/run", None).await.good();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,312 @@
+//! Schedules as they are made and shown.
+
+use crate::backoff::BackoffBody;
+use crate::object::object;
+use crate::payload::Payload;
+use crate::policy::count;
+use crate::span::Span;
+use crate::submit::NewItem;
+use crate::text::Text;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use towline_domain::schedule::{CatchUp, Overlap, Rhythm, Schedule, Spec, Template};
+use towline_domain::{ItemId, Millis, Refusal, Timestamp};
+use utoipa::ToSchema;
+
+/// Made up for at once under `all`, unless the schedule says otherwise.
+const CATCH_UP_MAX_DEFAULT: u32 = 100;
+
+/// A schedule as it shall be. The same again changes nothing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PutSchedule {
+    /// Where its items go.
+    pub queue: String,
+    /// When: five fields, or six with seconds first, or seven with years last. This or `every`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// How often, counted from `start` or from when it is made. At least a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<Span>,
+    /// Where `cron` is read, by its name in the IANA database: UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// Nothing before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Time>,
+    /// Nothing at this time or after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<Time>,
+    /// Each item is ready up to this much later than its occurrence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Span>,
+    /// Which occurrences are made up for that nobody was there for: `none`, `one` (the latest; what it is unless said
+    /// otherwise), or `all`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch_up: Option<String>,
+    /// Under `all`, at most so many, the latest ones: 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub catch_up_max: Option<i64>,
+    /// While the item before is unfinished: `allow` (what it is unless said otherwise), `skip` the occurrence, or
+    /// `cancel` the item before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<String>,
+    /// Left as it is unless said: a new schedule is not paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+    /// What each occurrence submits, as in a submit. `id`, `idempotency_key` and `ready_at` are the schedule's own.
+    #[serde(deserialize_with = "object")]
+    pub item: NewItem,
+}
+
+fn invalid(what: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal::Invalid { what, message: message.into() }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+impl PutSchedule {
+    /// What it says, and whether it shall be paused.
+    pub fn get(self) -> Result<(Spec, Option<bool>), Refusal> {
+        if self.queue.is_empty() {
+            return Err(invalid("queue", "say which queue the items go to"));
+        }
+        let rhythm = match (self.cron, self.every) {
+            (Some(cron), None) => {
+                Rhythm::Cron { cron, time_zone: self.time_zone.unwrap_or_else(|| "UTC".to_owned()) }
+            }
+            (None, Some(_)) if self.time_zone.is_some() => {
+                let message = "an interval has none; it goes with `cron`";
+                return Err(invalid("time_zone", message));
+            }
+            (None, Some(every)) => Rhythm::Every { every: every.get("every")? },
+            (Some(_), Some(_)) => return Err(invalid("every", "`cron` is given too; choose one")),
+            (None, None) => return Err(invalid("cron", "say when: give `cron` or `every`")),
+        };
+        let most = self.catch_up_max.map(|max| count("catch_up_max", max)).transpose()?;
+        let catch_up = match self.catch_up.as_deref() {
+            Some("all") => CatchUp::All { max: most.unwrap_or(CATCH_UP_MAX_DEFAULT) },
+            _ if most.is_some() => {
+                return Err(invalid("catch_up_max", "it goes with `catch_up` \"all\""));
+            }
+            Some("none") => CatchUp::None,
+            Some("one") | None => CatchUp::One,
+            Some(other) => {
+                return Err(invalid("catch_up", format!("{:?} is not one of none, one, all", shown(other))));
+            }
+        };
+        let overlap = match self.overlap.as_deref() {
+            Some("allow") | None => Overlap::Allow,
+            Some("skip") => Overlap::Skip,
+            Some("cancel") => Overlap::Cancel,
+            Some(other) => {
+                let message = format!("{:?} is not one of allow, skip, cancel", shown(other));
+                return Err(invalid("overlap", message));
+            }
+        };
+        let queue = self.queue.parse().map_err(|error| {
+            let error: towline_domain::name::NameError = error;
+            invalid("queue", error.to_string())
+        })?;
+        let spec = Spec {
+            queue,
+            rhythm,
+            start: self.start.map(|time| time.get("start")).transpose()?,
+            end: self.end.map(|time| time.get("end")).transpose()?,
+            jitter: self.jitter.map(|span| span.get("jitter")).transpose()?,
+            catch_up,
+            overlap,
+            item: Template::of(self.item.get()?)?,
+        };
+        Ok((spec, self.paused))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleShown {
+    pub name: String,
+    pub queue: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<Span>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub start: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub end: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Span>,
+    /// `none`, `one` or `all`.
+    pub catch_up: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catch_up_max: Option<u32>,
+    /// `allow`, `skip` or `cancel`.
+    pub overlap: String,
+    pub paused: bool,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Time,
+    #[schema(value_type = String, format = DateTime)]
+    pub changed_at: Time,
+    /// The occurrence that comes next; `null`: it is paused, or over.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub next_at: Option<Time>,
+    /// The latest occurrence that submitted an item.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub last_at: Option<Time>,
+    /// The latest item, also of a run that somebody asked for.
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub last_item: Option<Text<ItemId>>,
+    /// Occurrences that submitted an item.
+    pub submitted: u64,
+    /// Occurrences that were too late, and were not caught up with.
+    pub missed: u64,
+    /// Occurrences that came while the item before was unfinished.
+    pub skipped: u64,
+    /// Occurrences that the queue refused.
+    pub refused: u64,
+    /// Why the latest occurrence submitted nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ScheduleErrorShown>,
+    pub item: NewItem,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleErrorShown {
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Time,
+    /// Which one it was.
+    #[schema(value_type = String, format = DateTime)]
+    pub occurrence: Time,
+    pub code: String,
+    pub message: String,
+}
+
+impl From<Schedule> for ScheduleShown {
+    fn from(schedule: Schedule) -> ScheduleShown {
+        let Spec { queue, rhythm, start, end, jitter, catch_up, overlap, item } = schedule.spec;
+        let (cron, time_zone, every) = match rhythm {
+            Rhythm::Cron { cron, time_zone } => (Some(cron), Some(time_zone), None),
+            Rhythm::Every { every } => (None, None, Some(every.into())),
+        };
+        let (catch_up, catch_up_max) = match catch_up {
+            CatchUp::None => ("none", None),
+            CatchUp::One => ("one", None),
+            CatchUp::All { max } => ("all", Some(max)),
+        };
+        let overlap = match overlap {
+            Overlap::Allow => "allow",
+            Overlap::Skip => "skip",
+            Overlap::Cancel => "cancel",
+        };
+        ScheduleShown {
+            name: schedule.name.to_string(),
+            queue: queue.to_string(),
+            cron,
+            time_zone,
+            every,
+            start: start.map(Time::from),
+            end: end.map(Time::from),
+            jitter: jitter.map(Span::from),
+            catch_up: catch_up.to_owned(),
+            catch_up_max,
+            overlap: overlap.to_owned(),
+            paused: schedule.paused,
+            created_at: schedule.created_at.into(),
+            changed_at: schedule.changed_at.into(),
+            next_at: schedule.next.map(Time::from),
+            last_at: schedule.last.map(Time::from),
+            last_item: schedule.last_item.map(Text::from),
+            submitted: schedule.tally.submitted,
+            missed: schedule.tally.missed,
+            skipped: schedule.tally.skipped,
+            refused: schedule.tally.refused,
+            error: schedule.error.map(|error| ScheduleErrorShown {
+                at: error.at.into(),
+                occurrence: error.occurrence.into(),
+                code: error.code,
+                message: error.message,
+            }),
+            item: item.into(),
+        }
+    }
+}
+
+impl From<Template> for NewItem {
+    fn from(item: Template) -> NewItem {
+        let Template { priority, delay, overrides, body, state_blob, blob, metadata, parameters } = item;
+        let text = |(slot, buffer): (towline_domain::SlotName, towline_domain::BufferId)| {
+            (slot.to_string(), buffer.to_string())
+        };
+        NewItem {
+            id: None,
+            inputs: body.inputs.into_iter().map(text).collect(),
+            params: body.params,
+            priority: (priority != 0).then_some(priority.into()),
+            delay: (delay != Millis::ZERO).then_some(delay.into()),
+            ready_at: None,
+            idempotency_key: None,
+            tags: body.tags,
+            fairness_key: body.fairness_key,
+            group: body.group,
+            parent: body.parent.map(Text::from),
+            source: body.source,
+            payload: blob.map(Payload::from),
+            state_blob: state_blob.map(Payload::from),
+            metadata: metadata.map(Payload::from),
+            parameters: parameters.map(Payload::from),
+            fee: body.fee,
+            size_bytes: body.size_bytes,
+            tier: body.tier,
+            max_retries: overrides.max_retries.map(i64::from),
+            backoff: overrides.backoff.as_ref().map(BackoffBody::from),
+            completed_ttl: overrides.completed_ttl.map(Span::from),
+            failed_ttl: overrides.failed_ttl.map(Span::from),
+            expire_after: overrides.expire_after.map(Span::from),
+            give_up_after: overrides.give_up_after.map(Span::from),
+        }
+    }
+}
+
+/// What a put did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleAnswer {
+    pub created: bool,
+    /// The fields that are different now.
+    pub changed: Vec<String>,
+    pub schedule: ScheduleShown,
+}
+
+/// Schedules in order of name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SchedulePage {
+    pub schedules: Vec<ScheduleShown>,
+    /// Where to go on; `null`: there are no more.
+    pub next: Option<String>,
+}
+
+/// The occurrences that come next, as things stand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NextTimes {
+    #[schema(value_type = Vec<String>)]
+    pub times: Vec<Time>,
+}
+
+impl From<Vec<Timestamp>> for NextTimes {
+    fn from(times: Vec<Timestamp>) -> NextTimes {
+        NextTimes { times: times.into_iter().map(Time::from).collect() }
+    }
+}
+
+/// The item of a run that somebody asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleRun {
+    #[schema(value_type = String, format = Uuid)]
+    pub id: Text<ItemId>,
+}

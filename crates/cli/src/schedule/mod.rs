@@ -1,0 +1,107 @@
+//! `towline schedule`.
+
+mod create;
+
+use crate::connect::Session;
+use crate::exit::Failure;
+use clap::{Args, Subcommand};
+use towline_api::{ScheduleShown, Time};
+
+#[derive(Debug, Subcommand)]
+pub enum ScheduleCommand {
+    Create(Box<create::CreateArgs>),
+    /// List schedules.
+    List,
+    /// Show a schedule: what it submits, and how far it has come.
+    Show(Name),
+    /// Delete a schedule. The items it submitted stay.
+    Delete(Name),
+    /// Submit nothing until resumed.
+    Pause(Name),
+    /// Go on with what comes from now on.
+    Resume(Name),
+    /// Submit an item now, and print its id alone. The rhythm stays as it is.
+    Run(Name),
+    /// Print the times that come next.
+    Next(NextArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct Name {
+    /// Its name.
+    #[arg(value_name = "SCHEDULE")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct NextArgs {
+    /// Its name.
+    #[arg(value_name = "SCHEDULE")]
+    name: String,
+    /// How many [default: 5].
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<usize>,
+}
+
+pub async fn run(session: &Session, command: ScheduleCommand) -> Result<(), Failure> {
+    let Session { client, output } = session;
+    match command {
+        ScheduleCommand::Create(args) => create::run(session, *args).await,
+        ScheduleCommand::List => list(session).await,
+        ScheduleCommand::Show(args) => output.object(&client.schedule(&args.name).await?),
+        ScheduleCommand::Delete(args) => Ok(client.delete_schedule(&args.name).await?),
+        ScheduleCommand::Pause(args) => output.silent(&client.pause_schedule(&args.name).await?),
+        ScheduleCommand::Resume(args) => output.silent(&client.resume_schedule(&args.name).await?),
+        ScheduleCommand::Run(args) => {
+            let run = client.run_schedule(&args.name).await?;
+            output.name(&run.id, &run)
+        }
+        ScheduleCommand::Next(args) => {
+            let next = client.next_times(&args.name, args.count).await?;
+            let mut listing = output.listing(&["TIME"]);
+            for time in &next.times {
+                listing.push(time, |time| vec![time.to_string()])?;
+            }
+            listing.finish()
+        }
+    }
+}
+
+async fn list(session: &Session) -> Result<(), Failure> {
+    let headers = &["NAME", "QUEUE", "WHEN", "NEXT", "LAST", "SUBMITTED", "ERROR"];
+    let mut listing = session.output.listing(headers);
+    let mut cursor = None;
+    loop {
+        let page = session.client.schedules(cursor.as_deref()).await?;
+        for schedule in &page.schedules {
+            listing.push(schedule, row)?;
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return listing.finish();
+        }
+    }
+}
+
+fn row(schedule: &ScheduleShown) -> Vec<String> {
+    let when = match (&schedule.cron, &schedule.every) {
+        (Some(cron), _) => format!("{cron} {}", schedule.time_zone.as_deref().unwrap_or_default()),
+        (None, Some(every)) => format!("every {every}"),
+        (None, None) => String::new(),
+    };
+    let time = |time: &Option<Time>| time.as_ref().map_or_else(String::new, ToString::to_string);
+    let next = match &schedule.next_at {
+        None if schedule.paused => "paused".to_owned(),
+        None => "over".to_owned(),
+        next => time(next),
+    };
+    vec![
+        schedule.name.clone(),
+        schedule.queue.clone(),
+        when,
+        next,
+        time(&schedule.last_at),
+        schedule.submitted.to_string(),
+        schedule.error.as_ref().map_or_else(String::new, |error| error.code.clone()),
+    ]
+}
