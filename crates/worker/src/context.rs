@@ -1,0 +1,111 @@
+//! What a handler knows of the piece of work it has, and what it can do besides answering.
+
+use crate::engine::{Shared, Submitted};
+use crate::envelope::Envelope;
+use crate::error::Error;
+use crate::outcome::When;
+use crate::work::AnyJob;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Clones are the same.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) envelope: Arc<Envelope>,
+    pub(crate) attempt: u32,
+    pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("id", &self.envelope.id)
+            .field("kind", &self.envelope.kind)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.envelope.id
+    }
+
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.envelope.kind
+    }
+
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.envelope.group
+    }
+
+    /// Whose handler queued it.
+    #[must_use]
+    pub fn parent(&self) -> Option<&str> {
+        self.envelope.parent.as_deref()
+    }
+
+    /// From 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whether there is no other attempt if this one fails.
+    #[must_use]
+    pub fn is_last_attempt(&self) -> bool {
+        self.attempt >= self.envelope.retry.attempts
+    }
+
+    /// Whether this piece of work is the one in its system that may do what the key stands for. It stays so in its
+    /// later attempts.
+    pub async fn claim(&self, key: &str) -> Result<bool, Error> {
+        let key = self.shared.keys.claim(key);
+        let store = &self.shared.backend.store;
+        if store.set_if_absent(&key, self.id().to_owned(), self.shared.config.results_kept).await? {
+            return Ok(true);
+        }
+        Ok(store.get(&key).await?.is_some_and(|holder| holder == self.id()))
+    }
+
+    /// Queues in the same group, now, whatever becomes of this attempt.
+    pub async fn queue(&self, job: impl Into<AnyJob>) -> Result<String, Error> {
+        let submitted = Submitted { parent: Some(&self.envelope), id: None };
+        self.shared.submit(&job.into(), submitted).await
+    }
+
+    /// Queues in the same group when those have ended.
+    pub async fn queue_after(
+        &self,
+        job: impl Into<AnyJob>,
+        ids: &[String],
+        when: When,
+    ) -> Result<String, Error> {
+        let submitted = Submitted { parent: Some(&self.envelope), id: None };
+        self.shared.submit_after(&job.into(), submitted, ids, when).await
+    }
+
+    /// How another piece of work stands; `None`: it has not ended, or is not known any more.
+    pub async fn ended(&self, id: &str) -> Result<Option<Result<(), String>>, Error> {
+        Ok(self.shared.record(id).await?.map(|record| record.ending()))
+    }
+
+    /// Whether the answer will not be taken any more: the lease was lost, or the time is over.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+
+    /// Ends when the answer will not be taken any more.
+    pub async fn cancelled(&self) {
+        let mut cancelled = self.cancelled.clone();
+        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

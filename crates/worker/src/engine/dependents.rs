@@ -1,0 +1,161 @@
+//! Work that waits for other work without holding anything: it lies in the store until its time has come.
+//!
+//! Whoever ends tells those who wait for it; who begins to wait looks whether those have ended already. Both may do
+//! it, and each may die and do it again: what is counted is counted once for each that ended, and the push that
+//! follows carries the name of the work, so that it is queued once.
+
+use super::{Record, Shared, Submitted};
+use crate::envelope::Envelope;
+use crate::error::Error;
+use crate::outcome::When;
+use crate::ports::{Count, PortError};
+use crate::work::AnyJob;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Waiting {
+    envelope: Envelope,
+    when: When,
+    /// How many it waits for.
+    of: u32,
+}
+
+/// What is to be done with who waits.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    NotYet,
+    Go,
+    /// What it waits for cannot come any more.
+    Never,
+}
+
+impl When {
+    fn turn(self, of: u32, well: i64, badly: i64) -> Turn {
+        let of = i64::from(of);
+        let all = well + badly >= of;
+        match self {
+            When::AllDone if all => Turn::Go,
+            When::AllSuccess if well >= of => Turn::Go,
+            When::AllSuccess if badly > 0 => Turn::Never,
+            When::Count(n) if well >= i64::from(n) => Turn::Go,
+            When::Count(n) if of - badly < i64::from(n) => Turn::Never,
+            When::AllDone | When::AllSuccess | When::Count(_) => Turn::NotYet,
+        }
+    }
+}
+
+impl Shared {
+    /// Queues the job when those have ended.
+    pub(crate) async fn submit_after(
+        self: &Arc<Shared>,
+        job: &AnyJob,
+        from: Submitted<'_>,
+        ids: &[String],
+        when: When,
+    ) -> Result<String, Error> {
+        let mut ids = ids.to_vec();
+        ids.sort();
+        ids.dedup();
+        if let When::Count(n) = when
+            && n as usize > ids.len()
+        {
+            let told = format!("{n} of {} cannot end well; wait for fewer", ids.len());
+            return Err(Error::Configuration(told));
+        }
+        let prepared = self.prepare(job, from)?;
+        let (envelope, kept) = (prepared.envelope, self.config.results_kept);
+        let id = envelope.id.clone();
+        self.open_group(&envelope).await?;
+        let of = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let waiting = Waiting { envelope, when, of };
+        let text =
+            serde_json::to_string(&waiting).map_err(|error| Error::Configuration(error.to_string()))?;
+        let store = &self.backend.store;
+        store.set(&self.keys.dependent(&id), text, kept).await?;
+        for other in &ids {
+            let count = Count { by: 1, once: Some(&id) };
+            let n = store.increment(&self.keys.waiters(other), count, kept).await?;
+            store.set(&self.keys.waiter(other, n), id.clone(), kept).await?;
+            // It may have ended before it knew.
+            if let Some(record) = self.record(other).await? {
+                self.met(&id, other, record.is_well()).await?;
+            }
+        }
+        if ids.is_empty() {
+            self.look(&id).await?;
+        }
+        Ok(id)
+    }
+
+    /// Tells those who wait that this one has ended.
+    pub(crate) async fn tell_dependents(
+        self: &Arc<Shared>,
+        id: &str,
+        record: &Record,
+    ) -> Result<(), PortError> {
+        let store = &self.backend.store;
+        let count = store.get(&self.keys.waiters(id)).await?;
+        let count: i64 = count.and_then(|count| count.parse().ok()).unwrap_or_default();
+        for n in 1..=count {
+            // One who is not there yet looks for itself.
+            if let Some(dependent) = store.get(&self.keys.waiter(id, n)).await? {
+                self.met(&dependent, id, record.is_well()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn met(self: &Arc<Shared>, dependent: &str, id: &str, well: bool) -> Result<(), PortError> {
+        let count = Count { by: 1, once: Some(id) };
+        let key = self.keys.met(dependent, well);
+        self.backend.store.increment(&key, count, self.config.results_kept).await?;
+        self.look(dependent).await
+    }
+
+    /// Queues it if its time has come, fails it if that cannot come.
+    async fn look(self: &Arc<Shared>, dependent: &str) -> Result<(), PortError> {
+        let store = &self.backend.store;
+        let key = self.keys.dependent(dependent);
+        let Some(text) = store.get(&key).await? else { return Ok(()) };
+        let waiting: Waiting =
+            serde_json::from_str(&text).map_err(|error| PortError::Refused(format!("{key}: {error}")))?;
+        let number =
+            |text: Option<String>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or_default();
+        let well = number(store.get(&self.keys.met(dependent, true)).await?);
+        let badly = number(store.get(&self.keys.met(dependent, false)).await?);
+        match waiting.when.turn(waiting.of, well, badly) {
+            Turn::NotYet => return Ok(()),
+            Turn::Go => {
+                let kind = self.kinds.get(&waiting.envelope.kind).cloned();
+                let queue = kind.as_ref().map_or(&self.backend.queue, |kind| self.queue_of(kind));
+                self.push(&waiting.envelope, queue, true).await?;
+            }
+            Turn::Never => {
+                let error = format!("{badly} of the {} it waited for did not end well", waiting.of);
+                let record = Record::failed(&waiting.envelope, error);
+                Box::pin(self.ended(&waiting.envelope, &record)).await?;
+            }
+        }
+        store.delete(&key).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns() {
+        assert_eq!(When::AllDone.turn(3, 1, 1), Turn::NotYet);
+        assert_eq!(When::AllDone.turn(3, 1, 2), Turn::Go);
+        assert_eq!(When::AllDone.turn(0, 0, 0), Turn::Go);
+        assert_eq!(When::AllSuccess.turn(2, 1, 0), Turn::NotYet);
+        assert_eq!(When::AllSuccess.turn(2, 2, 0), Turn::Go);
+        assert_eq!(When::AllSuccess.turn(2, 0, 1), Turn::Never);
+        assert_eq!(When::Count(2).turn(3, 1, 1), Turn::NotYet);
+        assert_eq!(When::Count(2).turn(3, 2, 0), Turn::Go);
+        assert_eq!(When::Count(2).turn(3, 1, 2), Turn::Never);
+        assert_eq!(When::Count(0).turn(3, 0, 0), Turn::Go);
+    }
+}

@@ -1,0 +1,177 @@
+//! The engine: takes work from the queues, runs it, and sees to it that what came of it is known.
+//!
+//! **Invariant:** what must be known of an ending is stored before the queue hears of it. A worker that dies between
+//! the two leaves an item that is delivered again; the next one finds the ending and only tells the queue.
+
+mod batches;
+mod dependents;
+mod groups;
+mod poll;
+mod run;
+mod settle;
+mod submit;
+
+pub(crate) use settle::Record;
+pub(crate) use submit::Submitted;
+
+use crate::clock::Clock;
+use crate::codec::Codec;
+use crate::doer::Doer;
+use crate::entropy::Entropy;
+use crate::event::{Counters, Event};
+use crate::keys::Keys;
+use crate::options::Options;
+use crate::ports::{Backend, PortError, Queue};
+use crate::work::Kind;
+use batches::Batches;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// What everything in the engine knows.
+pub(crate) struct Shared {
+    pub(crate) backend: Backend,
+    pub(crate) keys: Keys,
+    pub(crate) codec: Arc<dyn Codec>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) config: Config,
+    /// What is done here.
+    pub(crate) kinds: HashMap<String, Arc<Kind>>,
+    /// Each once.
+    pub(crate) queues: Vec<Arc<dyn Queue>>,
+    /// For kinds that have none of their own.
+    pub(crate) doer: Doer,
+    pub(crate) entropy: Entropy,
+    pub(crate) counters: Counters,
+    pub(crate) watchers: Watchers,
+    batches: Batches,
+    running: AtomicU64,
+    /// Told when something ends.
+    room: Notify,
+    /// No more is taken.
+    stopping: watch::Sender<bool>,
+    /// What still runs is dropped.
+    cut: watch::Sender<bool>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) defaults: Options,
+    pub(crate) poll_interval: Duration,
+    pub(crate) visibility: Duration,
+    pub(crate) results_kept: Duration,
+    pub(crate) backlog_alarm: Option<u64>,
+}
+
+type OnEvent = dyn Fn(&Event) + Send + Sync;
+type OnOrphan = dyn Fn(OrphanedGroup) + Send + Sync;
+type Accept = dyn Fn(&str) -> bool + Send + Sync;
+
+/// What the program wants to be asked or told.
+#[derive(Clone, Default)]
+pub(crate) struct Watchers {
+    pub(crate) on_event: Option<Arc<OnEvent>>,
+    pub(crate) on_orphan: Option<Arc<OnOrphan>>,
+    pub(crate) accept: Option<Arc<Accept>>,
+}
+
+/// A group that ended, and nobody waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrphanedGroup {
+    pub group: String,
+    /// As the system's codec wrote it.
+    pub result: Option<String>,
+}
+
+impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "the builder's parts, once")]
+    pub(crate) fn new(
+        backend: Backend,
+        prefix: String,
+        codec: Arc<dyn Codec>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+        kinds: HashMap<String, Arc<Kind>>,
+        doer: Doer,
+        watchers: Watchers,
+    ) -> Shared {
+        let mut queues = vec![Arc::clone(&backend.queue)];
+        for queue in kinds.values().filter_map(|kind| kind.queue.as_ref()) {
+            if !queues.iter().any(|known| Arc::ptr_eq(known, queue)) {
+                queues.push(Arc::clone(queue));
+            }
+        }
+        Shared {
+            backend,
+            keys: Keys(prefix),
+            codec,
+            clock,
+            config,
+            kinds,
+            queues,
+            doer,
+            entropy: Entropy::new(),
+            counters: Counters::default(),
+            watchers,
+            batches: Batches::default(),
+            running: AtomicU64::new(0),
+            room: Notify::new(),
+            stopping: watch::Sender::new(false),
+            cut: watch::Sender::new(false),
+        }
+    }
+
+    pub(crate) fn tell(&self, event: &Event) {
+        self.counters.count(event);
+        if let Some(on_event) = &self.watchers.on_event {
+            on_event(event);
+        }
+    }
+
+    fn trouble(&self, doing: &'static str, error: &PortError) {
+        self.tell(&Event::Trouble { doing, error: error.to_string() });
+    }
+
+    pub(crate) fn running(&self) -> u64 {
+        self.running.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    async fn sleep(&self, span: Duration) {
+        self.clock.sleep_until(self.clock.now().after(span)).await;
+    }
+
+    /// `false`: it was stopped before.
+    pub(crate) async fn sleep_unless_stopping(&self, at: crate::clock::Time) -> bool {
+        let mut stopping = self.stopping.subscribe();
+        tokio::select! {
+            () = self.clock.sleep_until(at) => true,
+            _ = stopping.wait_for(|stopping| *stopping) => false,
+        }
+    }
+
+    /// Takes no more; `true`: all that ran has ended within `limit`. The rest is dropped, and comes back when its leases
+    /// lapse.
+    pub(crate) async fn stop(&self, limit: Duration) -> bool {
+        self.stopping.send_replace(true);
+        let end = self.clock.now().after(limit);
+        let mut over = std::pin::pin!(self.clock.sleep_until(end));
+        loop {
+            let ended = self.room.notified();
+            if self.running() == 0 {
+                return true;
+            }
+            tokio::select! {
+                () = ended => {}
+                () = &mut over => break,
+            }
+        }
+        self.cut.send_replace(true);
+        self.running() == 0
+    }
+}

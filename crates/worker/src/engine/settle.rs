@@ -1,0 +1,233 @@
+//! What came of a piece of work: stored, told, and then taken from the queue.
+
+use super::{Shared, Submitted};
+use crate::envelope::Envelope;
+use crate::error::Error;
+use crate::event::Event;
+use crate::outcome::{Children, Failure, Until};
+use crate::ports::{Again, Lease, PortError, Queue};
+use crate::work::{Ended, Kind, Told};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a piece of work ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    kind: String,
+    round: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Record {
+    fn completed(envelope: &Envelope, result: Option<String>) -> Record {
+        Record { kind: envelope.kind.clone(), round: envelope.round, result, error: None }
+    }
+
+    pub(crate) fn failed(envelope: &Envelope, error: String) -> Record {
+        Record { kind: envelope.kind.clone(), round: envelope.round, result: None, error: Some(error) }
+    }
+
+    pub(crate) fn is_well(&self) -> bool {
+        self.error.is_none()
+    }
+
+    pub(crate) fn ending(&self) -> Result<(), String> {
+        self.error.clone().map_or(Ok(()), Err)
+    }
+
+    /// Its result, if it has one.
+    pub(crate) fn into_result(self, id: &str) -> Result<String, Error> {
+        match self.error {
+            Some(error) => Err(Error::Failed { id: id.to_owned(), kind: self.kind, error }),
+            None => self.result.ok_or_else(|| Error::NoResult { id: id.to_owned() }),
+        }
+    }
+}
+
+/// A piece of work in the hands of this process.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) envelope: Arc<Envelope>,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) attempt: u32,
+    pub(crate) from: From,
+}
+
+#[derive(Clone)]
+pub(crate) enum From {
+    Queue(Arc<dyn Queue>, Lease),
+    /// It did not come through a queue.
+    Here,
+}
+
+impl Shared {
+    /// How it ended, if it has.
+    pub(crate) async fn record(&self, id: &str) -> Result<Option<Record>, PortError> {
+        let key = self.keys.result(id);
+        let Some(text) = self.backend.store.get(&key).await? else { return Ok(None) };
+        let record = serde_json::from_str(&text);
+        record.map(Some).map_err(|error| PortError::Refused(format!("{key} holds no ending: {error}")))
+    }
+
+    /// Whether an earlier delivery of it has ended: then only the queue has not heard of it.
+    pub(crate) async fn ended_before(&self, envelope: &Envelope) -> Result<Option<Record>, PortError> {
+        Ok(self.record(&envelope.id).await?.filter(|record| record.round == envelope.round))
+    }
+
+    pub(crate) async fn settle(self: &Arc<Shared>, held: &Held, ended: &Ended) -> Result<(), PortError> {
+        match ended {
+            Ok(told) => self.complete(held, told).await,
+            Err(Failure::Defer(until)) => self.defer(held, *until).await,
+            Err(Failure::Abort { error }) => self.give_up(held, error.clone()).await,
+            Err(Failure::Retry { error, after }) => self.try_again(held, error.clone(), *after).await,
+        }
+    }
+
+    async fn complete(self: &Arc<Shared>, held: &Held, told: &Told) -> Result<(), PortError> {
+        let envelope = &held.envelope;
+        let result = match told {
+            Told::Result { own, group, append } => {
+                self.add_to_group(envelope, group, *append).await?;
+                Some(own.clone())
+            }
+            Told::Queue(children) => match self.queue_children(envelope, children).await {
+                Ok(()) => None,
+                Err(Error::Port(error)) => return Err(error),
+                // The same children cannot be queued the next time either.
+                Err(error) => return self.give_up(held, error.to_string()).await,
+            },
+            Told::Void => None,
+        };
+        let record = Record::completed(envelope, result);
+        self.ended(envelope, &record).await?;
+        self.finish(held, &record).await
+    }
+
+    /// Each has a name of its own: queued again after a crash in the middle, it is the same one.
+    async fn queue_children(
+        self: &Arc<Shared>,
+        parent: &Arc<Envelope>,
+        children: &Children,
+    ) -> Result<(), Error> {
+        let mut ids = Vec::with_capacity(children.jobs.len());
+        for (n, job) in children.jobs.iter().enumerate() {
+            let id = format!("{}.{}.{n}", parent.id, parent.round);
+            ids.push(self.submit(job, Submitted { parent: Some(parent), id: Some(id) }).await?);
+        }
+        if let Some((when, next)) = &children.next {
+            let id = format!("{}.{}.next", parent.id, parent.round);
+            self.submit_after(next, Submitted { parent: Some(parent), id: Some(id) }, &ids, *when).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything about an ending but for the queue. Done again, nothing changes.
+    pub(crate) async fn ended(
+        self: &Arc<Shared>,
+        envelope: &Envelope,
+        record: &Record,
+    ) -> Result<(), PortError> {
+        let text = serde_json::to_string(record).map_err(|error| PortError::Refused(error.to_string()))?;
+        let key = self.keys.result(&envelope.id);
+        self.backend.store.set(&key, text, self.config.results_kept).await?;
+        self.after_ending(envelope, record).await
+    }
+
+    /// What follows from an ending that is stored.
+    pub(crate) async fn after_ending(
+        self: &Arc<Shared>,
+        envelope: &Envelope,
+        record: &Record,
+    ) -> Result<(), PortError> {
+        self.tell_dependents(&envelope.id, record).await?;
+        self.close_group(envelope).await?;
+        self.publish(&format!("done {}", envelope.id)).await;
+        Ok(())
+    }
+
+    /// The queue hears of an ending that is stored.
+    pub(crate) async fn finish(&self, held: &Held, record: &Record) -> Result<(), PortError> {
+        let (id, kind) = (held.envelope.id.clone(), held.envelope.kind.clone());
+        match (&record.error, &held.from) {
+            (None, From::Queue(queue, lease)) => queue.ack(lease).await?,
+            (Some(error), From::Queue(queue, lease)) => {
+                queue.dead_letter(lease, Some(held.envelope.given_up().text()), error).await?;
+            }
+            (_, From::Here) => {}
+        }
+        self.tell(&match &record.error {
+            None => Event::Completed { id, kind },
+            Some(error) => Event::Failed { id, kind, error: error.clone() },
+        });
+        Ok(())
+    }
+
+    pub(crate) async fn give_up(self: &Arc<Shared>, held: &Held, error: String) -> Result<(), PortError> {
+        let record = Record::failed(&held.envelope, error);
+        self.ended(&held.envelope, &record).await?;
+        self.finish(held, &record).await
+    }
+
+    async fn try_again(
+        self: &Arc<Shared>,
+        held: &Held,
+        error: String,
+        after: Option<Duration>,
+    ) -> Result<(), PortError> {
+        let envelope = &held.envelope;
+        if held.attempt >= envelope.retry.attempts {
+            return self.give_up(held, error).await;
+        }
+        let pause = after.unwrap_or_else(|| envelope.retry.pause(held.attempt, self.entropy.fraction()));
+        let start_at = self.clock.now().after(pause);
+        if let Some(deadline) = envelope.deadline.filter(|deadline| *deadline <= start_at) {
+            let told = format!(
+                "{error}; the next attempt would be {:?} after its deadline",
+                start_at.since(deadline)
+            );
+            return self.give_up(held, told).await;
+        }
+        let body = Envelope { start_at: Some(start_at), ..(**envelope).clone() };
+        match &held.from {
+            From::Queue(queue, lease) => {
+                let again = Again { delay: pause, body: Some(body.text()) };
+                queue.retry(lease, again, &error).await?;
+            }
+            From::Here => {
+                // In the queue it begins with one attempt less.
+                let retry = crate::options::Retry { attempts: body.retry.attempts - 1, ..body.retry };
+                self.push(&Envelope { retry, ..body }, self.queue_of(&held.kind), true).await?;
+            }
+        }
+        let (id, kind) = (envelope.id.clone(), envelope.kind.clone());
+        self.tell(&Event::Retried { id, kind, attempt: held.attempt, error, pause });
+        Ok(())
+    }
+
+    async fn defer(self: &Arc<Shared>, held: &Held, until: Until) -> Result<(), PortError> {
+        let (envelope, now) = (&held.envelope, self.clock.now());
+        let start_at = match until {
+            Until::Passed(delay) => now.after(delay),
+            Until::At(at) => at,
+        };
+        if envelope.deadline.is_some_and(|deadline| deadline <= start_at) {
+            return self.give_up(held, "it was deferred beyond its deadline".to_owned()).await;
+        }
+        let (delay, body) =
+            (start_at.since(now), Envelope { start_at: Some(start_at), ..(**envelope).clone() });
+        match &held.from {
+            From::Queue(queue, lease) => {
+                queue.put_back(lease, Again { delay, body: Some(body.text()) }).await?;
+            }
+            From::Here => {
+                self.push(&body, self.queue_of(&held.kind), true).await?;
+            }
+        }
+        self.tell(&Event::Deferred { id: envelope.id.clone(), kind: envelope.kind.clone(), delay });
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Into the queue.
+
+use super::Shared;
+use crate::envelope::Envelope;
+use crate::error::Error;
+use crate::event::Event;
+use crate::options::Options;
+use crate::ports::{Push, Queue};
+use crate::work::{AnyJob, Kind};
+use std::sync::Arc;
+
+/// Where a piece of work comes from.
+#[derive(Debug, Default)]
+pub(crate) struct Submitted<'a> {
+    pub(crate) parent: Option<&'a Envelope>,
+    /// A name that is the same when it is submitted again.
+    pub(crate) id: Option<String>,
+}
+
+/// Ready to be pushed.
+pub(crate) struct Prepared {
+    pub(crate) envelope: Envelope,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) skip_queue: bool,
+    /// It may have been pushed before.
+    pub(crate) again: bool,
+}
+
+impl Shared {
+    pub(crate) async fn submit(
+        self: &Arc<Shared>,
+        job: &AnyJob,
+        from: Submitted<'_>,
+    ) -> Result<String, Error> {
+        let prepared = self.prepare(job, from)?;
+        let id = prepared.envelope.id.clone();
+        self.open_group(&prepared.envelope).await?;
+        self.enqueue(prepared).await?;
+        Ok(id)
+    }
+
+    /// Decides everything about it.
+    pub(crate) fn prepare(&self, job: &AnyJob, from: Submitted<'_>) -> Result<Prepared, Error> {
+        let now = self.clock.now();
+        let Options { delay, run_at, retry, priority, group, deadline, timeout, skip_queue, dedupe_key } =
+            job.resolved(&self.config.defaults);
+        // A name of its own for each key, so that whoever queues it again waits for the same.
+        let keyed = dedupe_key.map(|key| format!("{}:{key}", job.kind.name));
+        let (id, again) = match from.id.or(keyed) {
+            Some(id) => (id, true),
+            None => (self.entropy.id(now), false),
+        };
+        let codec = job.kind.codec.as_ref().unwrap_or(&self.codec);
+        let input = (job.encode)(&**codec)?;
+        let group = group.or_else(|| from.parent.map(|parent| parent.group.clone()));
+        let envelope = Envelope {
+            group: group.unwrap_or_else(|| id.clone()),
+            id,
+            kind: job.kind.name.clone(),
+            input,
+            parent: from.parent.map(|parent| parent.id.clone()),
+            queued_at: now,
+            start_at: run_at.or(delay.filter(|delay| !delay.is_zero()).map(|delay| now.after(delay))),
+            deadline: deadline.map(|deadline| now.after(deadline)),
+            timeout,
+            priority: priority.unwrap_or_default(),
+            retry: retry.unwrap_or_default(),
+            round: 0,
+        };
+        // What this process knows of the kind is what counts here.
+        let kind = self.kinds.get(&job.kind.name).unwrap_or(&job.kind);
+        Ok(Prepared { envelope, kind: Arc::clone(kind), skip_queue: skip_queue.unwrap_or_default(), again })
+    }
+
+    /// Of a group that counts it. If it does not get into the queue, and nobody can queue it again, the group forgets it.
+    pub(crate) async fn enqueue(self: &Arc<Shared>, prepared: Prepared) -> Result<(), Error> {
+        let Prepared { envelope, kind, skip_queue, again } = prepared;
+        let queued = Event::Queued { id: envelope.id.clone(), kind: envelope.kind.clone() };
+        if skip_queue && self.kinds.contains_key(&envelope.kind) && !self.is_stopping() {
+            self.tell(&queued);
+            self.run_here(envelope, kind);
+            return Ok(());
+        }
+        match self.push(&envelope, self.queue_of(&kind), again).await {
+            Ok(_) => {
+                self.tell(&queued);
+                Ok(())
+            }
+            Err(error) => {
+                // What has a name that stays is queued again by whoever named it, and counts only once.
+                if !again && let Err(error) = self.close_group(&envelope).await {
+                    self.trouble("taking back a group's count", &error);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(crate) fn queue_of<'a>(&'a self, kind: &'a Kind) -> &'a Arc<dyn Queue> {
+        kind.queue.as_ref().unwrap_or(&self.backend.queue)
+    }
+
+    pub(crate) async fn push(
+        &self,
+        envelope: &Envelope,
+        queue: &Arc<dyn Queue>,
+        again: bool,
+    ) -> Result<bool, crate::ports::PortError> {
+        let push = Push {
+            body: envelope.text(),
+            delay: envelope.start_at.map(|at| at.since(self.clock.now())).unwrap_or_default(),
+            priority: envelope.priority,
+            dedupe_key: again.then(|| format!("{}{}", self.keys.0, envelope.id)),
+        };
+        queue.push(push).await
+    }
+}

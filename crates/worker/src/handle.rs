@@ -1,0 +1,133 @@
+//! Waiting for what was queued, wherever it is done.
+
+use crate::codec::Codec;
+use crate::engine::Shared;
+use crate::error::Error;
+use futures::StreamExt;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A message that was missed costs no more than this.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long it is known that somebody waits.
+const WAIT_KEPT: Duration = Duration::from_secs(3600);
+
+/// A piece of work that was queued.
+pub struct Handle<O> {
+    shared: Arc<Shared>,
+    id: String,
+    group: String,
+    codec: Option<Arc<dyn Codec>>,
+    result: PhantomData<fn() -> O>,
+}
+
+impl<O> fmt::Debug for Handle<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("id", &self.id).field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl<O> Handle<O> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        id: String,
+        group: Option<String>,
+        codec: Option<Arc<dyn Codec>>,
+    ) -> Handle<O> {
+        let group = group.unwrap_or_else(|| id.clone());
+        Handle { shared, id, group, codec, result: PhantomData }
+    }
+
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What it and everything that came of it belong to.
+    #[must_use]
+    pub fn group_id(&self) -> &str {
+        &self.group
+    }
+
+    /// Waits until it has ended, well or not.
+    pub async fn done(&self) -> Result<(), Error> {
+        self.ended().await?.ending().map_err(|error| {
+            let kind = String::new();
+            Error::Failed { id: self.id.clone(), kind, error }
+        })
+    }
+
+    async fn ended(&self) -> Result<crate::engine::Record, Error> {
+        self.until(&format!("done {}", self.id), || self.shared.record(&self.id)).await
+    }
+
+    /// Waits until the whole group has ended.
+    pub async fn group_done(&self) -> Result<(), Error> {
+        self.until(&format!("group {}", self.group), || self.shared.is_group_done(&self.group)).await
+    }
+
+    /// Waits until the whole group has ended: what was last said to be its result.
+    pub async fn group<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        self.group_done().await?;
+        let result = self.shared.backend.store.get(&self.shared.keys.group_result(&self.group)).await?;
+        Ok(result.map(|text| self.shared.codec.decode(&text)).transpose()?)
+    }
+
+    /// Waits until the whole group has ended: everything that was appended, in order.
+    pub async fn group_all<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
+        self.group_done().await?;
+        let (store, keys) = (&self.shared.backend.store, &self.shared.keys);
+        let count = store.get(&keys.appended(&self.group)).await?;
+        let count: i64 = count.and_then(|count| count.parse().ok()).unwrap_or_default();
+        let mut all = Vec::new();
+        for n in 1..=count {
+            if let Some(text) = store.get(&keys.append(&self.group, n)).await? {
+                all.push(self.shared.codec.decode(&text)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Looks whenever something is said about it, and now and then.
+    async fn until<T, F>(&self, said: &str, look: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Option<T>, crate::ports::PortError>>,
+    {
+        let shared = &self.shared;
+        let said = format!("{}{said}", shared.keys.0);
+        // Before the first look: what is said after it is heard.
+        let mut heard = shared.backend.pubsub.subscribe();
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
+        shared.backend.store.set(&shared.keys.waited(&self.group), "1".to_owned(), WAIT_KEPT).await?;
+        loop {
+            let mut again = shared.clock.sleep_until(shared.clock.now().after(LOOK_EVERY));
+            let mut told = heard.by_ref().filter(|message| std::future::ready(*message == said));
+            tokio::select! {
+                message = told.next() => {
+                    if message.is_none() {
+                        // Nobody will say anything any more.
+                        (&mut again).await;
+                    }
+                }
+                () = &mut again => {}
+            }
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+impl<O: DeserializeOwned> Handle<O> {
+    /// Waits until it has ended: its result.
+    pub async fn result(&self) -> Result<O, Error> {
+        let text = self.ended().await?.into_result(&self.id)?;
+        let codec = self.codec.as_ref().unwrap_or(&self.shared.codec);
+        Ok(codec.decode(&text)?)
+    }
+}

@@ -1,0 +1,107 @@
+//! Work that is queued again and again: by the calendar, at intervals, or as a function says.
+//!
+//! Every process of a fleet queues every occurrence, under a name made of the schedule's and the time. The queue takes
+//! it once. So it does not matter which of them runs, or dies.
+
+use crate::clock::Time;
+use crate::engine::{Shared, Submitted};
+use crate::error::Error;
+use crate::event::Event;
+use crate::work::{AnyJob, Job};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Next = dyn Fn(Time) -> Option<Time> + Send + Sync;
+type Make = dyn Fn(Time) -> AnyJob + Send + Sync;
+
+/// A time is tried so often before it is left out.
+const TRIES: u32 = 5;
+
+pub struct Schedule {
+    name: String,
+    next: Box<Next>,
+    make: Box<Make>,
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schedule").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Schedule {
+    /// As `function` says: the first time after the one it is given, or never again.
+    pub fn new<O>(
+        name: impl Into<String>,
+        function: impl Fn(Time) -> Option<Time> + Send + Sync + 'static,
+        make: impl Fn(Time) -> Job<O> + Send + Sync + 'static,
+    ) -> Schedule {
+        let make = move |at| make(at).any();
+        Schedule { name: name.into(), next: Box::new(function), make: Box::new(make) }
+    }
+
+    /// By a cron expression, with seconds or without, in a time zone like `Europe/Zurich`.
+    pub fn cron<O>(
+        name: impl Into<String>,
+        expression: &str,
+        zone: &str,
+        make: impl Fn(Time) -> Job<O> + Send + Sync + 'static,
+    ) -> Result<Schedule, Error> {
+        let wrong = |what: &str, error: &dyn fmt::Display| Error::Configuration(format!("{what}: {error}"));
+        let zone = jiff::tz::TimeZone::get(zone).map_err(|error| wrong("time zone", &error))?;
+        let parser = croner::parser::CronParser::builder().seconds(croner::parser::Seconds::Optional).build();
+        let cron =
+            parser.parse(expression).map_err(|error| wrong(&format!("cron {expression:?}"), &error))?;
+        let next = move |after: Time| {
+            let after = after.timestamp()?.to_zoned(zone.clone());
+            Some(cron.find_next_occurrence(&after, false).ok()?.timestamp().into())
+        };
+        Ok(Schedule::new(name, next, make))
+    }
+
+    /// At whole multiples of the interval, so that all processes mean the same times.
+    pub fn every<O>(
+        name: impl Into<String>,
+        interval: Duration,
+        make: impl Fn(Time) -> Job<O> + Send + Sync + 'static,
+    ) -> Schedule {
+        let step = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
+        Schedule::new(
+            name,
+            move |after: Time| Some(Time((after.0 / step).checked_add(1)?.checked_mul(step)?)),
+            make,
+        )
+    }
+
+    pub(crate) async fn run(self, shared: Arc<Shared>) {
+        let mut after = shared.clock.now();
+        while let Some(at) = (self.next)(after).filter(|at| *at > after) {
+            if !shared.sleep_unless_stopping(at).await {
+                return;
+            }
+            self.fire(&shared, at).await;
+            after = at;
+        }
+    }
+
+    async fn fire(&self, shared: &Arc<Shared>, at: Time) {
+        for n in 1..=TRIES {
+            let id = format!("schedule:{}:{}", self.name, at.0);
+            match shared.submit(&(self.make)(at), Submitted { parent: None, id: Some(id) }).await {
+                Ok(_) => {
+                    shared.tell(&Event::Fired { schedule: self.name.clone() });
+                    return;
+                }
+                Err(error) => {
+                    shared
+                        .tell(&Event::Trouble { doing: "queueing for a schedule", error: error.to_string() });
+                    let later = shared.clock.now().after(Duration::from_secs(u64::from(n)));
+                    if !shared.sleep_unless_stopping(later).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! A program's part of a fleet: the kinds of work it does, and the backend it does them on.
+
+use crate::clock::{Clock, SystemClock};
+use crate::codec::{Codec, Json};
+use crate::doer::Doer;
+use crate::engine::{Config, OrphanedGroup, Shared, Submitted, Watchers};
+use crate::error::Error;
+use crate::event::{Event, Stats};
+use crate::handle::Handle;
+use crate::memory::Memory;
+use crate::options::Options;
+use crate::outcome::When;
+use crate::ports::Backend;
+use crate::schedule::Schedule;
+use crate::work::{AnyJob, Job, Kind, Run, Work};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many run at a time unless it is said.
+const CONCURRENCY: usize = 64;
+
+/// What a system is made of.
+#[must_use = "nothing runs until it is started"]
+pub struct Builder {
+    backend: Backend,
+    prefix: String,
+    codec: Arc<dyn Codec>,
+    clock: Arc<dyn Clock>,
+    kinds: Vec<Arc<Kind>>,
+    schedules: Vec<Schedule>,
+    doer: Doer,
+    config: Config,
+    watchers: Watchers,
+    alone: bool,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Work of this kind is done here.
+    pub fn work<I, O>(mut self, work: &Work<I, O>) -> Builder {
+        self.kinds.push(Arc::clone(&work.kind));
+        self
+    }
+
+    /// Queues something again and again, once in the whole fleet for each time.
+    pub fn schedule(mut self, schedule: Schedule) -> Builder {
+        self.schedules.push(schedule);
+        self
+    }
+
+    /// Before all names in the backend, `work:` unless it is said: systems with different ones do not meet.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Builder {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// For kinds that have none of their own, and for what groups share.
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Builder {
+        self.codec = Arc::new(codec);
+        self
+    }
+
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Builder {
+        self.clock = clock;
+        self
+    }
+
+    /// What holds where nothing else is said.
+    pub fn defaults(mut self, defaults: Options) -> Builder {
+        self.config.defaults = defaults;
+        self
+    }
+
+    /// For kinds that have none of their own: up to 64 at a time unless it is said.
+    pub fn doer(mut self, doer: Doer) -> Builder {
+        self.doer = doer;
+        self
+    }
+
+    /// How often a queue that gives no hints is looked at: 1 s unless it is said.
+    pub fn poll_interval(mut self, interval: Duration) -> Builder {
+        self.config.poll_interval = interval;
+        self
+    }
+
+    /// How soon work whose worker died is given to another: 30 s unless it is said. It is renewed every third of it.
+    pub fn visibility(mut self, visibility: Duration) -> Builder {
+        self.config.visibility = visibility;
+        self
+    }
+
+    /// How long results, and what is known of groups, can be asked for: a day unless it is said.
+    pub fn results_kept(mut self, kept: Duration) -> Builder {
+        self.config.results_kept = kept;
+        self
+    }
+
+    /// Told with [`Event::Backlog`] while more than this waits in a queue.
+    pub fn backlog_alarm(mut self, depth: u64) -> Builder {
+        self.config.backlog_alarm = Some(depth);
+        self
+    }
+
+    /// Told of everything that happens here. It is called where it happens: it must not wait for anything.
+    pub fn on_event(mut self, on_event: impl Fn(&Event) + Send + Sync + 'static) -> Builder {
+        self.watchers.on_event = Some(Arc::new(on_event));
+        self
+    }
+
+    /// Told of groups that ended while nobody waited for them, once in the whole fleet.
+    pub fn on_orphan(mut self, on_orphan: impl Fn(OrphanedGroup) + Send + Sync + 'static) -> Builder {
+        self.watchers.on_orphan = Some(Arc::new(on_orphan));
+        self
+    }
+
+    /// Asked by kind whether this process takes it now; what it does not take, another one does.
+    pub fn accept(mut self, accept: impl Fn(&str) -> bool + Send + Sync + 'static) -> Builder {
+        self.watchers.accept = Some(Arc::new(accept));
+        self
+    }
+
+    /// No other process works on this backend: a store whose counters hold in one process only will do.
+    pub fn alone(mut self) -> Builder {
+        self.alone = true;
+        self
+    }
+
+    /// Starts to work. Must be called within a Tokio runtime.
+    pub fn start(self) -> Result<System, Error> {
+        if !self.alone && !self.backend.store.is_shared() {
+            let told = "the store's counters do not hold against other processes; use another store, or say `alone` \
+                        if this is the only process";
+            return Err(Error::Configuration(told.to_owned()));
+        }
+        let mut kinds = HashMap::new();
+        for kind in self.kinds.into_iter().filter(|kind| !matches!(kind.run, Run::Elsewhere)) {
+            if kinds.contains_key(&kind.name) {
+                let told =
+                    format!("two kinds of work are named {:?}; give one of them another name", kind.name);
+                return Err(Error::Configuration(told));
+            }
+            kinds.insert(kind.name.clone(), kind);
+        }
+        if self.config.visibility < Duration::from_millis(3) || self.config.poll_interval.is_zero() {
+            let told = format!(
+                "a visibility of {:?} and a poll interval of {:?} leave no time; use seconds",
+                self.config.visibility, self.config.poll_interval
+            );
+            return Err(Error::Configuration(told));
+        }
+        let works = !kinds.is_empty();
+        let shared = Arc::new(Shared::new(
+            self.backend,
+            self.prefix,
+            self.codec,
+            self.clock,
+            self.config,
+            kinds,
+            self.doer,
+            self.watchers,
+        ));
+        if works {
+            tokio::spawn(Arc::clone(&shared).poll());
+        }
+        for schedule in self.schedules {
+            tokio::spawn(schedule.run(Arc::clone(&shared)));
+        }
+        Ok(System { shared })
+    }
+}
+
+/// A running system. Clones are the same; it runs until it is stopped.
+#[derive(Clone)]
+pub struct System {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("System").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl System {
+    /// In memory: everything is lost with the process.
+    pub fn in_memory() -> Builder {
+        System::on(Memory::new())
+    }
+
+    pub fn on(backend: impl Into<Backend>) -> Builder {
+        let config = Config {
+            defaults: Options::new(),
+            poll_interval: Duration::from_secs(1),
+            visibility: Duration::from_secs(30),
+            results_kept: Duration::from_secs(24 * 3600),
+            backlog_alarm: None,
+        };
+        Builder {
+            backend: backend.into(),
+            prefix: "work:".to_owned(),
+            codec: Arc::new(Json),
+            clock: Arc::new(SystemClock),
+            kinds: Vec::new(),
+            schedules: Vec::new(),
+            doer: Doer::balanced(CONCURRENCY),
+            config,
+            watchers: Watchers::default(),
+            alone: false,
+        }
+    }
+
+    /// It is in the queue when this ends.
+    pub async fn queue<O>(&self, job: Job<O>) -> Result<Handle<O>, Error> {
+        let codec = job.any.kind.codec.clone();
+        let group = job.any.resolved(&self.shared.config.defaults).group;
+        let id = self.shared.submit(&job.any, Submitted::default()).await?;
+        Ok(Handle::new(Arc::clone(&self.shared), id, group, codec))
+    }
+
+    /// It comes into the queue when those have ended, and holds nothing until then.
+    pub async fn queue_after<O>(&self, job: Job<O>, ids: &[String], when: When) -> Result<Handle<O>, Error> {
+        let codec = job.any.kind.codec.clone();
+        let group = job.any.resolved(&self.shared.config.defaults).group;
+        let id = self.shared.submit_after(&job.any, Submitted::default(), ids, when).await?;
+        Ok(Handle::new(Arc::clone(&self.shared), id, group, codec))
+    }
+
+    /// Many, of any kinds; their ids.
+    pub async fn queue_all(
+        &self,
+        jobs: impl IntoIterator<Item = impl Into<AnyJob>>,
+    ) -> Result<Vec<String>, Error> {
+        let mut ids = Vec::new();
+        for job in jobs {
+            ids.push(self.shared.submit(&job.into(), Submitted::default()).await?);
+        }
+        Ok(ids)
+    }
+
+    /// To wait for something that was queued elsewhere.
+    #[must_use]
+    pub fn handle<I, O>(&self, work: &Work<I, O>, id: impl Into<String>) -> Handle<O> {
+        Handle::new(Arc::clone(&self.shared), id.into(), None, work.kind.codec.clone())
+    }
+
+    /// Up to so many dead letters of each queue are tried again from the beginning; how many.
+    pub async fn redrive(&self, max: usize) -> Result<usize, Error> {
+        let mut count = 0;
+        for queue in &self.shared.queues {
+            count += queue.redrive(max).await?;
+        }
+        Ok(count)
+    }
+
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.read(self.shared.running())
+    }
+
+    #[must_use]
+    pub fn backend(&self) -> &Backend {
+        &self.shared.backend
+    }
+
+    /// Takes no more, and waits for what runs; `true`: all of it has ended within `limit`. What has not is dropped, and
+    /// comes back when its leases lapse.
+    pub async fn stop(&self, limit: Duration) -> bool {
+        self.shared.stop(limit).await
+    }
+}

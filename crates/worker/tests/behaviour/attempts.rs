@@ -1,0 +1,236 @@
+//! One piece of work: results, retries, deferral, giving up.
+
+use crate::{Log, World};
+use std::time::Duration;
+use towline::{Clock, Context, Error, Event, Failure, Options, Outcome, Retry, work};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_result_comes_back() {
+    let world = World::new();
+    let add = work("add", |(a, b): (u32, u32), _| async move { Ok(Outcome::Result(a + b)) });
+    let system = world.system().work(&add).start().unwrap();
+    let handle = system.queue(add.of((1, 2))).await.unwrap();
+    assert_eq!(world.drive(handle.result()).await, Ok(3));
+    assert_eq!(world.memory.queue.size(), 0);
+    let stats = system.stats();
+    assert_eq!((stats.queued, stats.started, stats.completed, stats.failed), (1, 1, 1, 0));
+}
+
+#[tokio::test]
+async fn a_failure_is_tried_again_after_a_pause_that_grows() {
+    let world = World::new();
+    let (log, clock) = (Log::default(), world.clock.clone());
+    let began = clock.now();
+    let flaky = {
+        let log = log.clone();
+        work("flaky", move |(): (), context: Context| {
+            log.add(format!("{} after {:?}", context.attempt(), clock.now().since(began)));
+            async move {
+                let _: u32 = "not a number".parse()?;
+                Ok(Outcome::<u32>::Void)
+            }
+        })
+    };
+    let retry = Retry { attempts: 4, jitter: 0.0, ..Retry::default() };
+    let system = world.system().work(&flaky).defaults(Options::new().retry(retry)).start().unwrap();
+    let handle = system.queue(flaky.of(())).await.unwrap();
+    let error = world.drive(handle.result()).await.unwrap_err();
+    assert_eq!(log.read(), ["1 after 0ns", "2 after 1s", "3 after 3s", "4 after 7s"]);
+    assert!(matches!(&error, Error::Failed { error, .. } if error.contains("invalid digit")), "{error}");
+    let dead = world.memory.queue.dead();
+    assert_eq!(dead.len(), 1);
+    assert!(dead[0].error.contains("invalid digit"));
+    assert_eq!(world.memory.queue.size(), 0);
+}
+
+#[tokio::test]
+async fn an_abort_is_final_and_a_panic_is_not() {
+    let world = World::new();
+    let aborts = work("aborts", |(): (), _| async { Err::<Outcome<()>, _>(Failure::abort("never")) });
+    let panics = work("panics", |(): (), context: Context| async move {
+        assert!(context.attempt() == 2, "not at first");
+        Ok(Outcome::Result(context.attempt()))
+    });
+    let system = world.system().work(&aborts).work(&panics).start().unwrap();
+    let error = world.drive(async { system.queue(aborts.of(())).await?.result().await }).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("aborts {} failed: never", failed_id(&error)));
+    assert_eq!(world.count(|event| matches!(event, Event::Retried { .. })), 0);
+    let second = world.drive(async { system.queue(panics.of(())).await?.result().await }).await;
+    assert_eq!(second, Ok(2));
+    let told = |event: &Event| matches!(event, Event::Retried { error, .. } if error.contains("panicked: not at first"));
+    assert_eq!(world.count(told), 1);
+}
+
+fn failed_id(error: &Error) -> String {
+    match error {
+        Error::Failed { id, .. } => id.clone(),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_deferral_is_no_attempt() {
+    let world = World::new();
+    let (clock, began) = (world.clock.clone(), world.clock.now());
+    let patient = work("patient", move |(): (), context: Context| {
+        let waited = clock.now().since(began);
+        async move {
+            if waited < Duration::from_secs(3600) {
+                return Err(Failure::defer(Duration::from_secs(600)));
+            }
+            Ok(Outcome::Result(context.attempt()))
+        }
+    });
+    let system = world.system().work(&patient).start().unwrap();
+    let handle = system.queue(patient.of(())).await.unwrap();
+    assert_eq!(world.drive(handle.result()).await, Ok(1));
+    assert_eq!(world.count(|event| matches!(event, Event::Deferred { .. })), 6);
+}
+
+#[tokio::test]
+async fn what_is_to_run_later_runs_then() {
+    let world = World::new();
+    let (clock, began) = (world.clock.clone(), world.clock.now());
+    let when = work("when", move |(): (), _| {
+        let at = clock.now().since(began);
+        async move { Ok(Outcome::Result(at)) }
+    });
+    let system = world.system().work(&when).start().unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    let later = system.queue(when.of(()).options(Options::new().delay(SECOND * 90))).await.unwrap();
+    let far = system.queue(when.of(()).options(Options::new().run_at(began.after(day * 30)))).await.unwrap();
+    assert_eq!(world.drive(later.result()).await, Ok(SECOND * 90));
+    world.pass(10).await;
+    world.clock.advance_to(began.after(day * 30 - SECOND));
+    assert_eq!(world.drive(far.result()).await, Ok(day * 30));
+}
+
+#[tokio::test]
+async fn an_attempt_and_the_whole_have_their_time() {
+    let world = World::new();
+    let slow = {
+        let clock = world.clock.clone();
+        work("slow", move |seconds: u64, _| {
+            let slept = clock.sleep_until(clock.now().after(SECOND * u32::try_from(seconds).unwrap()));
+            async move {
+                slept.await;
+                Ok(Outcome::Result(seconds))
+            }
+        })
+    };
+    let system = world.system().work(&slow).start().unwrap();
+    // Longer than a lease: it is kept.
+    assert_eq!(world.drive(async { system.queue(slow.of(300)).await?.result().await }).await, Ok(300));
+    let timed = slow.of(300).options(Options::new().timeout(SECOND * 100).retry(Retry::attempts(2)));
+    let error = world.drive(async { system.queue(timed).await?.result().await }).await.unwrap_err();
+    assert!(error.to_string().ends_with("it took longer than 100s"), "{error}");
+    assert_eq!(world.count(|event| matches!(event, Event::Retried { .. })), 1);
+    let late = slow.of(5).options(Options::new().delay(SECOND * 60).deadline(SECOND * 30));
+    let error = world.drive(async { system.queue(late).await?.result().await }).await.unwrap_err();
+    assert!(error.to_string().ends_with("its deadline passed before it ran"), "{error}");
+    // A dead letter that is redriven is not dead again at once.
+    assert_eq!(system.redrive(10).await, Ok(2));
+    let before = system.stats().completed;
+    world.pass(1000).await;
+    assert_eq!(system.stats().completed, before + 1, "{:?}", world.events);
+}
+
+#[tokio::test]
+async fn what_its_workers_do_not_survive_ends() {
+    let world = World::new();
+    let deadly = work("deadly", |(): (), _| std::future::pending::<Result<Outcome<()>, Failure>>());
+    // Nobody is there to answer, attempt after attempt.
+    let started = |world: &World| world.count(|event| matches!(event, Event::Started { .. }));
+    let queued = world.system().start().unwrap();
+    let handle = queued.queue(deadly.of(())).await.unwrap();
+    for n in 1..=3 {
+        let doomed = world.system().work(&deadly).start().unwrap();
+        while started(&world) < n {
+            world.pass(1).await;
+        }
+        assert!(!doomed.stop(Duration::ZERO).await);
+        world.pass(40).await;
+    }
+    let _last = world.system().work(&deadly).start().unwrap();
+    let error = world.drive(handle.result()).await.unwrap_err();
+    assert!(error.to_string().contains("all 3 attempts ended without a word"), "{error}");
+    assert_eq!(started(&world), 3);
+    assert_eq!(world.memory.queue.dead().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_said_when_it_is_queued_wins() {
+    let world = World::new();
+    let log = Log::default();
+    let fails = {
+        let log = log.clone();
+        work("fails", move |input: String, _| {
+            log.add(input);
+            async { Err::<Outcome<()>, _>(Failure::retry("no")) }
+        })
+    };
+    let fails =
+        fails.options(Options::new().retry(Retry::attempts(2))).options_by_input(
+            |input: &String| match input.as_str() {
+                "three" => Options::new().retry(Retry::attempts(3)),
+                _ => Options::new(),
+            },
+        );
+    let system =
+        world.system().work(&fails).defaults(Options::new().retry(Retry::attempts(9))).start().unwrap();
+    for job in [
+        fails.of("two".to_owned()),
+        fails.of("three".to_owned()),
+        fails.of("three".to_owned()).options(Options::new().retry(Retry::never())),
+    ] {
+        let handle = system.queue(job).await.unwrap();
+        world.drive(handle.done()).await.unwrap_err();
+    }
+    assert_eq!(log.read(), ["two", "two", "three", "three", "three", "three"]);
+}
+
+#[tokio::test]
+async fn a_key_is_queued_once_and_both_who_queued_it_get_the_result() {
+    let world = World::new();
+    let log = Log::default();
+    let charge = {
+        let log = log.clone();
+        work("charge", move |amount: u32, _| {
+            log.add(amount.to_string());
+            async move { Ok(Outcome::Result(amount)) }
+        })
+    };
+    let system = world.system().work(&charge).start().unwrap();
+    let keyed = |amount| charge.of(amount).options(Options::new().dedupe_key("order 7"));
+    let (first, second) = (system.queue(keyed(10)).await.unwrap(), system.queue(keyed(10)).await.unwrap());
+    assert_eq!(world.drive(first.result()).await, Ok(10));
+    assert_eq!(world.drive(second.result()).await, Ok(10));
+    world.drive(second.group_done()).await.unwrap();
+    assert_eq!(log.read(), ["10"]);
+}
+
+#[tokio::test]
+async fn what_skips_the_queue_runs_here_and_is_queued_when_it_fails() {
+    let world = World::new();
+    let log = Log::default();
+    let local = {
+        let log = log.clone();
+        work("local", move |(): (), context: Context| {
+            log.add(context.attempt().to_string());
+            let first = log.read().len() == 1;
+            async move {
+                if first {
+                    return Err(Failure::retry("not at first"));
+                }
+                Ok(Outcome::Result("done".to_owned()))
+            }
+        })
+    };
+    let system = world.system().work(&local).start().unwrap();
+    let handle = system.queue(local.of(()).options(Options::new().skip_queue(true))).await.unwrap();
+    assert_eq!(world.memory.queue.size(), 0);
+    assert_eq!(world.drive(handle.result()).await.as_deref(), Ok("done"));
+    assert_eq!(log.read().len(), 2);
+}

@@ -1,0 +1,201 @@
+//! Several systems on one backend, several kinds on one system.
+
+use crate::{Log, World};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use towline::memory::MemoryQueue;
+use towline::{Context, Doer, Error, Event, Options, Outcome, System, elsewhere, work};
+
+#[tokio::test]
+async fn work_fans_out_and_whoever_waits_is_told_wherever_it_was_done() {
+    let world = World::new();
+    let log = Log::default();
+    let named = |name: &'static str| {
+        let (log, clock) = (log.clone(), world.clock.clone());
+        work("job", move |n: u32, _| {
+            log.add(name);
+            let slept = towline::Clock::sleep_until(
+                &*clock,
+                towline::Clock::now(&*clock).after(Duration::from_secs(1)),
+            );
+            async move {
+                slept.await;
+                Ok(Outcome::Result(n))
+            }
+        })
+        .doer(Doer::balanced(2))
+    };
+    let (a, b) = (named("a"), named("b"));
+    let _pods = [world.system().work(&a).start().unwrap(), world.system().work(&b).start().unwrap()];
+    let asks = world.system().start().unwrap();
+    let job = elsewhere::<u32, u32>("job");
+    let mut handles = Vec::new();
+    for n in 0..20 {
+        handles.push(asks.queue(job.of(n)).await.unwrap());
+    }
+    for (n, handle) in (0..).zip(&handles) {
+        assert_eq!(world.drive(handle.result()).await, Ok(n));
+    }
+    let done = |name: &str| log.read().iter().filter(|who| *who == name).count();
+    assert_eq!(done("a") + done("b"), 20);
+    assert!(done("a") > 3 && done("b") > 3, "{:?}", log.read());
+}
+
+#[tokio::test]
+async fn what_one_does_not_take_or_know_another_does() {
+    let world = World::new();
+    let (red, blue) = (
+        work("red", |(): (), _| async { Ok(Outcome::Result("red")) }),
+        work("blue", |(): (), _| async { Ok(Outcome::Result("blue")) }),
+    );
+    let only_red = world.system().work(&red).work(&blue).accept(|kind| kind == "red").start().unwrap();
+    let handle = only_red.queue(blue.of(())).await.unwrap();
+    world.pass(30).await;
+    assert!(world.count(|event| matches!(event, Event::PutBack { why: "not accepted", .. })) > 0);
+    only_red.stop(Duration::ZERO).await;
+    let knows_none = {
+        let other = work("other", |(): (), _| async { Ok(Outcome::Result(())) });
+        world.system().work(&other).start().unwrap()
+    };
+    world.pass(30).await;
+    assert!(world.count(|event| matches!(event, Event::PutBack { why: "unknown", .. })) > 0);
+    let _blue = world.system().work(&blue).start().unwrap();
+    world.drive(handle.done()).await.unwrap();
+    assert_eq!(world.count(|event| matches!(event, Event::Started { attempt, .. } if *attempt > 1)), 0);
+    drop(knows_none);
+}
+
+#[tokio::test]
+async fn a_full_doer_puts_back_without_counting_and_never_runs_more() {
+    let world = World::new();
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let busy = {
+        let (now, most, clock) = (Arc::clone(&now), Arc::clone(&most), world.clock.clone());
+        work("busy", move |(): (), context: Context| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let (now, clock) = (Arc::clone(&now), clock.clone());
+            async move {
+                towline::Clock::sleep_until(
+                    &*clock,
+                    towline::Clock::now(&*clock).after(Duration::from_secs(5)),
+                )
+                .await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok(Outcome::Result(context.attempt()))
+            }
+        })
+    }
+    .doer(Doer::priority(3));
+    let idle = work("idle", |(): (), _| async { Ok(Outcome::Result(0)) });
+    let system = world.system().work(&busy).work(&idle).start().unwrap();
+    let mut handles = Vec::new();
+    for _ in 0..20 {
+        handles.push(system.queue(busy.of(())).await.unwrap());
+    }
+    for handle in &handles {
+        assert_eq!(world.drive(handle.result()).await, Ok(1));
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    assert!(world.count(|event| matches!(event, Event::PutBack { why: "no room", .. })) > 0);
+}
+
+#[tokio::test]
+async fn a_kind_that_floods_its_own_queue_does_not_starve_the_others() {
+    let world = World::new();
+    let log = Log::default();
+    let queue = Arc::new(MemoryQueue::new(world.clock.clone()));
+    let noted = |name: &'static str| {
+        let log = log.clone();
+        work(name, move |(): (), _| {
+            log.add(name);
+            async { Ok(Outcome::Result(())) }
+        })
+    };
+    let (flood, calm) = (noted("flood").queue(queue), noted("calm"));
+    let asks = world.system().start().unwrap();
+    for _ in 0..2000 {
+        asks.queue(flood.of(())).await.unwrap();
+    }
+    let mut handles = Vec::new();
+    for _ in 0..10 {
+        handles.push(asks.queue(calm.of(())).await.unwrap());
+    }
+    let _works = world.system().work(&flood).work(&calm).doer(Doer::balanced(4)).start().unwrap();
+    for handle in &handles {
+        world.drive(handle.result()).await.unwrap();
+    }
+    let before = log.read().iter().rposition(|name| name == "calm").unwrap();
+    assert!(before < 200, "{before} came before the last of the calm ones was done");
+}
+
+#[tokio::test]
+async fn stopping_waits_for_what_runs_and_takes_no_more() {
+    let world = World::new();
+    let slow = {
+        let clock = world.clock.clone();
+        work("slow", move |(): (), _| {
+            let slept = towline::Clock::sleep_until(
+                &*clock,
+                towline::Clock::now(&*clock).after(Duration::from_secs(3)),
+            );
+            async move {
+                slept.await;
+                Ok(Outcome::Result(()))
+            }
+        })
+    };
+    let system = world.system().work(&slow).start().unwrap();
+    let first = system.queue(slow.of(())).await.unwrap();
+    world.pass(1).await;
+    assert!(world.drive(system.stop(Duration::from_secs(60))).await);
+    first.result().await.unwrap();
+    let second = system.queue(slow.of(())).await.unwrap();
+    world.pass(60).await;
+    assert_eq!((system.stats().started, world.memory.queue.size()), (1, 1));
+    let _next = world.system().work(&slow).start().unwrap();
+    world.drive(second.result()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_backlog_is_told() {
+    let world = World::new();
+    let none = work("none", |(): (), _| async { Ok(Outcome::Result(())) });
+    let system = world.system().work(&none).backlog_alarm(10).start().unwrap();
+    for _ in 0..11 {
+        system.queue(none.of(()).options(Options::new().delay(Duration::from_secs(60)))).await.unwrap();
+    }
+    world.pass(5).await;
+    assert!(world.count(|event| *event == Event::Backlog { depth: 11 }) > 0);
+}
+
+#[tokio::test]
+async fn two_systems_with_different_prefixes_do_not_meet_in_the_store() {
+    let world = World::new();
+    let echo = work("echo", |n: u32, _| async move { Ok(Outcome::Result(n)) });
+    let other = Arc::new(MemoryQueue::new(world.clock.clone()));
+    let one = world.system().work(&echo).start().unwrap();
+    let two = world.system().prefix("other:").work(&echo.clone().queue(other)).start().unwrap();
+    let job = |system: &System, n| {
+        let job = echo.of(n).options(Options::new().dedupe_key("same"));
+        let system = system.clone();
+        async move { system.queue(job).await.unwrap() }
+    };
+    let (a, b) = (job(&one, 1).await, job(&two, 2).await);
+    assert_eq!(a.id(), b.id());
+    assert_eq!(world.drive(a.result()).await, Ok(1));
+    assert_eq!(world.drive(b.result()).await, Ok(2));
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_said_at_the_start() {
+    let world = World::new();
+    let (a, b) = (
+        work("same", |(): (), _| async { Ok(Outcome::Result(())) }),
+        work("same", |(): (), _| async { Ok(Outcome::Result(())) }),
+    );
+    let error = world.system().work(&a).work(&b).start().unwrap_err();
+    assert_eq!(error.to_string(), "two kinds of work are named \"same\"; give one of them another name");
+    let error = world.system().visibility(Duration::ZERO).start().unwrap_err();
+    assert!(matches!(error, Error::Configuration(_)));
+}
