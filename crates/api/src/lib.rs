@@ -25,6 +25,7 @@ mod schedule;
 mod settle;
 mod span;
 mod submit;
+mod tally;
 mod text;
 mod time;
 mod token;
@@ -45,6 +46,7 @@ pub use schedule::{
 pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
 pub use span::Span;
 pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
+pub use tally::{TallyRowShown, TallyShown};
 pub use text::Text;
 pub use time::Time;
 pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};

@@ -58,6 +58,10 @@ pub struct PolicyBody {
     pub dead_letter_queue: Option<Option<String>>,
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRuleBody>,
+    /// What finishes is counted by the values of these tags, too: at most 4 names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 4)]
+    pub tally_tags: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -125,7 +129,7 @@ impl PolicyBody {
             depth_limit: inner(self.depth_limit, |value| count("depth_limit", value))?,
             dead_letter_queue: inner(self.dead_letter_queue, |name| queue_name(&name))?,
             lease: self.lease.map(LeaseRuleBody::get).transpose()?,
-            ..PolicyPatch::default()
+            tally_tags: self.tally_tags.map(|tags| tags.into_iter().collect()),
         })
     }
 }
@@ -173,6 +177,7 @@ impl From<&Policy> for PolicyBody {
                 renewal_permille: lease.renewal_permille.map(i64::from),
                 renewals_max: lease.renewals_max.map(i64::from),
             }),
+            tally_tags: Some(policy.tally_tags.iter().cloned().collect()),
         }
     }
 }
@@ -185,6 +190,7 @@ mod tests {
     fn what_is_shown_makes_the_same_queue() {
         let mut policy = Policy { max_retries: 10_000, failed_ttl: None, ..Policy::default() };
         policy.lease.renewals_max = Some(7);
+        policy.tally_tags = ["team".to_owned()].into();
         let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
         let read: PolicyBody = serde_json::from_str(&shown).unwrap();
         assert_eq!(read.policy().unwrap(), policy, "{shown}");

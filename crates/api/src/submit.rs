@@ -22,6 +22,9 @@ pub struct SubmitRequest {
     /// At most 10,000.
     #[serde(deserialize_with = "objects")]
     pub items: Vec<NewItem>,
+    /// While the queue is at its `depth_limit`, wait this long for room; at most 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Span>,
 }
 
 /// Everything is optional.

@@ -143,9 +143,10 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
         lease,
         option::of(option::of(text())),
         option::of(span()),
+        option::of(vec(text(), 0..3)),
     );
     (spans, numbers, rest).prop_map(|(spans, (max_retries, poison_after, depth_limit), rest)| {
-        let (backoff, order, lease, dead_letter_queue, visibility_timeout) = rest;
+        let (backoff, order, lease, dead_letter_queue, visibility_timeout, tally_tags) = rest;
         let [item_ttl, completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
         PolicyBody {
             visibility_timeout,
@@ -161,6 +162,7 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
             depth_limit,
             dead_letter_queue,
             lease,
+            tally_tags,
         }
     })
 }
@@ -377,7 +379,7 @@ proptest! {
 
     #[test]
     fn submits(items in vec(new_item(), 0..3), answers in vec((option::of(id()), option::of(any::<bool>()), option::of(error())), 0..3)) {
-        same(&SubmitRequest { items });
+        same(&SubmitRequest { items, wait: None });
         let items = answers.into_iter().map(|(id, created, error)| Submitted { id, created, error }).collect();
         same(&SubmitAnswer { items });
     }

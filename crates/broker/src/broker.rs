@@ -7,6 +7,7 @@ use crate::entropy;
 use crate::line::{Attempt, Handed, Lines, Waiter};
 use crate::others::{self, Others};
 use crate::results::Results;
+use crate::room::Room;
 use crate::schedules::{self, Board};
 use crate::sweeper::{self, Alarm};
 use crate::tally::{Asked, Done, Tally};
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) lines: Lines,
     pub(crate) results: Results,
+    pub(crate) room: Room,
     pub(crate) alarm: Alarm,
     pub(crate) board: Board,
     pub(crate) others: Others,
@@ -103,6 +105,7 @@ impl Broker {
             clock,
             lines: Lines::default(),
             results: Results::default(),
+            room: Room::default(),
             alarm: Alarm::default(),
             board: Board::new(sharing == Sharing::Alone),
             others: Others::default(),
@@ -197,6 +200,7 @@ impl Broker {
         self.0.stopping.store(true, Ordering::SeqCst);
         self.0.stopped.notify_waiters();
         self.0.lines.dismiss();
+        self.0.room.dismiss();
         self.0.alarm.ring();
         self.0.board.ring();
     }
@@ -228,6 +232,8 @@ struct Touched {
     swept: bool,
     /// Queues that are gone: who waits there is to hear it.
     deleted: Vec<QueueName>,
+    /// Items leave full queues, or a queue changes: who waits for room looks.
+    makes_room: bool,
     /// The shortest delay until something is due.
     due_in: Option<Millis>,
     asked: Asked,
@@ -238,6 +244,14 @@ impl Touched {
         let mut touched = Touched::default();
         for operation in batch {
             touched.asked.add(operation);
+            touched.makes_room |= matches!(
+                operation,
+                Operation::Cancel { .. }
+                    | Operation::Delete { .. }
+                    | Operation::ChangePolicy { .. }
+                    | Operation::CloseQueue { .. }
+                    | Operation::DeleteQueue { .. }
+            );
             match operation {
                 Operation::Submit { queue, submission } => touched.submit(queue, submission),
                 Operation::ResumeQueue { queue } | Operation::CloseQueue { queue } => {
@@ -356,6 +370,7 @@ impl Shared {
                 let useful =
                     !received.items.is_empty() || matches!(received.queue, QueueState::Completed { .. });
                 let queue = rider.call.queue.clone();
+                self.room.made(&queue, received.items.len());
                 if useful {
                     rider.give(Attempt::Received(Handed::new(self, received)));
                 } else {
@@ -410,6 +425,9 @@ impl Shared {
         if changed {
             self.results.look_again_all();
         }
+        if touched.makes_room || changed {
+            self.room.made_anywhere();
+        }
         if !touched.may_end.is_empty() || changed {
             self.results.look_again(&touched.may_end);
             // A settle may have completed a closed queue: one of its waiters finds out, and the others through it.
@@ -438,6 +456,7 @@ impl Shared {
             let outcome = match answered.map(|mut answers| answers.pop()) {
                 Err(fault) => Err(fault),
                 Ok(Some(Ok(Reply::Received(received)))) => {
+                    self.room.made(&queue, received.items.len());
                     if received.items.len() == max {
                         self.pass_on(&queue);
                     }

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** an item that becomes ready while somebody waits for it is given out without polling, to one waiter;
 //! the others go on waiting. The waiter's lease is written in the same batch as the submit that brought the item.
+//! A submitter that waits for room in a full queue is woken when there may be some, first come, first served.
 
 mod broker;
 mod buffers;
@@ -15,7 +16,9 @@ pub mod entropy;
 mod line;
 mod others;
 mod results;
+mod room;
 mod schedules;
+mod submit;
 mod sweeper;
 mod tally;
 

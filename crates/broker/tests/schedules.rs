@@ -1,21 +1,19 @@
 //! Schedules: each occurrence makes one item, whoever is there, and whatever happens to them.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod forgetful;
+
+use forgetful::Forgetful;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
 use towline_domain::command::Verb;
-use towline_domain::kv::KvRecord;
 use towline_domain::schedule::{CatchUp, Overlap, Rhythm, Schedule, Spec, TAG_SCHEDULED_FOR, Template};
 use towline_domain::{
     Adjust, FieldSet, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, ScheduleName, Schema, Timestamp,
 };
-use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, KvPage, ManualClock, Memory, Operation, Page, QueueView, Result,
-    Store, StoreError, StoredItem, TallyRange, TallyRow,
-};
+use towline_store::{Filter, ManualClock, Memory, Operation, Store, StoredItem};
 
 const START: Timestamp = Timestamp(1_767_225_600_000);
 const SHARED: Sharing = Sharing::Shared { ask_every: Duration::from_secs(60) };
@@ -416,77 +414,13 @@ async fn schedules_are_listed_in_pages_and_deleted() {
     assert_eq!(scene.items().await.len(), 150);
 }
 
-/// A store that loses answers: it does what it was asked, and says that it could not.
-struct Forgetful {
-    store: Memory,
-    asked: AtomicU32,
-    forgets: AtomicBool,
-}
-
-impl Store for Forgetful {
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
-        let forgets = self.forgets.load(Ordering::SeqCst)
-            && self.asked.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
-        let answer = self.store.update(batch);
-        if forgets {
-            return Box::pin(async {
-                Err(StoreError::Unavailable { cause: "the answer was lost".to_owned() })
-            });
-        }
-        answer
-    }
-
-    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
-        self.store.queue(name)
-    }
-
-    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
-        self.store.queues(after, limit)
-    }
-
-    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
-        self.store.get(ids, fields)
-    }
-
-    fn list(
-        &self,
-        filter: Filter,
-        after: Option<Cursor>,
-        limit: usize,
-        fields: FieldSet,
-    ) -> BoxFuture<'_, Result<Page>> {
-        self.store.list(filter, after, limit, fields)
-    }
-
-    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        self.store.next_wake()
-    }
-
-    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
-        self.store.kv_get(keys)
-    }
-
-    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
-        self.store.tally(queue, asked)
-    }
-
-    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
-        self.store.kv_list(page)
-    }
-
-    fn made(&self, id: ItemId) -> bool {
-        self.store.made(id)
-    }
-}
-
 #[tokio::test]
 async fn an_answer_that_is_lost_makes_no_second_item() {
     let clock = Arc::new(ManualClock::new(START));
-    let store = Memory::new(clock.clone(), 1);
-    let store = Arc::new(Forgetful { store, asked: AtomicU32::new(0), forgets: AtomicBool::new(false) });
+    let store = Arc::new(Forgetful::new(Memory::new(clock.clone(), 1)));
     let spec = Spec { catch_up: CatchUp::All { max: 1000 }, ..minutes() };
     let scene = Scene::on(store.clone(), clock, spec).await;
-    store.forgets.store(true, Ordering::SeqCst);
+    store.forget_every(2);
     // What failed is looked at again a second later.
     for _ in 0..605 {
         scene.clock.advance(1000);

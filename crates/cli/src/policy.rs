@@ -42,6 +42,9 @@ pub struct PolicyArgs {
     /// Failed items move to this queue.
     #[arg(long, value_name = "QUEUE|none", value_parser = limit::<String>)]
     dead_letter_queue: Option<Limit<String>>,
+    /// Count what finishes by the values of these tags, too: up to 4 names with commas between.
+    #[arg(long, value_name = "TAGS|none", value_parser = limit::<String>)]
+    tally_tags: Option<Limit<String>>,
     /// An assigned lease must be acknowledged within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lease_ack_timeout: Option<Millis>,
@@ -78,6 +81,9 @@ impl PolicyArgs {
             depth_limit: self.depth_limit.map(|limit| limit.0),
             dead_letter_queue: self.dead_letter_queue.map(|limit| limit.0),
             lease: (lease != LeaseRuleBody::default()).then_some(lease),
+            tally_tags: self.tally_tags.map(|Limit(tags)| {
+                tags.iter().flat_map(|tags| tags.split(',')).map(|tag| tag.trim().to_owned()).collect()
+            }),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What every route works with.
 
 use crate::auth::Auth;
+use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use towline_broker::Broker;
 use towline_domain::Timestamp;
 use towline_embedded::Embedded;
+use towline_shards::{ShardHealth, Shards};
 
 /// Room for request bodies is counted in pieces of this size.
 pub(crate) const ROOM_BYTES: usize = 1024;
@@ -30,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) metrics: Metrics,
     /// For its figures; all else goes by way of the broker.
     embedded: Option<Arc<Embedded>>,
+    /// For their health.
+    shards: Option<Arc<Shards>>,
     stopping: watch::Sender<bool>,
 }
 
@@ -43,7 +47,7 @@ impl std::ops::Deref for App {
 impl App {
     pub(crate) fn new(
         broker: Broker,
-        embedded: Option<Arc<Embedded>>,
+        backend: &Backend,
         metrics: Metrics,
         auth: Auth,
         settings: &Settings,
@@ -58,13 +62,19 @@ impl App {
             tls: settings.tls_files().is_some(),
             auth,
             metrics,
-            embedded,
+            embedded: backend.embedded(),
+            shards: backend.shards(),
             stopping: watch::Sender::new(false),
         }))
     }
 
     pub(crate) fn embedded(&self) -> Option<&Embedded> {
         self.embedded.as_deref()
+    }
+
+    /// How each of several databases is; empty if there is one store.
+    pub(crate) fn shards(&self) -> Vec<ShardHealth> {
+        self.shards.as_ref().map_or_else(Vec::new, |shards| shards.health())
     }
 
     /// Receives are refused from now on, and those that wait are let go.

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use towline_broker::{Broker, Sharing, entropy};
 use towline_embedded::{Embedded, Options};
 use towline_postgres::{Address, Migrated, Postgres, SchemaVersion, Time};
+use towline_shards::Shards;
 use towline_store::{Clock, Store};
 
 /// How often a server asks what others have brought for those who wait.
@@ -100,6 +101,13 @@ impl Backend {
         match self {
             Backend::Embedded(store) => Some(store.clone()),
             Backend::Postgres(_) | Backend::Several(_) => None,
+        }
+    }
+
+    pub(crate) fn shards(&self) -> Option<Arc<Shards>> {
+        match self {
+            Backend::Several(databases) => Some(databases.shards.clone()),
+            Backend::Embedded(_) | Backend::Postgres(_) => None,
         }
     }
 

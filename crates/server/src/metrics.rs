@@ -90,8 +90,22 @@ impl Now {
         let words = "Removed from object storage: outputs nobody committed, payload fields no item names, buffers whose \
                      time was over, and what belonged to nothing.";
         self.counters("towline_collected_total", words, "kind", removed.into_iter())?;
+        self.shards(app)?;
         self.queues(app).await?;
         self.store(app).await
+    }
+
+    fn shards(&self, app: &App) -> Result<(), Refused> {
+        let shards = app.shards();
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let opts = Opts::new("towline_shard_up", "Whether a database answers, of several.");
+        let up = IntGaugeVec::new(opts, &["shard"]).map_err(internal)?;
+        for shard in &shards {
+            up.with_label_values(&[shard.name.as_str()]).set(shard.gone.is_none().into());
+        }
+        self.0.register(Box::new(up)).map_err(internal)
     }
 
     async fn queues(&self, app: &App) -> Result<(), Refused> {

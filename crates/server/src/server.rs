@@ -155,13 +155,8 @@ impl Server {
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
-        let app = App::new(
-            broker,
-            backend.embedded(),
-            metrics,
-            Auth::new(settings.asks_for_tokens(), audit),
-            &settings,
-        );
+        let app =
+            App::new(broker, &backend, metrics, Auth::new(settings.asks_for_tokens(), audit), &settings);
         let checking = app.auth.required.then(|| tokio::spawn(Auth::keep_checking(app.clone())));
         let router = routes::router(app.clone());
         tracing::info!(%address, tls = tls.is_some(), tokens = app.auth.required, store = %settings.store_shown(), durability = ?settings.durability, "serving");

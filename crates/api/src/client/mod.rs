@@ -25,7 +25,10 @@ use crate::policy::PolicyBody;
 use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
 use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled};
+use crate::span::Span;
 use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
+use crate::tally::TallyShown;
+use crate::time::Time;
 use crate::token::{NewToken, TokenMade, TokenPage, TokenShown, Whoami};
 use http::Method;
 use std::path::Path;
@@ -65,6 +68,27 @@ impl ItemQuery {
         push("force", self.force.then(|| "true".to_owned()));
         pairs.extend(self.tags.iter().map(|(name, value)| ("tag", format!("{name}={value}"))));
         pairs
+    }
+}
+
+/// Which part of what finished to show.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TallyQuery {
+    pub from: Option<Time>,
+    pub to: Option<Time>,
+    pub by_day: bool,
+    pub tag: Option<String>,
+}
+
+impl TallyQuery {
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        let pairs = [
+            ("from", self.from.as_ref().map(Time::to_string)),
+            ("to", self.to.as_ref().map(Time::to_string)),
+            ("by", self.by_day.then(|| "day".to_owned())),
+            ("tag", self.tag.clone()),
+        ];
+        pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 }
 
@@ -158,6 +182,11 @@ impl Client {
         self.transport.call(Call::get(queue_path(queue, "/counts")?)).await
     }
 
+    /// What finished, period by period.
+    pub async fn tally(&self, queue: &str, query: &TallyQuery) -> Result<TallyShown> {
+        self.transport.call(Call::get(queue_path(queue, "/tally")?).query(query.pairs())).await
+    }
+
     pub async fn close_queue(&self, queue: &str) -> Result<QueueShown> {
         self.transport.call(Call::new(Method::POST, queue_path(queue, "/close")?, Repeat::Safe)).await
     }
@@ -178,11 +207,23 @@ impl Client {
 
     /// Submits up to 10,000 items; each is answered by itself, in order.
     pub async fn submit(&self, queue: &str, items: Vec<NewItem>) -> Result<Vec<Submitted>> {
+        self.submit_or_wait(queue, items, Duration::ZERO).await
+    }
+
+    /// As [`Client::submit`]; while the queue is full, waits for room, up to [`crate::WAIT_MAX`].
+    pub async fn submit_or_wait(
+        &self,
+        queue: &str,
+        items: Vec<NewItem>,
+        wait: Duration,
+    ) -> Result<Vec<Submitted>> {
         let keyed = items.iter().all(|item| item.idempotency_key.is_some());
         let repeat = if keyed { Repeat::Safe } else { Repeat::Unsafe };
         let call = Call::new(Method::POST, queue_path(queue, "/items")?, repeat);
+        let call = call.waiting(wait);
+        let wait = (!wait.is_zero()).then(|| Span::from(wait));
         let answer: SubmitAnswer =
-            self.transport.call(self.transport.body(call, &SubmitRequest { items })?).await?;
+            self.transport.call(self.transport.body(call, &SubmitRequest { items, wait })?).await?;
         Ok(answer.items)
     }
 

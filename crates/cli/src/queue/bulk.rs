@@ -16,7 +16,7 @@ use towline_api::{Client, ClientError, ErrorBody, Submitted};
 /// A server that restarts is waited for; calls that may have been carried out are repeated only if that is harmless.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn run(session: &Session, queue: &str, from: Source) -> Result<(), Failure> {
+pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -> Result<(), Failure> {
     let client = session.client.clone().patience(PATIENCE);
     // Told at once, before a pipe full of items is read.
     session.client.queue(queue).await?;
@@ -29,7 +29,7 @@ pub async fn run(session: &Session, queue: &str, from: Source) -> Result<(), Fai
             None => break Ok(()),
             Some(Err(error)) => break Err(Failure::Refused(format!("cannot read further: {error}"))),
             Some(Ok(batch)) => {
-                if let Err(failure) = submit(&client, queue, batch, &mut results, &bar).await {
+                if let Err(failure) = submit(&client, (queue, wait), batch, &mut results, &bar).await {
                     break Err(failure);
                 }
             }
@@ -51,7 +51,7 @@ pub async fn run(session: &Session, queue: &str, from: Source) -> Result<(), Fai
 
 async fn submit(
     client: &Client,
-    queue: &str,
+    (queue, wait): (&str, Duration),
     batch: Batch,
     results: &mut Results,
     bar: &ProgressBar,
@@ -71,7 +71,7 @@ async fn submit(
     }
     let submitted = match items.is_empty() {
         true => Vec::new(),
-        false => client.submit(queue, items).await.map_err(|error| stopped(first, error))?,
+        false => client.submit_or_wait(queue, items, wait).await.map_err(|error| stopped(first, error))?,
     };
     let mut submitted = submitted.into_iter();
     for (line, shown, error) in lines {

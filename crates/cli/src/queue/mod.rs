@@ -7,6 +7,7 @@ mod item_args;
 mod list;
 mod receive;
 mod submit;
+mod tally;
 mod watch;
 
 pub use item_args::ItemArgs;
@@ -26,6 +27,7 @@ pub enum QueueCommand {
     Show(Name),
     /// Count a queue's items by state.
     Counts(Name),
+    Tally(tally::TallyArgs),
     /// Take no new items; the queue completes when its items are done. Cannot be undone.
     Close(Name),
     /// Give no items out until resumed.
@@ -77,6 +79,7 @@ pub async fn run(session: &Session, command: QueueCommand, parent: Parent) -> Re
         QueueCommand::List => list::run(session).await,
         QueueCommand::Show(args) => output.object(&client.queue(&args.name).await?),
         QueueCommand::Counts(args) => list::counts(session, &args.name).await,
+        QueueCommand::Tally(args) => tally::run(session, args).await,
         QueueCommand::Close(args) => output.silent(&client.close_queue(&args.name).await?),
         QueueCommand::Pause(args) => output.silent(&client.pause_queue(&args.name).await?),
         QueueCommand::Resume(args) => output.silent(&client.resume_queue(&args.name).await?),

@@ -4,9 +4,10 @@ use super::{ItemArgs, bulk};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::source::Source;
-use crate::value::{item_id, time};
+use crate::value::{duration, item_id, time};
 use clap::Args;
-use towline_api::{ItemId, NewItem, Time};
+use std::time::Duration;
+use towline_api::{ItemId, Millis, NewItem, Time};
 
 /// Submit an item, and print its id alone.
 ///
@@ -25,6 +26,9 @@ pub struct SubmitArgs {
     /// An id of your own, a UUID; ids are used once.
     #[arg(long, value_name = "UUID", value_parser = item_id)]
     id: Option<ItemId>,
+    /// While the queue is full, wait this long for room; at most 5m for each call.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    wait: Option<Millis>,
     #[command(flatten)]
     item: ItemArgs,
     /// Read items from standard input, one JSON object a line.
@@ -42,6 +46,7 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
         (None, false) => None,
     };
     let queue = args.queue.clone();
+    let wait = Duration::from_millis(args.wait.unwrap_or(Millis::ZERO).0);
     let item = args.item()?;
     if let Some(lines) = lines {
         if item != NewItem::default() {
@@ -49,9 +54,9 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
                 "with --bulk each line says everything about its item; flags about an item don't go with it";
             return Err(Failure::Usage(words.to_owned()));
         }
-        return bulk::run(session, &queue, lines).await;
+        return bulk::run(session, &queue, lines, wait).await;
     }
-    let Some(submitted) = session.client.submit(&queue, vec![item]).await?.pop() else {
+    let Some(submitted) = session.client.submit_or_wait(&queue, vec![item], wait).await?.pop() else {
         return Err(Failure::refused("the server answered nothing about the item"));
     };
     match (&submitted.error, &submitted.id) {

@@ -4,6 +4,17 @@ use crate::migrate::url;
 use crate::postgres::Own;
 use crate::rig::{Run, Server, towline, until};
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// What the server answers at a path, outside of the commands.
+fn get(server: &Server, path: &str) -> serde_json::Value {
+    let mut connection = TcpStream::connect(server.address()).unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
 
 #[test]
 fn one_database_that_is_gone_leaves_the_others_working() {
@@ -22,6 +33,8 @@ fn one_database_that_is_gone_leaves_the_others_working() {
     let held = taken(&server, "100");
     assert_eq!(held.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>(), ids);
 
+    let ready = || get(&server, "/readyz");
+    assert_eq!(ready(), serde_json::json!({"status": "ok", "shards": 2, "shards_up": 2}));
     databases[1].kill();
     let commit = |(id, lease): &(String, String)| server.run(&["item", "commit", id, "--lease", lease]);
     let ended: Vec<Run> = held.iter().map(commit).collect();
@@ -31,6 +44,7 @@ fn one_database_that_is_gone_leaves_the_others_working() {
     let more: BTreeSet<String> = (0..4).map(|_| server.ok(&submit)).collect();
     let again = taken(&server, "100");
     assert_eq!(again.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>(), more);
+    assert_eq!(ready(), serde_json::json!({"status": "degraded", "shards": 2, "shards_up": 1}));
     let refused = server.run(&["queue", "create", "more"]);
     assert_ne!(refused.code, Some(0), "{refused:?}");
 

@@ -11,6 +11,7 @@ mod receive;
 mod schedules;
 mod settle;
 mod submit;
+mod tally;
 mod tokens;
 
 use crate::app::App;
@@ -46,6 +47,7 @@ struct Description;
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
         .routes(routes!(tokens::whoami))
         .routes(routes!(tokens::create, tokens::list))
@@ -53,6 +55,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(queues::list))
         .routes(routes!(queues::put, queues::show, queues::change, queues::delete))
         .routes(routes!(queues::counts))
+        .routes(routes!(tally::tally))
         .routes(routes!(queues::close))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))

@@ -1,6 +1,7 @@
 //! Submitting one item or thousands.
 
 use super::queues::find;
+use super::receive::check_wait;
 use super::{merge, unexpected};
 use crate::answer::{Reply, aside};
 use crate::app::App;
@@ -10,12 +11,14 @@ use crate::query::NoQuery;
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
+use std::time::Duration;
 use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
 use towline_domain::{QueueName, Refusal, limits};
 use towline_store::{Operation, Reply as Stored, StoreError};
 
-/// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable.
+/// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable. With `wait`, items for which
+/// a full queue has no room wait for it.
 #[utoipa::path(post, path = "/v1/queues/{queue}/items", operation_id = "submit_items", tag = "items", security(("token" = ["queue:{queue}:submit"])), params(("queue" = String, Path)), request_body = SubmitRequest,
     responses(
         (status = 200, description = "What became of each.", body = SubmitAnswer),
@@ -32,12 +35,13 @@ pub(super) async fn submit(
 ) -> Result<Response, Refused> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
+    let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?;
     let (batch, refused) = aside(count * 64, || prepare(&queue, body.items));
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
         Vec::new()
     } else {
-        app.broker.update(batch).await?
+        app.broker.submit(&queue, batch, wait).await?
     };
     // A queue that is not there is not there for any of them.
     if let Some(Err(refusal @ Refusal::QueueNotFound { .. })) = answers.first() {

@@ -41,5 +41,6 @@ mod slots;
 mod stopping;
 mod streams;
 mod submitting;
+mod tallies;
 mod tokens;
 mod waiting_for_results;

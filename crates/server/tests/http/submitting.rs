@@ -217,3 +217,21 @@ async fn what_is_too_large_is_refused_by_itself() {
     assert_eq!(answer["items"][1]["error"]["code"], "too_large");
     assert_eq!(answer["items"][2]["created"], true);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submit_to_a_full_queue_may_wait_for_room() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({"depth_limit": 1})).await;
+    let path = "/v1/queues/jobs/items";
+    let (waited, first) = tokio::join!(rig.post(path, json!({"items": [{}, {}], "wait": "1m"})), async {
+        let call = json!({"wait": "1m"});
+        rig.post("/v1/queues/jobs/receive", call).await.good()["items"][0]["id"].clone()
+    });
+    let waited = waited.good();
+    assert_eq!(waited["items"][0]["id"], first);
+    assert_eq!(waited["items"][1]["created"], true, "{waited}");
+    let refused = rig.post(path, json!({"items": [{}], "wait": 20})).await.good();
+    assert_eq!(refused["items"][0]["error"]["code"], "queue_full");
+    let detail = rig.post(path, json!({"items": [{}], "wait": "6m"})).await.refused("invalid");
+    assert!(detail.contains("5m"), "{detail}");
+}

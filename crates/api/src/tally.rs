@@ -1,0 +1,53 @@
+//! What finished in a queue, by the hour or by the day.
+
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use towline_domain::{Ending, Tally, Timestamp};
+use utoipa::ToSchema;
+
+/// Rows in order of time and value. A period in which nothing finished has none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TallyShown {
+    /// `hour` or `day`; both begin in UTC.
+    pub by: String,
+    /// The tag whose values are told apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    pub rows: Vec<TallyRowShown>,
+}
+
+/// How many items finished in one period, by how they ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TallyRowShown {
+    /// When the period begins.
+    #[schema(value_type = String, format = DateTime)]
+    pub from: Time,
+    /// Of the tag that was asked for; without one there, all values beyond the first hundred of an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    pub completed: u64,
+    /// All that follow.
+    pub failed: u64,
+    pub explicit: u64,
+    pub retries_exhausted: u64,
+    pub expired: u64,
+    pub cancelled: u64,
+    pub poison: u64,
+}
+
+impl TallyRowShown {
+    #[must_use]
+    pub fn new(from: Timestamp, value: Option<String>, tally: &Tally) -> TallyRowShown {
+        TallyRowShown {
+            from: from.into(),
+            value,
+            completed: tally.get(Ending::Completed),
+            failed: tally.total().saturating_sub(tally.get(Ending::Completed)),
+            explicit: tally.get(Ending::Explicit),
+            retries_exhausted: tally.get(Ending::RetriesExhausted),
+            expired: tally.get(Ending::Expired),
+            cancelled: tally.get(Ending::Cancelled),
+            poison: tally.get(Ending::Poison),
+        }
+    }
+}

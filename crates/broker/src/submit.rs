@@ -1,0 +1,71 @@
+//! Submits that wait for room.
+
+use crate::broker::Broker;
+use std::pin::pin;
+use std::time::Duration;
+use towline_domain::{QueueName, Refusal};
+use towline_store::{Answered, Operation, Result};
+
+/// How often the first in line looks unasked: other servers make room, too, and time does.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl Broker {
+    /// Submits to one queue; while that is full, waits for room, for that long at most. What finds room is submitted, what does
+    /// not is refused as it would be at once.
+    pub async fn submit(
+        &self,
+        queue: &QueueName,
+        batch: Vec<Operation>,
+        wait: Duration,
+    ) -> Result<Vec<Answered>> {
+        if wait.is_zero() {
+            return self.update(batch).await;
+        }
+        let visit = self.0.room.visit(queue);
+        let mut over = pin!(tokio::time::sleep(wait));
+        let mut answers: Vec<Option<Answered>> = vec![None; batch.len()];
+        let mut left: Vec<(usize, Operation)> = batch.into_iter().enumerate().collect();
+        loop {
+            let epoch = visit.epoch();
+            let operations = left.iter().map(|(_, operation)| operation.clone()).collect();
+            let answered = match self.update(operations).await {
+                Ok(answered) => answered,
+                // What was submitted before is to be answered; of the rest nobody knows.
+                Err(fault) if answers.iter().any(Option::is_some) => {
+                    for (at, _) in left {
+                        answers[at] = Some(Err(Refusal::StoreUnavailable { detail: fault.to_string() }));
+                    }
+                    break;
+                }
+                Err(fault) => return Err(fault),
+            };
+            let mut full = Vec::new();
+            for ((at, operation), answer) in left.into_iter().zip(answered) {
+                if let Err(Refusal::QueueFull { .. }) = &answer {
+                    full.push((at, operation));
+                }
+                answers[at] = Some(answer);
+            }
+            left = full;
+            if left.is_empty() || over.is_elapsed() || self.0.is_stopping() {
+                break;
+            }
+            let Some(mut woken) = visit.join(epoch) else { continue };
+            loop {
+                tokio::select! {
+                    _ = &mut woken => break,
+                    () = &mut over => break,
+                    () = tokio::time::sleep(LOOK_EVERY) => {
+                        if visit.is_first() {
+                            break;
+                        }
+                    }
+                }
+            }
+            if over.is_elapsed() {
+                break;
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,75 @@
+//! `towline queue tally`.
+
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::value::time;
+use clap::{Args, ValueEnum};
+use towline_api::client::TallyQuery;
+use towline_api::{TallyRowShown, Time};
+
+/// Show how many items finished, by hour or day, and how; kept for 30 days.
+#[derive(Debug, Args)]
+pub struct TallyArgs {
+    /// Its name.
+    #[arg(value_name = "QUEUE")]
+    name: String,
+    /// From this time on [default: all that is kept].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    from: Option<Time>,
+    /// Up to this time [default: now].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    to: Option<Time>,
+    /// Add up hours, or days of UTC.
+    #[arg(long, value_enum, default_value_t = Period::Hour)]
+    by: Period,
+    /// Apart for each value of this tag, which the policy must name in its tally tags.
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Period {
+    Hour,
+    Day,
+}
+
+const ALL: &[&str] =
+    &["FROM", "COMPLETED", "FAILED", "EXPLICIT", "RETRIES EXHAUSTED", "EXPIRED", "CANCELLED", "POISON"];
+const BY_TAG: &[&str] = &[
+    "FROM",
+    "VALUE",
+    "COMPLETED",
+    "FAILED",
+    "EXPLICIT",
+    "RETRIES EXHAUSTED",
+    "EXPIRED",
+    "CANCELLED",
+    "POISON",
+];
+
+pub async fn run(session: &Session, args: TallyArgs) -> Result<(), Failure> {
+    let by_tag = args.tag.is_some();
+    let by_day = args.by == Period::Day;
+    let query = TallyQuery { from: args.from, to: args.to, by_day, tag: args.tag };
+    let tally = session.client.tally(&args.name, &query).await?;
+    let mut listing = session.output.listing(if by_tag { BY_TAG } else { ALL });
+    for counted in &tally.rows {
+        listing.push(counted, |counted| row(counted, by_tag))?;
+    }
+    listing.finish()
+}
+
+fn row(counted: &TallyRowShown, by_tag: bool) -> Vec<String> {
+    let value = counted.value.clone().unwrap_or_else(|| "(others)".to_owned());
+    let numbers = [
+        counted.completed,
+        counted.failed,
+        counted.explicit,
+        counted.retries_exhausted,
+        counted.expired,
+        counted.cancelled,
+        counted.poison,
+    ];
+    let numbers = numbers.iter().map(u64::to_string);
+    [counted.from.to_string()].into_iter().chain(by_tag.then_some(value)).chain(numbers).collect()
+}

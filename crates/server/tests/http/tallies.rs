@@ -1,0 +1,80 @@
+//! What finished, by the hour and by the day.
+
+use crate::rig::Rig;
+use serde_json::{Value, json};
+
+async fn finish(rig: &Rig, tags: Value, verb: &str) {
+    rig.submit("jobs", json!([{"tags": tags}])).await;
+    let item = rig.receive("jobs").await;
+    rig.act(item["id"].as_str().unwrap(), verb, json!({"lease": item["lease"]})).await.good();
+}
+
+/// Rows without their time.
+fn counted(answer: &Value) -> Vec<Value> {
+    let rows = answer["rows"].as_array().unwrap().clone();
+    let strip = |mut row: Value| {
+        let from = row.as_object_mut().unwrap().remove("from").unwrap();
+        assert!(from.as_str().unwrap().ends_with(":00:00.000Z"), "{from}");
+        row
+    };
+    rows.into_iter().map(strip).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_hour_day_and_tag() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({"tally_tags": ["team"]})).await;
+    let path = "/v1/queues/jobs/tally";
+    assert_eq!(rig.get(path).await.good(), json!({"by": "hour", "rows": []}));
+    for (team, verb) in [("a", "commit"), ("b", "fail"), ("a", "commit")] {
+        finish(&rig, json!({"team": team, "user": "u"}), verb).await;
+    }
+    finish(&rig, json!({}), "commit").await;
+    let none = json!({"completed": 0, "failed": 0, "explicit": 0, "retries_exhausted": 0, "expired": 0,
+        "cancelled": 0, "poison": 0});
+    let row = |changes: Value| {
+        let mut row = none.clone();
+        row.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        row
+    };
+    let all = rig.get(&format!("{path}?by=day")).await.good();
+    assert_eq!(all["by"], "day");
+    // The hour may have changed meanwhile, and the day with it.
+    let sum = |name: &str| counted(&all).iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((sum("completed"), sum("failed"), sum("explicit")), (3, 1, 1));
+    let by_tag = rig.get(&format!("{path}?by=day&tag=team&from=2000-01-01T00:00:00Z")).await.good();
+    assert_eq!(by_tag["tag"], "team");
+    if counted(&by_tag).len() == 2 {
+        let a = row(json!({"value": "a", "completed": 2}));
+        let b = row(json!({"value": "b", "failed": 1, "explicit": 1}));
+        assert_eq!(counted(&by_tag), [a, b]);
+    }
+    assert_eq!(rig.get(&format!("{path}?to=2000-01-01T00:00:00Z")).await.good()["rows"], json!([]));
+    // It is told when the items are gone.
+    rig.delete("/v1/queues/jobs/items?state=all").await.good();
+    assert_eq!(rig.get(&format!("{path}?by=day")).await.good(), all);
+    let rig = rig.restart().await;
+    assert_eq!(rig.get(&format!("{path}?by=day")).await.good(), all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_sense_is_refused_in_words() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({"tally_tags": ["team"]})).await;
+    for (query, words) in [
+        ("by=minute", "neither hour nor day"),
+        ("from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", "is not before"),
+        ("from=yesterday", "yesterday"),
+        ("tag=user", "does not count by"),
+        ("tag=", "0 bytes"),
+        ("since=1d", "since"),
+    ] {
+        let detail = rig.get(&format!("/v1/queues/jobs/tally?{query}")).await.refused("invalid");
+        assert!(detail.contains(words), "{query}: {detail}");
+    }
+    assert_eq!(rig.get("/v1/queues/jobs/tally?tag=team").await.good()["rows"], json!([]));
+    rig.get("/v1/queues/nobody/tally").await.refused("queue_not_found");
+    let tags = json!({"policy": {"tally_tags": ["a", "b", "c", "d", "e"]}});
+    let detail = rig.put("/v1/queues/many", tags).await.refused("invalid");
+    assert!(detail.contains("tally_tags") && detail.contains("at most 4"), "{detail}");
+}
