@@ -6,7 +6,7 @@ use crate::text::Text;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use towline_domain::{BufferId, CountKind, Item, ItemId, QueueName, SlotName, State, Timestamp};
+use towline_domain::{BufferId, CountKind, Item, ItemId, Policy, QueueName, SlotName, State, Timestamp};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,6 +23,9 @@ pub struct ItemShown {
     /// 1 for the first.
     pub attempt: u32,
     pub retries: u32,
+    /// How often it can still be retried under its queue's policy, or its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries_left: Option<u32>,
     pub deliveries: u32,
     /// Changes of state so far.
     pub transitions: u32,
@@ -58,12 +61,14 @@ pub struct ItemShown {
     /// Of a dead letter: where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginShown>,
+    #[serde(default)]
     pub inputs: BTreeMap<String, String>,
-    #[serde(with = "params")]
+    #[serde(default, with = "params")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub params: Params,
+    #[serde(default)]
     pub outputs: BTreeMap<String, String>,
-    #[serde(with = "params")]
+    #[serde(default, with = "params")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub output_params: Params,
     /// Why attempts ended without a result, oldest first.
@@ -111,7 +116,7 @@ pub(crate) fn buffers_shown(buffers: &BTreeMap<SlotName, BufferId>) -> BTreeMap<
 
 impl ItemShown {
     #[must_use]
-    pub fn new(queue: &QueueName, item: Item, now: Timestamp) -> ItemShown {
+    pub fn new(queue: &QueueName, item: Item, now: Timestamp, policy: Option<&Policy>) -> ItemShown {
         let Item { head, body, fields, outcome, errors } = item;
         let scheduled = head.count_kind(now) == CountKind::Scheduled;
         let (failure, remove_at) = match &head.state {
@@ -129,6 +134,7 @@ impl ItemShown {
             priority: head.priority,
             attempt: head.attempt(),
             retries: head.retries,
+            retries_left: policy.map(|policy| head.max_retries(policy).saturating_sub(head.retries)),
             deliveries: head.deliveries,
             transitions: head.transitions,
             created_at: head.created_at.into(),
@@ -170,6 +176,21 @@ impl ItemShown {
         }
     }
 
+    /// What it has come to, without what went in and what came out.
+    #[must_use]
+    pub fn summary(&self) -> serde_json::Value {
+        // Names and valid JSON: it always has a JSON form.
+        let mut shown = serde_json::to_value(self).unwrap_or_default();
+        if let Some(shown) = shown.as_object_mut() {
+            let heavy = ["inputs", "params", "outputs", "output_params"];
+            let fields = ["payload", "state_blob", "metadata", "parameters"];
+            for name in heavy.into_iter().chain(fields) {
+                shown.remove(name);
+            }
+        }
+        shown
+    }
+
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.state.as_str(), "completed" | "failed")
@@ -188,6 +209,30 @@ pub struct ItemPage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Purged {
     pub removed: u64,
+    /// Of a dry run: how many it would have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matched: Option<u64>,
+    /// Where to go on; `null`: done.
+    pub next: Option<String>,
+}
+
+/// How many match.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CountShown {
+    pub count: u64,
+    /// Where to go on, if there was more to look at than fits into a few seconds: the counts add up. `null`: that was all.
+    pub next: Option<String>,
+}
+
+/// How far an act on all that match has come.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Acted {
+    /// Items that were found to match.
+    pub matched: u64,
+    /// Of these, those it was done to; none in a dry run.
+    pub done: u64,
+    /// Those that were left alone, by the code of the refusal.
+    pub left: BTreeMap<String, u64>,
     /// Where to go on; `null`: done.
     pub next: Option<String>,
 }

@@ -13,11 +13,11 @@ use towline_api::backoff::BackoffSpelled;
 use towline_api::params::Params;
 use towline_api::payload::Payload;
 use towline_api::{
-    Action, BackoffBody, CountsShown, ErrorBody, FieldsBody, Format, ItemError, ItemId, ItemPage, ItemShown,
-    Json, LeaseRuleBody, LeaseToken, Millis, NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody,
-    Problem, Purged, PutQueue, QueuePage, QueueShown, ReceiveAnswer, ReceiveRequest, ReceivedItem,
-    SchemaBody, ScoreBody, ScoreOrder, SettleAnswer, SettleRequest, Settled, Span, SubmitAnswer,
-    SubmitRequest, Submitted, Text, Time, Timestamp, VerbName,
+    Acted, Action, BackoffBody, CountShown, CountsShown, ErrorBody, FieldsBody, Format, ItemError, ItemId,
+    ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem, OrderBody, OriginShown,
+    PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown, ReceiveAnswer, ReceiveRequest,
+    ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer, SettleRequest, Settled, Span,
+    SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, VerbName,
 };
 use uuid::Uuid;
 
@@ -302,6 +302,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 priority,
                 attempt,
                 retries,
+                retries_left: (retries % 2 == 0).then_some(attempt),
                 deliveries,
                 transitions,
                 created_at,
@@ -401,9 +402,12 @@ proptest! {
     }
 
     #[test]
-    fn items(items in vec(item(), 0..3), next in option::of(text()), removed in any::<u64>()) {
+    fn items(items in vec(item(), 0..3), next in option::of(text()), removed in any::<u64>(), matched in option::of(any::<u64>())) {
+        let left = items.iter().map(|item| (item.queue.clone(), u64::from(item.attempt))).collect();
         same(&ItemPage { items, next: next.clone() });
-        same(&Purged { removed, next });
+        same(&CountShown { count: removed, next: next.clone() });
+        same(&Acted { matched: removed, done: removed / 2, left, next: next.clone() });
+        same(&Purged { removed, matched, next });
     }
 
     #[test]

@@ -244,10 +244,12 @@ impl Touched {
         let mut touched = Touched::default();
         for operation in batch {
             touched.asked.add(operation);
+            let operation = operation.asked();
             touched.makes_room |= matches!(
                 operation,
                 Operation::Cancel { .. }
                     | Operation::Delete { .. }
+                    | Operation::Move { .. }
                     | Operation::ChangePolicy { .. }
                     | Operation::CloseQueue { .. }
                     | Operation::DeleteQueue { .. }
@@ -267,6 +269,11 @@ impl Touched {
                 },
                 Operation::Cancel { id, .. } | Operation::Delete { id, .. } => touched.may_end.push(*id),
                 Operation::Resume { id } | Operation::Redrive { id } => touched.given_back.push(*id),
+                // It may be ready in a queue where somebody waits, and the last of the one it left.
+                Operation::Move { id, .. } => {
+                    touched.given_back.push(*id);
+                    touched.may_end.push(*id);
+                }
                 Operation::DeleteQueue { queue, .. } => touched.deleted.push(queue.clone()),
                 Operation::Sweep => touched.swept = true,
                 _ => {}

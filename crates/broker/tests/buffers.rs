@@ -217,7 +217,7 @@ async fn an_attempt_s_buffer_is_written_and_committed_without_being_named() {
     let again = scene.broker.admit_writer(id.as_str()).await.unwrap();
     assert!(matches!(again, Err(BufferError::AlreadyWritten { .. })), "{again:?}");
     // It outlives its item.
-    scene.run(Operation::Delete { id: item.head.id, force: false, only: None }).await.unwrap();
+    scene.run(Operation::Delete { id: item.head.id, force: false }).await.unwrap();
     let rounds = scene.held().await;
     let cut = made(&rounds);
     scene.write(&cut, b"x").await.unwrap();
@@ -339,7 +339,7 @@ async fn fields_change_between_attempts_wherever_they_are() {
             scene.settle(&item, Verb::Defer { until: When::NOW }).await.unwrap();
         }
         scene.until("what was replaced is collected", || async { scene.blobs().await.len() == 1 }).await;
-        scene.run(Operation::Delete { id, force: false, only: None }).await.unwrap();
+        scene.run(Operation::Delete { id, force: false }).await.unwrap();
         scene.until("the last, too", || async { scene.blobs().await.is_empty() }).await;
     }
 }

@@ -53,6 +53,9 @@ impl Store for Counted {
     ) -> BoxFuture<'_, Result<Page>> {
         self.store.list(filter, after, limit, fields)
     }
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<towline_store::Counted>> {
+        self.store.count(filter, after)
+    }
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.store.next_wake()
     }

@@ -4,9 +4,9 @@ use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, LeaseToken, QueueId};
 use crate::item::{Body, Outcome};
 use crate::name::{BufferId, QueueName, SlotName};
+use crate::only::Only;
 use crate::policy::{Overrides, Policy, PolicyPatch};
 use crate::schema::Schema;
-use crate::state_name::StateName;
 use crate::time::{Millis, Timestamp};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -33,10 +33,22 @@ pub enum Command {
     Pause,
     Resume,
     Redrive,
-    /// With `force`, also under its holder; with `only`, not if its state changed meanwhile.
+    /// With `force`, also under its holder.
     Delete {
         force: bool,
-        only: Option<StateName>,
+    },
+    /// Of an item that waits.
+    SetPriority {
+        priority: i16,
+    },
+    /// Of an item that waits, to another queue.
+    Move {
+        queue: QueueName,
+    },
+    /// Not if the item is another than was meant by now.
+    If {
+        only: Box<Only>,
+        then: Box<Command>,
     },
     /// Time has come: lapse, expire or remove, whichever is due.
     Elapse,

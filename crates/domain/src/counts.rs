@@ -1,5 +1,6 @@
 //! How many items of a queue stand where. Kept up to date change by change, so that reading them costs nothing.
 
+use crate::state_name::StateName;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,7 +25,25 @@ pub enum CountKind {
     Failed,
 }
 
+impl CountKind {
+    pub const ALL: [CountKind; 6] = [
+        CountKind::Pending,
+        CountKind::Scheduled,
+        CountKind::Processing,
+        CountKind::Paused,
+        CountKind::Completed,
+        CountKind::Failed,
+    ];
+}
+
 impl Counts {
+    /// How many are in a state that people have a word for; without one, all.
+    #[must_use]
+    pub fn in_state(&self, state: Option<StateName>) -> u64 {
+        let meant = |kind: &CountKind| state.is_none_or(|state| state.matches(*kind));
+        CountKind::ALL.iter().filter(|kind| meant(kind)).map(|&kind| self.get(kind)).sum()
+    }
+
     /// What `depth_limit` limits: everything that waits.
     #[must_use]
     pub fn depth(&self) -> u64 {

@@ -57,4 +57,6 @@ events! {
     Carried = 32 "carried",
     /// It was another store's before.
     Restored = 33 "item.restored",
+    Prioritized = 34 "item.prioritized",
+    Moved = 35 "item.moved",
 }

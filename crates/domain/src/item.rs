@@ -83,6 +83,22 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
+    pub const ALL: [FailureKind; 5] = [
+        FailureKind::Explicit,
+        FailureKind::RetriesExhausted,
+        FailureKind::Expired,
+        FailureKind::Cancelled,
+        FailureKind::Poison,
+    ];
+
+    #[must_use]
+    pub fn parse(text: &str) -> Option<FailureKind> {
+        match text.to_ascii_lowercase().as_str() {
+            "canceled" => Some(FailureKind::Cancelled),
+            text => FailureKind::ALL.into_iter().find(|kind| kind.name() == text),
+        }
+    }
+
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

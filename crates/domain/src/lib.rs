@@ -20,6 +20,7 @@ pub mod json;
 pub mod kv;
 pub mod limits;
 pub mod name;
+pub mod only;
 pub mod policy;
 pub mod queue;
 mod readable;
@@ -45,6 +46,7 @@ pub use item::{
 };
 pub use json::Json;
 pub use name::{BufferId, QueueName, ScheduleName, SlotName};
+pub use only::{HeadFilter, Only, Traits};
 pub use policy::{LeaseRule, Overrides, Policy, PolicyPatch};
 pub use queue::{Queue, QueueState};
 pub use reference::Reference;

@@ -22,6 +22,8 @@ pub const FIELD_BYTES_MAX: usize = 4 << 20;
 /// Everything of one item that is stored with it.
 pub const ITEM_BYTES_MAX: usize = 8 << 20;
 pub const REASON_BYTES_MAX: usize = 4096;
+/// What a filter looks for in errors.
+pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
 /// Errors kept for each item: the first and the latest; how many there were is kept as `retries`.
 pub const ERRORS_KEPT_MAX: usize = 32;
 pub const RETRIES_MAX: u32 = 10_000;

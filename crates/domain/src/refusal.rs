@@ -32,6 +32,8 @@ pub enum Refusal {
     AlreadySettled { id: ItemId, settled: &'static str },
     #[error("item {id} is {state}; {remedy}")]
     WrongState { id: ItemId, state: &'static str, remedy: &'static str },
+    #[error("item {id} is not one of those that were meant any more; it was left alone")]
+    NotMeant { id: ItemId },
     #[error("{message}")]
     SchemaMismatch { message: String },
     #[error("{what}: {message}")]
@@ -107,7 +109,7 @@ impl Refusal {
             Refusal::KeyConflict { .. } => "key_conflict",
             Refusal::LeaseLost { .. } => "lease_lost",
             Refusal::AlreadySettled { .. } => "already_settled",
-            Refusal::WrongState { .. } => "wrong_state",
+            Refusal::WrongState { .. } | Refusal::NotMeant { .. } => "wrong_state",
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
             Refusal::BuffersUnavailable { .. } | Refusal::StoreUnavailable { .. } => "unavailable",

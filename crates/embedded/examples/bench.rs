@@ -438,8 +438,9 @@ fn purge(bench: &mut Bench) {
         let filter = towline_store::Filter { queue: Some(old.clone()), ..towline_store::Filter::default() };
         let mut after = None;
         loop {
-            let purged = block_on(towline_store::purge(&store, filter.clone(), after, 1000, false)).unwrap();
-            after = purged.next;
+            let delete = towline_store::Act::Delete { force: false };
+            let acted = block_on(towline_store::act(&store, &delete, filter.clone(), after, 500)).unwrap();
+            after = acted.next;
             if after.is_none() {
                 break;
             }

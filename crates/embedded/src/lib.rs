@@ -63,6 +63,7 @@ mod record;
 mod recovery;
 mod scan;
 mod segment;
+mod select;
 mod sidecar;
 mod store;
 mod survey;

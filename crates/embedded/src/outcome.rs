@@ -9,8 +9,8 @@ use std::sync::Arc;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, Head, ItemId, QueueName, QueueState, Timestamp};
 use towline_store::{
-    Answered, Cursor, Filter, KvPage, Page, QueueView, Received, Reply, StoreError, StoredItem, TallyRange,
-    TallyRow,
+    Answered, Counted, Cursor, Filter, KvPage, Page, QueueView, Received, Reply, StoreError, StoredItem,
+    TallyRange, TallyRow,
 };
 
 /// An item that still has to be read: its head, and the records its other parts are in.
@@ -42,7 +42,8 @@ pub enum Query {
     Queue(QueueName),
     Queues { after: Option<QueueName>, limit: usize },
     Get { ids: Vec<ItemId>, fields: FieldSet },
-    List { filter: Filter, after: Option<Cursor>, limit: usize, fields: FieldSet },
+    List { filter: Box<Filter>, after: Option<Cursor>, limit: usize, fields: FieldSet },
+    Count { filter: Box<Filter>, after: Option<Cursor> },
     NextWake,
     KvGet(Vec<String>),
     Tally { queue: QueueName, asked: TallyRange },
@@ -67,10 +68,11 @@ pub enum Found {
     Page {
         items: UnreadItems,
         next: Option<Cursor>,
-        filter: Filter,
+        filter: Box<Filter>,
         now: Timestamp,
         fields: FieldSet,
     },
+    Counted(Counted),
     NextWake(Option<Timestamp>),
     Kv(Vec<Option<KvRecord>>),
     Tally(Option<Vec<TallyRow>>),

@@ -7,6 +7,7 @@ use crate::meta::Meta;
 use crate::options::Options;
 use crate::outcome::{Found, Query, Status};
 use crate::reader::Reader;
+use crate::select::is_indexed;
 use crate::writer::{self, Request, Shared, Writer};
 use crossbeam_channel::{Sender, TrySendError};
 use futures::FutureExt;
@@ -19,9 +20,12 @@ use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Clock, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
+    Answered, BoxFuture, Clock, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
     StoreError, StoredItem, TallyRange, TallyRow,
 };
+
+/// Items whose records are read at a time to count what the index does not know.
+const READ_TO_COUNT: usize = 2000;
 
 /// An open store. Dropping it stops it cleanly.
 pub struct Embedded {
@@ -227,8 +231,23 @@ impl Store for Embedded {
     ) -> BoxFuture<'_, Result<Page>> {
         async move {
             filter.check()?;
-            match self.ask(Query::List { filter, after, limit, fields }).await? {
+            match self.ask(Query::List { filter: Box::new(filter), after, limit, fields }).await? {
                 found @ Found::Page { .. } => found.into_page(&self.reader),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+        async move {
+            filter.check()?;
+            if !is_indexed(&filter) {
+                let page = self.list(filter, after, READ_TO_COUNT, FieldSet::NONE).await?;
+                return Ok(Counted { count: page.items.len() as u64, next: page.next });
+            }
+            match self.ask(Query::Count { filter: Box::new(filter), after }).await? {
+                Found::Counted(counted) => Ok(counted),
                 _ => Err(StoreError::Closed),
             }
         }

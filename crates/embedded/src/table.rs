@@ -7,7 +7,7 @@ use crate::entry::Place;
 use crate::record::{BODY, FIELDS, HEAD, Indexed, Parts};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use towline_domain::{Head, ItemId, QueueId, State, Timestamp};
+use towline_domain::{CountKind, Head, ItemId, QueueId, State, Timestamp};
 
 /// Small enough that one item that stays keeps little memory.
 const CHUNK: usize = 512;
@@ -32,6 +32,10 @@ const USED: u8 = 1;
 pub const SCHEDULED: u8 = 2;
 /// Pending and in a lane.
 pub const READY: u8 = 4;
+/// What it is if it is neither, in the bits above.
+const REST_SHIFT: u8 = 3;
+const REST: [CountKind; 4] =
+    [CountKind::Processing, CountKind::Paused, CountKind::Completed, CountKind::Failed];
 
 impl Slot {
     fn used(&self) -> bool {
@@ -40,6 +44,27 @@ impl Slot {
 
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// How the item is counted, without a look at its head.
+    pub fn kind(&self) -> CountKind {
+        match self.flags {
+            flags if flags & SCHEDULED != 0 => CountKind::Scheduled,
+            flags if flags & READY != 0 => CountKind::Pending,
+            flags => REST[usize::from(flags >> REST_SHIFT & 3)],
+        }
+    }
+
+    pub fn set_kind(&mut self, kind: CountKind) {
+        self.flags &= USED;
+        self.flags |= match kind {
+            CountKind::Scheduled => SCHEDULED,
+            CountKind::Pending => READY,
+            CountKind::Processing => 0,
+            CountKind::Paused => 1 << REST_SHIFT,
+            CountKind::Completed => 2 << REST_SHIFT,
+            CountKind::Failed => 3 << REST_SHIFT,
+        };
     }
 
     /// The parts of a plain item's record.

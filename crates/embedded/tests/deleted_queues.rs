@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
-use towline_domain::{Body, FieldSet, ItemId, Policy, Refusal, StateName, Submission, Timestamp};
+use towline_domain::{Body, FieldSet, HeadFilter, ItemId, Policy, Refusal, StateName, Submission, Timestamp};
 use towline_embedded::Engine;
 use towline_embedded::disk::RealDisk;
 use towline_embedded::outcome::{Found, Outcome, Query};
@@ -194,7 +194,8 @@ fn an_id_chosen_again_stays_with_the_item_that_has_it_now() {
     drop(store);
     let store = open(directory.path());
     shows_new(&store);
-    let completed = Filter { state: Some(StateName::Completed), ..Filter::default() };
+    let head = HeadFilter { state: Some(StateName::Completed), ..HeadFilter::default() };
+    let completed = Filter { head, ..Filter::default() };
     assert_eq!(block_on(store.list(completed, None, 10, FieldSet::NONE)).unwrap().items.len(), 1);
 }
 

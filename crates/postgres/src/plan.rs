@@ -90,7 +90,7 @@ impl Plan {
         let mut may_take_ready = 0;
         for operation in operations {
             plan.exclusive |= is_structural(operation);
-            match operation {
+            match operation.asked() {
                 Operation::Submit { queue, submission } => {
                     plan.submits += 1;
                     if let Some(id) = submission.id {
@@ -118,7 +118,11 @@ impl Plan {
                 Operation::Lease { id, .. } | Operation::Resume { id } | Operation::Redrive { id } => {
                     plan.named.push(*id);
                 }
-                Operation::Cancel { id, .. } | Operation::Pause { id } | Operation::Delete { id, .. } => {
+                Operation::Cancel { id, .. }
+                | Operation::Pause { id }
+                | Operation::Delete { id, .. }
+                | Operation::SetPriority { id, .. }
+                | Operation::Move { id, .. } => {
                     plan.named.push(*id);
                     may_take_ready += 1;
                 }
@@ -141,6 +145,7 @@ impl Plan {
                     }
                 }
                 Operation::Sweep => plan.asked_to_sweep = true,
+                Operation::If { .. } => {}
             }
         }
         // Others of the batch may take away what a receive would have given.

@@ -24,8 +24,8 @@ use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store, StoreError,
-    StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
+    StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
@@ -170,6 +170,13 @@ impl Store for Postgres {
             return Box::pin(ready(Err(error)));
         }
         self.reader.run(move |reader| async move { reader.list(filter, after, limit, fields).await })
+    }
+
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+        if let Err(error) = filter.check() {
+            return Box::pin(ready(Err(error)));
+        }
+        self.reader.run(move |reader| async move { reader.count(filter, after).await })
     }
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

@@ -92,6 +92,25 @@ impl<S: Send + Sync> FromRequestParts<S> for ChunkPath {
     }
 }
 
+/// What can be done to all items that match: the last word of `/v1/queues/{queue}/items/{act}`.
+const ACTS: [&str; 6] = ["cancel", "redrive", "pause", "resume", "set-priority", "move"];
+
+pub(crate) struct ActPath(pub(crate) &'static str);
+
+impl<S: Send + Sync> FromRequestParts<S> for ActPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<ActPath, Refused> {
+        let params = RawPathParams::from_request_parts(parts, state).await.ok();
+        let word = params.iter().flatten().find(|(key, _)| *key == "act").map_or("", |(_, value)| value);
+        ACTS.into_iter().find(|act| *act == word).map(ActPath).ok_or_else(|| {
+            let shown: String = word.chars().take(64).collect();
+            let names = ACTS.join(", ");
+            let detail = format!("nothing can be done to items by {shown:?}; there are {names}, and DELETE");
+            Refused::new(Code::RouteNotFound, detail)
+        })
+    }
+}
+
 /// The last word of `/v1/items/{id}/{verb}`.
 pub(crate) struct VerbPath(pub(crate) towline_api::VerbName);
 

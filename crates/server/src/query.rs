@@ -5,11 +5,14 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use std::str::FromStr;
 use towline_api::{Code, Span, Time};
-use towline_domain::{FieldSet, Millis, Refusal, StateName, Timestamp};
+use towline_domain::{FieldSet, Millis, Refusal, Timestamp};
 
-/// Pairs that nobody has asked for yet.
+/// Pairs that nobody has asked for yet, and the names that were asked for.
 #[derive(Debug)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+    known: Vec<String>,
+}
 
 const PAIRS_MAX: usize = 100;
 
@@ -22,7 +25,7 @@ impl<S: Sync> FromRequestParts<S> for Query {
         if pairs.len() > PAIRS_MAX {
             return Err(invalid("the query", format!("at most {PAIRS_MAX} values are allowed")));
         }
-        Ok(Query(pairs))
+        Ok(Query { pairs, known: Vec::new() })
     }
 }
 
@@ -39,7 +42,7 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
-fn invalid(what: &str, why: impl std::fmt::Display) -> Refused {
+pub(crate) fn invalid(what: &str, why: impl std::fmt::Display) -> Refused {
     Refused::new(Code::Invalid, format!("{what}: {why}"))
 }
 
@@ -47,17 +50,18 @@ impl Query {
     /// All values of one name.
     pub(crate) fn all(&mut self, name: &str) -> Vec<String> {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
-        for (key, value) in self.0.drain(..) {
+        for (key, value) in self.pairs.drain(..) {
             if key == name { taken.push(value) } else { left.push((key, value)) }
         }
-        self.0 = left;
+        self.pairs = left;
+        self.known.push(name.to_owned());
         taken
     }
 
     /// Takes one value of one name, if it is there.
     pub(crate) fn take_pair(&mut self, name: &str, value: &str) -> bool {
-        let at = self.0.iter().position(|(key, given)| key == name && given == value);
-        at.map(|at| self.0.remove(at)).is_some()
+        let at = self.pairs.iter().position(|(key, given)| key == name && given == value);
+        at.map(|at| self.pairs.remove(at)).is_some()
     }
 
     pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Refused> {
@@ -101,17 +105,12 @@ impl Query {
         Ok(Some(time.get(name)?))
     }
 
-    pub(crate) fn state(&mut self) -> Result<Option<StateName>, Refused> {
-        // The Tyger document's word for it, and ours.
-        let text = match (self.one("state")?, self.one("status")?) {
-            (Some(_), Some(_)) => return Err(invalid("status", "`state` is given too; choose one")),
-            (one, other) => one.or(other),
-        };
-        let Some(text) = text else { return Ok(None) };
-        let names = "pending, ready, scheduled, processing, paused, completed, failed, unfinished";
-        match StateName::parse(&text) {
-            Some(state) => Ok(Some(state)),
-            None => Err(invalid("state", format!("{:?} is not one of {names}", shown(&text)))),
+    /// Whether `view` asks for less.
+    pub(crate) fn summary(&mut self) -> Result<bool, Refused> {
+        match self.one("view")?.as_deref() {
+            None | Some("full") => Ok(false),
+            Some("summary") => Ok(true),
+            Some(other) => Err(invalid("view", format!("{:?}; use full or summary", shown(other)))),
         }
     }
 
@@ -124,16 +123,16 @@ impl Query {
 
     /// To be called last.
     pub(crate) fn end(self) -> Result<(), Refused> {
-        match self.0.first() {
-            None => Ok(()),
-            Some((name, _)) => {
-                let message = format!("{:?} is not known here", shown(name));
-                Err(Refusal::Invalid { what: "the query", message }.into())
-            }
-        }
+        let Some((name, _)) = self.pairs.first() else { return Ok(()) };
+        let name = shown(name);
+        let distance = |known: &&String| strsim::damerau_levenshtein(known, &name.to_lowercase());
+        let nearest = self.known.iter().min_by_key(distance).filter(|known| distance(known) <= 3);
+        let nearest = nearest.map_or_else(String::new, |known| format!("; did you mean {known:?}?"));
+        let message = format!("{name:?} is not known here{nearest}");
+        Err(Refusal::Invalid { what: "the query", message }.into())
     }
 }
 
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store, StoreError,
-    StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
+    StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
@@ -88,6 +88,10 @@ impl Store for Later {
         fields: FieldSet,
     ) -> BoxFuture<'_, Result<Page>> {
         self.ask(|store| store.list(filter, after, limit, fields))
+    }
+
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+        self.ask(|store| store.count(filter, after))
     }
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

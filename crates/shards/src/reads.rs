@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store, StoreError,
-    StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
+    StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// A cursor is a shard and the cursor in it.
@@ -98,24 +98,28 @@ impl Shards {
         limit: usize,
         fields: FieldSet,
     ) -> Result<Page> {
-        let (shard, within) = match after {
-            None => (0, None),
-            Some(Cursor(at)) => {
-                let within = at & ((1 << SHARD_SHIFT) - 1);
-                (
-                    usize::try_from(at >> SHARD_SHIFT).unwrap_or(usize::MAX),
-                    Some(Cursor(within)).filter(|_| within > 0),
-                )
-            }
-        };
+        let (shard, within) = place_of(after);
         let Some(here) = self.shards.get(shard) else { return Ok(Page { items: Vec::new(), next: None }) };
         let page = here.ask(|store| store.list(filter, within, limit, fields)).await?;
+        let next = self.next_place(shard, page.next);
+        Ok(Page { items: page.items, next })
+    }
+
+    /// One shard after the other, all that are there: a count without those of one that is gone would be wrong.
+    async fn counted(&self, filter: Filter, after: Option<Cursor>) -> Result<Counted> {
+        let (shard, within) = place_of(after);
+        let Some(here) = self.shards.get(shard) else { return Ok(Counted::default()) };
+        let part = here.ask(|store| store.count(filter, within)).await?;
+        Ok(Counted { count: part.count, next: self.next_place(shard, part.next) })
+    }
+
+    /// Where to go on after a part of a shard.
+    fn next_place(&self, shard: usize, within: Option<Cursor>) -> Option<Cursor> {
         let place = |shard: usize, within: u64| Cursor((shard as u64) << SHARD_SHIFT | within);
-        let next = match page.next {
+        match within {
             Some(Cursor(within)) => Some(place(shard, within)),
             None => (shard + 1 < self.shards.len()).then(|| place(shard + 1, 0)),
-        };
-        Ok(Page { items: page.items, next })
+        }
     }
 
     async fn wake(&self) -> Result<Option<Timestamp>> {
@@ -154,6 +158,13 @@ impl Shards {
     }
 }
 
+/// The shard, and the place in it.
+fn place_of(cursor: Option<Cursor>) -> (usize, Option<Cursor>) {
+    let Some(Cursor(at)) = cursor else { return (0, None) };
+    let within = at & ((1 << SHARD_SHIFT) - 1);
+    (usize::try_from(at >> SHARD_SHIFT).unwrap_or(usize::MAX), Some(Cursor(within)).filter(|_| within > 0))
+}
+
 impl Store for Shards {
     fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
         Box::pin(async move {
@@ -182,6 +193,10 @@ impl Store for Shards {
         fields: FieldSet,
     ) -> BoxFuture<'_, Result<Page>> {
         Box::pin(self.page(filter, after, limit, fields))
+    }
+
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+        Box::pin(self.counted(filter, after))
     }
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

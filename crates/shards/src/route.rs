@@ -40,7 +40,11 @@ impl Shards {
             | Operation::Pause { id }
             | Operation::Resume { id }
             | Operation::Redrive { id }
-            | Operation::Delete { id, .. } => Route::Item(*id),
+            | Operation::Delete { id, .. }
+            | Operation::SetPriority { id, .. }
+            // Every queue is in every shard: the item stays where it is.
+            | Operation::Move { id, .. } => Route::Item(*id),
+            Operation::If { then, .. } => self.route(then),
             Operation::Kv { key, .. } => Route::One(self.of_text(key)),
             Operation::CreateQueue { .. }
             | Operation::ChangePolicy { .. }

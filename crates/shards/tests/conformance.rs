@@ -47,6 +47,11 @@ const WEAKER: &[&str] = &[
     "order::a_lapsed_item_comes_back_behind_what_waited",
     "order::many_items_keep_their_order_through_batches_of_any_size",
     "retries::an_unfinished_item_expires",
+    "retries::dead_letters_leave_room_in_their_origin",
+    "acts::a_tag_prefix_goes_by_whole_segments",
+    "acts::numbers_times_and_failures_select",
+    "acts::an_act_reaches_what_matches_and_nothing_else",
+    "acts::what_changed_before_its_turn_is_left_alone",
     "timers::a_ttl_touches_nothing_unfinished",
     // What is due is carried out by a sweep, or by the next update of its shard.
     "timers::any_update_carries_out_what_is_due",

@@ -65,6 +65,10 @@ impl Store for Cut {
         self.ask(self.store.list(filter, after, limit, fields))
     }
 
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<towline_store::Counted>> {
+        self.ask(self.store.count(filter, after))
+    }
+
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.ask(self.store.next_wake())
     }

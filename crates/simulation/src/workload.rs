@@ -202,7 +202,7 @@ pub fn batch(rng: &mut Rng, client: &mut Client, serial: &mut u64) -> Vec<Operat
                     1 => Operation::Pause { id },
                     2 => Operation::Resume { id },
                     3 => Operation::Redrive { id },
-                    _ => Operation::Delete { id, force: rng.bool(), only: None },
+                    _ => Operation::Delete { id, force: rng.bool() },
                 },
                 None => Operation::Sweep,
             },

@@ -10,7 +10,7 @@ use towline_embedded::plant::{Bug, Plant};
 use towline_embedded::reader::Reader;
 use towline_embedded::{Chore, Engine, OpenError, Options};
 use towline_store::invariants::{Checker, Snapshot};
-use towline_store::{Filter, Operation, StoreError};
+use towline_store::{Operation, StoreError};
 
 pub const SALT: u64 = 0x0074_6f77_6c69_6e65;
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -241,7 +241,7 @@ impl World {
         let mut items = Vec::new();
         let mut after = None;
         loop {
-            let query = Query::List { filter: Filter::default(), after, limit: 500, fields: FieldSet::ALL };
+            let query = Query::List { filter: Box::default(), after, limit: 500, fields: FieldSet::ALL };
             let page = engine.query(query).into_page(&reader).map_err(fault)?;
             items.extend(page.items);
             after = page.next;

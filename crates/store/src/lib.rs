@@ -7,6 +7,7 @@
 //! **Invariant:** a store selects and applies; it never decides. State changes only through
 //! [`towline_domain::decide()`].
 
+mod act;
 pub mod conformance;
 mod error;
 mod filter;
@@ -15,14 +16,13 @@ mod lookup;
 mod memory;
 mod operation;
 mod port;
-mod purge;
 mod tally;
 
+pub use act::{Act, Acted, act, chosen};
 pub use error::StoreError;
-pub use filter::{Cursor, Filter, Page};
+pub use filter::{Counted, Cursor, ErrorText, Filter, Page, is_under, without_end};
 pub use lookup::{QueueLookup, item_context};
 pub use memory::Memory;
 pub use operation::{Answered, Operation, ReceiveCall, Received, Reply, Restore, Result};
 pub use port::{BoxFuture, Clock, KvPage, ManualClock, QueueView, Store, StoredItem};
-pub use purge::{Purged, doomed, purge};
 pub use tally::{TallyRange, TallyRow};

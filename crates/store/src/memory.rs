@@ -4,8 +4,8 @@
 
 use crate::operation::{Answered, Result};
 use crate::{
-    Clock, Cursor, Filter, KvPage, Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store,
-    StoreError, StoredItem, TallyRange, TallyRow, item_context,
+    Clock, Counted, Cursor, Filter, KvPage, Operation, Page, QueueLookup, QueueView, Received, Reply,
+    Restore, Store, StoreError, StoredItem, TallyRange, TallyRow, item_context,
 };
 use futures::future::{BoxFuture, ready};
 use std::collections::{BTreeMap, HashMap};
@@ -105,6 +105,10 @@ impl Everything {
     }
 
     fn run(&mut self, operation: Operation, swept: u64) -> Answered {
+        let operation = match operation.of_item() {
+            Ok((id, command)) => return self.by_id_do(id, command),
+            Err(operation) => operation,
+        };
         match operation {
             Operation::CreateQueue { queue, schema, policy } => {
                 let id = QueueId(self.last_queue + 1);
@@ -125,12 +129,6 @@ impl Everything {
             Operation::DeleteQueue { queue, force } => self.on_queue(queue, Command::DeleteQueue { force }),
             Operation::Submit { queue, submission } => self.submit(queue, submission),
             Operation::Receive(call) => self.receive(&call),
-            Operation::Lease { id, call } => self.by_id_do(id, Command::Lease(call)),
-            Operation::Cancel { id, reason } => self.by_id_do(id, Command::Cancel { reason }),
-            Operation::Pause { id } => self.by_id_do(id, Command::Pause),
-            Operation::Resume { id } => self.by_id_do(id, Command::Resume),
-            Operation::Redrive { id } => self.by_id_do(id, Command::Redrive),
-            Operation::Delete { id, force, only } => self.by_id_do(id, Command::Delete { force, only }),
             Operation::Restore(restore) => self.restore(*restore),
             Operation::Sweep => Ok(Reply::Swept { changed: swept }),
             Operation::Kv { key, command } => {
@@ -142,6 +140,7 @@ impl Everything {
                 }
                 Ok(Reply::Kv(answer))
             }
+            other => Err(other.without_item()),
         }
     }
 
@@ -389,6 +388,19 @@ impl Store for Memory {
             }
         }
         Box::pin(ready(Ok(page)))
+    }
+
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+        if let Err(error) = filter.check() {
+            return Box::pin(ready(Err(error)));
+        }
+        let state = self.lock();
+        let first = after.map_or(0, |cursor| cursor.0.saturating_add(1));
+        let matching = state.items.range(first..).filter(|(_, item)| {
+            let stored = state.stored(item, FieldSet::NONE);
+            filter.matches(&stored, state.now)
+        });
+        Box::pin(ready(Ok(Counted { count: matching.count() as u64, next: None })))
     }
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

@@ -6,8 +6,8 @@ use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
-    Claim, FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch, QueueId, QueueName, QueueState,
-    Refusal, Schema, StateName, Submission, TokenSeed, limits,
+    Claim, Command, FieldSet, Item, ItemId, LeaseCall, Millis, Only, Policy, PolicyPatch, QueueId, QueueName,
+    QueueState, Refusal, Schema, Submission, TokenSeed, limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -62,7 +62,19 @@ pub enum Operation {
     Delete {
         id: ItemId,
         force: bool,
-        only: Option<StateName>,
+    },
+    SetPriority {
+        id: ItemId,
+        priority: i16,
+    },
+    Move {
+        id: ItemId,
+        to: QueueName,
+    },
+    /// What is asked of one item, unless it is another than was meant by now.
+    If {
+        only: Box<Only>,
+        then: Box<Operation>,
     },
     /// Puts in an item that another store had, whole. For a queue that is open.
     Restore(Box<Restore>),
@@ -72,6 +84,60 @@ pub enum Operation {
         key: String,
         command: KvCommand,
     },
+}
+
+impl Operation {
+    /// What is asked, whatever it depends on.
+    #[must_use]
+    pub fn asked(&self) -> &Operation {
+        match self {
+            Operation::If { then, .. } => then.asked(),
+            other => other,
+        }
+    }
+
+    /// The one item this is about, if it is about one.
+    #[must_use]
+    pub fn item(&self) -> Option<ItemId> {
+        match self {
+            Operation::Lease { id, .. }
+            | Operation::Cancel { id, .. }
+            | Operation::Pause { id }
+            | Operation::Resume { id }
+            | Operation::Redrive { id }
+            | Operation::Delete { id, .. }
+            | Operation::SetPriority { id, .. }
+            | Operation::Move { id, .. } => Some(*id),
+            Operation::If { then, .. } => then.item(),
+            _ => None,
+        }
+    }
+
+    /// Why this cannot be carried out: it depends on an item that it is not about.
+    #[must_use]
+    pub fn without_item(&self) -> Refusal {
+        let message = "only what is asked of one item can depend on that item".to_owned();
+        Refusal::Invalid { what: "operation", message }
+    }
+
+    /// What is asked of one item; anything else comes back.
+    pub fn of_item(self) -> std::result::Result<(ItemId, Command), Operation> {
+        Ok(match self {
+            Operation::Lease { id, call } => (id, Command::Lease(call)),
+            Operation::Cancel { id, reason } => (id, Command::Cancel { reason }),
+            Operation::Pause { id } => (id, Command::Pause),
+            Operation::Resume { id } => (id, Command::Resume),
+            Operation::Redrive { id } => (id, Command::Redrive),
+            Operation::Delete { id, force } => (id, Command::Delete { force }),
+            Operation::SetPriority { id, priority } => (id, Command::SetPriority { priority }),
+            Operation::Move { id, to } => (id, Command::Move { queue: to }),
+            Operation::If { only, then } => match then.of_item() {
+                Ok((id, then)) => (id, Command::If { only, then: Box::new(then) }),
+                Err(then) => return Err(Operation::If { only, then: Box::new(then) }),
+            },
+            other => return Err(other),
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The trait.
 
 use crate::operation::{Answered, Result};
-use crate::{Cursor, Filter, Operation, Page, TallyRange, TallyRow};
+use crate::{Counted, Cursor, Filter, Operation, Page, TallyRange, TallyRow};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,6 +111,9 @@ pub trait Store: Send + Sync {
         limit: usize,
         fields: FieldSet,
     ) -> BoxFuture<'_, Result<Page>>;
+
+    /// How many match: one part of the count, found in bounded time. State alone costs nothing, and is counted at once.
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>>;
 
     /// When time next changes something or makes something ready; `None`: never, as things stand.
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;

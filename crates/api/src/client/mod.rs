@@ -20,7 +20,8 @@ pub use error::ClientError;
 pub use upload::{Upload, UploadError};
 
 use crate::Format;
-use crate::item::{ItemPage, ItemShown, Purged};
+use crate::filter::ItemFilter;
+use crate::item::{Acted, CountShown, ItemPage, ItemShown, Purged};
 use crate::policy::PolicyBody;
 use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
@@ -44,29 +45,37 @@ pub struct Client {
     transport: Transport,
 }
 
-/// Which items to list or purge.
+/// Which items to list, to count or to act on, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ItemQuery {
-    pub state: Option<String>,
-    /// `key=value`, all of which must match.
-    pub tags: Vec<(String, String)>,
+    pub filter: ItemFilter,
     pub limit: Option<usize>,
     pub cursor: Option<String>,
     /// Names of payload fields to bring along, with commas between.
     pub fields: Option<String>,
+    /// `summary` leaves out what went in and what came out.
+    pub view: Option<String>,
     pub force: bool,
+    /// Says what would be done.
+    pub dry_run: bool,
+    /// Of a move: the queue; of a change of priority: the number.
+    pub to: Option<String>,
+    /// Of a cancel.
+    pub reason: Option<String>,
 }
 
 impl ItemQuery {
     fn pairs(&self) -> Vec<(&'static str, String)> {
-        let mut pairs = Vec::new();
+        let mut pairs = self.filter.pairs();
         let mut push = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
-        push("state", self.state.clone());
         push("limit", self.limit.map(|limit| limit.to_string()));
         push("cursor", self.cursor.clone());
         push("fields", self.fields.clone());
         push("force", self.force.then(|| "true".to_owned()));
-        pairs.extend(self.tags.iter().map(|(name, value)| ("tag", format!("{name}={value}"))));
+        push("view", self.view.clone());
+        push("dry_run", self.dry_run.then(|| "true".to_owned()));
+        push("to", self.to.clone());
+        push("reason", self.reason.clone());
         pairs
     }
 }
@@ -286,9 +295,20 @@ impl Client {
         self.transport.call_empty(call.query(force.then(|| ("force", "true".to_owned())))).await
     }
 
-    /// A page of items in order of submission.
-    pub async fn items(&self, queue: &str, query: &ItemQuery) -> Result<ItemPage> {
-        self.transport.call(Call::get(queue_path(queue, "/items")?).query(query.pairs())).await
+    /// A page of items in order of submission; without a queue, of all queues.
+    pub async fn items(&self, queue: Option<&str>, query: &ItemQuery) -> Result<ItemPage> {
+        self.transport.call(Call::get(items_path(queue, "")?).query(query.pairs())).await
+    }
+
+    /// How many match, or how many of those that can be looked at in a few seconds; go on with `next` until it is `None`.
+    pub async fn count(&self, queue: Option<&str>, query: &ItemQuery) -> Result<CountShown> {
+        self.transport.call(Call::get(items_path(queue, "/count")?).query(query.pairs())).await
+    }
+
+    /// Acts on items that match, as many as fit into a few seconds; go on with `next` until it is `None`.
+    pub async fn act_on_all(&self, queue: &str, act: &str, query: &ItemQuery) -> Result<Acted> {
+        let path = queue_path(queue, &format!("/items/{}", segment(act)?))?;
+        self.transport.call(Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs())).await
     }
 
     /// Deletes items that match, as many as fit into a few seconds; go on with `next` until it is `None`.
@@ -312,6 +332,13 @@ fn queue_path(queue: &str, rest: &str) -> Result<String> {
         .parse()
         .map_err(|error: towline_domain::name::NameError| ClientError::invalid(error.to_string()))?;
     Ok(format!("/v1/queues/{name}{rest}"))
+}
+
+fn items_path(queue: Option<&str>, rest: &str) -> Result<String> {
+    match queue {
+        Some(queue) => queue_path(queue, &format!("/items{rest}")),
+        None => Ok(format!("/v1/items{rest}")),
+    }
 }
 
 fn item_path(id: ItemId, rest: &str) -> String {

@@ -68,6 +68,10 @@ impl Store for Forgetful {
         self.store.list(filter, after, limit, fields)
     }
 
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<towline_store::Counted>> {
+        self.store.count(filter, after)
+    }
+
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.store.next_wake()
     }

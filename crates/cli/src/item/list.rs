@@ -1,19 +1,19 @@
 //! `towline queue item list`.
 
+use super::filter::FilterArgs;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::value::{Pair, pair};
 use clap::Args;
 use towline_api::ItemShown;
 use towline_api::client::ItemQuery;
 
 const PAGE: usize = 1000;
 
-/// List a queue's items in the order of their submission.
+/// List items in the order of their submission.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// The queue's name.
-    queue: String,
+    /// The queue's name [default: all queues].
+    queue: Option<String>,
     #[command(flatten)]
     filter: FilterArgs,
     /// At most so many [default: all].
@@ -25,36 +25,35 @@ pub struct ListArgs {
     /// Where an earlier list ended: the `next` of the HTTP API.
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
-}
-
-/// Which items are meant.
-#[derive(Debug, Args)]
-pub struct FilterArgs {
-    /// Only items in this state: pending, scheduled, processing, paused, completed, failed, unfinished.
-    #[arg(long, visible_alias = "state", value_name = "STATE")]
-    status: Option<String>,
-    /// Only items with this tag. Repeatable: all must match.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    tag: Vec<Pair<String>>,
-}
-
-impl FilterArgs {
-    pub fn query(self) -> ItemQuery {
-        let tags = self.tag.into_iter().map(|Pair { name, value }| (name, value)).collect();
-        ItemQuery { state: self.status, tags, ..ItemQuery::default() }
-    }
+    /// Leave out inputs, parameters and outputs.
+    #[arg(long, conflicts_with = "fields")]
+    summary: bool,
 }
 
 pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let headers = &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"];
+    let headers: &'static [&'static str] = match args.queue {
+        Some(_) => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"],
+        None => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "QUEUE", "LAST ERROR"],
+    };
+    let with_queue = args.queue.is_none();
+    let row = |item: &ItemShown| row(item, with_queue);
     let mut listing = session.output.listing(headers);
-    let mut query = ItemQuery { cursor: args.cursor, fields: args.fields, ..args.filter.query() };
+    let mut query = ItemQuery {
+        filter: args.filter.get(),
+        cursor: args.cursor,
+        fields: args.fields,
+        view: args.summary.then(|| "summary".to_owned()),
+        ..ItemQuery::default()
+    };
     let mut left = args.limit.unwrap_or(usize::MAX);
     while left > 0 {
         query.limit = Some(left.min(PAGE));
-        let page = session.client.items(&args.queue, &query).await?;
+        let page = session.client.items(args.queue.as_deref(), &query).await?;
         for item in page.items.iter().take(left) {
-            listing.push(item, row)?;
+            match args.summary {
+                false => listing.push(item, row)?,
+                true => listing.push(&item.summary(), |_| row(item))?,
+            }
         }
         left = left.saturating_sub(page.items.len());
         query.cursor = page.next;
@@ -65,7 +64,7 @@ pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
     listing.finish()
 }
 
-fn row(item: &ItemShown) -> Vec<String> {
+fn row(item: &ItemShown, with_queue: bool) -> Vec<String> {
     let state = match &item.failure {
         Some(kind) => format!("{} ({kind})", item.state),
         None => item.state.clone(),
@@ -74,12 +73,14 @@ fn row(item: &ItemShown) -> Vec<String> {
         "" => error.kind.clone(),
         message => message.to_owned(),
     });
-    vec![
+    let mut cells = vec![
         item.id.to_string(),
         state,
         item.priority.to_string(),
         item.attempt.to_string(),
         item.created_at.to_string(),
-        error.unwrap_or_default(),
-    ]
+    ];
+    cells.extend(with_queue.then(|| item.queue.clone()));
+    cells.push(error.unwrap_or_default());
+    cells
 }

@@ -1,5 +1,8 @@
 //! `towline queue item`: what is done with single items, and lists of them.
 
+mod act;
+mod count;
+mod filter;
 mod heartbeat;
 mod list;
 mod operate;
@@ -30,15 +33,20 @@ pub enum ItemCommand {
     Show(Id),
     Wait(wait::WaitArgs),
     List(list::ListArgs),
+    Count(count::CountArgs),
     Purge(purge::PurgeArgs),
     /// End items that are not finished; they fail as `cancelled`.
     Cancel(operate::CancelArgs),
     /// Give finished items another life: pending again, with all their retries.
-    Redrive(operate::Ids),
+    Redrive(act::Items),
     /// Hold pending items back until they are resumed.
-    Pause(operate::Ids),
+    Pause(act::Items),
     /// Let paused items go on.
-    Resume(operate::Ids),
+    Resume(act::Items),
+    /// Change the priority of items that wait, and print of how many.
+    SetPriority(act::SetPriorityArgs),
+    /// Move items that wait to another queue, and print how many.
+    Move(act::MoveArgs),
     /// Remove items.
     Delete(operate::DeleteArgs),
 }
@@ -63,6 +71,9 @@ pub async fn run(session: &Session, command: ItemCommand, parent: Parent) -> Res
         ItemCommand::Show(args) => output.object(&client.item(args.id).await?),
         ItemCommand::Wait(args) => wait::run(session, args).await,
         ItemCommand::List(args) => list::run(session, args).await,
+        ItemCommand::Count(args) => count::run(session, args).await,
+        ItemCommand::SetPriority(args) => act::set_priority(session, args).await,
+        ItemCommand::Move(args) => act::move_to(session, args).await,
         ItemCommand::Purge(args) => purge::run(session, args).await,
         ItemCommand::Cancel(args) => operate::cancel(session, args).await,
         ItemCommand::Redrive(args) => operate::redrive(session, args).await,

@@ -1,11 +1,13 @@
 //! What anybody may do with items, without holding them: cancel, redrive, pause, resume, delete.
 
+use super::act::{Items, on_all};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output;
 use crate::value::item_id;
 use clap::Args;
 use std::future::Future;
+use towline_api::client::ItemQuery;
 use towline_api::{Client, ClientError, ItemId, Settled};
 
 #[derive(Debug, Args)]
@@ -18,7 +20,7 @@ pub struct Ids {
 #[derive(Debug, Args)]
 pub struct CancelArgs {
     #[command(flatten)]
-    items: Ids,
+    items: Items,
     /// Why.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -34,38 +36,59 @@ pub struct DeleteArgs {
 }
 
 pub async fn cancel(session: &Session, args: CancelArgs) -> Result<(), Failure> {
-    each(session, args.items, |client, id| client.cancel(id, args.reason.clone())).await
+    let CancelArgs { items, reason } = args;
+    if let Some(queue) = items.queue()?.map(str::to_owned) {
+        return on_all(session, &queue, "cancel", ItemQuery { reason, ..items.all.query() }).await;
+    }
+    each(session, items.ids, |client, id| client.cancel(id, reason.clone())).await
 }
 
-pub async fn redrive(session: &Session, args: Ids) -> Result<(), Failure> {
-    each(session, args, Client::redrive).await
+pub async fn redrive(session: &Session, items: Items) -> Result<(), Failure> {
+    some_or_all(session, items, "redrive", Client::redrive).await
 }
 
-pub async fn pause(session: &Session, args: Ids) -> Result<(), Failure> {
-    each(session, args, Client::pause_item).await
+pub async fn pause(session: &Session, items: Items) -> Result<(), Failure> {
+    some_or_all(session, items, "pause", Client::pause_item).await
 }
 
-pub async fn resume(session: &Session, args: Ids) -> Result<(), Failure> {
-    each(session, args, Client::resume_item).await
+pub async fn resume(session: &Session, items: Items) -> Result<(), Failure> {
+    some_or_all(session, items, "resume", Client::resume_item).await
+}
+
+async fn some_or_all<'a, F>(
+    session: &'a Session,
+    items: Items,
+    act: &str,
+    call: impl Fn(&'a Client, ItemId) -> F,
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<Settled, ClientError>>,
+{
+    match items.queue()?.map(str::to_owned) {
+        Some(queue) => on_all(session, &queue, act, items.all.query()).await,
+        None => each(session, items.ids, call).await,
+    }
 }
 
 pub async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
     let gone = |id: ItemId| Settled { id: Some(id.into()), ..Settled::default() };
-    each(session, args.items, async |client, id| client.delete_item(id, args.force).await.map(|()| gone(id)))
-        .await
+    each(session, args.items.ids, async |client, id| {
+        client.delete_item(id, args.force).await.map(|()| gone(id))
+    })
+    .await
 }
 
 /// One that is refused does not stop the others.
 async fn each<'a, F>(
     session: &'a Session,
-    items: Ids,
+    ids: Vec<ItemId>,
     call: impl Fn(&'a Client, ItemId) -> F,
 ) -> Result<(), Failure>
 where
     F: Future<Output = Result<Settled, ClientError>>,
 {
     let mut refused = false;
-    for id in items.ids {
+    for id in ids {
         match call(&session.client, id).await {
             Ok(Settled { error: Some(error), .. }) => {
                 output::say(&error.message);

@@ -1,6 +1,6 @@
 //! `towline queue item purge`.
 
-use super::list::FilterArgs;
+use super::act::{AllArgs, bar};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output::Format;
@@ -14,29 +14,35 @@ pub struct PurgeArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
-    filter: FilterArgs,
+    all: AllArgs,
     /// Also items that somebody works on; their holders' next call is refused.
     #[arg(long)]
     force: bool,
 }
 
 pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
-    let query = args.filter.query();
-    if query.state.is_none() {
+    let mut query = ItemQuery { force: args.force, ..args.all.query() };
+    if query.filter.state.is_none() {
         return Err(Failure::Usage("say which items to remove, like --status failed".to_owned()));
     }
-    let mut query = ItemQuery { force: args.force, ..query };
-    let mut removed = 0;
+    let (mut removed, mut matched) = (0, query.dry_run.then_some(0));
+    let bar = bar();
     loop {
         let purged = session.client.purge(&args.queue, &query).await?;
         removed += purged.removed;
+        matched = matched.map(|sum| sum + purged.matched.unwrap_or(0));
+        bar.set_message(format!("{removed} items"));
+        bar.tick();
         query.cursor = purged.next;
         if query.cursor.is_none() {
             break;
         }
     }
+    bar.finish_and_clear();
     match session.output.asked() {
-        Some(Format::Json | Format::Ndjson) => session.output.object(&Purged { removed, next: None }),
-        Some(Format::Table) | None => crate::output::text(&format!("{removed}\n")),
+        Some(Format::Json | Format::Ndjson) => {
+            session.output.object(&Purged { removed, matched, next: None })
+        }
+        Some(Format::Table) | None => crate::output::text(&format!("{}\n", matched.unwrap_or(removed))),
     }
 }

@@ -405,7 +405,7 @@ impl Worker {
             }
             _ => {
                 let force = self.dice.one_in(2);
-                let delete = vec![Operation::Delete { id, force, only: None }];
+                let delete = vec![Operation::Delete { id, force }];
                 let gone = |(): &()| vec![Ok(Reply::Answer(towline_domain::change::Answer::Removed))];
                 match history.call(delete, Some(id), client.delete_item(id, force), gone).await {
                     Called::Answered(()) => {

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::RwLock;
+use towline_api::ItemFilter;
 use towline_api::client::ItemQuery;
 use towline_api::{Action, Client, Format, ItemShown, OrderBody, PolicyBody, PutQueue, QueueShown, Settled};
 use towline_domain::change::Answer;
@@ -147,10 +148,11 @@ impl World {
 /// All of them, to the last page: one may be empty and still go on.
 async fn pages(client: &Client, queue: &str, state: Option<&str>, fields: Option<&str>) -> Vec<ItemShown> {
     let (state, fields) = (state.map(str::to_owned), fields.map(str::to_owned));
-    let mut query = ItemQuery { limit: Some(5000), state, fields, ..ItemQuery::default() };
+    let filter = ItemFilter { state, ..ItemFilter::default() };
+    let mut query = ItemQuery { filter, limit: Some(5000), fields, ..ItemQuery::default() };
     let mut items = Vec::new();
     loop {
-        let page = client.items(queue, &query).await.unwrap();
+        let page = client.items(Some(queue), &query).await.unwrap();
         items.extend(page.items);
         query.cursor = page.next;
         if query.cursor.is_none() {

@@ -42,7 +42,7 @@ pub struct Context<'a> {
     pub record: Option<&'a KvRecord>,
     /// The id the store made for a new item.
     pub new_id: Option<ItemId>,
-    /// Where the item is asked to go: the queue a settle names, or a dead letter's origin at redrive.
+    /// Where the item is asked to go: the queue a settle or a move names, or a dead letter's origin at redrive.
     pub target: Option<&'a Queue>,
     /// The queue's dead-letter queue, if it has one and that exists.
     pub dead_letters: Option<&'a Queue>,
@@ -63,7 +63,13 @@ pub fn decide(context: &Context<'_>, command: Command, now: Timestamp) -> Result
         Command::Pause => operate::pause(context),
         Command::Resume => operate::resume(context),
         Command::Redrive => operate::redrive(context, now),
-        Command::Delete { force, only } => operate::delete(context, force, only, now),
+        Command::Delete { force } => operate::delete(context, force, now),
+        Command::SetPriority { priority } => operate::set_priority(context, priority),
+        Command::Move { queue } => operate::move_to(context, &queue, now),
+        Command::If { only, then } => {
+            operate::check_meant(context, &only, now)?;
+            decide(context, *then, now)
+        }
         Command::Elapse => timer::elapse(context, now),
     }
 }

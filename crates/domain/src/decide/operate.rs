@@ -3,10 +3,11 @@
 use super::{Context, error, fail, item_change, removal, step, unchanged};
 use crate::change::{Answer, Change};
 use crate::event::EventKind;
-use crate::item::{ErrorKind, FailureKind, State};
+use crate::item::{ErrorKind, FailureKind, Head, State};
+use crate::name::QueueName;
+use crate::only::{Only, Traits};
 use crate::queue::QueueState;
 use crate::refusal::Refusal;
-use crate::state_name::StateName;
 use crate::time::Timestamp;
 
 pub(super) fn cancel(context: &Context<'_>, reason: &str, now: Timestamp) -> Result<Change, Refusal> {
@@ -84,17 +85,60 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
     Ok(item_change(head, after, EventKind::Redriven, Answer::State("pending")))
 }
 
-pub(super) fn delete(
-    context: &Context<'_>,
-    force: bool,
-    only: Option<StateName>,
-    now: Timestamp,
-) -> Result<Change, Refusal> {
-    let head = context.item()?;
-    if only.is_some_and(|only| !only.matches(head.count_kind(now))) {
-        let remedy = "only items of another state were to be deleted";
-        return Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy });
+/// Refuses an item that has changed since it was found by a filter.
+pub(super) fn check_meant(context: &Context<'_>, only: &Only, now: Timestamp) -> Result<(), Refusal> {
+    let (queue, head) = (context.queue()?, context.item()?);
+    let here = only.queue.as_ref().is_none_or(|name| *name == queue.name);
+    match here && only.head.matches(&Traits::of(head, head.count_kind(now))) {
+        true => Ok(()),
+        false => Err(Refusal::NotMeant { id: head.id }),
     }
+}
+
+/// Refuses an item that does not wait: its place in a queue means nothing.
+fn check_waits(head: &Head, remedy: &'static str) -> Result<(), Refusal> {
+    match head.state {
+        State::Pending | State::Paused => Ok(()),
+        _ => Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy }),
+    }
+}
+
+/// The head after a change that is not one of state.
+fn revised(head: &Head) -> Head {
+    Head { revision: head.revision.wrapping_add(1), ..head.clone() }
+}
+
+pub(super) fn set_priority(context: &Context<'_>, priority: i16) -> Result<Change, Refusal> {
+    let head = context.item()?;
+    check_waits(head, "only an item that waits changes its priority; a holder can change it in a settle")?;
+    let answer = Answer::State(head.state_name());
+    if head.priority == priority {
+        return Ok(unchanged(answer));
+    }
+    Ok(item_change(head, Head { priority, ..revised(head) }, EventKind::Prioritized, answer))
+}
+
+pub(super) fn move_to(context: &Context<'_>, to: &QueueName, now: Timestamp) -> Result<Change, Refusal> {
+    let (queue, head) = (context.queue()?, context.item()?);
+    check_waits(head, "only an item that waits is moved; a holder can give it back to another queue")?;
+    let answer = Answer::State(head.state_name());
+    if *to == queue.name {
+        return Ok(unchanged(answer));
+    }
+    let Some(target) = context.target.filter(|target| target.name == *to) else {
+        return Err(Refusal::QueueNotFound { name: to.to_string() });
+    };
+    if let QueueState::Closed { since } | QueueState::Completed { since } = target.state {
+        let (name, state) = (target.name.to_string(), target.state.name());
+        return Err(Refusal::QueueClosed { name, state, since });
+    }
+    let mut change = item_change(head, Head { queue: target.id, ..revised(head) }, EventKind::Moved, answer);
+    change.queue = context.completes(head, now);
+    Ok(change)
+}
+
+pub(super) fn delete(context: &Context<'_>, force: bool, now: Timestamp) -> Result<Change, Refusal> {
+    let head = context.item()?;
     if head.lease().is_some_and(|lease| lease.deadline > now) && !force {
         let remedy = "somebody works on it; cancel it, or delete with force";
         return Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy });

@@ -6,7 +6,7 @@ use towline_domain::command::{NewQueue, Receive, Verb, When};
 use towline_domain::{
     Adjust, Backoff, Change, Command, Context, Counts, Field, FieldEdits, Item, ItemId, Json, LeaseCall,
     LeaseRule, LeaseToken, Millis, Outcome, Overrides, Policy, PolicyPatch, Queue, QueueId, Refusal, Schema,
-    StateName, Submission, Timestamp, decide,
+    Submission, Timestamp, decide,
 };
 use uuid::Uuid;
 
@@ -163,7 +163,8 @@ pub(crate) fn commands() -> impl Strategy<Value = Command> {
         1 => Just(Command::Pause),
         2 => Just(Command::Resume),
         3 => Just(Command::Redrive),
-        1 => (any::<bool>(), prop::option::of(Just(StateName::Failed))).prop_map(|(force, only)| Command::Delete { force, only }),
+        1 => any::<bool>().prop_map(|force| Command::Delete { force }),
+        1 => any::<i16>().prop_map(|priority| Command::SetPriority { priority }),
         1 => Just(Command::CloseQueue),
         1 => Just(Command::PauseQueue),
         2 => Just(Command::ResumeQueue),

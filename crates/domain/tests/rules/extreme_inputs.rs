@@ -8,7 +8,7 @@ use towline_domain::item::{Extras, Origin, Settle, SettleVerb, Settled};
 use towline_domain::limits;
 use towline_domain::{
     Adjust, Backoff, Body, Command, Context, Counts, FailureKind, Field, FieldEdits, Fields, Head, ItemId,
-    Jitter, Json, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Order, Outcome, Overrides, Policy,
+    Jitter, Json, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Only, Order, Outcome, Overrides, Policy,
     PolicyPatch, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName, Submission, Timestamp,
     decide,
 };
@@ -347,7 +347,13 @@ fn command() -> BoxedStrategy<Command> {
         1 => Just(Command::Pause),
         1 => Just(Command::Resume),
         2 => Just(Command::Redrive),
-        1 => any::<bool>().prop_map(|force| Command::Delete { force, only: Some(StateName::Unfinished) }),
+        1 => any::<bool>().prop_map(|force| Command::Delete { force }),
+        1 => any::<i16>().prop_map(|priority| Command::SetPriority { priority }),
+        1 => "[a-z]{1,9}".prop_filter_map("a name", |name| Some(Command::Move { queue: name.parse().ok()? })),
+        1 => any::<bool>().prop_map(|force| Command::If {
+            only: Box::new(Only::in_state(StateName::Unfinished)),
+            then: Box::new(Command::Delete { force }),
+        }),
         3 => Just(Command::Elapse),
     ]
     .boxed()

@@ -28,23 +28,22 @@ impl Engine {
         if let Some(refusal) = self.check_room(&operation) {
             return Ok(Outcome::Answered(Err(refusal)));
         }
-        let answered = match operation {
-            Operation::Receive(call) => return self.receive(&call),
-            Operation::Submit { queue, submission } => self.submit(&queue, submission)?,
-            Operation::Lease { id, mut call } => {
+        let operation = match operation.of_item() {
+            Ok((id, mut command)) => {
                 if self.plant(Bug::NoLeaseCheck)
+                    && let Command::Lease(call) = &mut command
                     && let Some(lease) = self.index.find(id).and_then(|sequence| self.index.head(sequence))
                     && let Some(lease) = lease.lease()
                 {
                     call.token = lease.token;
                 }
-                self.on_item(id, Command::Lease(call))?
+                return self.on_item(id, command).map(Outcome::Answered);
             }
-            Operation::Cancel { id, reason } => self.on_item(id, Command::Cancel { reason })?,
-            Operation::Pause { id } => self.on_item(id, Command::Pause)?,
-            Operation::Resume { id } => self.on_item(id, Command::Resume)?,
-            Operation::Redrive { id } => self.on_item(id, Command::Redrive)?,
-            Operation::Delete { id, force, only } => self.on_item(id, Command::Delete { force, only })?,
+            Err(operation) => operation,
+        };
+        let answered = match operation {
+            Operation::Receive(call) => return self.receive(&call),
+            Operation::Submit { queue, submission } => self.submit(&queue, submission)?,
             Operation::CreateQueue { queue, schema, policy } => {
                 let new = NewQueue {
                     id: QueueId(self.next_queue),
@@ -66,6 +65,7 @@ impl Engine {
             Operation::Restore(restore) => self.restore(*restore)?,
             Operation::Sweep => Ok(Reply::Swept { changed: self.swept }),
             Operation::Kv { key, command } => self.kv(key, command)?,
+            other => Err(other.without_item()),
         };
         Ok(Outcome::Answered(answered))
     }

@@ -165,7 +165,7 @@ impl Engine {
             self.make_spare();
         }
         let detail = self.status.full.as_ref()?;
-        let (needed, may_go_on) = match operation {
+        let (needed, may_go_on) = match operation.asked() {
             Operation::Submit { .. } | Operation::Restore(_) | Operation::CreateQueue { .. } => {
                 (self.segment_bytes / 4, false)
             }
@@ -191,7 +191,7 @@ impl Engine {
 /// An upper bound on what an operation adds to the log, payload aside from a small constant.
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     const OVERHEAD: usize = 1024;
-    let variable = match operation {
+    let variable = match operation.asked() {
         Operation::Submit { submission, .. } => {
             let record = submission.once.as_ref().map_or(0, |once| once.key.len() + once.next.len());
             content_bytes(&submission.body, &submission.fields) + record

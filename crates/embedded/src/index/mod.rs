@@ -3,18 +3,21 @@
 //! **Invariant:** it changes only by [`Index::apply`], with what a record says (and by [`Index::tally`], with what the
 //! end of the frame will say). Replaying the records gives the same index as living through them.
 
+mod labels;
 mod parts;
 mod replay;
 mod stand;
 mod tallies;
 
+pub use labels::AllOf;
+
 use crate::entry::{Entry, ItemEntry, Place};
 use crate::lane::Lanes;
 use crate::record::{ERROR, Indexed, Key};
-use crate::table::{READY, SCHEDULED, Slot, Table};
+use crate::table::{Slot, Table};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use stand::{is_live, kind_of, order_key};
+use stand::{is_live, order_key};
 use std::collections::{BTreeMap, BTreeSet};
 use tallies::Hours;
 use towline_domain::digest::ContentDigest;
@@ -129,8 +132,9 @@ impl Index {
         self.keys.get(&key).into_iter().flatten().map(|owner| owner.1)
     }
 
-    pub fn labelled(&self, label: u64) -> Option<&BTreeSet<u64>> {
-        self.labels.get(&label)
+    /// Items from `first` on that have all of these labels, in order.
+    pub fn labelled_all(&self, labels: &[u64], first: u64) -> AllOf<'_> {
+        AllOf::new(labels.iter().map(|label| self.labels.get(label)), first)
     }
 
     pub fn first_ready(&mut self, queue: QueueId) -> Option<u64> {
@@ -141,11 +145,6 @@ impl Index {
             .lanes
             .first(|rank, entry| is_live(table, id, order, rank, entry))
             .map(|(_, entry)| entry.sequence)
-    }
-
-    pub fn kind(&self, sequence: u64) -> Option<CountKind> {
-        let slot = self.table.slot(sequence)?;
-        Some(kind_of(slot, self.table.extra(sequence)))
     }
 
     /// When time next changes something or makes something ready.
@@ -173,7 +172,7 @@ impl Index {
             let Some(slot) = self.table.slot_mut(sequence) else {
                 continue;
             };
-            slot.flags = slot.flags & !SCHEDULED | READY;
+            slot.set_kind(CountKind::Pending);
             let id = slot.queue;
             let Some(queue) = self.queues.get_mut(&id) else {
                 continue;

@@ -4,9 +4,8 @@
 //! busy log have moved several times.
 
 use super::Index;
-use super::stand::{key_of, kind_of};
-use crate::table::{READY, SCHEDULED};
-use towline_domain::{CountKind, QueueId, State, Timestamp};
+use super::stand::{key_of, kind_at};
+use towline_domain::{CountKind, QueueId, Timestamp};
 
 impl Index {
     pub fn begin_replay(&mut self) {
@@ -32,20 +31,17 @@ impl Index {
             if let Some(at) = extra.and_then(|extra| extra.head.timer()) {
                 timers.push((at, sequence));
             }
-            let pending = extra.is_none_or(|extra| extra.head.state == State::Pending);
-            let kind = if pending && slot.ready_at > now {
-                scheduled.push((slot.ready_at, sequence));
-                slot.flags |= SCHEDULED;
-                CountKind::Scheduled
-            } else if pending {
-                let order = &queue.queue.policy.order;
-                let key = key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head));
-                queue.lanes.push(key, sequence);
-                slot.flags |= READY;
-                CountKind::Pending
-            } else {
-                kind_of(slot, extra)
-            };
+            let kind = kind_at(slot, extra, now);
+            slot.set_kind(kind);
+            match kind {
+                CountKind::Scheduled => scheduled.push((slot.ready_at, sequence)),
+                CountKind::Pending => {
+                    let order = &queue.queue.policy.order;
+                    let key = key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head));
+                    queue.lanes.push(key, sequence);
+                }
+                _ => {}
+            }
             queue.counts.add(kind);
         });
         for queue in self.queues.values_mut() {

@@ -21,7 +21,7 @@ impl Index {
         let order = self.queues.get(&slot.queue).map(|queue| &queue.queue.policy.order);
         Some(Standing {
             queue: slot.queue,
-            kind: kind_of(slot, extra),
+            kind: slot.kind(),
             key: order
                 .filter(|_| slot.has(READY))
                 .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
@@ -63,13 +63,10 @@ impl Index {
             return;
         }
         let now = self.now;
-        let pending = match (self.table.slot(sequence), self.table.extra(sequence)) {
-            (None, _) => return,
-            (Some(_), Some(extra)) => extra.head.state == State::Pending,
-            (Some(_), None) => true,
-        };
-        if let Some(slot) = self.table.slot_mut(sequence).filter(|_| pending) {
-            slot.flags |= if slot.ready_at > now { SCHEDULED } else { READY };
+        let Some(slot) = self.table.slot(sequence) else { return };
+        let kind = kind_at(slot, self.table.extra(sequence), now);
+        if let Some(slot) = self.table.slot_mut(sequence) {
+            slot.set_kind(kind);
         }
         let Some(standing) = self.standing(sequence) else {
             return;
@@ -90,9 +87,10 @@ impl Index {
     }
 }
 
-pub(super) fn kind_of(slot: &Slot, extra: Option<&Extra>) -> CountKind {
+/// What an item that stands nowhere yet is at a time.
+pub(super) fn kind_at(slot: &Slot, extra: Option<&Extra>, now: Timestamp) -> CountKind {
     match extra.map(|extra| &extra.head.state) {
-        _ if slot.has(SCHEDULED) => CountKind::Scheduled,
+        None | Some(State::Pending) if slot.ready_at > now => CountKind::Scheduled,
         None | Some(State::Pending) => CountKind::Pending,
         Some(State::Processing(_)) => CountKind::Processing,
         Some(State::Paused) => CountKind::Paused,

@@ -105,7 +105,7 @@ pub fn commit(item: &Item) -> Operation {
 }
 
 pub fn delete(id: ItemId) -> Operation {
-    Operation::Delete { id, force: true, only: None }
+    Operation::Delete { id, force: true }
 }
 
 #[track_caller]

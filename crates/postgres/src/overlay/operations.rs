@@ -30,15 +30,13 @@ impl Overlay {
             Operation::Receive(_) => u32::try_from(number).unwrap_or(u32::MAX).saturating_add(FIRST_RECEIVE),
             _ => BY_CALLS,
         };
+        let operation = match operation.of_item() {
+            Ok((id, command)) => return self.on_id(id, command).map(Outcome::Answered),
+            Err(operation) => operation,
+        };
         let answered = match operation {
             Operation::Receive(call) => return self.receive(&call),
             Operation::Submit { queue, submission } => self.submit(&queue, submission)?,
-            Operation::Lease { id, call } => self.on_id(id, Command::Lease(call))?,
-            Operation::Cancel { id, reason } => self.on_id(id, Command::Cancel { reason })?,
-            Operation::Pause { id } => self.on_id(id, Command::Pause)?,
-            Operation::Resume { id } => self.on_id(id, Command::Resume)?,
-            Operation::Redrive { id } => self.on_id(id, Command::Redrive)?,
-            Operation::Delete { id, force, only } => self.on_id(id, Command::Delete { force, only })?,
             Operation::CreateQueue { queue, schema, policy } => match self.fresh_queue {
                 Some(id) => {
                     let new = NewQueue { id, name: queue.clone(), schema: *schema, policy: *policy };
@@ -54,6 +52,7 @@ impl Overlay {
             Operation::Restore(restore) => self.restore(*restore),
             Operation::Sweep => Ok(Reply::Swept { changed: swept }),
             Operation::Kv { key, command } => self.kv(key, command),
+            other => Err(other.without_item()),
         };
         Ok(Outcome::Answered(answered))
     }

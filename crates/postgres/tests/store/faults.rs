@@ -187,7 +187,7 @@ fn an_item_whose_payload_is_gone_holds_up_nobody_else() {
         other => panic!("served: {other:?}"),
     }
     assert_eq!(run(&store, Operation::Cancel { id: ids[1], reason: String::new() }), left("failed"));
-    run(&store, Operation::Delete { id: ids[1], force: false, only: None }).unwrap();
+    run(&store, Operation::Delete { id: ids[1], force: false }).unwrap();
     assert_eq!(counts(&store, "jobs").total(), 2);
 }
 

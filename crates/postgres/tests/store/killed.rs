@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
-use towline_domain::{FieldSet, ItemId, Policy, StateName};
+use towline_domain::{FieldSet, HeadFilter, ItemId, Policy, StateName};
 use towline_postgres::Time;
 use towline_store::{Filter, Store};
 
@@ -110,7 +110,8 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
 fn list(store: &dyn Store, state: Option<StateName>) -> BTreeSet<ItemId> {
     let (mut all, mut after) = (BTreeSet::new(), None);
     loop {
-        let filter = Filter { state, ..Filter::default() };
+        let head = HeadFilter { state, ..HeadFilter::default() };
+        let filter = Filter { head, ..Filter::default() };
         let page = block_on(store.list(filter, after, 1000, FieldSet::NONE)).unwrap();
         for stored in &page.items {
             assert!(all.insert(stored.item.head.id), "listed once");

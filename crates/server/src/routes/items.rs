@@ -1,5 +1,6 @@
 //! Items as anybody may act on them: shown, waited for, cancelled, redriven, paused, deleted.
 
+use super::list::shown_all;
 use super::receive::check_wait;
 use super::{unexpected, update};
 use crate::answer::Reply;
@@ -18,8 +19,9 @@ use towline_domain::change::Answer;
 use towline_domain::{FieldSet, ItemId, Refusal};
 use towline_store::{Operation, StoredItem};
 
-fn shown(app: &App, stored: StoredItem) -> ItemShown {
-    ItemShown::new(&stored.queue, stored.item, app.now())
+async fn shown(app: &App, stored: StoredItem) -> Result<ItemShown, Refused> {
+    let mut shown = shown_all(app, vec![stored]).await?;
+    shown.pop().ok_or_else(unexpected)
 }
 
 fn not_found(id: ItemId) -> Refused {
@@ -31,6 +33,7 @@ fn not_found(id: ItemId) -> Refused {
     params(
         ("id" = String, Path, format = Uuid),
         ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: all"),
+        ("view" = Option<String>, Query, description = "`summary` leaves out inputs, parameters, outputs and payload: `full`"),
     ),
     responses(
         (status = 200, description = "The item.", body = ItemShown),
@@ -42,12 +45,14 @@ pub(super) async fn show(
     ItemPath(id): ItemPath,
     mut query: Query,
 ) -> Result<Response, Refused> {
-    let fields = query.fields()?.unwrap_or(FieldSet::ALL);
+    let (fields, summary) = (query.fields()?, query.summary()?);
     query.end()?;
+    let fields = fields.unwrap_or(if summary { FieldSet::NONE } else { FieldSet::ALL });
     let found = app.broker.store().get(vec![id], fields).await?.pop().flatten();
     let mut found = found.ok_or_else(|| not_found(id))?;
     app.broker.fetch(std::slice::from_mut(&mut found)).await?;
-    reply.with(&shown(&app, found))
+    let item = shown(&app, found).await?;
+    if summary { reply.with(&item.summary()) } else { reply.with(&item) }
 }
 
 /// Deletes an item; with `force`, also under its holder.
@@ -65,7 +70,7 @@ pub(super) async fn delete(
 ) -> Result<Response, Refused> {
     let force = query.flag("force")?;
     query.end()?;
-    update(&app, Operation::Delete { id, force, only: None }).await?;
+    update(&app, Operation::Delete { id, force }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -89,7 +94,7 @@ pub(super) async fn wait(
     query.end()?;
     let timeout = timeout.map_or(Ok(Duration::from_secs(30)), |span| check_wait("timeout", span))?;
     match app.broker.wait(id, timeout).await? {
-        Waited::Ended(stored) | Waited::Unfinished(stored) => reply.with(&shown(&app, *stored)),
+        Waited::Ended(stored) | Waited::Unfinished(stored) => reply.with(&shown(&app, *stored).await?),
         Waited::NotFound => Err(not_found(id)),
     }
 }

@@ -1,5 +1,6 @@
 //! Lists of items, as pages or as a stream.
 
+use super::filter::{cursor, filter, next};
 use super::queues::check_limit;
 use crate::answer::Reply;
 use crate::app::App;
@@ -13,9 +14,10 @@ use bytes::Bytes;
 use futures::stream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
-use towline_api::{Code, ItemPage, ItemShown, PAGE_DEFAULT, Problem, Time};
-use towline_domain::{FieldSet, QueueName, Refusal, limits};
-use towline_store::{Cursor, Filter, Page, StoreError};
+use std::collections::BTreeMap;
+use towline_api::{ItemFilter, ItemPage, ItemShown, PAGE_DEFAULT, Problem};
+use towline_domain::{FieldSet, Policy, QueueName, limits};
+use towline_store::{Cursor, Filter, StoreError, StoredItem};
 
 const NDJSON: &str = "application/x-ndjson";
 /// Items read at a time for a stream: little enough to hold for a slow reader.
@@ -23,53 +25,74 @@ const STREAM_PAGE: usize = 500;
 /// With their payload, which may be large and kept elsewhere.
 const STREAM_PAYLOADS: usize = 4;
 
-/// Which items are meant, of a queue that must be there.
-pub(super) async fn filter(app: &App, queue: QueueName, query: &mut Query) -> Result<Filter, Refused> {
-    let mut tags = Vec::new();
-    for text in query.all("tag") {
-        let Some((name, value)) = text.split_once('=') else {
-            let shown: String = text.chars().take(100).collect();
-            return Err(Refused::new(Code::Invalid, format!("tag: {shown:?}; use key=value")));
-        };
-        tags.push((name.to_owned(), value.to_owned()));
+/// What is listed, and how.
+struct Listing {
+    filter: Filter,
+    after: Option<Cursor>,
+    limit: Option<usize>,
+    fields: FieldSet,
+    /// Without what went in and what came out.
+    summary: bool,
+}
+
+impl Listing {
+    async fn of(app: &App, queue: Option<QueueName>, mut query: Query) -> Result<Listing, Refused> {
+        let limit: Option<usize> = query.parse("limit")?;
+        let after = cursor(&mut query)?;
+        let fields = query.fields()?;
+        let summary = query.summary()?;
+        let filter = filter(app, queue, &mut query).await?;
+        query.end()?;
+        let fields = fields.filter(|_| !summary).unwrap_or(FieldSet::NONE);
+        Ok(Listing { filter, after, limit, fields, summary })
     }
-    let filter = Filter {
-        queue: Some(queue.clone()),
-        state: query.state()?,
-        tags,
-        group: query.one("group")?,
-        idempotency_key: query.one("idempotency_key")?,
-        created_from: query.time("created_from")?,
-        created_before: query.time("created_before")?,
+
+    async fn answer(self, app: App, reply: Reply, headers: &HeaderMap) -> Result<Response, Refused> {
+        let wants = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if wants.split([',', ';']).any(|one| one.trim().eq_ignore_ascii_case(NDJSON)) {
+            self.limit.map_or(Ok(()), |limit| check_limit(limit.min(limits::PAGE_MAX)))?;
+            return Ok(stream_all(app, self));
+        }
+        let limit = self.limit.unwrap_or(PAGE_DEFAULT);
+        check_limit(limit)?;
+        let mut page = app.broker.store().list(self.filter, self.after, limit, self.fields).await?;
+        app.broker.fetch(&mut page.items).await?;
+        let next = next(page.next);
+        let items = shown_all(&app, page.items).await?;
+        let count = items.len();
+        if self.summary {
+            let items: Vec<_> = items.iter().map(ItemShown::summary).collect();
+            return reply.with_long(&serde_json::json!({ "items": items, "next": next }), count);
+        }
+        reply.with_long(&ItemPage { items, next }, count)
+    }
+}
+
+/// Items as they are shown, each with what its queue allows it.
+pub(super) async fn shown_all(app: &App, items: Vec<StoredItem>) -> Result<Vec<ItemShown>, StoreError> {
+    let mut policies: BTreeMap<QueueName, Option<Policy>> = BTreeMap::new();
+    for stored in &items {
+        if !policies.contains_key(&stored.queue) {
+            let found = app.broker.store().queue(stored.queue.clone()).await?;
+            policies.insert(stored.queue.clone(), found.map(|view| view.queue.policy));
+        }
+    }
+    let now = app.now();
+    let one = |StoredItem { queue, item }: StoredItem| {
+        ItemShown::new(&queue, item, now, policies.get(&queue).and_then(Option::as_ref))
     };
-    filter.check()?;
-    if app.broker.store().queue(queue.clone()).await?.is_none() {
-        return Err(Refusal::QueueNotFound { name: queue.to_string() }.into());
-    }
-    Ok(filter)
-}
-
-pub(super) fn cursor(query: &mut Query) -> Result<Option<Cursor>, Refused> {
-    Ok(query.parse("cursor")?.map(Cursor))
-}
-
-pub(super) fn next(cursor: Option<Cursor>) -> Option<String> {
-    cursor.map(|cursor| cursor.0.to_string())
+    Ok(items.into_iter().map(one).collect())
 }
 
 /// Items in order of submission: a page, or with `Accept: application/x-ndjson` all that match, one a line.
 #[utoipa::path(get, path = "/v1/queues/{queue}/items", operation_id = "list_items", tag = "items", security(("token" = ["queue:{queue}:read"])),
     params(
         ("queue" = String, Path),
-        ("state" = Option<String>, Query, description = "pending (also scheduled ones), ready, scheduled, processing, paused, completed, failed or unfinished"),
-        ("tag" = Option<Vec<String>>, Query, description = "key=value; may be given several times, and then all must match"),
-        ("group" = Option<String>, Query),
-        ("idempotency_key" = Option<String>, Query),
-        ("created_from" = Option<Time>, Query),
-        ("created_before" = Option<Time>, Query),
+        ItemFilter,
         ("limit" = Option<usize>, Query, description = "At most so many: 100, up to 10000; of a stream: all, or any number", minimum = 1),
         ("cursor" = Option<String>, Query, description = "`next` of the page before"),
         ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: none"),
+        ("view" = Option<String>, Query, description = "`summary` leaves out inputs, parameters, outputs and payload: `full`"),
     ),
     responses(
         (status = 200, description = "A page of them, or a stream.", content((ItemPage = "application/json"), (ItemShown = "application/x-ndjson"))),
@@ -81,27 +104,33 @@ pub(super) async fn list(
     reply: Reply,
     headers: HeaderMap,
     QueuePath(queue): QueuePath,
-    mut query: Query,
+    query: Query,
 ) -> Result<Response, Refused> {
-    let limit: Option<usize> = query.parse("limit")?;
-    let after = cursor(&mut query)?;
-    let fields = query.fields()?.unwrap_or(FieldSet::NONE);
-    let filter = filter(&app, queue, &mut query).await?;
-    query.end()?;
-    let wants = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if wants.split([',', ';']).any(|one| one.trim().eq_ignore_ascii_case(NDJSON)) {
-        limit.map_or(Ok(()), |limit| check_limit(limit.min(limits::PAGE_MAX)))?;
-        return Ok(stream_all(app, filter, after, limit, fields));
-    }
-    let limit = limit.unwrap_or(PAGE_DEFAULT);
-    check_limit(limit)?;
-    let mut page = app.broker.store().list(filter, after, limit, fields).await?;
-    app.broker.fetch(&mut page.items).await?;
-    let now = app.now();
-    let items: Vec<ItemShown> =
-        page.items.into_iter().map(|stored| ItemShown::new(&stored.queue, stored.item, now)).collect();
-    let count = items.len();
-    reply.with_long(&ItemPage { items, next: next(page.next) }, count)
+    let listing = Listing::of(&app, Some(queue), query).await?;
+    listing.answer(app, reply, &headers).await
+}
+
+/// Items of all queues, in order of submission: a page, or a stream.
+#[utoipa::path(get, path = "/v1/items", operation_id = "list_all_items", tag = "items", security(("token" = ["queue:*:read"])),
+    params(
+        ItemFilter,
+        ("limit" = Option<usize>, Query, description = "At most so many: 100, up to 10000; of a stream: all, or any number", minimum = 1),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before"),
+        ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: none"),
+        ("view" = Option<String>, Query, description = "`summary` leaves out inputs, parameters, outputs and payload: `full`"),
+    ),
+    responses(
+        (status = 200, description = "A page of them, or a stream.", content((ItemPage = "application/json"), (ItemShown = "application/x-ndjson"))),
+        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn list_all(
+    State(app): State<App>,
+    reply: Reply,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, Refused> {
+    let listing = Listing::of(&app, None, query).await?;
+    listing.answer(app, reply, &headers).await
 }
 
 /// Where a stream has come to.
@@ -112,21 +141,16 @@ struct Progress {
 }
 
 /// One page in memory at a time; a fault cuts the stream off, so that it is not taken for whole.
-fn stream_all(
-    app: App,
-    filter: Filter,
-    after: Option<Cursor>,
-    limit: Option<usize>,
-    fields: FieldSet,
-) -> Response {
-    let begin = Progress { after, left: limit.unwrap_or(usize::MAX), done: false };
-    let lines = stream::try_unfold((app, filter, begin), move |(app, filter, progress)| async move {
+fn stream_all(app: App, listing: Listing) -> Response {
+    let begin = Progress { after: listing.after, left: listing.limit.unwrap_or(usize::MAX), done: false };
+    let lines = stream::try_unfold((app, listing, begin), move |(app, listing, progress)| async move {
         if progress.done {
             return Ok::<_, StoreError>(None);
         }
-        let size = if fields == FieldSet::NONE { STREAM_PAGE } else { STREAM_PAYLOADS };
+        let size = if listing.fields == FieldSet::NONE { STREAM_PAGE } else { STREAM_PAYLOADS };
         let size = size.min(progress.left);
-        let mut page = app.broker.store().list(filter.clone(), progress.after, size, fields).await?;
+        let store = app.broker.store();
+        let mut page = store.list(listing.filter.clone(), progress.after, size, listing.fields).await?;
         let fetched = app.broker.fetch(&mut page.items).await;
         fetched.map_err(|refusal| StoreError::Unavailable { cause: refusal.to_string() })?;
         let progress = Progress {
@@ -134,19 +158,21 @@ fn stream_all(
             left: progress.left.saturating_sub(page.items.len()),
             done: page.next.is_none() || progress.left <= page.items.len(),
         };
-        let bytes = lines(&app, page);
-        Ok(Some((bytes, (app, filter, progress))))
+        let bytes = lines(&shown_all(&app, page.items).await?, listing.summary);
+        Ok(Some((bytes, (app, listing, progress))))
     });
     ([(CONTENT_TYPE, HeaderValue::from_static(NDJSON))], Body::from_stream(lines)).into_response()
 }
 
-fn lines(app: &App, page: Page) -> Bytes {
-    let now = app.now();
+fn lines(items: &[ItemShown], summary: bool) -> Bytes {
     let mut lines = Vec::new();
-    for stored in page.items {
-        let item = ItemShown::new(&stored.queue, stored.item, now);
+    for item in items {
         // Names and valid JSON: it always has a JSON form.
-        if serde_json::to_writer(&mut lines, &item).is_ok() {
+        let written = match summary {
+            false => serde_json::to_writer(&mut lines, item),
+            true => serde_json::to_writer(&mut lines, &item.summary()),
+        };
+        if written.is_ok() {
             lines.push(b'\n');
         }
     }

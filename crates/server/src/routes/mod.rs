@@ -1,11 +1,12 @@
 //! Every route, and with it its description: what is served and what is documented cannot differ.
 
+mod acts;
 mod buffers;
 mod describe;
+mod filter;
 mod health;
 mod items;
 mod list;
-mod purge;
 mod queues;
 mod receive;
 mod schedules;
@@ -59,7 +60,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(queues::close))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
-        .routes(routes!(submit::submit, list::list, purge::purge))
+        .routes(routes!(submit::submit, list::list, acts::purge))
+        .routes(routes!(acts::count))
+        .routes(routes!(acts::act))
+        .routes(routes!(list::list_all))
+        .routes(routes!(acts::count_everywhere))
         .routes(routes!(receive::receive))
         .routes(routes!(settle::settle))
         .routes(routes!(items::show, items::delete))

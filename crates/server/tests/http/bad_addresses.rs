@@ -63,7 +63,7 @@ async fn nothing_is_there() {
         "/v1/queues/",
         "/v1/queues/a/b",
         "/V1/queues",
-        "/v1/items",
+        "/v1/item",
         "/healthz/",
         "//healthz",
     ] {

@@ -6,6 +6,7 @@ use futures::future::join_all;
 use serde_json::json;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use towline_api::ItemFilter;
 use towline_api::client::ItemQuery;
 use towline_api::{
     Action, Client, ClientError, Code, Format, ItemId, LeaseToken, NewItem, PolicyBody, PutQueue,
@@ -91,13 +92,16 @@ async fn every_call_in_both_formats() {
         assert_eq!(client.item(id).await.unwrap().payload, item.payload);
         assert_eq!(client.wait(id, Duration::from_millis(5)).await.unwrap().state, "pending");
         let query = ItemQuery {
-            tags: vec![("a&b".to_owned(), "c=d".to_owned())],
-            state: Some("ready".to_owned()),
+            filter: ItemFilter {
+                tag: vec!["a&b=c=d".to_owned()],
+                state: Some("ready".to_owned()),
+                ..ItemFilter::default()
+            },
             limit: Some(5),
             fields: Some("payload".to_owned()),
             ..ItemQuery::default()
         };
-        assert_eq!(client.items("jobs", &query).await.unwrap().items[0].payload, item.payload);
+        assert_eq!(client.items(Some("jobs"), &query).await.unwrap().items[0].payload, item.payload);
         assert_eq!(client.pause_item(id).await.unwrap().state.unwrap(), "paused");
         assert_eq!(client.resume_item(id).await.unwrap().state.unwrap(), "pending");
         assert_eq!(client.cancel(id, Some("no".to_owned())).await.unwrap().state.unwrap(), "failed");
@@ -117,7 +121,8 @@ async fn every_call_in_both_formats() {
         );
         client.delete_item(id, false).await.unwrap();
         client.submit("jobs", vec![NewItem::default(); 3]).await.unwrap();
-        let purge = ItemQuery { state: Some("all".to_owned()), ..ItemQuery::default() };
+        let filter = ItemFilter { state: Some("all".to_owned()), ..ItemFilter::default() };
+        let purge = ItemQuery { filter, ..ItemQuery::default() };
         assert_eq!(client.purge("jobs", &purge).await.unwrap().removed, 3);
         assert_eq!(client.close_queue("jobs").await.unwrap().state, "completed");
         client.delete_queue("jobs", true).await.unwrap();

@@ -1,6 +1,7 @@
 //! The server as its clients see it, over real connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod acts;
 mod alpn;
 mod any_bytes;
 mod bad_addresses;

@@ -85,7 +85,7 @@ async fn every_route_of_the_description() {
                 rig.call(Method::PUT, &path, Some(schedule.clone())).await.good();
             }
             let mut path = path.replace("{queue}", &queue).replace("{id}", &id).replace("{schedule}", &queue);
-            path = path.replace("{n}", "0").replace("{verb}", "heartbeat");
+            path = path.replace("{n}", "0").replace("{verb}", "heartbeat").replace("{act}", "pause");
             if name == "wait_for_item" {
                 path += "?timeout=1ms";
             }
@@ -191,6 +191,17 @@ async fn items_go_only_where_their_mover_may_submit() {
     let both = rig.token_for(&["queue:mine:admin", "queue:other:submit"]).await.0;
     rig.post_as(&both, &format!("/v1/items/{id}/release"), retry).await.good();
     assert_eq!(rig.item(&id).await["queue"], "other");
+    let waiting = rig.submit("mine", json!([{}])).await.remove(0);
+    let all = "/v1/queues/mine/items/move?state=all&to=";
+    for query in ["other", "other&dry_run=true"] {
+        let moved = rig.call_as(&worker, Method::POST, &format!("{all}{query}"), None).await;
+        assert!(moved.refused("forbidden").contains("queue:other:submit"));
+    }
+    // Whether there is such a queue is not for this caller to know.
+    rig.call_as(&worker, Method::POST, &format!("{all}nowhere"), None).await.refused("forbidden");
+    assert_eq!(rig.item(&waiting).await["queue"], "mine");
+    assert_eq!(rig.call_as(&both, Method::POST, &format!("{all}other"), None).await.good()["done"], 1);
+    assert_eq!(rig.item(&waiting).await["queue"], "other");
 }
 
 #[tokio::test(flavor = "multi_thread")]

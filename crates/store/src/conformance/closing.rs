@@ -96,7 +96,7 @@ pub(super) fn cancel_and_delete_complete_a_closed_queue(harness: &dyn Harness) {
     assert_completed_now(&rig);
 
     let (rig, held) = last_one(harness, Policy::default());
-    rig.ok(Operation::Delete { id: held.id, force: true, only: None });
+    rig.ok(Operation::Delete { id: held.id, force: true });
     assert_completed_now(&rig);
 
     let (rig, held) = last_one(harness, Policy::default());

@@ -124,7 +124,7 @@ pub(super) fn a_settle_comes_too_late_after_cancel_delete_or_expiry(harness: &dy
         assert_eq!(rig.stored(held.id), before);
 
         let held = rig.hold("jobs");
-        rig.ok(Operation::Delete { id: held.id, force: true, only: None });
+        rig.ok(Operation::Delete { id: held.id, force: true });
         let answered = rig.lease(&held, verb.clone());
         assert_eq!(code(&answered), "item_not_found", "{what} after delete");
 

@@ -12,6 +12,7 @@
     reason = "a case fails by panicking, where it found the breach"
 )]
 
+mod acts;
 mod closing;
 mod keys;
 mod kv;
@@ -236,6 +237,7 @@ macro_rules! with_conformance_cases {
                 an_unfinished_item_expires
                 giving_up_counts_from_the_first_delivery
                 what_fails_goes_to_the_dead_letters
+                dead_letters_leave_room_in_their_origin
                 what_is_cancelled_is_not_a_dead_letter
                 without_open_dead_letters_a_failed_item_stays
             }
@@ -251,6 +253,16 @@ macro_rules! with_conformance_cases {
                 redrive_enters_a_closed_queue_but_not_a_completed_one
                 a_dead_letter_of_a_completed_queue_stays_dead
                 a_purge_deletes_what_matches_in_chunks
+            }
+            acts {
+                a_tag_prefix_goes_by_whole_segments
+                numbers_times_and_failures_select
+                counts_equal_lists
+                an_act_reaches_what_matches_and_nothing_else
+                what_changed_before_its_turn_is_left_alone
+                a_deleted_item_never_comes_back
+                a_changed_priority_keeps_the_time
+                a_moved_item_takes_its_place_by_time
             }
             timers {
                 a_finished_item_is_removed_when_its_ttl_ends

@@ -3,11 +3,13 @@
 use super::Harness;
 use super::rig::*;
 use super::words::*;
-use crate::{Filter, Operation, Reply, purge};
+use crate::{Act, Filter, Operation, Reply, act};
 use futures::executor::block_on;
 use towline_domain::change::Answer;
 use towline_domain::item::ErrorKind;
-use towline_domain::{FailureKind, ItemId, Millis, Policy, QueueState, Refusal, State, StateName};
+use towline_domain::{
+    FailureKind, HeadFilter, ItemId, Millis, Only, Policy, QueueState, Refusal, State, StateName,
+};
 
 fn cancel(id: ItemId) -> Operation {
     let reason = "not needed".to_owned();
@@ -75,7 +77,7 @@ pub(super) fn each_operation_is_allowed_where_it_makes_sense(harness: &dyn Harne
         ("resume", resume, [ok, ok, ok, wrong, wrong, wrong]),
         ("redrive", redrive, [wrong, wrong, wrong, wrong, wrong, ok]),
         ("delete", delete, [ok, ok, ok, wrong, ok, ok]),
-        ("delete with force", |id| Operation::Delete { id, force: true, only: None }, [ok; 6]),
+        ("delete with force", |id| Operation::Delete { id, force: true }, [ok; 6]),
     ];
     for (what, operation, expected) in table {
         for ((state, code), expected) in codes_on_each(harness, operation).into_iter().zip(expected) {
@@ -136,7 +138,7 @@ pub(super) fn a_deleted_item_is_gone(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     for (state, id) in one_of_each(&rig) {
         let total = rig.counts("jobs").total();
-        let operation = Operation::Delete { id, force: state == "processing", only: None };
+        let operation = Operation::Delete { id, force: state == "processing" };
         assert_eq!(rig.run(operation), Ok(Reply::Answer(Answer::Removed)));
         rig.assert_gone(id);
         assert_eq!(rig.counts("jobs").total(), total - 1);
@@ -160,7 +162,8 @@ pub(super) fn a_delete_can_be_limited_to_a_state(harness: &dyn Harness) {
         let rig = Rig::with_queue(harness, Policy::default());
         for (state, id) in one_of_each(&rig) {
             let matches = only.matches(rig.item(id).head.count_kind(rig.now()));
-            let operation = Operation::Delete { id, force: true, only: Some(only) };
+            let delete = Box::new(Operation::Delete { id, force: true });
+            let operation = Operation::If { only: Box::new(Only::in_state(only)), then: delete };
             let expected = if matches { "ok" } else { "wrong_state" };
             assert_eq!(code(&rig.run(operation)), expected, "{only:?} of {state}");
             assert_eq!(rig.find(id).is_none(), matches);
@@ -291,12 +294,13 @@ pub(super) fn a_purge_deletes_what_matches_in_chunks(harness: &dyn Harness) {
     let run = |filter: &Filter, chunk, force| {
         let (mut removed, mut after, mut calls) = (0, None, 0);
         loop {
-            let purged =
-                block_on(purge(&*rig.store, filter.clone(), after, chunk, force)).expect("it answers");
-            assert!(purged.removed <= chunk as u64);
-            removed += purged.removed;
+            let delete = Act::Delete { force };
+            let acted =
+                block_on(act(&*rig.store, &delete, filter.clone(), after, chunk)).expect("it answers");
+            assert!(acted.done <= chunk as u64);
+            removed += acted.done;
             calls += 1;
-            match purged.next {
+            match acted.next {
                 None => break,
                 next => after = next,
             }
@@ -304,7 +308,11 @@ pub(super) fn a_purge_deletes_what_matches_in_chunks(harness: &dyn Harness) {
         rig.check();
         (removed, calls)
     };
-    let jobs = |state| Filter { queue: Some(name("jobs")), state, ..Filter::default() };
+    let jobs = |state| Filter {
+        queue: Some(name("jobs")),
+        head: HeadFilter { state, ..HeadFilter::default() },
+        ..Filter::default()
+    };
     let (removed, calls) = run(&jobs(Some(StateName::Completed)), 3, false);
     assert_eq!(removed, 7);
     assert!(calls >= 3);

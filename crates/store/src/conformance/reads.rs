@@ -6,7 +6,7 @@ use super::words::*;
 use crate::{Filter, Operation};
 use futures::executor::block_on;
 use std::collections::BTreeSet;
-use towline_domain::{FieldSet, ItemId, Millis, Policy, StateName};
+use towline_domain::{FieldSet, HeadFilter, ItemId, Millis, Policy, StateName};
 
 pub(super) fn items_are_found_in_the_order_asked_for(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
@@ -86,10 +86,13 @@ pub(super) fn filters_select(harness: &dyn Harness) {
     let key = |key: &str| Filter { idempotency_key: Some(key.to_owned()), ..Filter::default() };
     let group = |group: &str| Filter { group: Some(group.to_owned()), ..Filter::default() };
     let queue = |queue: &str, filter: Filter| Filter { queue: Some(name(queue)), ..filter };
-    let created = |from: Option<u64>, before: Option<u64>| Filter {
-        created_from: from.map(|millis| START.after(Millis(millis))),
-        created_before: before.map(|millis| START.after(Millis(millis))),
-        ..Filter::default()
+    let of_head = |head| Filter { head, ..Filter::default() };
+    let created = |from: Option<u64>, before: Option<u64>| {
+        of_head(HeadFilter {
+            created_from: from.map(|millis| START.after(Millis(millis))),
+            created_before: before.map(|millis| START.after(Millis(millis))),
+            ..HeadFilter::default()
+        })
     };
     let cases: Vec<(Filter, Vec<ItemId>)> = vec![
         (Filter::default(), vec![a, b, c, d, e]),
@@ -115,8 +118,11 @@ pub(super) fn filters_select(harness: &dyn Harness) {
         assert_eq!(rig.list_ids(&filter), expected, "{filter:?}");
     }
     let combined = Filter {
-        state: Some(StateName::Ready),
-        created_from: Some(START.after(Millis(10))),
+        head: HeadFilter {
+            state: Some(StateName::Ready),
+            created_from: Some(START.after(Millis(10))),
+            ..HeadFilter::default()
+        },
         ..queue("jobs", tags(&[("color", "red")]))
     };
     assert_eq!(rig.list_ids(&combined), [b]);
@@ -135,8 +141,10 @@ pub(super) fn states_select(harness: &dyn Harness) {
     rig.ok(Operation::Pause { id: paused });
     let scheduled = rig.submit("jobs", delayed(100));
     let pending = rig.submit("jobs", payload("work"));
-    let in_state =
-        |state| rig.list_ids(&Filter { queue: Some(name("jobs")), state: Some(state), ..Filter::default() });
+    let in_state = |state| {
+        let head = HeadFilter { state: Some(state), ..HeadFilter::default() };
+        rig.list_ids(&Filter { queue: Some(name("jobs")), head, ..Filter::default() })
+    };
     assert_eq!(in_state(StateName::Pending), [scheduled, pending]);
     assert_eq!(in_state(StateName::Ready), [pending]);
     assert_eq!(in_state(StateName::Scheduled), [scheduled]);

@@ -304,6 +304,26 @@ pub(super) fn what_fails_goes_to_the_dead_letters(harness: &dyn Harness) {
     assert_eq!(rig.counts("dead").failed, 1, "each by its own time");
 }
 
+pub(super) fn dead_letters_leave_room_in_their_origin(harness: &dyn Harness) {
+    let policy = Policy { depth_limit: Some(1), expire_after: Some(Millis(50)), ..retries(0) };
+    let rig = with_dead_letters(harness, policy);
+    for n in 1..=5 {
+        let held = rig.hold("jobs");
+        rig.fail(&held);
+        assert_eq!((rig.counts("jobs").total(), rig.counts("dead").failed), (0, n));
+    }
+    let expired = rig.submit("jobs", payload("late"));
+    assert_eq!(code(&rig.run(submit("jobs", payload("no room")))), "queue_full");
+    rig.at(rig.now().after(Millis(50)));
+    assert_eq!(rig.counts("dead").failed, 6);
+    // Home again, with all its time: the deadline that killed it is past.
+    assert_eq!(rig.run(Operation::Redrive { id: expired }), left("pending"));
+    assert_eq!(rig.item(expired).head.expires_at, Some(rig.now().after(Millis(50))));
+    let held = rig.take("jobs");
+    assert_eq!((held.id, held.item.head.attempt()), (expired, 1));
+    rig.commit(&held);
+}
+
 pub(super) fn what_is_cancelled_is_not_a_dead_letter(harness: &dyn Harness) {
     let rig = with_dead_letters(harness, retries(0));
     let id = rig.submit("jobs", payload("work"));

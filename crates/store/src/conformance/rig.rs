@@ -315,7 +315,24 @@ impl Rig {
     #[track_caller]
     pub(super) fn list_ids(&self, filter: &Filter) -> Vec<ItemId> {
         let listed = self.list_paged(filter, 3, FieldSet::NONE);
+        assert_eq!(self.count(filter), listed.len() as u64, "as many are counted as are listed: {filter:?}");
         listed.iter().map(|stored| stored.item.head.id).collect()
+    }
+
+    #[track_caller]
+    pub(super) fn count(&self, filter: &Filter) -> u64 {
+        let (mut sum, mut after) = (0, None);
+        loop {
+            let counted = block_on(self.store.count(filter.clone(), after)).expect("the store answers");
+            sum += counted.count;
+            match counted.next {
+                None => return sum,
+                Some(next) => {
+                    assert!(after.is_none_or(|after| next > after), "a cursor goes on");
+                    after = Some(next);
+                }
+            }
+        }
     }
 
     #[track_caller]

@@ -87,7 +87,7 @@ pub(super) fn every_ending_is_counted_once(harness: &dyn Harness) {
     // Neither is an ending.
     let id = rig.submit("jobs", payload("work"));
     rig.delete(id);
-    rig.ok(Operation::Delete { id: rig.hold("jobs").id, force: true, only: None });
+    rig.ok(Operation::Delete { id: rig.hold("jobs").id, force: true });
     assert_eq!(rig.lease(&rig.hold("jobs"), defer(0)), left("pending"));
     assert_eq!(rig.tallied("jobs"), counted.into());
 }

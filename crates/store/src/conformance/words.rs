@@ -32,7 +32,7 @@ pub(super) fn submit(queue: &str, submission: Submission) -> Operation {
 }
 
 pub(super) fn delete(id: ItemId) -> Operation {
-    Operation::Delete { id, force: false, only: None }
+    Operation::Delete { id, force: false }
 }
 
 #[track_caller]

@@ -93,8 +93,9 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// What was asked, whatever it depended on: it may have been carried out.
     pub(super) fn operation(&self) -> &Operation {
-        &self.batch[self.key.index as usize]
+        self.batch[self.key.index as usize].asked()
     }
 
     pub(super) fn is_lost(&self) -> bool {

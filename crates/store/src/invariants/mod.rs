@@ -126,7 +126,7 @@ impl Checker {
                 invoked: self.tick,
                 at,
             };
-            if let Some(id) = item_of(operation) {
+            if let Some(id) = operation.item() {
                 self.open.entry(id).or_default().push(open);
             } else if let Operation::Submit { queue, submission } = operation {
                 let identity = (queue.clone(), submission.fields.blob.clone());
@@ -218,7 +218,7 @@ impl Checker {
     }
 
     fn open_list(&mut self, operation: &Operation) -> Option<&mut Vec<Open>> {
-        if let Some(id) = item_of(operation) {
+        if let Some(id) = operation.item() {
             return self.open.get_mut(&id);
         }
         if let Operation::Submit { queue, submission } = operation {
@@ -237,7 +237,7 @@ impl Checker {
         let position = list.iter().position(|open| open.key == key)?;
         let open = list.swap_remove(position);
         if list.is_empty() {
-            if let Some(id) = item_of(operation) {
+            if let Some(id) = operation.item() {
                 self.open.remove(&id);
             } else if let Operation::Submit { queue, submission } = operation {
                 self.submits.remove(&(queue.clone(), submission.fields.blob.clone()));
@@ -248,6 +248,7 @@ impl Checker {
 
     fn answer(&mut self, operation: &Operation, answer: &Answered, span: &Span, open: Option<Open>) {
         match (operation, answer) {
+            (Operation::If { then, .. }, answer) => self.answer(then, answer, span, open),
             (Operation::Submit { queue, submission }, answer) => {
                 self.submit_answered(queue, submission, answer, span, open.is_none());
             }
@@ -263,7 +264,9 @@ impl Checker {
                 Operation::Cancel { id, .. }
                 | Operation::Pause { id }
                 | Operation::Resume { id }
-                | Operation::Redrive { id },
+                | Operation::Redrive { id }
+                | Operation::SetPriority { id, .. }
+                | Operation::Move { id, .. },
                 Ok(Reply::Answer(Answer::State(state))),
             ) => self.operated(*id, operation, state, span),
             (
@@ -271,7 +274,9 @@ impl Checker {
                 | Operation::Pause { id }
                 | Operation::Resume { id }
                 | Operation::Redrive { id }
-                | Operation::Delete { id, .. },
+                | Operation::Delete { id, .. }
+                | Operation::SetPriority { id, .. }
+                | Operation::Move { id, .. },
                 Err(Refusal::ItemNotFound { .. }),
             ) => self.not_found(*id, span),
             (operation, Ok(Reply::Answer(answer))) if queue_of(operation).is_some() => {
@@ -284,18 +289,6 @@ impl Checker {
                 self.report(2, message);
             }
         }
-    }
-}
-
-fn item_of(operation: &Operation) -> Option<ItemId> {
-    match operation {
-        Operation::Lease { id, .. }
-        | Operation::Cancel { id, .. }
-        | Operation::Pause { id }
-        | Operation::Resume { id }
-        | Operation::Redrive { id }
-        | Operation::Delete { id, .. } => Some(*id),
-        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::Operation;
 use towline_domain::{ItemId, Timestamp};
 
 impl Checker {
-    /// A cancel, pause, resume or redrive was carried out.
+    /// A cancel, pause, resume, redrive, move or change of priority was carried out.
     pub(super) fn operated(&mut self, id: ItemId, operation: &Operation, state: &str, span: &Span) {
         let key = span.key;
         let Some(record) = self.items.get(&id) else {
@@ -29,6 +29,10 @@ impl Checker {
             Operation::Cancel { .. } => ("cancel", "failed"),
             Operation::Pause { .. } => ("pause", "paused"),
             Operation::Resume { .. } => ("resume", "pending"),
+            Operation::SetPriority { .. } if state == "paused" => ("change of priority", state),
+            Operation::SetPriority { .. } => ("change of priority", "pending"),
+            Operation::Move { .. } if state == "paused" => ("move", state),
+            Operation::Move { .. } => ("move", "pending"),
             _ => ("redrive", "pending"),
         };
         if state != expected {
@@ -66,6 +70,10 @@ impl Checker {
                 record.not_before = (0, Timestamp(0));
                 record.alive(span.from);
                 record.changed(span);
+            }
+            Operation::Move { .. } => {
+                record.moved = true;
+                record.alive(span.from);
             }
             _ => record.alive(span.from),
         }

@@ -3,6 +3,7 @@ use crate::change::Answer;
 use crate::command::{Command, When};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, State};
+use crate::only::{HeadFilter, Only};
 use crate::queue::QueueState;
 use crate::refusal::Refusal;
 use crate::state_name::StateName;
@@ -13,7 +14,11 @@ fn cancel() -> Command {
 }
 
 fn delete(force: bool) -> Command {
-    Command::Delete { force, only: None }
+    Command::Delete { force }
+}
+
+fn only(only: Only, then: Command) -> Command {
+    Command::If { only: Box::new(only), then: Box::new(then) }
 }
 
 fn waiting() -> Scene {
@@ -159,7 +164,7 @@ fn an_item_that_somebody_works_on_is_deleted_only_by_force() {
 
 #[test]
 fn a_delete_of_one_state_leaves_an_item_that_moved_on() {
-    let only = |state| Command::Delete { force: true, only: Some(state) };
+    let only = |state| only(Only::in_state(state), delete(true));
     let mut scene = Scene::new().held();
     assert_eq!(scene.run(only(StateName::Pending)).unwrap_err().code(), "wrong_state");
     scene.run(only(StateName::Processing)).unwrap();
@@ -180,4 +185,69 @@ fn deleting_the_last_unfinished_item_of_a_closed_queue_completes_it() {
     scene.run(Command::CloseQueue).unwrap();
     scene.run(delete(false)).unwrap();
     assert_eq!(scene.queue.state.name(), "closed", "one is still waiting");
+}
+
+#[test]
+fn an_act_leaves_alone_what_is_not_meant_any_more() {
+    let head = |head| Only { queue: None, head };
+    let elsewhere = Only { queue: Some("other".parse().unwrap()), ..Only::default() };
+    let here = Only { queue: Some("q".parse().unwrap()), ..Only::default() };
+    let other_kind = HeadFilter { failure: Some(FailureKind::Poison), ..HeadFilter::default() };
+    let kind = HeadFilter { failure: Some(FailureKind::Explicit), ..HeadFilter::default() };
+    let earlier = HeadFilter { finished_before: Some(Timestamp(START)), ..HeadFilter::default() };
+    let later = HeadFilter { finished_from: Some(Timestamp(START)), ..HeadFilter::default() };
+    let attempts = HeadFilter { attempt_min: Some(2), ..HeadFilter::default() };
+    let urgent = HeadFilter { priority_max: Some(-1), ..HeadFilter::default() };
+    for not_meant in [elsewhere, head(other_kind), head(earlier), head(attempts), head(urgent)] {
+        let mut scene = failed();
+        let before = scene.item.clone();
+        assert_eq!(scene.run(only(not_meant, Command::Redrive)).unwrap_err().code(), "wrong_state");
+        assert_eq!(scene.item, before);
+    }
+    for meant in [here, head(kind), head(later), Only::default()] {
+        let mut scene = failed();
+        assert_eq!(scene.run(only(meant, Command::Redrive)), Ok(Answer::State("pending")));
+    }
+}
+
+#[test]
+fn what_waits_changes_its_priority_and_nothing_else() {
+    let mut scene = waiting();
+    let before = scene.item.clone().unwrap().head;
+    assert_eq!(scene.run(Command::SetPriority { priority: -7 }), Ok(Answer::State("pending")));
+    let after = scene.item.clone().unwrap().head;
+    assert_eq!((after.priority, after.revision), (-7, before.revision + 1));
+    assert_eq!((after.ready_at, after.transitions), (before.ready_at, before.transitions));
+    assert_eq!(scene.change().event(), Some(EventKind::Prioritized));
+    scene.run(Command::SetPriority { priority: -7 }).unwrap();
+    assert!(scene.change().is_empty(), "it is what it was");
+    scene.run(Command::Pause).unwrap();
+    assert_eq!(scene.run(Command::SetPriority { priority: 1 }), Ok(Answer::State("paused")));
+    for mut scene in [Scene::new().held(), completed(), failed()] {
+        assert_eq!(scene.run(Command::SetPriority { priority: 1 }).unwrap_err().code(), "wrong_state");
+    }
+}
+
+#[test]
+fn what_waits_is_moved_to_an_open_queue() {
+    let to = |name: &str| Command::Move { queue: name.parse().unwrap() };
+    let mut scene = waiting();
+    assert_eq!(scene.run(to("other")).unwrap_err().code(), "queue_not_found");
+    let other = queue(2, "other", |_| {});
+    scene.target = Some(other.clone());
+    scene.run(Command::CloseQueue).unwrap();
+    assert_eq!(scene.run(to("other")), Ok(Answer::State("pending")));
+    assert_eq!(scene.item.as_ref().unwrap().head.queue, other.id);
+    assert_eq!(scene.change().event(), Some(EventKind::Moved));
+    assert_eq!(scene.queue.state.name(), "completed", "it was the last");
+    let mut scene = waiting();
+    scene.run(to("q")).unwrap();
+    assert!(scene.change().is_empty(), "it is there");
+    let since = Timestamp(START);
+    scene.target = Some(crate::queue::Queue { state: QueueState::Closed { since }, ..other.clone() });
+    assert_eq!(scene.run(to("other")).unwrap_err().code(), "queue_closed");
+    for mut scene in [Scene::new().held(), completed(), failed()] {
+        scene.target = Some(other.clone());
+        assert_eq!(scene.run(to("other")).unwrap_err().code(), "wrong_state");
+    }
 }

@@ -7,8 +7,8 @@ use towline_domain::backoff::Growth;
 use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Backoff, Body, Field, FieldEdits, Fields, ItemId, Json, LeaseRule, Millis, Order, Outcome, Overrides,
-    Policy, PolicyPatch, Schema, ScoreWeights, StateName,
+    Backoff, Body, Field, FieldEdits, Fields, ItemId, Json, LeaseRule, Millis, Only, Order, Outcome,
+    Overrides, Policy, PolicyPatch, Schema, ScoreWeights, StateName,
 };
 
 pub(super) const QUEUES: [&str; 3] = ["quick", "ranked", "scored"];
@@ -166,15 +166,18 @@ pub(super) fn edits(number: u8) -> FieldEdits {
 }
 
 pub(super) fn operate(id: ItemId, what: u8) -> Operation {
-    let delete = |force, only| Operation::Delete { id, force, only };
-    match what % 16 {
+    let delete = |force| Operation::Delete { id, force };
+    let only = |only, then| Operation::If { only: Box::new(only), then: Box::new(then) };
+    match what % 20 {
         0..=2 => Operation::Cancel { id, reason: "enough".to_owned() },
         3..=5 => Operation::Pause { id },
         6..=8 => Operation::Resume { id },
         9..=12 => Operation::Redrive { id },
-        13 => delete(false, None),
-        14 => delete(true, None),
-        _ => delete(true, Some(StateName::Failed)),
+        13 => delete(false),
+        14 => delete(true),
+        15..=16 => Operation::SetPriority { id, priority: i16::from(what % 5) - 2 },
+        17..=18 => Operation::Move { id, to: name(QUEUES[usize::from(what) % QUEUES.len()]) },
+        _ => only(Only::in_state(StateName::Failed), delete(true)),
     }
 }
 

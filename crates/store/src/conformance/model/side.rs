@@ -4,14 +4,17 @@ use super::content::*;
 use crate::conformance::words::name;
 use crate::operation::Answered;
 use crate::{
-    Filter, ManualClock, Operation, QueueView, Received, Reply, Store, StoredItem, TallyRange, TallyRow,
+    ErrorText, Filter, ManualClock, Operation, QueueView, Received, Reply, Store, StoredItem, TallyRange,
+    TallyRow,
 };
 use futures::executor::block_on;
 use std::collections::HashMap;
 use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::kv::KvRecord;
-use towline_domain::{FieldSet, Item, ItemId, QueueId, Refusal, StateName, Timestamp};
+use towline_domain::{
+    FailureKind, FieldSet, HeadFilter, Item, ItemId, QueueId, Refusal, StateName, Timestamp,
+};
 
 /// A store, its clock, and what its ids and queue numbers are called on the reference side.
 pub(super) struct Side {
@@ -66,6 +69,7 @@ impl Side {
                 | Refusal::LeaseLost { id, .. }
                 | Refusal::AlreadySettled { id, .. }
                 | Refusal::WrongState { id, .. }
+                | Refusal::NotMeant { id }
                 | Refusal::RenewalsExhausted { id, .. }
                 | Refusal::NotDue { id },
             ) => self.rename_id(id),
@@ -115,6 +119,15 @@ impl Side {
                 break;
             }
         }
+        let (mut counted, mut after) = (0, None);
+        loop {
+            let part = block_on(self.store.count(filter.clone(), after)).expect("the store answers");
+            (counted, after) = (counted + part.count, part.next);
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(counted, all.len() as u64, "as many are counted as are listed: {filter:?}");
         for stored in &mut all {
             self.rename_item(&mut stored.item);
         }
@@ -135,13 +148,18 @@ pub(super) struct Reading {
 pub(super) fn filters() -> Vec<Filter> {
     let tag =
         |value: &str| Filter { tags: vec![("parity".to_owned(), value.to_owned())], ..Filter::default() };
-    let state = |state| Filter { state: Some(state), queue: Some(name(QUEUES[0])), ..Filter::default() };
+    let of_head = |head| Filter { head, ..Filter::default() };
+    let in_state = |state| HeadFilter { state: Some(state), ..HeadFilter::default() };
+    let state = |state| Filter { queue: Some(name(QUEUES[0])), ..of_head(in_state(state)) };
     vec![
         Filter::default(),
         tag("odd"),
         state(StateName::Ready),
         state(StateName::Failed),
         Filter { idempotency_key: Some("k1".to_owned()), ..Filter::default() },
-        Filter { group: Some("g0".to_owned()), state: Some(StateName::Unfinished), ..Filter::default() },
+        Filter { group: Some("g0".to_owned()), ..of_head(in_state(StateName::Unfinished)) },
+        of_head(HeadFilter { attempt_min: Some(2), priority_max: Some(0), ..HeadFilter::default() }),
+        of_head(HeadFilter { failure: Some(FailureKind::Cancelled), ..HeadFilter::default() }),
+        Filter { error: Some(ErrorText::new("RETRIED")), ..Filter::default() },
     ]
 }

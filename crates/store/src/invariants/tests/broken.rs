@@ -346,7 +346,7 @@ mod submits {
         let mut history = History::new();
         let id = history.submit("a");
         let before = history.snapshot();
-        let delete = Operation::Delete { id, force: false, only: None };
+        let delete = Operation::Delete { id, force: false };
         history.done(delete).unwrap();
         history.observe(|_| {});
         history.keeps();
@@ -482,7 +482,7 @@ mod leases {
     #[test]
     fn a_lease_is_honoured_after_the_item_was_cancelled_or_removed() {
         let cancel = |id| Operation::Cancel { id, reason: String::new() };
-        let delete = |id| Operation::Delete { id, force: true, only: None };
+        let delete = |id| Operation::Delete { id, force: true };
         for end in [cancel, delete] {
             let mut history = History::new();
             let id = history.submit("a");

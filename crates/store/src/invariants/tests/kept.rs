@@ -309,7 +309,7 @@ impl World {
             1 => Operation::Pause { id },
             2 | 3 => Operation::Resume { id },
             4 | 5 => Operation::Redrive { id },
-            _ => Operation::Delete { id, force: self.dice.one_in(2), only: None },
+            _ => Operation::Delete { id, force: self.dice.one_in(2) },
         })
     }
 

@@ -1,0 +1,139 @@
+//! Acts on all items that match: chunk by chunk, with progress on a terminal.
+
+use super::filter::FilterArgs;
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::output::{self, Format};
+use crate::value::item_id;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, IsTerminal};
+use towline_api::client::ItemQuery;
+use towline_api::{Acted, ItemFilter, ItemId};
+
+/// Items by their ids, or all of a queue that match.
+#[derive(Debug, Args)]
+pub struct Items {
+    /// The items' ids.
+    #[arg(value_name = "ITEM", required_unless_present = "queue", value_parser = item_id)]
+    pub ids: Vec<ItemId>,
+    /// All items of this queue that match, instead of ids.
+    #[arg(long, value_name = "QUEUE", conflicts_with = "ids")]
+    pub queue: Option<String>,
+    #[command(flatten)]
+    pub all: AllArgs,
+}
+
+/// Which of a queue, and whether in earnest.
+#[derive(Debug, Args)]
+pub struct AllArgs {
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// Print how many match, and change none.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Which priority.
+#[derive(Debug, Args)]
+pub struct SetPriorityArgs {
+    /// The queue's name.
+    queue: String,
+    /// The priority they are to have; lower ones are given out first.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    to: i16,
+    #[command(flatten)]
+    all: AllArgs,
+}
+
+/// Which queue.
+#[derive(Debug, Args)]
+pub struct MoveArgs {
+    /// The queue's name.
+    queue: String,
+    /// The queue they are to go to.
+    #[arg(long, value_name = "QUEUE")]
+    to: String,
+    #[command(flatten)]
+    all: AllArgs,
+}
+
+impl Items {
+    /// The queue whose items are meant, if no ids are given.
+    pub fn queue(&self) -> Result<Option<&str>, Failure> {
+        let filtered = self.all.dry_run || self.all.filter.clone().get() != ItemFilter::default();
+        if self.queue.is_none() && filtered {
+            let words = "say of which queue, with --queue; or give ids and nothing else".to_owned();
+            return Err(Failure::Usage(words));
+        }
+        Ok(self.queue.as_deref())
+    }
+}
+
+impl AllArgs {
+    pub fn query(self) -> ItemQuery {
+        ItemQuery { filter: self.filter.get(), dry_run: self.dry_run, ..ItemQuery::default() }
+    }
+}
+
+pub async fn set_priority(session: &Session, args: SetPriorityArgs) -> Result<(), Failure> {
+    let query = ItemQuery { to: Some(args.to.to_string()), ..args.all.query() };
+    on_all(session, &args.queue, "set-priority", query).await
+}
+
+pub async fn move_to(session: &Session, args: MoveArgs) -> Result<(), Failure> {
+    let query = ItemQuery { to: Some(args.to), ..args.all.query() };
+    on_all(session, &args.queue, "move", query).await
+}
+
+/// Refuses what nobody has said the items of, before anything is asked of the server.
+fn check_clear(query: &ItemQuery) -> Result<(), Failure> {
+    match query.filter == ItemFilter::default() {
+        false => Ok(()),
+        true => Err(Failure::Usage(
+            "say which items, like --status failed; --status all is every one that it can be done to"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Goes on until all is done, and prints to how many it was done; of a dry run, how many match.
+pub async fn on_all(session: &Session, queue: &str, act: &str, mut query: ItemQuery) -> Result<(), Failure> {
+    check_clear(&query)?;
+    let mut sum = Acted::default();
+    let bar = bar();
+    loop {
+        let acted = session.client.act_on_all(queue, act, &query).await?;
+        sum.matched += acted.matched;
+        sum.done += acted.done;
+        for (code, count) in acted.left {
+            *sum.left.entry(code).or_default() += count;
+        }
+        bar.set_message(format!("{} of {} items", sum.done, sum.matched));
+        bar.tick();
+        query.cursor = acted.next;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    for (code, count) in &sum.left {
+        output::say(format_args!("{count} left as they are: {code}"));
+    }
+    match session.output.asked() {
+        Some(Format::Json | Format::Ndjson) => session.output.object(&sum),
+        Some(Format::Table) | None => {
+            let number = if query.dry_run { sum.matched } else { sum.done };
+            output::text(&format!("{number}\n"))
+        }
+    }
+}
+
+/// How far a long act has come, where somebody can see it.
+pub fn bar() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {msg}");
+    ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}

@@ -1,0 +1,96 @@
+//! Which items are meant: the same flags wherever several are.
+
+use crate::value::{pair, time};
+use clap::Args;
+use towline_api::{ItemFilter, Time};
+
+/// Which items are meant. All that is given must hold.
+#[derive(Debug, Clone, Default, Args)]
+pub struct FilterArgs {
+    /// Only items in this state: pending, ready, scheduled, processing, paused, completed, failed, unfinished.
+    #[arg(long, visible_alias = "state", value_name = "STATE")]
+    status: Option<String>,
+    /// Only items that failed this way: explicit, retries_exhausted, expired, cancelled, poison.
+    #[arg(long, value_name = "KIND")]
+    failure: Option<String>,
+    /// Only items with this tag. Repeatable: all must match.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = checked_pair)]
+    tag: Vec<String>,
+    /// Only items with a tag at or under this path, by whole segments. Repeatable.
+    #[arg(long, value_name = "NAME=PATH", value_parser = checked_pair)]
+    tag_prefix: Vec<String>,
+    /// Short for --tag type=TYPE.
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Only items of this group.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// Only items with this idempotency key.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Only items of this priority.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i16>,
+    /// Only items of this priority or above.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "priority")]
+    priority_min: Option<i16>,
+    /// Only items of this priority or below.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "priority")]
+    priority_max: Option<i16>,
+    /// Only items at this attempt.
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+    /// Only items at this attempt or a later one.
+    #[arg(long, value_name = "N", conflicts_with = "attempt")]
+    attempt_min: Option<u32>,
+    /// Only items at this attempt or an earlier one.
+    #[arg(long, value_name = "N", conflicts_with = "attempt")]
+    attempt_max: Option<u32>,
+    /// Only items submitted then or later.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    created_from: Option<Time>,
+    /// Only items submitted before then.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    created_before: Option<Time>,
+    /// Only items finished then or later.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    finished_from: Option<Time>,
+    /// Only items finished before then.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    finished_before: Option<Time>,
+    /// Only items with this text in one of their errors, in any case.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+}
+
+fn checked_pair(text: &str) -> Result<String, String> {
+    pair(text).map(|_| text.to_owned())
+}
+
+impl FilterArgs {
+    pub fn get(self) -> ItemFilter {
+        fn text<T: ToString>(value: Option<T>) -> Option<String> {
+            value.map(|value| value.to_string())
+        }
+        ItemFilter {
+            state: self.status,
+            failure: self.failure,
+            tag: self.tag,
+            tag_prefix: self.tag_prefix,
+            kind: self.kind,
+            group: self.group,
+            idempotency_key: self.idempotency_key,
+            priority: text(self.priority),
+            priority_min: text(self.priority_min),
+            priority_max: text(self.priority_max),
+            attempt: text(self.attempt),
+            attempt_min: text(self.attempt_min),
+            attempt_max: text(self.attempt_max),
+            created_from: text(self.created_from),
+            created_before: text(self.created_before),
+            finished_from: text(self.finished_from),
+            finished_before: text(self.finished_before),
+            error: self.error,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Items that have several labels: what the sets of all of them have in common.
+
+use std::collections::BTreeSet;
+use std::collections::btree_set::Range;
+
+/// Steps that a set is followed before it is looked into anew.
+const STEPS_MAX: usize = 16;
+
+/// The numbers that are in all of some sets, in order. The smallest leads.
+pub struct AllOf<'a> {
+    lead: Option<Range<'a, u64>>,
+    others: Vec<Follower<'a>>,
+}
+
+struct Follower<'a> {
+    set: &'a BTreeSet<u64>,
+    range: Range<'a, u64>,
+    at: Option<u64>,
+}
+
+impl<'a> AllOf<'a> {
+    /// A set that is not there is empty.
+    pub fn new(sets: impl Iterator<Item = Option<&'a BTreeSet<u64>>>, first: u64) -> AllOf<'a> {
+        let Some(mut sets) = sets.collect::<Option<Vec<_>>>() else {
+            return AllOf { lead: None, others: Vec::new() };
+        };
+        sets.sort_by_key(|set| set.len());
+        let mut sets = sets.into_iter();
+        let lead = sets.next().map(|set| set.range(first..));
+        let follow = |set: &'a BTreeSet<u64>| {
+            let mut range = set.range(first..);
+            let at = range.next().copied();
+            Follower { set, range, at }
+        };
+        AllOf { lead, others: sets.map(follow).collect() }
+    }
+
+    /// The next number of the smallest set, and whether it is in all.
+    pub fn step(&mut self) -> Option<(u64, bool)> {
+        let number = *self.lead.as_mut()?.next()?;
+        Some((number, self.others.iter_mut().all(|other| other.holds(number))))
+    }
+}
+
+impl Follower<'_> {
+    /// Numbers are asked for in order.
+    fn holds(&mut self, number: u64) -> bool {
+        for _ in 0..STEPS_MAX {
+            match self.at {
+                Some(at) if at < number => self.at = self.range.next().copied(),
+                at => return at == Some(number),
+            }
+        }
+        self.range = self.set.range(number..);
+        self.at = self.range.next().copied();
+        self.at == Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_all_sets_is_found_in_order() {
+        let every = |step: usize| (0..1000).step_by(step).collect::<BTreeSet<u64>>();
+        let (twos, threes, hundreds) = (every(2), every(3), every(100));
+        let common = |sets: &[Option<&BTreeSet<u64>>], first| {
+            let mut all = AllOf::new(sets.iter().copied(), first);
+            let steps = std::iter::from_fn(|| all.step());
+            steps.filter(|step| step.1).map(|step| step.0).collect::<Vec<u64>>()
+        };
+        assert_eq!(common(&[Some(&twos), Some(&threes)], 0), every(6).into_iter().collect::<Vec<_>>());
+        assert_eq!(common(&[Some(&threes), Some(&hundreds)], 1), [300, 600, 900]);
+        assert_eq!(common(&[Some(&twos)], 995), [996, 998]);
+        assert!(common(&[Some(&twos), None], 0).is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! Which items a filter means, found in the index: for pages, and for counts that read no record.
+
+use crate::engine::Engine;
+use crate::index::QueueIndex;
+use crate::record::group_label;
+use crate::table::Slot;
+use towline_domain::{QueueId, Traits, digest};
+use towline_store::{Counted, Cursor, Filter};
+
+/// Slots looked at in one go: a millisecond or two of the writer's time at most.
+const LOOKS_MAX: usize = 65_536;
+/// Heads looked at in one go: each lies somewhere else in memory.
+const HEADS_MAX: usize = 16_384;
+
+/// Whether the index knows all that the filter asks for. What it does not know is in records, which readers read.
+pub fn is_indexed(filter: &Filter) -> bool {
+    filter.tag_prefixes.is_empty() && filter.error.is_none()
+}
+
+impl Engine {
+    /// Candidates for a page: what the index can tell matches; the reader checks the rest.
+    pub fn page(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> (Vec<u64>, Option<Cursor>) {
+        let mut found = Vec::new();
+        let next = self.select(filter, after, |sequence| {
+            found.push(sequence);
+            found.len() < limit
+        });
+        (found, next)
+    }
+
+    /// How many items match, of those that are looked at in one go. For filters that the index knows all of: tags, group
+    /// and key by their hashes.
+    pub fn count_matching(&self, filter: &Filter, after: Option<Cursor>) -> Counted {
+        if filter.is_state_alone() {
+            return Counted { count: self.counted(filter), next: None };
+        }
+        let mut count = 0;
+        let next = self.select(filter, after, |_| {
+            count += 1;
+            true
+        });
+        Counted { count, next }
+    }
+
+    fn counted(&self, filter: &Filter) -> u64 {
+        let of = |queue: &QueueIndex| queue.counts.in_state(filter.head.state);
+        match &filter.queue {
+            Some(name) => self.index.queue_named(name).map_or(0, of),
+            None => self.index.queues.values().map(of).sum(),
+        }
+    }
+
+    /// Visits items that match, in order, for as long as the visitor wants more and not too many were looked at. Where to
+    /// go on.
+    fn select(
+        &self,
+        filter: &Filter,
+        after: Option<Cursor>,
+        mut visit: impl FnMut(u64) -> bool,
+    ) -> Option<Cursor> {
+        let first = after.map_or(0, |cursor| cursor.0.saturating_add(1));
+        let queue = match &filter.queue {
+            None => None,
+            Some(name) => Some(*self.index.names.get(name)?),
+        };
+        if let Some(key) = &filter.idempotency_key {
+            let mut owners: Vec<u64> =
+                self.index.keyed(digest::key(key)).filter(|&owner| owner >= first).collect();
+            owners.sort_unstable();
+            return self.visit_some(filter, queue, &owners, visit);
+        }
+        let looks = if filter.head.is_state_and_priority() { LOOKS_MAX } else { HEADS_MAX };
+        let labels = filter.tags.iter().map(|(name, value)| digest::tag(name, value));
+        let labels: Vec<u64> = labels.chain(filter.group.as_deref().map(group_label)).collect();
+        if labels.is_empty() {
+            let next = self.index.table.scan(first, looks, |sequence, slot| {
+                !self.matches(filter, queue, sequence, slot) || visit(sequence)
+            });
+            return next.map(|next| Cursor(next - 1));
+        }
+        // Each label is looked for by itself, and most looks after the first lie somewhere else in memory.
+        let looks = if labels.len() == 1 { looks } else { HEADS_MAX / labels.len() };
+        let mut all = self.index.labelled_all(&labels, first);
+        let mut looked = 0;
+        while let Some((sequence, has_all)) = all.step() {
+            looked += 1;
+            let slot = self.index.table.slot(sequence).filter(|_| has_all);
+            let more =
+                slot.is_none_or(|slot| !self.matches(filter, queue, sequence, slot) || visit(sequence));
+            if !more || looked == looks {
+                return Some(Cursor(sequence));
+            }
+        }
+        None
+    }
+
+    fn visit_some(
+        &self,
+        filter: &Filter,
+        queue: Option<QueueId>,
+        sequences: &[u64],
+        mut visit: impl FnMut(u64) -> bool,
+    ) -> Option<Cursor> {
+        for (at, &sequence) in sequences.iter().enumerate() {
+            let Some(slot) = self.index.table.slot(sequence) else { continue };
+            if self.matches(filter, queue, sequence, slot) && !visit(sequence) {
+                return (at + 1 < sequences.len()).then_some(Cursor(sequence));
+            }
+        }
+        None
+    }
+
+    fn matches(&self, filter: &Filter, queue: Option<QueueId>, sequence: u64, slot: &Slot) -> bool {
+        let here = match queue {
+            Some(queue) => queue == slot.queue,
+            // Items of a deleted queue are gone, though not all are forgotten yet.
+            None => self.index.queues.contains_key(&slot.queue),
+        };
+        let plain = || Traits {
+            kind: slot.kind(),
+            priority: slot.priority,
+            attempt: 1,
+            created_at: slot.ready_at,
+            finished_at: None,
+            failure: None,
+        };
+        here && match filter.head.is_state_and_priority() && filter.error.is_none() {
+            true => filter.head.matches(&plain()),
+            false => match self.index.table.extra(sequence) {
+                None => filter.error.is_none() && filter.head.matches(&plain()),
+                Some(extra) => {
+                    (filter.error.is_none() || !extra.errors.is_empty())
+                        && filter.head.matches(&Traits::of(&extra.head, slot.kind()))
+                }
+            },
+        }
+    }
+}
