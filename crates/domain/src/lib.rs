@@ -7,6 +7,7 @@
 //! same inputs give the same change on every store, in every test and in every simulation.
 
 pub mod backoff;
+pub mod calendar;
 pub mod change;
 pub mod command;
 pub mod counts;

@@ -11,6 +11,8 @@ use crate::work::{AnyJob, Job};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use towline_domain::Timestamp;
+use towline_domain::calendar::Calendar;
 
 type Next = dyn Fn(Time) -> Option<Time> + Send + Sync;
 type Make = dyn Fn(Time) -> AnyJob + Send + Sync;
@@ -48,15 +50,9 @@ impl Schedule {
         zone: &str,
         make: impl Fn(Time) -> Job<O> + Send + Sync + 'static,
     ) -> Result<Schedule, Error> {
-        let wrong = |what: &str, error: &dyn fmt::Display| Error::Configuration(format!("{what}: {error}"));
-        let zone = jiff::tz::TimeZone::get(zone).map_err(|error| wrong("time zone", &error))?;
-        let parser = croner::parser::CronParser::builder().seconds(croner::parser::Seconds::Optional).build();
-        let cron =
-            parser.parse(expression).map_err(|error| wrong(&format!("cron {expression:?}"), &error))?;
-        let next = move |after: Time| {
-            let after = after.timestamp()?.to_zoned(zone.clone());
-            Some(cron.find_next_occurrence(&after, false).ok()?.timestamp().into())
-        };
+        let calendar =
+            Calendar::parse(expression, zone).map_err(|refusal| Error::Configuration(refusal.to_string()))?;
+        let next = move |after: Time| calendar.after(Timestamp(after.0)).map(|next| Time(next.0));
         Ok(Schedule::new(name, next, make))
     }
 
