@@ -16,7 +16,7 @@ pub enum Error {
     /// It ended well without saying anything, or it queued others that do.
     #[error("{id} ended without a result; return one, or wait for its group")]
     NoResult { id: String },
-    /// It ended so long ago that its result is not kept any more, or there never was such work.
+    /// The program asks for something that cannot work.
     #[error("{0}")]
     Configuration(String),
 }

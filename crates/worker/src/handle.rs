@@ -16,6 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const WAIT_KEPT: Duration = Duration::from_secs(3600);
 
 /// A piece of work that was queued.
+///
+/// Waiting has no end of its own: for work that never was, or whose result is no longer kept, it takes for ever.
 pub struct Handle<O> {
     shared: Arc<Shared>,
     id: String,
@@ -52,12 +54,9 @@ impl<O> Handle<O> {
         &self.group
     }
 
-    /// Waits until it has ended, well or not.
+    /// Waits until it has ended: well, or with an error.
     pub async fn done(&self) -> Result<(), Error> {
-        self.ended().await?.ending().map_err(|error| {
-            let kind = String::new();
-            Error::Failed { id: self.id.clone(), kind, error }
-        })
+        self.ended().await?.into_result(&self.id).map(drop)
     }
 
     async fn ended(&self) -> Result<crate::engine::Record, Error> {
@@ -126,7 +125,8 @@ impl<O> Handle<O> {
 impl<O: DeserializeOwned> Handle<O> {
     /// Waits until it has ended: its result.
     pub async fn result(&self) -> Result<O, Error> {
-        let text = self.ended().await?.into_result(&self.id)?;
+        let result = self.ended().await?.into_result(&self.id)?;
+        let text = result.ok_or_else(|| Error::NoResult { id: self.id.clone() })?;
         let codec = self.codec.as_ref().unwrap_or(&self.shared.codec);
         Ok(codec.decode(&text)?)
     }

@@ -7,7 +7,7 @@ use crate::doer::{About, Doer, Entry, Slot};
 use crate::envelope::Envelope;
 use crate::event::Event;
 use crate::outcome::Failure;
-use crate::ports::{Again, Lease, PortError, Pulled, Queue};
+use crate::ports::{Again, PortError, Pulled, Queue};
 use crate::work::{Codecs, Ended, Kind, Run, Taken};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ const SETTLES_MAX: u32 = 5;
 enum Verdict {
     Run(Held, Entry),
     PutBack {
+        kind: String,
         why: &'static str,
         delay: Duration,
     },
@@ -41,8 +42,11 @@ impl Shared {
                 self.start(held, entry);
                 true
             }
-            Ok(Verdict::PutBack { why, delay }) => {
-                self.put_back(queue, &lease, why, delay).await;
+            Ok(Verdict::PutBack { kind, why, delay }) => {
+                match queue.put_back(&lease, Again { delay, body: None }).await {
+                    Ok(()) => self.tell(&Event::PutBack { kind, why }),
+                    Err(error) => self.trouble("putting something back", &error),
+                }
                 false
             }
             Ok(Verdict::Settled) => true,
@@ -66,14 +70,15 @@ impl Shared {
             }
         };
         let now = self.clock.now();
+        let put_back = |why, delay| Ok(Verdict::PutBack { kind: envelope.kind.clone(), why, delay });
         if let Some(start_at) = envelope.start_at.filter(|start_at| start_at.since(now) > EARLY_MAX) {
-            return Ok(Verdict::PutBack { why: "not due", delay: start_at.since(now) });
+            return put_back("not due", start_at.since(now));
         }
         let Some(kind) = self.kinds.get(&envelope.kind) else {
-            return Ok(Verdict::PutBack { why: "unknown", delay: UNKNOWN_DELAY });
+            return put_back("unknown", UNKNOWN_DELAY);
         };
         if self.watchers.accept.as_ref().is_some_and(|accept| !accept(&envelope.kind)) {
-            return Ok(Verdict::PutBack { why: "not accepted", delay: self.config.poll_interval });
+            return put_back("not accepted", self.config.poll_interval);
         }
         let from = From::Queue(Arc::clone(queue), lease);
         let held = Held { envelope: Arc::clone(&envelope), kind: Arc::clone(kind), attempt, from };
@@ -94,20 +99,13 @@ impl Shared {
             return Ok(Verdict::Settled);
         }
         match self.doer_of(kind).enter(about(&envelope)) {
-            Entry::Full => Ok(Verdict::PutBack { why: "no room", delay: self.config.poll_interval }),
+            Entry::Full => put_back("no room", self.config.poll_interval),
             entry => Ok(Verdict::Run(held, entry)),
         }
     }
 
     pub(crate) fn doer_of<'a>(&'a self, kind: &'a Kind) -> &'a Doer {
         kind.doer.as_ref().unwrap_or(&self.doer)
-    }
-
-    async fn put_back(&self, queue: &Arc<dyn Queue>, lease: &Lease, why: &'static str, delay: Duration) {
-        match queue.put_back(lease, Again { delay, body: None }).await {
-            Ok(()) => self.tell(&Event::PutBack { kind: String::new(), why }),
-            Err(error) => self.trouble("putting something back", &error),
-        }
     }
 
     /// Without the queue, whether there is room or not.

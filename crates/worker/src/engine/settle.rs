@@ -39,11 +39,11 @@ impl Record {
         self.error.clone().map_or(Ok(()), Err)
     }
 
-    /// Its result, if it has one.
-    pub(crate) fn into_result(self, id: &str) -> Result<String, Error> {
+    /// Its result, if it has one; if it did not end well, that is the error.
+    pub(crate) fn into_result(self, id: &str) -> Result<Option<String>, Error> {
         match self.error {
             Some(error) => Err(Error::Failed { id: id.to_owned(), kind: self.kind, error }),
-            None => self.result.ok_or_else(|| Error::NoResult { id: id.to_owned() }),
+            None => Ok(self.result),
         }
     }
 }
