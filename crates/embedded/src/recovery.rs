@@ -401,7 +401,7 @@ impl Reading<'_> {
             recovered.time = recovered.time.max(Timestamp(found.time));
             recovered.next_item = recovered.next_item.max(found.next_item);
             recovered.next_queue = recovered.next_queue.max(found.next_queue);
-            replay_records(&mut recovered.index, header.number, offset, records, salt)
+            replay_records(&mut recovered.index, recovered.next_item, header.number, offset, records, salt)
                 .map_err(|what| OpenError::corrupt(disk, &name, what))
         })?;
         if last
@@ -433,6 +433,7 @@ impl Recovered {
 
 fn replay_records(
     index: &mut Index,
+    next_item: u64,
     segment: u32,
     offset: u64,
     records: &[u8],
@@ -449,6 +450,12 @@ fn replay_records(
             length: u32::try_from(record.bytes.len()).map_err(|error| tell(&error))?,
         };
         let entry = Entry::from_record(&record, place, salt).map_err(|error| tell(&error))?;
+        // The table has room for every number up to the highest: one from nowhere would take all memory.
+        if let Entry::Item(item) = &entry
+            && item.sequence >= next_item
+        {
+            return Err(tell(&format!("item {} of {next_item} that were made", item.sequence)));
+        }
         index.apply(entry).map_err(|error| tell(&error))?;
         at += record.bytes.len();
     }
