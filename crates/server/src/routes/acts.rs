@@ -18,8 +18,6 @@ use towline_store::{Act, Cursor, Filter, StoreError};
 
 /// Items changed at a time: little enough that nobody else waits long.
 const CHUNK: usize = 500;
-/// After each of them, while others submit, receive and settle: so an act takes about a tenth of what there is.
-const PAUSE: Duration = Duration::from_millis(25);
 /// What takes longer answers where to go on.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -209,7 +207,6 @@ async fn carry_out(
 ) -> Result<Acted, StoreError> {
     let (mut sum, mut after) = (Acted::default(), begun);
     let mut time = pin!(tokio::time::sleep(TIME_MAX));
-    let mut seen = work_of_others(app);
     loop {
         match chunk(app, act, filter, after).await {
             Ok((matched, acted)) => {
@@ -227,18 +224,7 @@ async fn carry_out(
         if after.is_none() || is_over(time.as_mut()) {
             return Ok(Acted { next: next(after), ..sum });
         }
-        let now = work_of_others(app);
-        if now != seen {
-            tokio::time::sleep(PAUSE).await;
-        }
-        seen = now;
     }
-}
-
-/// How much has been submitted, received and settled: an act does none of these.
-fn work_of_others(app: &App) -> u64 {
-    let done = app.broker.done();
-    done.submitted + done.received + done.verbs.iter().sum::<u64>()
 }
 
 /// How many items of the next chunk matched, and how it went.
