@@ -2,8 +2,6 @@
 //! must happen once happens once.
 
 use crate::Log;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 use towline::testing::{self, Fault, Faulty};
 use towline::{Context, Failure, Memory, Options, Outcome, Retry, System, When, work};
@@ -37,16 +35,9 @@ async fn scenario(nth: u64, fault: Fault) -> u64 {
         })
     };
     let retry = Retry { attempts: 5, ..Retry::default() };
-    let done: Arc<std::sync::Mutex<BTreeMap<String, u32>>> = Arc::default();
-    let counted = Arc::clone(&done);
     let system = System::on(faulty.clone())
         .clock(clock.clone())
         .defaults(Options::new().retry(retry))
-        .on_event(move |event| {
-            if let towline::Event::GroupDone { group } = event {
-                *counted.lock().unwrap().entry(group.clone()).or_default() += 1;
-            }
-        })
         .work(&child)
         .work(&last)
         .work(&parent)
@@ -76,6 +67,10 @@ async fn scenario(nth: u64, fault: Fault) -> u64 {
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2], "{what}");
     testing::pass(&clock, Duration::from_secs(600)).await;
+    // Five were counted in and five out, each once: one too many would have ended the group before its time.
+    let open =
+        towline::ports::Store::get(&*memory.store, &format!("work:group:{}:open", handle.group_id())).await;
+    assert_eq!(open.unwrap().as_deref(), Some("0"), "{what}");
     assert!(!log.read().is_empty(), "{what}");
     assert_eq!((memory.queue.size(), memory.queue.dead().len()), (0, 0), "{what}: {:?}", memory.queue.dead());
     system.stop(Duration::ZERO).await;
