@@ -76,7 +76,7 @@ impl Context {
     /// Queues in the same group, now, whatever becomes of this attempt.
     pub async fn queue(&self, job: impl Into<AnyJob>) -> Result<String, Error> {
         let submitted = Submitted { parent: Some(&self.envelope), id: None };
-        self.shared.submit(&job.into(), submitted).await
+        Ok(self.shared.submit(&job.into(), submitted).await?.id)
     }
 
     /// Queues in the same group when those have ended.
@@ -87,7 +87,7 @@ impl Context {
         when: When,
     ) -> Result<String, Error> {
         let submitted = Submitted { parent: Some(&self.envelope), id: None };
-        self.shared.submit_after(&job.into(), submitted, ids, when).await
+        Ok(self.shared.submit_after(&job.into(), submitted, ids, when).await?.id)
     }
 
     /// How another piece of work stands; `None`: it has not ended, or is not known any more.

@@ -1,7 +1,7 @@
 //! Waiting for what was queued, wherever it is done.
 
 use crate::codec::Codec;
-use crate::engine::Shared;
+use crate::engine::{Placed, Shared};
 use crate::error::Error;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
@@ -33,14 +33,8 @@ impl<O> fmt::Debug for Handle<O> {
 }
 
 impl<O> Handle<O> {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        id: String,
-        group: Option<String>,
-        codec: Option<Arc<dyn Codec>>,
-    ) -> Handle<O> {
-        let group = group.unwrap_or_else(|| id.clone());
-        Handle { shared, id, group, codec, result: PhantomData }
+    pub(crate) fn new(shared: Arc<Shared>, placed: Placed, codec: Option<Arc<dyn Codec>>) -> Handle<O> {
+        Handle { shared, id: placed.id, group: placed.group, codec, result: PhantomData }
     }
 
     #[must_use]

@@ -3,7 +3,7 @@
 use crate::clock::{Clock, SystemClock};
 use crate::codec::{Codec, Json};
 use crate::doer::Doer;
-use crate::engine::{Config, OrphanedGroup, Shared, Submitted, Watchers};
+use crate::engine::{Config, OrphanedGroup, Placed, Shared, Submitted, Watchers};
 use crate::error::Error;
 use crate::event::{Event, Stats};
 use crate::handle::Handle;
@@ -219,17 +219,15 @@ impl System {
     /// It is in the queue when this ends.
     pub async fn queue<O>(&self, job: Job<O>) -> Result<Handle<O>, Error> {
         let codec = job.any.kind.codec.clone();
-        let group = job.any.resolved(&self.shared.config.defaults).group;
-        let id = self.shared.submit(&job.any, Submitted::default()).await?;
-        Ok(Handle::new(Arc::clone(&self.shared), id, group, codec))
+        let placed = self.shared.submit(&job.any, Submitted::default()).await?;
+        Ok(Handle::new(Arc::clone(&self.shared), placed, codec))
     }
 
     /// It comes into the queue when those have ended, and holds nothing until then.
     pub async fn queue_after<O>(&self, job: Job<O>, ids: &[String], when: When) -> Result<Handle<O>, Error> {
         let codec = job.any.kind.codec.clone();
-        let group = job.any.resolved(&self.shared.config.defaults).group;
-        let id = self.shared.submit_after(&job.any, Submitted::default(), ids, when).await?;
-        Ok(Handle::new(Arc::clone(&self.shared), id, group, codec))
+        let placed = self.shared.submit_after(&job.any, Submitted::default(), ids, when).await?;
+        Ok(Handle::new(Arc::clone(&self.shared), placed, codec))
     }
 
     /// Many, of any kinds; their ids.
@@ -239,7 +237,7 @@ impl System {
     ) -> Result<Vec<String>, Error> {
         let mut ids = Vec::new();
         for job in jobs {
-            ids.push(self.shared.submit(&job.into(), Submitted::default()).await?);
+            ids.push(self.shared.submit(&job.into(), Submitted::default()).await?.id);
         }
         Ok(ids)
     }
@@ -247,7 +245,9 @@ impl System {
     /// To wait for something that was queued elsewhere.
     #[must_use]
     pub fn handle<I, O>(&self, work: &Work<I, O>, id: impl Into<String>) -> Handle<O> {
-        Handle::new(Arc::clone(&self.shared), id.into(), None, work.kind.codec.clone())
+        let id = id.into();
+        let placed = Placed { group: id.clone(), id };
+        Handle::new(Arc::clone(&self.shared), placed, work.kind.codec.clone())
     }
 
     /// Up to so many dead letters of each queue are tried again from the beginning; how many.

@@ -4,7 +4,7 @@
 //! it, and each may die and do it again: what is counted is counted once for each that ended, and the push that
 //! follows carries the name of the work, so that it is queued once.
 
-use super::{Record, Shared, Submitted};
+use super::{Placed, Record, Shared, Submitted};
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::outcome::When;
@@ -53,7 +53,7 @@ impl Shared {
         from: Submitted<'_>,
         ids: &[String],
         when: When,
-    ) -> Result<String, Error> {
+    ) -> Result<Placed, Error> {
         let mut ids = ids.to_vec();
         ids.sort();
         ids.dedup();
@@ -65,27 +65,28 @@ impl Shared {
         }
         let prepared = self.prepare(job, from)?;
         let (envelope, kept) = (prepared.envelope, self.config.results_kept);
-        let id = envelope.id.clone();
+        let placed = Placed::of(&envelope);
+        let id = &placed.id;
         self.open_group(&envelope).await?;
         let of = u32::try_from(ids.len()).unwrap_or(u32::MAX);
         let waiting = Waiting { envelope, when, of };
         let text =
             serde_json::to_string(&waiting).map_err(|error| Error::Configuration(error.to_string()))?;
         let store = &self.backend.store;
-        store.set(&self.keys.dependent(&id), text, kept).await?;
+        store.set(&self.keys.dependent(id), text, kept).await?;
         for other in &ids {
-            let count = Count { by: 1, once: Some(&id) };
+            let count = Count { by: 1, once: Some(id) };
             let n = store.increment(&self.keys.waiters(other), count, kept).await?;
             store.set(&self.keys.waiter(other, n), id.clone(), kept).await?;
             // It may have ended before it knew.
             if let Some(record) = self.record(other).await? {
-                self.met(&id, other, record.is_well()).await?;
+                self.met(id, other, record.is_well()).await?;
             }
         }
         if ids.is_empty() {
-            self.look(&id).await?;
+            self.look(id).await?;
         }
-        Ok(id)
+        Ok(placed)
     }
 
     /// Tells those who wait that this one has ended.

@@ -12,7 +12,7 @@ mod settle;
 mod submit;
 
 pub(crate) use settle::Record;
-pub(crate) use submit::Submitted;
+pub(crate) use submit::{Placed, Submitted};
 
 use crate::clock::Clock;
 use crate::codec::Codec;

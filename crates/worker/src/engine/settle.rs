@@ -116,7 +116,7 @@ impl Shared {
         let mut ids = Vec::with_capacity(children.jobs.len());
         for (n, job) in children.jobs.iter().enumerate() {
             let id = format!("{}.{}.{n}", parent.id, parent.round);
-            ids.push(self.submit(job, Submitted { parent: Some(parent), id: Some(id) }).await?);
+            ids.push(self.submit(job, Submitted { parent: Some(parent), id: Some(id) }).await?.id);
         }
         if let Some((when, next)) = &children.next {
             let id = format!("{}.{}.next", parent.id, parent.round);

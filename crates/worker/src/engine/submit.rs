@@ -17,6 +17,19 @@ pub(crate) struct Submitted<'a> {
     pub(crate) id: Option<String>,
 }
 
+/// Where to find what was submitted.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) id: String,
+    pub(crate) group: String,
+}
+
+impl Placed {
+    pub(crate) fn of(envelope: &Envelope) -> Placed {
+        Placed { id: envelope.id.clone(), group: envelope.group.clone() }
+    }
+}
+
 /// Ready to be pushed.
 pub(crate) struct Prepared {
     pub(crate) envelope: Envelope,
@@ -31,12 +44,12 @@ impl Shared {
         self: &Arc<Shared>,
         job: &AnyJob,
         from: Submitted<'_>,
-    ) -> Result<String, Error> {
+    ) -> Result<Placed, Error> {
         let prepared = self.prepare(job, from)?;
-        let id = prepared.envelope.id.clone();
+        let placed = Placed::of(&prepared.envelope);
         self.open_group(&prepared.envelope).await?;
         self.enqueue(prepared).await?;
-        Ok(id)
+        Ok(placed)
     }
 
     /// Decides everything about it.

@@ -185,11 +185,9 @@ impl Queue for MemoryQueue {
     fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
         let now = self.clock.now();
         let mut entries = self.lock();
-        while let Some((until, id)) = entries.delayed.first().copied().filter(|(until, _)| *until <= now) {
-            if let Some(entry) = entries.take(id) {
-                entries.put(id, entry, now, Duration::ZERO);
-            }
-            entries.delayed.remove(&(until, id));
+        while let Some((_, id)) = entries.delayed.first().copied().filter(|(until, _)| *until <= now) {
+            let Some(entry) = entries.take(id) else { break };
+            entries.put(id, entry, now, Duration::ZERO);
         }
         let mut ids: Vec<u64> = entries
             .leased
