@@ -66,11 +66,6 @@ impl Harness for Schemas {
         drop(store);
         Some(self.start(schema, clock))
     }
-
-    /// Every step of a history is round trips here, and syncs.
-    fn histories(&self) -> usize {
-        150
-    }
 }
 
 impl Drop for Schemas {

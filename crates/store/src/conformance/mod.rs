@@ -46,11 +46,6 @@ pub trait Harness: Sync {
 
     /// Closes the store and opens the same data again; `None`: it keeps nothing, so there is nothing to check.
     fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>>;
-
-    /// How many random histories a short run plays.
-    fn histories(&self) -> usize {
-        400
-    }
 }
 
 /// A case takes what opens its store, and panics where the contract is broken.
