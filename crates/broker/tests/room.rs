@@ -3,14 +3,14 @@
 
 mod forgetful;
 
-use forgetful::Forgetful;
+use forgetful::{Forgetful, forgetful};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
 use towline_domain::change::Answer;
 use towline_domain::{FieldSet, ItemId, Policy, QueueName, Refusal, Schema, Submission};
-use towline_store::{Answered, Filter, Memory, Operation, Reply, Store as _};
+use towline_store::{Answered, Filter, Guarded, Memory, Operation, Reply, Store as _};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -27,9 +27,9 @@ async fn full_at(depth: u64) -> Broker {
     on(depth).await.0
 }
 
-async fn on(depth: u64) -> (Broker, Arc<Forgetful>) {
+async fn on(depth: u64) -> (Broker, Arc<Guarded<Forgetful>>) {
     let clock = Arc::new(SteadyClock::new());
-    let store = Arc::new(Forgetful::new(Memory::new(clock.clone(), 1)));
+    let store = Arc::new(forgetful(Memory::new(clock.clone(), 1)));
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
     let policy = Policy { depth_limit: Some(depth), ..Policy::default() };
     let create = Operation::CreateQueue {
@@ -152,7 +152,7 @@ async fn of_what_was_under_way_at_a_fault_nobody_says_that_it_was_refused() {
     while listed().await.is_empty() {
         tokio::task::yield_now().await;
     }
-    store.forget_every(1);
+    store.guard.forget_every(1);
     // As another server would: the first in line looks by itself.
     let first = listed().await[0].item.head.id;
     let cancel = Operation::Cancel { id: first, reason: String::new() };

@@ -3,7 +3,7 @@
 
 mod forgetful;
 
-use forgetful::Forgetful;
+use forgetful::forgetful;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -417,10 +417,10 @@ async fn schedules_are_listed_in_pages_and_deleted() {
 #[tokio::test]
 async fn an_answer_that_is_lost_makes_no_second_item() {
     let clock = Arc::new(ManualClock::new(START));
-    let store = Arc::new(Forgetful::new(Memory::new(clock.clone(), 1)));
+    let store = Arc::new(forgetful(Memory::new(clock.clone(), 1)));
     let spec = Spec { catch_up: CatchUp::All { max: 1000 }, ..minutes() };
     let scene = Scene::on(store.clone(), clock, spec).await;
-    store.forget_every(2);
+    store.guard.forget_every(2);
     // What failed is looked at again a second later.
     for _ in 0..605 {
         scene.clock.advance(1000);

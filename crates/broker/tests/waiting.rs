@@ -7,78 +7,39 @@ use std::time::Duration;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock, Waited};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
-use towline_domain::kv::KvRecord;
 use towline_domain::{
     Adjust, FieldSet, Item, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, QueueState, Refusal,
-    Schema, Submission, Timestamp,
+    Schema, Submission,
 };
-use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, KvPage, Memory, Operation, Page, QueueView, Received, Reply, Result,
-    Store, StoredItem, TallyRange, TallyRow,
-};
+use towline_store::{Answered, BoxFuture, Guard, Guarded, Memory, Operation, Received, Reply, Result, Store};
 
 /// Counts the calls that reach the store, and lets them take their time.
+#[derive(Default)]
 struct Counted {
-    store: Memory,
     updates: AtomicU64,
     delay_ms: AtomicU64,
 }
 
-impl Store for Counted {
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+impl Guard for Counted {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         self.updates.fetch_add(1, Ordering::SeqCst);
         let delay = Duration::from_millis(self.delay_ms.load(Ordering::SeqCst));
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
-            self.store.update(batch).await
+            store.update(batch).await
         })
-    }
-    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
-        self.store.queue(name)
-    }
-    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
-        self.store.queues(after, limit)
-    }
-    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
-        self.store.get(ids, fields)
-    }
-    fn list(
-        &self,
-        filter: Filter,
-        after: Option<Cursor>,
-        limit: usize,
-        fields: FieldSet,
-    ) -> BoxFuture<'_, Result<Page>> {
-        self.store.list(filter, after, limit, fields)
-    }
-    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<towline_store::Counted>> {
-        self.store.count(filter, after)
-    }
-    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        self.store.next_wake()
-    }
-    fn made(&self, id: ItemId) -> bool {
-        self.store.made(id)
-    }
-
-    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
-        self.store.tally(queue, asked)
-    }
-
-    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
-        self.store.kv_list(page)
-    }
-
-    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
-        self.store.kv_get(keys)
     }
 }
 
 struct Scene {
     broker: Broker,
-    store: Arc<Counted>,
+    store: Arc<Guarded<Counted>>,
 }
 
 const SOON: Duration = Duration::from_secs(20);
@@ -86,11 +47,7 @@ const SOON: Duration = Duration::from_secs(20);
 impl Scene {
     async fn new(policy: Policy) -> Scene {
         let clock = Arc::new(SteadyClock::new());
-        let store = Arc::new(Counted {
-            store: Memory::new(clock.clone(), 1),
-            updates: AtomicU64::new(0),
-            delay_ms: AtomicU64::new(0),
-        });
+        let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Counted::default() });
         let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
         let scene = Scene { broker, store };
         let create = Operation::CreateQueue {
@@ -124,13 +81,13 @@ impl Scene {
 
     /// Until so many calls have reached the store since.
     async fn updates_reach(&self, count: u64) {
-        while self.store.updates.load(Ordering::SeqCst) < count {
+        while self.store.guard.updates.load(Ordering::SeqCst) < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     fn updates(&self) -> u64 {
-        self.store.updates.load(Ordering::SeqCst)
+        self.store.guard.updates.load(Ordering::SeqCst)
     }
 
     async fn settle(&self, item: &Item, verb: Verb) {
@@ -336,7 +293,7 @@ async fn stopping_lets_waiting_receivers_go() {
 async fn a_wait_that_ends_while_an_attempt_is_under_way_brings_what_the_attempt_found() {
     let scene = Scene::new(Policy::default()).await;
     let id = scene.submit(When::NOW).await;
-    scene.store.delay_ms.store(50, Ordering::SeqCst);
+    scene.store.guard.delay_ms.store(50, Ordering::SeqCst);
     let received = scene.waiting(Duration::from_millis(1)).await.unwrap();
     assert_eq!((received.items[0].head.id, received.items[0].head.deliveries), (id, 1));
 }
@@ -347,7 +304,7 @@ async fn a_wait_that_ends_while_an_item_is_on_its_way_brings_the_item() {
     let waiter = scene.waiting(Duration::from_millis(100));
     settle_down().await;
     // The submit takes the waiter with it, and is longer under way than the waiter meant to wait.
-    scene.store.delay_ms.store(200, Ordering::SeqCst);
+    scene.store.guard.delay_ms.store(200, Ordering::SeqCst);
     let id = scene.submit(When::NOW).await;
     let received = waiter.await.unwrap();
     assert_eq!((received.items[0].head.id, received.items[0].head.deliveries), (id, 1));
@@ -357,11 +314,11 @@ async fn a_wait_that_ends_while_an_item_is_on_its_way_brings_the_item() {
 async fn a_submitter_that_goes_away_leaves_nobody_waiting_in_vain() {
     let scene = Scene::new(Policy::default()).await;
     for with_rider in [true, false] {
-        scene.store.delay_ms.store(if with_rider { 0 } else { 50 }, Ordering::SeqCst);
+        scene.store.guard.delay_ms.store(if with_rider { 0 } else { 50 }, Ordering::SeqCst);
         let waiter = scene.waiting(SOON);
         if with_rider {
             settle_down().await;
-            scene.store.delay_ms.store(50, Ordering::SeqCst);
+            scene.store.guard.delay_ms.store(50, Ordering::SeqCst);
         }
         let before = scene.updates();
         let broker = scene.broker.clone();

@@ -7,103 +7,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
-use towline_domain::kv::KvRecord;
 use towline_domain::{
     Adjust, Body, FieldSet, ItemId, LeaseCall, Outcome, Policy, QueueName, Refusal, Schema, Submission,
     Timestamp, TokenSeed,
 };
 use towline_shards::{Later, Shards};
 use towline_store::{
-    Answered, BoxFuture, Cursor, Filter, KvPage, ManualClock, Memory, Operation, Page, QueueView,
-    ReceiveCall, Received, Reply, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Guard, Guarded, ManualClock, Memory, Operation, ReceiveCall, Received, Reply,
+    Result, Store, StoreError,
 };
 
 /// A store that can be cut off.
-struct Cut {
-    store: Memory,
-    off: AtomicBool,
-}
+#[derive(Default)]
+struct Cut(AtomicBool);
 
-impl Cut {
-    fn ask<'a, T: Send + 'a>(&'a self, answer: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
-        Box::pin(async move {
-            if self.off.load(Ordering::SeqCst) {
-                return Err(StoreError::Unavailable { cause: "cut off".to_owned() });
-            }
-            answer.await
-        })
-    }
-}
-
-impl Store for Cut {
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
-        if self.off.load(Ordering::SeqCst) {
-            return self.ask(Box::pin(async { Ok(Vec::new()) }));
+impl Guard for Cut {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+        match self.read() {
+            Ok(()) => store.update(batch),
+            Err(error) => Box::pin(async { Err(error) }),
         }
-        self.store.update(batch)
     }
 
-    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
-        self.ask(self.store.queue(name))
-    }
-
-    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
-        self.ask(self.store.queues(after, limit))
-    }
-
-    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
-        self.ask(self.store.get(ids, fields))
-    }
-
-    fn list(
-        &self,
-        filter: Filter,
-        after: Option<Cursor>,
-        limit: usize,
-        fields: FieldSet,
-    ) -> BoxFuture<'_, Result<Page>> {
-        self.ask(self.store.list(filter, after, limit, fields))
-    }
-
-    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<towline_store::Counted>> {
-        self.ask(self.store.count(filter, after))
-    }
-
-    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        self.ask(self.store.next_wake())
-    }
-
-    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
-        self.ask(self.store.tally(queue, asked))
-    }
-
-    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
-        self.ask(self.store.kv_list(page))
-    }
-
-    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
-        self.ask(self.store.kv_get(keys))
-    }
-
-    fn made(&self, id: ItemId) -> bool {
-        self.store.made(id)
+    fn read(&self) -> Result<()> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err(StoreError::Unavailable { cause: "cut off".to_owned() }),
+            false => Ok(()),
+        }
     }
 }
 
 struct Rig {
-    parts: Vec<Arc<Cut>>,
+    parts: Vec<Arc<Guarded<Cut>>>,
     shards: Shards,
     seed: u8,
 }
 
-fn parts(count: usize) -> Vec<Arc<Cut>> {
+fn parts(count: usize) -> Vec<Arc<Guarded<Cut>>> {
     let clock = Arc::new(ManualClock::new(Timestamp(1_700_000_000_000)));
-    let part = |n: usize| Cut { store: Memory::new(clock.clone(), n as u64), off: AtomicBool::new(false) };
+    let part = |n: usize| Guarded { store: Memory::new(clock.clone(), n as u64), guard: Cut::default() };
     (0..count).map(|n| Arc::new(part(n))).collect()
 }
 
-fn shards(parts: &[Arc<Cut>]) -> Shards {
-    let named = |(n, part): (usize, &Arc<Cut>)| (format!("{n}"), part.clone() as Arc<dyn Store>);
+fn shards(parts: &[Arc<Guarded<Cut>>]) -> Shards {
+    let named = |(n, part): (usize, &Arc<Guarded<Cut>>)| (format!("{n}"), part.clone() as Arc<dyn Store>);
     Shards::new(parts.iter().enumerate().map(named).collect()).unwrap()
 }
 
@@ -140,7 +91,7 @@ impl Rig {
     }
 
     fn cut(&self, part: usize, off: bool) {
-        self.parts[part].off.store(off, Ordering::SeqCst);
+        self.parts[part].guard.0.store(off, Ordering::SeqCst);
     }
 
     async fn run(&self, operation: Operation) -> Answered {
@@ -288,7 +239,7 @@ async fn a_new_shard_gets_the_queues_and_takes_its_share() {
 #[tokio::test]
 async fn one_that_is_gone_at_the_start_joins_later() {
     let parts = parts(2);
-    parts[1].off.store(true, Ordering::SeqCst);
+    parts[1].guard.0.store(true, Ordering::SeqCst);
     let late = parts[1].clone();
     let open = move || -> BoxFuture<'static, Result<Arc<dyn Store>>> {
         let late = late.clone();

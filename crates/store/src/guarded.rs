@@ -1,0 +1,92 @@
+//! The reference store with something in front of it, for tests that watch it, slow it down or break it.
+
+use crate::filter::{Counted, Cursor, Filter, Page};
+use crate::memory::Memory;
+use crate::operation::{Answered, Operation, Result};
+use crate::port::{BoxFuture, KvPage, QueueView, Store, StoredItem};
+use crate::tally::{TallyRange, TallyRow};
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
+
+/// What stands in front. Unless it says otherwise it lets everything through.
+pub trait Guard: Send + Sync {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+        store.update(batch)
+    }
+
+    /// Asked before each read; an error is the answer to it.
+    fn read(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+pub struct Guarded<G> {
+    pub store: Memory,
+    pub guard: G,
+}
+
+impl<G: Guard> Guarded<G> {
+    fn read<'a, T: Send + 'a>(&'a self, answer: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            self.guard.read()?;
+            answer.await
+        })
+    }
+}
+
+impl<G: Guard> Store for Guarded<G> {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+        self.guard.update(&self.store, batch)
+    }
+
+    fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
+        self.read(self.store.queue(name))
+    }
+
+    fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>> {
+        self.read(self.store.queues(after, limit))
+    }
+
+    fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
+        self.read(self.store.get(ids, fields))
+    }
+
+    fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+        fields: FieldSet,
+    ) -> BoxFuture<'_, Result<Page>> {
+        self.read(self.store.list(filter, after, limit, fields))
+    }
+
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+        self.read(self.store.count(filter, after))
+    }
+
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.read(self.store.next_wake())
+    }
+
+    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+        self.read(self.store.tally(queue, asked))
+    }
+
+    fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
+        self.read(self.store.kv_get(keys))
+    }
+
+    fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
+        self.read(self.store.kv_list(page))
+    }
+
+    fn made(&self, id: ItemId) -> bool {
+        self.store.made(id)
+    }
+}
