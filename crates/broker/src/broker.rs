@@ -11,6 +11,7 @@ use crate::room::Room;
 use crate::schedules::{self, Board};
 use crate::sweeper::{self, Alarm};
 use crate::tally::{Asked, Done, Tally};
+use crate::topics::Topics;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) depot: Option<Depot>,
     pub(crate) collected: Totals,
     pub(crate) tally: Tally,
+    pub(crate) topics: Arc<Topics>,
     stopping: AtomicBool,
     stopped: Notify,
 }
@@ -112,6 +114,7 @@ impl Broker {
             depot,
             collected: Totals::default(),
             tally: Tally::default(),
+            topics: Arc::default(),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         });
@@ -201,6 +204,7 @@ impl Broker {
         self.0.stopped.notify_waiters();
         self.0.lines.dismiss();
         self.0.room.dismiss();
+        self.0.topics.dismiss();
         self.0.alarm.ring();
         self.0.board.ring();
     }

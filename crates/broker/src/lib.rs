@@ -15,12 +15,14 @@ mod depot;
 pub mod entropy;
 mod line;
 mod others;
+mod records;
 mod results;
 mod room;
 mod schedules;
 mod submit;
 mod sweeper;
 mod tally;
+mod topics;
 
 pub use broker::{Broker, ReceiveRequest, Sharing, Waited};
 pub use buffers::Storage;
@@ -29,3 +31,6 @@ pub use collection::{Collected, CollectionRule};
 pub use depot::OffloadRule;
 pub use schedules::PutSchedule;
 pub use tally::{Done, VERBS};
+pub use topics::{Subscription, Told};
+/// What its calls are made of, for those who may not import the store.
+pub use towline_store as store;

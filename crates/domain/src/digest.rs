@@ -86,6 +86,12 @@ pub fn key(text: &str) -> ContentDigest {
     Hasher::new("towline|key").part(text.as_bytes()).finish()
 }
 
+/// 128 bits that stand for what a counter has counted.
+#[must_use]
+pub fn counted(counter: &str, once: &str) -> ContentDigest {
+    Hasher::new("towline|counted").part(counter.as_bytes()).part(once.as_bytes()).finish()
+}
+
 /// 64 bits that stand for one tag in an index; a reader compares the tag itself.
 #[must_use]
 pub fn tag(name: &str, value: &str) -> u64 {

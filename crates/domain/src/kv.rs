@@ -1,5 +1,6 @@
 //! Small durable records by key, with a time to live, set-if-absent and atomic addition.
 
+use crate::digest;
 use crate::limits;
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
@@ -34,6 +35,16 @@ pub enum KvCommand {
         by: i64,
         ttl: Option<Millis>,
     },
+    /// Adds, unless `once` was counted under this key within `ttl` before: then the answer is the one it got, and
+    /// nothing changes. Both times to live start at the count.
+    ///
+    /// What was counted is a record of its own ([`mark_key`]), written in the same step: the counter stays as small as
+    /// a number is, however much is counted, and what is remembered goes with its time.
+    IncrementOnce {
+        by: i64,
+        once: String,
+        ttl: Millis,
+    },
     /// Only if the value is what the caller saw; `None` stands for no record, on both sides.
     Replace {
         seen: Option<Bytes>,
@@ -51,59 +62,112 @@ pub enum KvAnswer {
     Deleted(bool),
 }
 
-/// The record after (`Some(None)`: deleted; `None`: as it was) and the answer.
-pub type KvDecision = (Option<Option<KvRecord>>, KvAnswer);
+/// What becomes of the records, and the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvDecision {
+    /// By key: the record after, or none. All of them are written, or nothing is.
+    pub after: Vec<(String, Option<KvRecord>)>,
+    pub answer: KvAnswer,
+}
 
-pub fn decide(
+/// Before the keys of what was counted. Nobody's own key begins so.
+const MARKS: &str = "\0counted/";
+
+/// Where it is kept that something was counted: beside the counter, in a name of fixed length.
+#[must_use]
+pub fn mark_key(counter: &str, once: &str) -> String {
+    use std::fmt::Write;
+    let mut key = MARKS.to_owned();
+    for byte in digest::counted(counter, once) {
+        // Writing to a string does not fail.
+        let _ = write!(key, "{byte:02x}");
+    }
+    key
+}
+
+impl KvCommand {
+    /// The other record that the decision looks at, if there is one.
+    #[must_use]
+    pub fn mark(&self, key: &str) -> Option<String> {
+        match self {
+            KvCommand::IncrementOnce { once, .. } => Some(mark_key(key, once)),
+            _ => None,
+        }
+    }
+}
+
+/// `find` has the records under `key` and [`KvCommand::mark`], as they are stored.
+pub fn decide<'a>(
     key: &str,
-    record: Option<&KvRecord>,
+    find: impl Fn(&str) -> Option<&'a KvRecord>,
     command: KvCommand,
     now: Timestamp,
 ) -> Result<KvDecision, Refusal> {
-    if key.is_empty() || key.len() > limits::KV_KEY_BYTES_MAX {
-        let message = format!("a key of {} bytes; use 1 to {}", key.len(), limits::KV_KEY_BYTES_MAX);
-        return Err(Refusal::invalid("key", message));
-    }
-    let record = record.filter(|record| record.is_live(now));
+    check_key("key", key)?;
+    let live = |key: &str| find(key).filter(|record| record.is_live(now));
+    let record = live(key);
     let make = |value: Bytes, ttl: Option<Millis>, kept: Option<Timestamp>| {
         if value.len() > limits::KV_VALUE_BYTES_MAX {
             let (bytes, max) = (value.len() as u64, limits::KV_VALUE_BYTES_MAX as u64);
             return Err(Refusal::TooLarge { what: "value", bytes, max });
         }
         let expires_at = ttl.map(|ttl| now.after(ttl)).or(kept);
-        Ok(Some(Some(KvRecord { value, expires_at })))
+        Ok(vec![(key.to_owned(), Some(KvRecord { value, expires_at }))])
     };
-    Ok(match command {
+    let delete = || record.map(|_| (key.to_owned(), None)).into_iter().collect();
+    let (after, answer) = match command {
         KvCommand::Set { value, ttl } => (make(value, ttl, None)?, KvAnswer::Done),
-        KvCommand::SetIfAbsent { .. } if record.is_some() => (None, KvAnswer::Won(false)),
+        KvCommand::SetIfAbsent { .. } if record.is_some() => (Vec::new(), KvAnswer::Won(false)),
         KvCommand::SetIfAbsent { value, ttl } => (make(value, ttl, None)?, KvAnswer::Won(true)),
         KvCommand::Replace { seen, .. } if record.map(|record| &record.value) != seen.as_ref() => {
-            (None, KvAnswer::Won(false))
+            (Vec::new(), KvAnswer::Won(false))
         }
         KvCommand::Replace { value: Some(value), .. } => {
             (make(value, None, record.and_then(|record| record.expires_at))?, KvAnswer::Won(true))
         }
-        KvCommand::Replace { value: None, .. } => (record.map(|_| None), KvAnswer::Won(true)),
+        KvCommand::Replace { value: None, .. } => (delete(), KvAnswer::Won(true)),
         KvCommand::Increment { by, ttl } => {
-            let before: i64 = match record {
-                None => 0,
-                Some(record) => {
-                    std::str::from_utf8(&record.value).ok().and_then(|text| text.parse().ok()).ok_or_else(
-                        || Refusal::invalid("key", format!("the value of {key:?} is not a number")),
-                    )?
-                }
-            };
-            let Some(after) = before.checked_add(by) else {
-                return Err(Refusal::invalid("by", format!("{before} + {by} is beyond 64 bits")));
-            };
+            let after = sum(key, record, by)?;
             let kept = record.and_then(|record| record.expires_at);
             (make(after.to_string().into(), ttl, kept)?, KvAnswer::Number(after))
         }
-        KvCommand::Delete => match record {
-            Some(_) => (Some(None), KvAnswer::Deleted(true)),
-            None => (None, KvAnswer::Deleted(false)),
-        },
-    })
+        KvCommand::IncrementOnce { by, once, ttl } => {
+            check_key("once", &once)?;
+            let mark = mark_key(key, &once);
+            if let Some(counted) = live(&mark) {
+                return Ok(KvDecision {
+                    after: Vec::new(),
+                    answer: KvAnswer::Number(number(&mark, counted)?),
+                });
+            }
+            let after = sum(key, record, by)?;
+            let mut both = make(after.to_string().into(), Some(ttl), None)?;
+            both.extend(both.first().map(|(_, record)| (mark, record.clone())));
+            (both, KvAnswer::Number(after))
+        }
+        KvCommand::Delete => (delete(), KvAnswer::Deleted(record.is_some())),
+    };
+    Ok(KvDecision { after, answer })
+}
+
+fn check_key(what: &'static str, key: &str) -> Result<(), Refusal> {
+    if key.is_empty() || key.len() > limits::KV_KEY_BYTES_MAX {
+        let message = format!("{} bytes; use 1 to {}", key.len(), limits::KV_KEY_BYTES_MAX);
+        return Err(Refusal::invalid(what, message));
+    }
+    Ok(())
+}
+
+fn number(key: &str, record: &KvRecord) -> Result<i64, Refusal> {
+    let number = std::str::from_utf8(&record.value).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Refusal::invalid("key", format!("the value of {key:?} is not a number")))
+}
+
+/// Nothing counts as 0.
+fn sum(key: &str, record: Option<&KvRecord>, by: i64) -> Result<i64, Refusal> {
+    let before = record.map_or(Ok(0), |record| number(key, record))?;
+    let beyond = || Refusal::invalid("by", format!("{before} + {by} is beyond 64 bits"));
+    before.checked_add(by).ok_or_else(beyond)
 }
 
 #[cfg(test)]
@@ -111,11 +175,35 @@ mod tests {
     use super::*;
 
     fn run(record: &mut Option<KvRecord>, command: KvCommand, now: u64) -> Result<KvAnswer, Refusal> {
-        let (after, answer) = decide("k", record.as_ref(), command, Timestamp(now))?;
-        if let Some(after) = after {
+        let decision = decide("k", |_| record.as_ref(), command, Timestamp(now))?;
+        for (key, after) in decision.after {
+            assert_eq!(key, "k");
             *record = after;
         }
-        Ok(answer)
+        Ok(decision.answer)
+    }
+
+    #[test]
+    fn what_is_counted_once_is_remembered_beside_the_counter() {
+        let mut records = std::collections::BTreeMap::new();
+        let mut add = |key: &str, by, once: &str, now| {
+            let command = KvCommand::IncrementOnce { by, once: once.to_owned(), ttl: Millis(10) };
+            let decision = decide(key, |key| records.get(key), command, Timestamp(now))?;
+            for (key, after) in decision.after {
+                records.insert(key, after.unwrap());
+            }
+            Ok::<_, Refusal>((decision.answer, records.len()))
+        };
+        let number = KvAnswer::Number;
+        assert_eq!(add("k", 2, "a", 0), Ok((number(2), 2)));
+        assert_eq!(add("k", 5, "b", 5), Ok((number(7), 3)));
+        assert_eq!(add("k", 2, "a", 9), Ok((number(2), 3)), "the answer of the first time");
+        assert_eq!(add("l", 1, "a", 9), Ok((number(1), 5)), "another counter");
+        assert_eq!(add("k", 2, "a", 10), Ok((number(9), 5)), "forgotten after its time");
+        assert!(add("k", i64::MAX, "c", 10).is_err());
+        assert!(add("k", 1, "", 10).is_err());
+        assert!(add("k", 1, &"x".repeat(limits::KV_KEY_BYTES_MAX + 1), 10).is_err());
+        assert!(add("", 1, "a", 10).is_err());
     }
 
     #[test]

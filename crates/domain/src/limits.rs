@@ -55,3 +55,10 @@ pub const KV_KEY_BYTES_MAX: usize = 1024;
 pub const KV_VALUE_BYTES_MAX: usize = 1 << 20;
 /// Records in one answer: each may be as large as a record may be.
 pub const KV_PAGE_MAX: usize = 64;
+/// The key of a record that a caller keeps: Towline puts a few bytes before it.
+pub const RECORD_KEY_BYTES_MAX: usize = 512;
+pub const TOPIC_MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// Messages that are held for a listener who is behind; beyond that it misses the oldest.
+pub const TOPIC_BEHIND_MAX: usize = 256;
+/// Of all topics, at one server.
+pub const TOPIC_LISTENERS_MAX: usize = 10_000;

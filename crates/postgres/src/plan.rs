@@ -126,7 +126,10 @@ impl Plan {
                     plan.named.push(*id);
                     may_take_ready += 1;
                 }
-                Operation::Kv { key, .. } => plan.kv_keys.push(key.as_bytes().to_vec()),
+                Operation::Kv { key, command } => {
+                    plan.kv_keys.push(key.as_bytes().to_vec());
+                    plan.kv_keys.extend(command.mark(key).map(String::into_bytes));
+                }
                 Operation::CreateQueue { .. } => plan.creates_queue = true,
                 Operation::ChangePolicy { queue, .. }
                 | Operation::CloseQueue { queue }

@@ -209,10 +209,15 @@ pub fn batch(rng: &mut Rng, client: &mut Client, serial: &mut u64) -> Vec<Operat
             88..=91 => {
                 let key = format!("kv-{}", rng.u32(0..6));
                 let ttl = rng.bool().then(|| Millis(rng.u64(1..3000)));
-                let command = match rng.u32(0..4) {
+                let command = match rng.u32(0..5) {
                     0 => KvCommand::Set { value: rng.u32(..).to_string().into(), ttl },
                     1 => KvCommand::SetIfAbsent { value: "1".into(), ttl },
                     2 => KvCommand::Increment { by: rng.i64(-3..4), ttl: None },
+                    3 => KvCommand::IncrementOnce {
+                        by: 1,
+                        once: rng.u32(0..4).to_string(),
+                        ttl: Millis(rng.u64(1..3000)),
+                    },
                     _ => KvCommand::Delete,
                 };
                 Operation::Kv { key, command }

@@ -132,13 +132,14 @@ impl Everything {
             Operation::Restore(restore) => self.restore(*restore),
             Operation::Sweep => Ok(Reply::Swept { changed: swept }),
             Operation::Kv { key, command } => {
-                let (after, answer) = kv::decide(&key, self.kv.get(&key), command, self.now)?;
-                match after {
-                    Some(Some(record)) => drop(self.kv.insert(key, record)),
-                    Some(None) => drop(self.kv.remove(&key)),
-                    None => {}
+                let decision = kv::decide(&key, |key| self.kv.get(key), command, self.now)?;
+                for (key, after) in decision.after {
+                    match after {
+                        Some(record) => drop(self.kv.insert(key, record)),
+                        None => drop(self.kv.remove(&key)),
+                    }
                 }
-                Ok(Reply::Kv(answer))
+                Ok(Reply::Kv(decision.answer))
             }
             other => Err(other.without_item()),
         }

@@ -18,7 +18,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "a test suite")]
 
-use crate::ports::{Again, Count, Lease, PortError, PubSub, Push, Queue, Store};
+use crate::ports::{Again, Count, DeadLetter, Lease, PortError, PubSub, Push, Queue, Store};
 use futures::StreamExt;
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ pub async fn queue(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
     leases(queue, pass).await;
     again(queue, pass).await;
     letters(queue, pass).await;
+    waiting(queue).await;
     keys(queue).await;
 }
 
@@ -67,7 +68,10 @@ async fn arrival(queue: &dyn Queue) {
     for (_, lease, attempt, delivery) in &came {
         assert_eq!((*attempt, *delivery), (1, 1));
         queue.ack(lease).await.unwrap();
-        assert_eq!(queue.ack(lease).await, Err(PortError::LeaseLost), "an ack uses the lease up");
+        let again = queue.ack(lease).await;
+        assert!(matches!(again, Ok(()) | Err(PortError::LeaseLost)), "an ack uses the lease up: {again:?}");
+        let after = queue.put_back(lease, Again::default()).await;
+        assert_eq!(after, Err(PortError::LeaseLost), "an ack uses the lease up");
     }
 }
 
@@ -92,13 +96,17 @@ async fn leases(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
     // Lapsed, though nobody took it.
     pass(VISIBLE * 3 / 2).await;
     assert_eq!(queue.ack(&next).await, Err(PortError::LeaseLost));
-    // What lapsed comes before what waits.
-    queue.push(Push { priority: 9, ..push("new") }).await.unwrap();
-    let (body, lease, attempt, _) = bodies(queue, 1).await.remove(0);
-    assert_eq!((body.as_str(), attempt), ("kept", 3));
-    queue.ack(&lease).await.unwrap();
-    let (_, lease, ..) = one(queue).await;
-    queue.ack(&lease).await.unwrap();
+    // What lapsed waits like all else, from that moment on.
+    for (body, priority) in [("new", 0), ("urgent", 9)] {
+        queue.push(Push { priority, ..push(body) }).await.unwrap();
+    }
+    let came = bodies(queue, 10).await;
+    let order: Vec<(&str, u32)> =
+        came.iter().map(|(body, _, attempt, _)| (body.as_str(), *attempt)).collect();
+    assert_eq!(order, [("urgent", 1), ("kept", 3), ("new", 1)]);
+    for (_, lease, ..) in &came {
+        queue.ack(lease).await.unwrap();
+    }
 }
 
 /// Put back or retried: with a delay, with another body, counted or not.
@@ -134,11 +142,36 @@ async fn letters(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
     queue.dead_letter(&lease, Some("kept".to_owned()), "hopeless").await.unwrap();
     pass(VISIBLE * 3).await;
     none(queue).await;
+    let letter = DeadLetter { body: "kept".to_owned(), error: "hopeless".to_owned() };
+    assert_eq!(queue.letters(10).await.unwrap(), [letter]);
+    assert_eq!(queue.letters(0).await.unwrap(), []);
     assert_eq!(queue.redrive(10).await.unwrap(), 1);
+    assert_eq!(queue.letters(10).await.unwrap(), []);
     assert_eq!(queue.redrive(10).await.unwrap(), 0);
     let (body, lease, attempt, _) = one(queue).await;
     assert_eq!((body.as_str(), attempt), ("kept", 1));
     queue.ack(&lease).await.unwrap();
+}
+
+/// Whoever waits is given what comes; whoever gave up waiting has taken nothing.
+async fn waiting(queue: &dyn Queue) {
+    none(queue).await;
+    tokio::select! {
+        came = queue.wait(10, VISIBLE) => panic!("nothing is ready: {came:?}"),
+        () = tokio::time::sleep(Duration::from_millis(20)) => {}
+    }
+    let waits = async {
+        // A queue that cannot be waited for is asked.
+        tokio::select! {
+            came = queue.wait(10, VISIBLE) => came.unwrap(),
+            () = tokio::time::sleep(Duration::from_secs(1)) => queue.pop(10, VISIBLE).await.unwrap(),
+        }
+    };
+    let (came, pushed) = futures::future::join(waits, queue.push(push("come"))).await;
+    assert!(pushed.unwrap());
+    assert_eq!(came.len(), 1);
+    assert_eq!((came[0].body.as_str(), came[0].attempt), ("come", 1), "who gave up took nothing");
+    queue.ack(&came[0].lease).await.unwrap();
 }
 
 /// A key is queued once, also after it was done.

@@ -17,6 +17,8 @@ pub mod codec;
 pub mod conformance;
 mod context;
 mod doer;
+#[cfg(feature = "broker")]
+mod durable;
 mod engine;
 mod entropy;
 mod envelope;
@@ -36,6 +38,10 @@ mod work;
 pub use clock::{Clock, SystemClock, Time, VirtualClock};
 pub use context::Context;
 pub use doer::Doer;
+#[cfg(feature = "embedded")]
+pub use durable::Embedded;
+#[cfg(feature = "postgres")]
+pub use durable::Postgres;
 pub use engine::OrphanedGroup;
 pub use error::Error;
 pub use event::{Event, Stats};

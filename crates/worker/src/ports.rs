@@ -9,6 +9,9 @@ use futures::stream::BoxStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// For so long, at least, a queue knows a key that was pushed with.
+pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
+
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, PortError>>;
 
 /// Why a port could not do what it was asked.
@@ -33,7 +36,7 @@ pub struct Push {
     pub delay: Duration,
     /// Higher comes first.
     pub priority: i32,
-    /// A second push with the same key, within a day at least, does nothing.
+    /// A second push with the same key, within [`KEY_KEPT`] at least, does nothing.
     pub dedupe_key: Option<String>,
 }
 
@@ -68,9 +71,10 @@ pub struct DeadLetter {
 /// A queue with leases: what is popped is nobody else's until its lease lapses.
 ///
 /// **Contract.** An item that was pushed is delivered until it is acked or dead-lettered, at least once. A lease that
-/// lapsed or was used up is refused with [`PortError::LeaseLost`], whoever holds the item now. `pop` gives first what
-/// lapsed, then what is ready, by priority and then in order of arrival. Each call is one step: whatever dies in its
-/// middle, it happened or it did not. A backend with a longest delay of its own may give an item out early.
+/// lapsed or was used up is refused with [`PortError::LeaseLost`], whoever holds the item now; only the call that used it
+/// up may be told again that it did. `pop` gives what is ready by priority, and then in the order in which it became so:
+/// by a push, when its delay was over, when its lease lapsed. Each call is one step: whatever dies in its middle, it
+/// happened or it did not. A backend with a longest delay of its own may give an item out early.
 pub trait Queue: Send + Sync {
     /// `false`: the key was known.
     fn push(&self, push: Push) -> Answer<'_, bool>;
@@ -96,13 +100,17 @@ pub trait Queue: Send + Sync {
     /// Up to `max` dead letters back into the queue with all attempts before them; how many.
     fn redrive(&self, max: usize) -> Answer<'_, usize>;
 
+    /// Up to `max` dead letters, oldest first.
+    fn letters(&self, max: usize) -> Answer<'_, Vec<DeadLetter>>;
+
     /// How many wait, if it is known.
     fn depth(&self) -> Answer<'_, Option<u64>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Ends when something may have become ready. A hint; by default it never comes.
-    fn ready(&self) -> BoxFuture<'_, ()> {
+    /// As [`Queue::pop`], but waits until there is something. Dropped before it ends, it has taken nothing. By default it
+    /// never ends, and what comes is found by whoever asks next.
+    fn wait(&self, _max: usize, _visibility: Duration) -> Answer<'_, Vec<Pulled>> {
         Box::pin(std::future::pending())
     }
 }
@@ -125,8 +133,8 @@ pub struct Count<'a> {
 
 /// Keys and values that are forgotten after a time.
 ///
-/// **Contract.** `set_if_absent` has one winner; `increment` loses nothing and counts each `once` of a key once for as
-/// long as the counter is kept.
+/// **Contract.** `set_if_absent` has one winner; `increment` loses nothing, and counts each `once` of a key once for the
+/// `ttl` of that call, at least.
 pub trait Store: Send + Sync {
     fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Option<String>>;
 
@@ -144,6 +152,16 @@ pub trait Store: Send + Sync {
     fn is_shared(&self) -> bool {
         true
     }
+}
+
+/// The beginning of a text that is no longer than so many bytes.
+#[cfg(any(feature = "broker", feature = "embedded"))]
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = bytes_max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// The three together.

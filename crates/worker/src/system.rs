@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::outcome::When;
-use crate::ports::Backend;
+use crate::ports::{Backend, DeadLetter};
 use crate::schedule::Schedule;
 use crate::work::{AnyJob, Job, Kind, Run, Work};
 use std::collections::HashMap;
@@ -257,6 +257,15 @@ impl System {
             count += queue.redrive(max).await?;
         }
         Ok(count)
+    }
+
+    /// Up to so many dead letters of each queue, oldest first.
+    pub async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLetter>, Error> {
+        let mut letters = Vec::new();
+        for queue in &self.shared.queues {
+            letters.extend(queue.letters(max).await?);
+        }
+        Ok(letters)
     }
 
     #[must_use]

@@ -2,8 +2,9 @@
 //! fail when they are told to.
 
 use crate::clock::{Clock, Time, VirtualClock};
-use crate::ports::{Again, Answer, Backend, Count, Lease, PortError, PubSub, Pulled, Push, Queue, Store};
-use futures::future::BoxFuture;
+use crate::ports::{
+    Again, Answer, Backend, Count, DeadLetter, Lease, PortError, PubSub, Pulled, Push, Queue, Store,
+};
 use futures::stream::BoxStream;
 use std::pin::pin;
 use std::sync::Arc;
@@ -99,8 +100,7 @@ impl From<Faulty> for Backend {
 
 impl Plan {
     async fn call<T>(&self, call: Answer<'_, T>) -> Result<T, PortError> {
-        let lost = || PortError::Unavailable("as planned".to_owned());
-        if self.calls.fetch_add(1, Ordering::SeqCst) + 1 != self.at.load(Ordering::SeqCst) {
+        if !self.is_next() {
             return call.await;
         }
         if self.fault == Fault::After {
@@ -108,6 +108,15 @@ impl Plan {
         }
         Err(lost())
     }
+
+    /// Counts a call, and whether it is the one.
+    fn is_next(&self) -> bool {
+        self.calls.fetch_add(1, Ordering::SeqCst) + 1 == self.at.load(Ordering::SeqCst)
+    }
+}
+
+fn lost() -> PortError {
+    PortError::Unavailable("as planned".to_owned())
 }
 
 impl Queue for Faulty {
@@ -143,12 +152,28 @@ impl Queue for Faulty {
         Box::pin(self.plan.call(self.inner.queue.redrive(max)))
     }
 
+    fn letters(&self, max: usize) -> Answer<'_, Vec<DeadLetter>> {
+        Box::pin(self.plan.call(self.inner.queue.letters(max)))
+    }
+
     fn depth(&self) -> Answer<'_, Option<u64>> {
         Box::pin(self.plan.call(self.inner.queue.depth()))
     }
 
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        self.inner.queue.ready()
+    fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
+        Box::pin(async move {
+            // Counted when it ends: most of them are given up.
+            let pulled = self.inner.queue.wait(max, visibility).await?;
+            if !self.plan.is_next() {
+                return Ok(pulled);
+            }
+            if self.plan.fault == Fault::Before {
+                for pulled in &pulled {
+                    self.inner.queue.put_back(&pulled.lease, Again::default()).await?;
+                }
+            }
+            Err(lost())
+        })
     }
 }
 

@@ -98,8 +98,9 @@ fn replaced(context: &Context<'_>, once: &Once, now: Timestamp) -> Result<Box<(S
         return Err(Refusal::TooEarly { until: once.not_before });
     }
     let command = KvCommand::Replace { seen: Some(once.seen.clone()), value: Some(once.next.clone()) };
-    match kv::decide(&once.key, context.record, command, now)? {
-        (Some(Some(record)), _) => Ok(Box::new((once.key.clone(), record))),
+    let mut decision = kv::decide(&once.key, |_| context.record, command, now)?;
+    match decision.after.pop() {
+        Some((key, Some(record))) => Ok(Box::new((key, record))),
         _ => Err(Refusal::RecordChanged { key: once.key.clone() }),
     }
 }

@@ -64,7 +64,7 @@ impl Engine {
             }
             Operation::Restore(restore) => self.restore(*restore)?,
             Operation::Sweep => Ok(Reply::Swept { changed: self.swept }),
-            Operation::Kv { key, command } => self.kv(key, command)?,
+            Operation::Kv { key, command } => self.kv(&key, command)?,
             other => Err(other.without_item()),
         };
         Ok(Outcome::Answered(answered))
@@ -101,7 +101,7 @@ impl Engine {
             Ok(change) => {
                 if !change.is_empty() {
                     if let Some((key, record)) = change.record()
-                        && let Err(refusal) = self.check_kv_room(key, record)
+                        && let Err(refusal) = self.check_kv_room([(key.as_str(), Some(record))].into_iter())
                     {
                         return Ok(Err(refusal));
                     }
@@ -268,44 +268,55 @@ impl Engine {
         }
     }
 
-    /// Refuses a record that would be one too many bytes, the one it replaces aside.
-    fn check_kv_room(&self, key: &str, record: &KvRecord) -> Result<(), Refusal> {
-        let before = self.index.kv.get(key);
-        let replaced = before.map_or(0, |before| key.len() + before.record.value.len());
-        let (held, more) = (self.index.kv_bytes - replaced, key.len() + record.value.len());
-        if held + more > self.options.kv_bytes_max {
+    /// Refuses records that would be one too many bytes, those they replace aside.
+    fn check_kv_room<'a>(
+        &self,
+        after: impl Iterator<Item = (&'a str, Option<&'a KvRecord>)>,
+    ) -> Result<(), Refusal> {
+        let (mut held, mut more) = (self.index.kv_bytes, 0);
+        for (key, record) in after {
+            let before = self.index.kv.get(key);
+            held -= before.map_or(0, |before| key.len() + before.record.value.len());
+            more += record.map_or(0, |record| key.len() + record.value.len());
+        }
+        if more > 0 && held + more > self.options.kv_bytes_max {
             return Err(Refusal::StoreFull { what: "bytes of key-value records", held: held as u64 });
         }
         Ok(())
     }
 
-    fn kv(&mut self, key: String, command: KvCommand) -> Result<Answered, StoreError> {
-        let before = self.index.kv.get(&key).map(|slot| &slot.record);
-        let (after, answer) = match kv::decide(&key, before, command, self.index.now) {
+    fn kv(&mut self, key: &str, command: KvCommand) -> Result<Answered, StoreError> {
+        let find = |key: &str| self.index.kv.get(key).map(|slot| &slot.record);
+        let decision = match kv::decide(key, find, command, self.index.now) {
             Err(refusal) => return Ok(Err(refusal)),
             Ok(decision) => decision,
         };
-        let Some(after) = after else {
-            return Ok(Ok(Reply::Kv(answer)));
-        };
-        match after {
-            Some(record) => {
-                if let Err(refusal) = self.check_kv_room(&key, &record) {
-                    return Ok(Err(refusal));
-                }
-                let start = self.frame.len();
-                let length = record::encode_kv(&mut self.frame, &key, &record, self.salt);
-                let start = self.fit(start)?;
-                let place = self.place(start, length);
-                self.apply(Entry::Kv { key, record, place })?;
-            }
-            None => {
-                let start = self.frame.len();
-                record::encode_kv_deleted(&mut self.frame, &key, self.salt);
-                self.fit(start)?;
-                self.apply(Entry::KvDeleted { key })?;
-            }
+        let room = decision.after.iter().map(|(key, after)| (key.as_str(), after.as_ref()));
+        if let Err(refusal) = self.check_kv_room(room) {
+            return Ok(Err(refusal));
         }
-        Ok(Ok(Reply::Kv(answer)))
+        if decision.after.is_empty() {
+            return Ok(Ok(Reply::Kv(decision.answer)));
+        }
+        // All of them lie in one frame: after a crash each is there, or none is.
+        let first = self.frame.len();
+        let lengths: Vec<u32> = decision
+            .after
+            .iter()
+            .map(|(key, after)| match after {
+                Some(record) => record::encode_kv(&mut self.frame, key, record, self.salt),
+                None => record::encode_kv_deleted(&mut self.frame, key, self.salt),
+            })
+            .collect();
+        let mut start = self.fit(first)?;
+        for ((key, after), length) in decision.after.into_iter().zip(lengths) {
+            let place = self.place(start, length);
+            start += length as usize;
+            self.apply(match after {
+                Some(record) => Entry::Kv { key, record, place },
+                None => Entry::KvDeleted { key },
+            })?;
+        }
+        Ok(Ok(Reply::Kv(decision.answer)))
     }
 }

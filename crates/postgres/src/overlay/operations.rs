@@ -51,7 +51,7 @@ impl Overlay {
             Operation::DeleteQueue { queue, force } => self.on_queue(&queue, Command::DeleteQueue { force }),
             Operation::Restore(restore) => self.restore(*restore),
             Operation::Sweep => Ok(Reply::Swept { changed: swept }),
-            Operation::Kv { key, command } => self.kv(key, command),
+            Operation::Kv { key, command } => self.kv(&key, command),
             other => Err(other.without_item()),
         };
         Ok(Outcome::Answered(answered))
@@ -219,13 +219,13 @@ impl Overlay {
         Ok(Reply::Answer(change.answer().clone()))
     }
 
-    fn kv(&mut self, key: String, command: KvCommand) -> Answered {
-        let before = self.kv.get(&key).and_then(|slot| slot.record.as_ref());
-        let (after, answer) = kv::decide(&key, before, command, self.now)?;
-        if let Some(after) = after {
+    fn kv(&mut self, key: &str, command: KvCommand) -> Answered {
+        let find = |key: &str| self.kv.get(key).and_then(|slot| slot.record.as_ref());
+        let decision = kv::decide(key, find, command, self.now)?;
+        for (key, after) in decision.after {
             self.put_kv(key, after);
         }
-        Ok(Reply::Kv(answer))
+        Ok(Reply::Kv(decision.answer))
     }
 
     fn put_kv(&mut self, key: String, record: Option<KvRecord>) {

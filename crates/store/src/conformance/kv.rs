@@ -120,6 +120,41 @@ pub(super) fn increments_add_up(harness: &dyn Harness) {
     assert_eq!(rig.update(batch)[9], number(30));
 }
 
+fn count(by: i64, once: &str, ttl: u64) -> KvCommand {
+    KvCommand::IncrementOnce { by, once: once.to_owned(), ttl: Millis(ttl) }
+}
+
+pub(super) fn a_thing_is_counted_once(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let number = |n| answer(KvAnswer::Number(n));
+    assert_eq!(rig.kv("n", count(1, "a", 100)), number(1));
+    assert_eq!(rig.kv("n", count(1, "a", 100)), number(1));
+    assert_eq!(rig.kv("n", add(5, None)), number(6));
+    assert_eq!(rig.kv("n", count(-3, "b", 200)), number(3));
+    assert_eq!(rig.kv("n", count(1, "a", 100)), number(1), "the answer of the first time");
+    assert_eq!(rig.kv_get("n"), record("3", Some(200)));
+    assert_eq!(rig.kv("m", count(1, "a", 100)), number(1), "each counter for itself");
+    // In one batch, each sees what came before it.
+    let one = |by, once: &str| Operation::Kv { key: "o".to_owned(), command: count(by, once, 1000) };
+    let answers = rig.update(vec![one(2, "x"), one(2, "y"), one(2, "x"), one(3, "z")]);
+    assert_eq!(answers, [number(2), number(4), number(2), number(7)]);
+    rig.kv("text", set("abc", None)).expect("set");
+    assert_eq!(code(&rig.kv("text", count(1, "a", 100))), "invalid");
+    for bad in [String::new(), "x".repeat(limits::KV_KEY_BYTES_MAX + 1)] {
+        assert_eq!(code(&rig.kv("n", count(1, &bad, 100))), "invalid");
+    }
+    rig.advance(100);
+    assert_eq!(rig.kv("n", count(10, "a", 500)), number(13), "forgotten after its time");
+    assert_eq!(rig.kv("n", count(-3, "b", 500)), number(3), "which is not that of others");
+    let page = KvPage { prefix: "n".to_owned(), after: None, limit: 10 };
+    let listed = block_on(rig.store.kv_list(page)).expect("the store answers");
+    assert_eq!(listed.len(), 1, "what was counted is nobody's record: {listed:?}");
+    let Some(rig) = rig.reopen(harness) else { return };
+    assert_eq!(rig.kv("n", count(10, "a", 500)), number(13), "what was counted is durable");
+    assert_eq!(rig.kv("o", count(2, "y", 1000)), number(4));
+    assert_eq!(rig.kv_get("o"), record("7", Some(1000)));
+}
+
 pub(super) fn delete_says_whether_there_was_anything(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));

@@ -292,6 +292,7 @@ macro_rules! with_conformance_cases {
                 a_record_ends_with_its_ttl
                 set_if_absent_has_one_winner
                 increments_add_up
+                a_thing_is_counted_once
                 delete_says_whether_there_was_anything
                 replace_wins_against_what_was_seen
                 records_are_listed_by_prefix
@@ -318,6 +319,7 @@ macro_rules! with_conformance_cases {
                 the_depth_limit_holds_against_many
                 set_if_absent_has_one_winner_of_many
                 increments_of_many_add_up
+                many_who_count_the_same_things_count_each_once
                 readers_see_whole_states_while_others_write
             }
             reopen {

@@ -5,11 +5,11 @@ use super::rig::*;
 use super::words::*;
 use crate::{Operation, Reply, Store};
 use futures::executor::block_on;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use towline_domain::kv::{KvAnswer, KvCommand};
-use towline_domain::{Adjust, ItemId, LeaseToken, Policy, TokenSeed};
+use towline_domain::{Adjust, ItemId, LeaseToken, Millis, Policy, TokenSeed};
 
 const THREADS: usize = 8;
 
@@ -201,6 +201,20 @@ pub(super) fn increments_of_many_add_up(harness: &dyn Harness) {
     let mut all: Vec<i64> = seen.into_iter().flatten().collect();
     all.sort_unstable();
     assert!(all.into_iter().eq(1..=8 * 60), "each number once");
+}
+
+pub(super) fn many_who_count_the_same_things_count_each_once(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let seen = race(&rig, |thread, store| {
+        let count = |n: usize| {
+            let command = KvCommand::IncrementOnce { by: 1, once: n.to_string(), ttl: Millis(60_000) };
+            (n, one(store, Operation::Kv { key: "n".to_owned(), command }))
+        };
+        // Each begins elsewhere.
+        (0..20).map(|n| count((n + thread * 3) % 20)).collect::<BTreeMap<_, _>>()
+    });
+    assert!(seen.iter().all(|others| *others == seen[0]), "all have the answer of the first: {seen:?}");
+    assert_eq!(rig.kv_get("n").map(|record| record.value), Some("20".into()));
 }
 
 pub(super) fn readers_see_whole_states_while_others_write(harness: &dyn Harness) {

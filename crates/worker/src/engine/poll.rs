@@ -3,7 +3,8 @@
 use super::Shared;
 use crate::doer::Doer;
 use crate::event::Event;
-use futures::FutureExt;
+use crate::ports::{Pulled, Queue};
+
 use futures::future::select_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,10 +45,15 @@ impl Shared {
                     .saturating_mul(2u32.saturating_pow(troubles))
                     .mul_f64(1.0 + self.entropy.fraction() / 2.0);
             }
-            tokio::select! {
-                () = self.sleep(pause.min(PAUSE_MAX.max(self.config.poll_interval))) => {}
-                () = self.anything(), if !stands_back => {}
-                _ = stopping.wait_for(|stopping| *stopping) => {}
+            let come = tokio::select! {
+                () = self.sleep(pause.min(PAUSE_MAX.max(self.config.poll_interval))) => None,
+                come = self.anything(budget), if !stands_back => Some(come),
+                _ = stopping.wait_for(|stopping| *stopping) => None,
+            };
+            if let Some((queue, pulled)) = come {
+                for pulled in pulled {
+                    self.take(queue, pulled).await;
+                }
             }
         }
     }
@@ -99,9 +105,22 @@ impl Shared {
         }
     }
 
-    /// Ends when a queue says that there may be something.
-    async fn anything(&self) {
-        select_all(self.queues.iter().map(|queue| queue.ready())).map(drop).await;
+    /// Waits until one of the queues has something.
+    async fn anything(&self, budget: usize) -> (&Arc<dyn Queue>, Vec<Pulled>) {
+        let share = budget.div_ceil(self.queues.len());
+        let waits = self.queues.iter().map(|queue| {
+            let wait = async move {
+                match queue.wait(share, self.config.visibility).await {
+                    Ok(pulled) if !pulled.is_empty() => return (queue, pulled),
+                    Ok(_) => {}
+                    Err(error) => self.trouble("waiting for a queue", &error),
+                }
+                // It is asked again when its turn comes.
+                std::future::pending().await
+            };
+            Box::pin(wait)
+        });
+        select_all(waits).await.0
     }
 }
 

@@ -1,16 +1,13 @@
 //! The queue, with the leases and the redelivery of a distributed one.
 
 use crate::clock::{Clock, Time};
-use crate::ports::{Again, Answer, DeadLetter, Lease, PortError, Pulled, Push, Queue};
+use crate::ports::{Again, Answer, DeadLetter, KEY_KEPT, Lease, PortError, Pulled, Push, Queue};
 use futures::future::BoxFuture;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-
-/// How long a key that was used is remembered.
-const DEDUPE: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
 pub struct MemoryQueue {
@@ -75,6 +72,27 @@ impl MemoryQueue {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends when something may have become ready.
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        let notified = self.ready.notified();
+        let next = {
+            let entries = self.lock();
+            if !entries.ready.is_empty() {
+                return Box::pin(std::future::ready(()));
+            }
+            let next = [entries.delayed.first(), entries.leased.first()].into_iter().flatten().min();
+            next.map(|(at, _)| self.clock.sleep_until(*at))
+        };
+        Box::pin(async move {
+            match next {
+                None => notified.await,
+                Some(next) => {
+                    futures::future::select(std::pin::pin!(notified), next).await;
+                }
+            }
+        })
+    }
+
     /// Takes an entry from its holder, if it is the holder.
     fn settle(
         &self,
@@ -105,6 +123,20 @@ impl Entries {
             entry.place = Place::Delayed { until };
         }
         self.entries.insert(id, entry);
+    }
+
+    /// What time has made ready, in that order: delays that are over, and leases that lapsed.
+    fn catch_up(&mut self, now: Time) {
+        let next = |entries: &Entries| {
+            let next = [entries.delayed.first(), entries.leased.first()].into_iter().flatten().min();
+            next.copied().filter(|(at, _)| *at <= now)
+        };
+        while let Some((_, id)) = next(self) {
+            let Some(mut entry) = self.take(id) else { break };
+            // Its holder died, or forgot: that was an attempt.
+            entry.attempt += u32::from(matches!(entry.place, Place::Leased { .. }));
+            self.put(id, entry, now, Duration::ZERO);
+        }
     }
 
     fn take(&mut self, id: u64) -> Option<Entry> {
@@ -151,7 +183,7 @@ impl Entries {
             }
             self.keys.remove(&old);
         }
-        let end = now.after(DEDUPE);
+        let end = now.after(KEY_KEPT);
         if self.keys.contains_key(&key) {
             return false;
         }
@@ -169,6 +201,7 @@ impl Queue for MemoryQueue {
     fn push(&self, push: Push) -> Answer<'_, bool> {
         let now = self.clock.now();
         let mut entries = self.lock();
+        entries.catch_up(now);
         if push.dedupe_key.is_some_and(|key| !entries.is_new(key, now)) {
             return done(Ok(false));
         }
@@ -185,24 +218,8 @@ impl Queue for MemoryQueue {
     fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
         let now = self.clock.now();
         let mut entries = self.lock();
-        while let Some((_, id)) = entries.delayed.first().copied().filter(|(until, _)| *until <= now) {
-            let Some(entry) = entries.take(id) else { break };
-            entries.put(id, entry, now, Duration::ZERO);
-        }
-        let mut ids: Vec<u64> = entries
-            .leased
-            .iter()
-            .take_while(|(until, _)| *until <= now)
-            .take(max)
-            .map(|(_, id)| *id)
-            .collect();
-        for id in &ids {
-            // Its holder died, or forgot: that was an attempt.
-            if let Some(entry) = entries.entries.get_mut(id) {
-                entry.attempt += 1;
-            }
-        }
-        ids.extend(entries.ready.iter().take(max - ids.len()).map(|(_, _, id)| *id).collect::<Vec<_>>());
+        entries.catch_up(now);
+        let ids: Vec<u64> = entries.ready.iter().take(max).map(|(_, _, id)| *id).collect();
         let until = now.after(visibility);
         done(Ok(ids.into_iter().filter_map(|id| entries.lease(id, until)).collect()))
     }
@@ -259,27 +276,25 @@ impl Queue for MemoryQueue {
         done(Ok(count))
     }
 
+    fn letters(&self, max: usize) -> Answer<'_, Vec<DeadLetter>> {
+        let mut letters = self.dead();
+        letters.truncate(max);
+        done(Ok(letters))
+    }
+
     fn depth(&self) -> Answer<'_, Option<u64>> {
         let entries = self.lock();
         let depth = (entries.ready.len() + entries.delayed.len()) as u64;
         done(Ok(Some(depth)))
     }
 
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        let notified = self.ready.notified();
-        let next = {
-            let entries = self.lock();
-            if !entries.ready.is_empty() {
-                return Box::pin(std::future::ready(()));
-            }
-            let next = [entries.delayed.first(), entries.leased.first()].into_iter().flatten().min();
-            next.map(|(at, _)| self.clock.sleep_until(*at))
-        };
+    fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
         Box::pin(async move {
-            match next {
-                None => notified.await,
-                Some(next) => {
-                    futures::future::select(std::pin::pin!(notified), next).await;
+            loop {
+                self.ready().await;
+                let pulled = self.pop(max, visibility).await?;
+                if !pulled.is_empty() {
+                    return Ok(pulled);
                 }
             }
         })

@@ -187,7 +187,8 @@ pub(super) fn kv(what: u8) -> KvCommand {
     match what % 9 {
         0..=1 => KvCommand::Set { value, ttl },
         2..=3 => KvCommand::SetIfAbsent { value, ttl },
-        4..=6 => KvCommand::Increment { by: i64::from(what) - 100, ttl },
+        4..=5 => KvCommand::Increment { by: i64::from(what) - 100, ttl },
+        6 => KvCommand::IncrementOnce { by: 1, once: (what % 2).to_string(), ttl: Millis(u64::from(what)) },
         7 => {
             let seen = (!what.is_multiple_of(4)).then(|| bytes::Bytes::from((what % 3).to_string()));
             KvCommand::Replace { seen, value: (!what.is_multiple_of(11)).then_some(value) }

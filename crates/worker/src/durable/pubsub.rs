@@ -1,0 +1,40 @@
+//! Everybody who listens through the same broker. Who listens elsewhere looks for itself, now and then.
+
+use crate::ports::{Answer, PortError, PubSub};
+use futures::stream::{self, BoxStream, StreamExt};
+use towline_broker::{Broker, Told};
+use towline_domain::QueueName;
+
+/// One topic for all: listeners know what they listen for.
+fn topic() -> Result<QueueName, PortError> {
+    "work".parse().map_err(|error: towline_domain::name::NameError| PortError::Refused(error.to_string()))
+}
+
+pub(super) struct BrokerPubSub(pub(super) Broker);
+
+impl PubSub for BrokerPubSub {
+    fn publish(&self, message: String) -> Answer<'_, ()> {
+        let told = topic().and_then(|topic| {
+            self.0.publish(&topic, &message).map_err(|refusal| PortError::Refused(refusal.to_string()))
+        });
+        Box::pin(std::future::ready(told.map(drop)))
+    }
+
+    fn subscribe(&self) -> BoxStream<'static, String> {
+        let Ok(subscription) = topic().and_then(|topic| {
+            self.0.subscribe(&topic).map_err(|refusal| PortError::Refused(refusal.to_string()))
+        }) else {
+            return stream::empty().boxed();
+        };
+        stream::unfold(subscription, |mut subscription| async {
+            loop {
+                match subscription.next().await? {
+                    Told::Message(message) => return Some((message.to_string(), subscription)),
+                    // Waiters look for themselves, too.
+                    Told::Missed(_) => {}
+                }
+            }
+        })
+        .boxed()
+    }
+}
