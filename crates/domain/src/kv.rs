@@ -50,13 +50,15 @@ pub enum KvCommand {
         seen: Option<Bytes>,
         value: Option<Bytes>,
     },
+    /// Takes over a record of another store, with its end, unless there is one here.
+    Adopt(KvRecord),
     Delete,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KvAnswer {
     Done,
-    /// For set-if-absent and replace: whether this caller won.
+    /// For set-if-absent, replace and adopt: whether this caller won.
     Won(bool),
     Number(i64),
     Deleted(bool),
@@ -71,7 +73,7 @@ pub struct KvDecision {
 }
 
 /// Before the keys of what was counted. Nobody's own key begins so.
-const MARKS: &str = "\0counted/";
+pub const MARKS: &str = "\0counted/";
 
 /// Where it is kept that something was counted: beside the counter, in a name of fixed length.
 #[must_use]
@@ -145,6 +147,10 @@ pub fn decide<'a>(
             both.extend(both.first().map(|(_, record)| (mark, record.clone())));
             (both, KvAnswer::Number(after))
         }
+        KvCommand::Adopt(theirs) if record.is_some() || !theirs.is_live(now) => {
+            (Vec::new(), KvAnswer::Won(false))
+        }
+        KvCommand::Adopt(theirs) => (make(theirs.value, None, theirs.expires_at)?, KvAnswer::Won(true)),
         KvCommand::Delete => (delete(), KvAnswer::Deleted(record.is_some())),
     };
     Ok(KvDecision { after, answer })

@@ -69,7 +69,7 @@ impl Default for Policy {
 
 impl Policy {
     /// The names of what another policy has otherwise.
-    pub(crate) fn differences(&self, other: &Policy) -> Vec<&'static str> {
+    pub fn differences(&self, other: &Policy) -> Vec<&'static str> {
         // Taken apart by name, so that a new field cannot be forgotten here.
         let Policy {
             visibility_timeout,

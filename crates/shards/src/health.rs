@@ -1,10 +1,8 @@
 //! Which shards answer. One that does not is left alone until a probe finds it again, so that nobody waits for it twice.
 
 use crate::{Shard, Shards};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
-use towline_domain::{Queue, QueueName, QueueState, limits};
-use towline_store::{BoxFuture, Operation, Store, StoreError};
+use towline_store::{BoxFuture, Store, StoreError};
 
 /// What is wrong, if something is.
 #[derive(Debug, Default)]
@@ -70,7 +68,7 @@ impl Shards {
         self.shards.iter().map(of).collect()
     }
 
-    /// Asks those that are gone whether they are back, and gives those that are the queues they missed. To be called every
+    /// Asks those that are gone whether they are back, and gives those that are what they missed. To be called every
     /// now and then.
     pub async fn probe(&self) {
         let mut back = false;
@@ -82,69 +80,7 @@ impl Shards {
             }
         }
         if back && let Err(error) = self.agree().await {
-            tracing::warn!("the queues of all shards could not be compared: {error}");
+            tracing::warn!("shards could not be made to agree: {error}");
         }
     }
-
-    /// Makes every queue in every shard that answers: one may be new, or was gone when a queue was made. To be called at the
-    /// start.
-    ///
-    /// # Errors
-    /// If no shard answers, or one refuses a queue. Queues that are there already are not compared.
-    pub async fn agree(&self) -> Result<(), StoreError> {
-        let mut known: BTreeMap<QueueName, Queue> = BTreeMap::new();
-        let mut up: Vec<(&Shard, BTreeSet<QueueName>)> = Vec::new();
-        let mut gone = None;
-        for shard in self.shards.iter().filter(|shard| shard.health.is_up()) {
-            match shard.seen(all_queues(&*shard.store).await) {
-                Ok(queues) => {
-                    up.push((shard, queues.iter().map(|queue| queue.name.clone()).collect()));
-                    for queue in queues {
-                        known.entry(queue.name.clone()).or_insert(queue);
-                    }
-                }
-                Err(error) => gone = Some(error),
-            }
-        }
-        if let (true, Some(error)) = (up.is_empty(), gone) {
-            return Err(error);
-        }
-        for (shard, theirs) in up {
-            for (name, queue) in known.iter().filter(|(name, _)| !theirs.contains(*name)) {
-                tracing::info!(shard = shard.name, queue = %name, "a queue is made in a shard that did not have it");
-                for answered in shard.seen(shard.store.update(made_like(queue)).await)? {
-                    answered.map_err(|refusal| {
-                        let cause = shard.unavailable(&format!("queue {name}: {refusal}"));
-                        StoreError::Unavailable { cause }
-                    })?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-async fn all_queues(store: &dyn Store) -> Result<Vec<Queue>, StoreError> {
-    let mut all: Vec<Queue> = Vec::new();
-    loop {
-        let after = all.last().map(|queue| queue.name.clone());
-        let page = store.queues(after, limits::PAGE_MAX).await?;
-        if page.is_empty() {
-            return Ok(all);
-        }
-        all.extend(page.into_iter().map(|view| view.queue));
-    }
-}
-
-fn made_like(like: &Queue) -> Vec<Operation> {
-    let queue = || like.name.clone();
-    let (schema, policy) = (Box::new(like.schema.clone()), Box::new(like.policy.clone()));
-    let mut operations = vec![Operation::CreateQueue { queue: queue(), schema, policy }];
-    if like.paused {
-        operations.push(Operation::PauseQueue { queue: queue() });
-    }
-    if like.state != QueueState::Open {
-        operations.push(Operation::CloseQueue { queue: queue() });
-    }
-    operations
 }

@@ -7,6 +7,7 @@
 //!
 //! What is weaker than in one store: items are in order within a shard, not across; a depth limit is that of each shard.
 
+mod agree;
 mod health;
 mod later;
 mod merge;

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
+use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Adjust, Body, FieldSet, ItemId, LeaseCall, Outcome, Policy, QueueName, Refusal, Schema, Submission,
-    Timestamp, TokenSeed,
+    Adjust, Body, FieldSet, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, Refusal, Schema,
+    Submission, Timestamp, TokenSeed, limits,
 };
 use towline_shards::{Later, Shards};
 use towline_store::{
-    Answered, BoxFuture, Guard, Guarded, ManualClock, Memory, Operation, ReceiveCall, Received, Reply,
-    Result, Store, StoreError,
+    Answered, BoxFuture, Guard, Guarded, KvPage, ManualClock, Memory, Operation, ReceiveCall, Received,
+    Reply, Result, Store, StoreError,
 };
 
 /// A store that can be cut off.
@@ -234,6 +235,43 @@ async fn a_new_shard_gets_the_queues_and_takes_its_share() {
     assert!((15..55).contains(&moved), "{moved}");
     assert_eq!(rig.shards.queue(jobs()).await.unwrap().unwrap().counts.pending, 100 + moved as u64);
     assert_eq!(rig.receive(1000).await.items.len(), 100 + moved);
+}
+
+fn kv(key: String, command: KvCommand) -> Operation {
+    Operation::Kv { key, command }
+}
+
+#[tokio::test]
+async fn records_follow_their_home_when_a_shard_is_added() {
+    let parts = parts(3);
+    let two = shards(&parts[..2]);
+    let keys: Vec<String> = (0..60).map(|n| format!("k{n}")).collect();
+    let ttl = |n: usize| n.is_multiple_of(2).then_some(Millis(60_000));
+    let set = |(n, key): (usize, &String)| {
+        kv(key.clone(), KvCommand::Set { value: n.to_string().into(), ttl: ttl(n) })
+    };
+    two.update(keys.iter().enumerate().map(set).collect()).await.unwrap();
+    let once = KvCommand::IncrementOnce { by: 1, once: "a".to_owned(), ttl: Millis(60_000) };
+    two.update(vec![kv("counter".to_owned(), once)]).await.unwrap();
+    let before = two.kv_get(keys.clone()).await.unwrap();
+    assert!(before.iter().all(Option::is_some));
+
+    let three = shards(&parts);
+    three.agree().await.unwrap();
+    assert_eq!(three.kv_get(keys.clone()).await.unwrap(), before, "values and ends");
+    let page = KvPage { prefix: "k".to_owned(), after: None, limit: limits::KV_PAGE_MAX };
+    assert_eq!(three.kv_list(page.clone()).await.unwrap().len(), keys.len(), "each once");
+    let moved = parts[2].kv_list(page.clone()).await.unwrap().len();
+    assert!((8..35).contains(&moved), "{moved}");
+
+    // One that is at home already is the newer one, and a change there is not undone by another start.
+    let newer = three.kv_get(keys.clone()).await.unwrap();
+    let moved: Vec<String> = parts[2].kv_list(page).await.unwrap().into_iter().map(|(key, _)| key).collect();
+    let stale = KvCommand::Set { value: "stale".into(), ttl: None };
+    parts[0].update(vec![kv(moved[0].clone(), stale)]).await.unwrap();
+    three.agree().await.unwrap();
+    assert_eq!(three.kv_get(keys).await.unwrap(), newer);
+    assert_eq!(parts[0].kv_get(vec![moved[0].clone()]).await.unwrap(), [None]);
 }
 
 #[tokio::test]

@@ -155,6 +155,22 @@ pub(super) fn a_thing_is_counted_once(harness: &dyn Harness) {
     assert_eq!(rig.kv_get("o"), record("7", Some(1000)));
 }
 
+pub(super) fn a_record_of_another_store_is_taken_over_once(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let won = |won| answer(KvAnswer::Won(won));
+    let adopt =
+        |value: &'static str, expires_at| KvCommand::Adopt(record(value, expires_at).expect("a record"));
+    assert_eq!(rig.kv("k", adopt("theirs", Some(100))), won(true));
+    assert_eq!(rig.kv_get("k"), record("theirs", Some(100)), "with the time it ends");
+    assert_eq!(rig.kv("k", adopt("another", None)), won(false));
+    assert_eq!(rig.kv_get("k"), record("theirs", Some(100)));
+    rig.advance(100);
+    assert_eq!(rig.kv("gone", adopt("theirs", Some(100))), won(false), "it has ended");
+    assert_eq!(rig.kv_get("gone"), None);
+    assert_eq!(rig.kv("k", adopt("another", None)), won(true), "what was there has ended");
+    assert_eq!(rig.kv_get("k"), record("another", None));
+}
+
 pub(super) fn delete_says_whether_there_was_anything(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));

@@ -293,6 +293,7 @@ macro_rules! with_conformance_cases {
                 set_if_absent_has_one_winner
                 increments_add_up
                 a_thing_is_counted_once
+                a_record_of_another_store_is_taken_over_once
                 delete_says_whether_there_was_anything
                 replace_wins_against_what_was_seen
                 records_are_listed_by_prefix
