@@ -53,7 +53,7 @@ pub use text::Text;
 pub use time::Time;
 pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};
 /// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
-pub use towline_domain::{ItemId, Json, LeaseToken, Millis, Refusal, Timestamp};
+pub use towline_domain::{ItemId, Json, LeaseToken, Millis, Rate, Refusal, Timestamp};
 
 /// Bytes of the body of one request.
 pub const BODY_BYTES_MAX: usize = 64 << 20;

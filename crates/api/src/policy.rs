@@ -5,7 +5,8 @@ use crate::object::object_if_any;
 use crate::order::OrderBody;
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
-use towline_domain::{LeaseRule, Millis, Policy, PolicyPatch, QueueName, Refusal};
+use towline_domain::flow::RateError;
+use towline_domain::{LeaseRule, Millis, Policy, PolicyPatch, QueueName, Rate, Refusal};
 use utoipa::ToSchema;
 
 /// In a new queue what is left out has its default; in a change it stays. `null` takes a limit away.
@@ -62,6 +63,14 @@ pub struct PolicyBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 4)]
     pub tally_tags: Option<Vec<String>>,
+    /// At most this many items are processed at once.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000000)]
+    pub concurrency: Option<Option<i64>>,
+    /// At most this many items are given out in a time: `1000/s`, `10/m`, `500/30s`; with a burst of its own: `1000/s,burst=50`.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub rate: Option<Option<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -130,8 +139,14 @@ impl PolicyBody {
             dead_letter_queue: inner(self.dead_letter_queue, |name| queue_name(&name))?,
             lease: self.lease.map(LeaseRuleBody::get).transpose()?,
             tally_tags: self.tally_tags.map(|tags| tags.into_iter().collect()),
+            concurrency: inner(self.concurrency, |value| count("concurrency", value))?,
+            rate: inner(self.rate, |text| rate(&text))?,
         })
     }
+}
+
+fn rate(text: &str) -> Result<Rate, Refusal> {
+    text.parse().map_err(|error: RateError| Refusal::Invalid { what: "rate", message: error.to_string() })
 }
 
 pub(crate) fn queue_name(text: &str) -> Result<QueueName, Refusal> {
@@ -178,6 +193,8 @@ impl From<&Policy> for PolicyBody {
                 renewals_max: lease.renewals_max.map(i64::from),
             }),
             tally_tags: Some(policy.tally_tags.iter().cloned().collect()),
+            concurrency: Some(policy.flow.concurrency.map(i64::from)),
+            rate: Some(policy.flow.rate.map(|rate| rate.to_string())),
         }
     }
 }
@@ -191,6 +208,8 @@ mod tests {
         let mut policy = Policy { max_retries: 10_000, failed_ttl: None, ..Policy::default() };
         policy.lease.renewals_max = Some(7);
         policy.tally_tags = ["team".to_owned()].into();
+        policy.flow.concurrency = Some(8);
+        policy.flow.rate = "500/30s,burst=7".parse().ok();
         let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
         let read: PolicyBody = serde_json::from_str(&shown).unwrap();
         assert_eq!(read.policy().unwrap(), policy, "{shown}");
@@ -219,6 +238,8 @@ mod tests {
             (r#"{"visibility_timeout":"5 parsecs"}"#, "5 parsecs"),
             (r#"{"max_retries":-1}"#, "-1"),
             (r#"{"depth_limit":-3}"#, "depth_limit"),
+            (r#"{"concurrency":-3}"#, "concurrency"),
+            (r#"{"rate":"fast"}"#, "1000/s"),
             (r#"{"dead_letter_queue":"a b"}"#, "a b"),
         ] {
             let message = serde_json::from_str::<PolicyBody>(text).unwrap().policy().unwrap_err().to_string();

@@ -145,7 +145,9 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
         option::of(span()),
         option::of(vec(text(), 0..3)),
     );
-    (spans, numbers, rest).prop_map(|(spans, (max_retries, poison_after, depth_limit), rest)| {
+    let flow = (option::of(option::of(any::<i64>())), option::of(option::of(text())));
+    (spans, numbers, rest, flow).prop_map(|(spans, (max_retries, poison_after, depth_limit), rest, flow)| {
+        let (concurrency, rate) = flow;
         let (backoff, order, lease, dead_letter_queue, visibility_timeout, tally_tags) = rest;
         let [item_ttl, completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
         PolicyBody {
@@ -163,6 +165,8 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
             dead_letter_queue,
             lease,
             tally_tags,
+            concurrency,
+            rate,
         }
     })
 }

@@ -4,7 +4,7 @@ use crate::buffers::Storage;
 use crate::collection::{self, Totals};
 use crate::depot::Depot;
 use crate::entropy;
-use crate::line::{Attempt, Handed, Lines, Waiter};
+use crate::line::{Attempt, Epoch, Handed, Lines, Waiter};
 use crate::others::{self, Others};
 use crate::results::Results;
 use crate::room::Room;
@@ -12,7 +12,7 @@ use crate::schedules::{self, Board};
 use crate::sweeper::{self, Alarm};
 use crate::tally::{Asked, Done, Tally};
 use crate::topics::Topics;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, FieldSet, Item, ItemId, LeaseCall, Millis, QueueName, QueueState, Refusal, Submission, Timestamp,
+    Adjust, FieldSet, Held, Item, ItemId, LeaseCall, Millis, QueueName, QueueState, Refusal, Submission,
+    Timestamp,
 };
 use towline_store::{Answered, Clock, Operation, ReceiveCall, Received, Reply, Result, Store, StoredItem};
 
@@ -158,12 +159,12 @@ impl Broker {
         let nothing = || async {
             // Its state when the wait was over; a queue deleted meanwhile is not found, as it would be at once.
             match shared.store.queue(request.queue.clone()).await? {
-                Some(view) => Ok(Ok(Received { queue: view.queue.state, items: Vec::new() })),
+                Some(view) => Ok(Ok(Received::nothing(view.queue.state))),
                 None => Ok(Err(Refusal::QueueNotFound { name: request.queue.to_string() })),
             }
         };
         if request.wait.is_zero() {
-            let handed = match Arc::clone(shared).attempt(call(&request)).await? {
+            let handed = match Arc::clone(shared).attempt(call(&request), None).await? {
                 Ok(handed) => handed,
                 Err(refusal) => return Ok(Err(refusal)),
             };
@@ -227,6 +228,12 @@ fn call(request: &ReceiveRequest) -> Box<ReceiveCall> {
 struct Touched {
     /// Items that are ready at once, by queue.
     ready: HashMap<QueueName, usize>,
+    /// Of these, queues where what kept items back may be over.
+    free: HashSet<QueueName>,
+    /// Queues whose limits may be others.
+    changed: Vec<QueueName>,
+    /// An item may have left its queue together with its lease.
+    left: bool,
     /// Not yet in `ready`: a batch is mostly about one queue, which need not be looked up for every item.
     run: Option<(QueueName, usize)>,
     /// Items given back to queues that only the store knows.
@@ -248,6 +255,8 @@ impl Touched {
         let mut touched = Touched::default();
         for operation in batch {
             touched.asked.add(operation);
+            touched.left |=
+                matches!(operation.asked(), Operation::Lease { call, .. } if call.adjust.queue.is_some());
             let operation = operation.asked();
             touched.makes_room |= matches!(
                 operation,
@@ -262,7 +271,9 @@ impl Touched {
                 Operation::Submit { queue, submission } => touched.submit(queue, submission),
                 Operation::ResumeQueue { queue } | Operation::CloseQueue { queue } => {
                     touched.ready(queue);
+                    touched.free.insert(queue.clone());
                 }
+                Operation::ChangePolicy { queue, .. } => touched.changed.push(queue.clone()),
                 Operation::Lease { id, call } => match &call.verb {
                     Verb::Commit(_) | Verb::Fail { .. } => touched.may_end.push(*id),
                     Verb::Retry { delay, .. } => touched.give_back(*id, *delay),
@@ -336,6 +347,7 @@ impl Shared {
         if touched.swept {
             // Time may have made anything ready.
             for queue in self.lines.waiting(false) {
+                touched.free.insert(queue.clone());
                 touched.ready.entry(queue).or_insert(1);
             }
         }
@@ -345,36 +357,40 @@ impl Shared {
         let mut answers = match answered {
             Ok(answers) => answers,
             Err(fault) => {
-                riders.into_iter().for_each(Waiter::try_again);
+                riders.into_iter().for_each(|(rider, _)| rider.try_again());
                 return Err(fault);
             }
         };
         self.tally.add(touched.asked, &answers);
         let rode = answers.split_off(own.min(answers.len()));
-        for (rider, answer) in riders.into_iter().zip(rode) {
-            self.hand_over(rider, answer);
+        for ((rider, epoch), answer) in riders.into_iter().zip(rode) {
+            self.hand_over(rider, epoch, answer);
         }
         self.after(touched, &answers).await;
         Ok(answers)
     }
 
     /// Puts waiting receivers behind the operations that may bring what they wait for.
-    fn take_riders(&self, touched: &Touched, batch: &mut Vec<Operation>) -> Vec<Waiter> {
+    fn take_riders(&self, touched: &Touched, batch: &mut Vec<Operation>) -> Vec<(Waiter, Epoch)> {
         let mut riders = Vec::new();
         for (queue, &count) in &touched.ready {
             for _ in 0..count {
                 if riders.len() == RIDERS_MAX || batch.len() == towline_domain::limits::BATCH_MAX {
                     return riders;
                 }
-                let Some(rider) = self.lines.take(queue) else { break };
-                batch.push(Operation::Receive(rider.call.clone()));
+                let rider = match touched.free.contains(queue) {
+                    true => self.lines.take_for_free(queue),
+                    false => self.lines.take_for_submit(queue),
+                };
+                let Some(rider) = rider else { break };
+                batch.push(Operation::Receive(rider.0.call.clone()));
                 riders.push(rider);
             }
         }
         riders
     }
 
-    fn hand_over(self: &Arc<Self>, rider: Waiter, answer: Answered) {
+    fn hand_over(self: &Arc<Self>, rider: Waiter, epoch: Epoch, answer: Answered) {
         match answer {
             Ok(Reply::Received(received)) => {
                 let full = received.items.len() == rider.call.max as usize;
@@ -382,22 +398,35 @@ impl Shared {
                     !received.items.is_empty() || matches!(received.queue, QueueState::Completed { .. });
                 let queue = rider.call.queue.clone();
                 self.room.made(&queue, received.items.len());
+                let held = received.held.filter(|_| !received.items.is_empty());
                 if useful {
                     rider.give(Attempt::Received(Handed::new(self, received)));
                 } else {
                     rider.try_again();
                 }
-                if full {
-                    self.pass_on(&queue);
-                }
+                self.go_on(&queue, full, held, Some(epoch));
             }
             // Refused: the waiter hears it from its own attempt.
             _ => rider.try_again(),
         }
     }
 
+    /// A receive was given something: who is next in line looks, or is held.
+    fn go_on(self: &Arc<Self>, queue: &QueueName, full: bool, held: Option<Held>, epoch: Option<Epoch>) {
+        match (held, epoch) {
+            (Some(held), Some(epoch)) => {
+                if !self.lines.hold(queue, held, epoch, self) {
+                    self.pass_on(queue);
+                }
+            }
+            (Some(_), None) => {}
+            (None, _) if full => self.pass_on(queue),
+            (None, _) => {}
+        }
+    }
+
     /// There may be more: the next in line looks.
-    fn pass_on(&self, queue: &QueueName) {
+    pub(crate) fn pass_on(&self, queue: &QueueName) {
         if let Some(next) = self.lines.take(queue) {
             next.try_again();
         }
@@ -407,30 +436,79 @@ impl Shared {
     pub(crate) fn wake(&self, queue: &QueueName, count: usize) {
         self.lines.ready(queue);
         for _ in 0..count {
-            match self.lines.take(queue) {
-                Some(waiter) => waiter.try_again(),
+            match self.lines.take_for_submit(queue) {
+                Some((waiter, _)) => waiter.try_again(),
                 None => break,
             }
         }
     }
 
+    /// So many leases may have ended: as many in line look.
+    pub(crate) fn wake_freed(&self, queue: &QueueName, count: usize) {
+        self.lines.freed(queue);
+        for _ in 0..count {
+            match self.lines.take_for_free(queue) {
+                Some((waiter, _)) => waiter.try_again(),
+                None => break,
+            }
+        }
+    }
+
+    /// Looks up where leases ended and where items were given back.
+    async fn look_up(&self, touched: &mut Touched) {
+        let watched = self.lines.watched();
+        let mut ids = std::mem::take(&mut touched.given_back);
+        let given_back: HashSet<ItemId> = ids.iter().copied().collect();
+        if !watched.is_empty() {
+            ids.extend(&touched.may_end);
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        if ids.is_empty() || self.lines.is_empty() {
+            return;
+        }
+        let Ok(found) = self.store.get(ids, FieldSet::NONE).await else {
+            return watched.iter().for_each(|queue| self.wake_freed(queue, 1));
+        };
+        let mut ended: HashMap<QueueName, usize> = HashMap::new();
+        let mut nowhere = usize::from(touched.left);
+        for found in found {
+            let Some(StoredItem { queue, item }) = found else {
+                nowhere += 1;
+                continue;
+            };
+            let origin = item.head.extras.as_ref().and_then(|extras| extras.origin.as_ref());
+            let queue = origin.map_or(queue, |origin| origin.queue.clone());
+            if given_back.contains(&item.head.id) || watched.contains(&queue) {
+                *ended.entry(queue).or_default() += 1;
+            }
+        }
+        for queue in watched.iter().filter(|_| nowhere > 0) {
+            *ended.entry(queue.clone()).or_default() += nowhere;
+        }
+        for (queue, count) in ended {
+            self.wake_freed(&queue, count);
+        }
+    }
+
     /// Wakes whoever may find something now.
-    async fn after(self: &Arc<Self>, touched: Touched, answers: &[Answered]) {
+    async fn after(self: &Arc<Self>, mut touched: Touched, answers: &[Answered]) {
         for (queue, count) in &touched.ready {
-            self.wake(queue, *count);
+            match touched.free.contains(queue) {
+                true => self.wake_freed(queue, *count),
+                false => self.wake(queue, *count),
+            }
+        }
+        for queue in &touched.changed {
+            self.lines.release(queue);
+            self.pass_on(queue);
         }
         for queue in &touched.deleted {
             self.lines.ready(queue);
             self.lines.dismiss_queue(queue);
             self.results.look_again_all();
         }
-        let waiting = !touched.given_back.is_empty() && !self.lines.is_empty();
-        if waiting && let Ok(items) = self.store.get(touched.given_back, FieldSet::NONE).await {
-            for queue in items.into_iter().flatten().map(|stored| stored.queue) {
-                self.lines.ready(&queue);
-                self.pass_on(&queue);
-            }
-        }
+        self.look_up(&mut touched).await;
         let changed =
             answers.iter().any(|answer| matches!(answer, Ok(Reply::Swept { changed }) if *changed > 0));
         if changed {
@@ -454,6 +532,7 @@ impl Shared {
     async fn attempt(
         self: Arc<Self>,
         call: Box<ReceiveCall>,
+        epoch: Option<Epoch>,
     ) -> Result<std::result::Result<Handed, Refusal>> {
         let (give, take) = oneshot::channel();
         tokio::spawn(async move {
@@ -468,8 +547,8 @@ impl Shared {
                 Err(fault) => Err(fault),
                 Ok(Some(Ok(Reply::Received(received)))) => {
                     self.room.made(&queue, received.items.len());
-                    if received.items.len() == max {
-                        self.pass_on(&queue);
+                    if !received.items.is_empty() {
+                        self.go_on(&queue, received.items.len() == max, received.held, epoch);
                     }
                     Ok(Ok(Handed::new(&self, received)))
                 }
@@ -492,7 +571,7 @@ impl Shared {
         let mut visit = self.lines.visit(&request.queue);
         loop {
             let epoch = visit.epoch();
-            let handed = match Arc::clone(self).attempt(call(request)).await {
+            let handed = match Arc::clone(self).attempt(call(request), Some(epoch)).await {
                 Ok(Ok(handed)) => handed,
                 Ok(Err(refusal)) => return Some(Ok(Err(refusal))),
                 Err(fault) => return Some(Err(fault)),
@@ -512,7 +591,7 @@ impl Shared {
             }
             let (hand_over, mut handed_over) = oneshot::channel();
             let waiter = Waiter { call: call(request), hand_over };
-            if visit.join(waiter, epoch, handed.state()).is_err() {
+            if visit.join(waiter, epoch, &handed, self).is_err() {
                 continue;
             }
             if self.is_stopping() {

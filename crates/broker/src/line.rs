@@ -2,37 +2,49 @@
 //!
 //! A waiter is in its line only while no attempt of its own is under way. An attempt that comes back empty joins the
 //! line, unless something may have become ready meanwhile: the line's epoch tells.
+//!
+//! A queue that is at a limit holds its line: what is submitted wakes nobody, until a lease ends or the time comes that
+//! the store named. Whether a lease of the queue ended is looked up only for lines that were held for that, so an
+//! attempt that is the first to find its queue full looks again before it joins: ends up to then were not looked at.
 
 use crate::broker::Shared;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use towline_domain::command::When;
-use towline_domain::{Item, QueueName, QueueState};
+use towline_domain::{Held, Item, QueueName, QueueState};
 use towline_store::{ReceiveCall, Received};
 
 /// Items on their way to a receiver. **Invariant:** dropped without being accepted, they go back to their queue.
 pub(crate) struct Handed {
     received: Option<Received>,
     state: QueueState,
+    held: Option<Held>,
     broker: Arc<Shared>,
 }
 
 impl Handed {
     pub(crate) fn new(broker: &Arc<Shared>, received: Received) -> Handed {
-        Handed { state: received.queue, received: Some(received), broker: Arc::clone(broker) }
+        let (state, held) = (received.queue, received.held);
+        Handed { state, held, received: Some(received), broker: Arc::clone(broker) }
     }
 
     pub(crate) fn accept(mut self) -> Received {
-        self.received.take().unwrap_or(Received { queue: self.state, items: Vec::new() })
+        self.received.take().unwrap_or_else(|| Received::nothing(self.state))
     }
 
     pub(crate) fn items_mut(&mut self) -> &mut Vec<Item> {
-        &mut self.received.get_or_insert_with(|| Received { queue: self.state, items: Vec::new() }).items
+        &mut self.received.get_or_insert_with(|| Received::nothing(self.state)).items
     }
 
     pub(crate) fn state(&self) -> QueueState {
         self.state
+    }
+
+    pub(crate) fn held(&self) -> Option<Held> {
+        self.held
     }
 
     pub(crate) fn is_completed(&self) -> bool {
@@ -81,15 +93,77 @@ impl Waiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Ticket(u64);
 
+/// Other numbers each time something may have become ready, and each time a lease may have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    ready: u64,
+    freed: u64,
+}
+
+/// Why nobody in a line is given anything.
+enum Hold {
+    Full,
+    For { _until: Timer },
+}
+
+/// Goes off, unless it is dropped before.
+struct Timer(AbortHandle);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A store that says later is asked again after this time at the latest: its policy may have changed.
+const HELD_MAX: Duration = Duration::from_secs(1);
+
+impl Timer {
+    fn set(broker: &Arc<Shared>, queue: &QueueName, span: Duration) -> Timer {
+        let (broker, queue) = (Arc::downgrade(broker), queue.clone());
+        let task = tokio::spawn(async move {
+            tokio::time::sleep(span.clamp(Duration::from_millis(1), HELD_MAX)).await;
+            if let Some(broker) = broker.upgrade() {
+                broker.lines.release(&queue);
+                broker.pass_on(&queue);
+            }
+        });
+        Timer(task.abort_handle())
+    }
+}
+
 struct Line {
     /// In order of their tickets.
     waiters: VecDeque<(Ticket, Waiter)>,
-    /// Another number each time something may have become ready.
-    epoch: u64,
+    epoch: Epoch,
+    held: Option<Hold>,
+    /// It was held for being full: ends of leases are looked up.
+    watched: bool,
     /// As last seen: a closed queue may complete at any settle.
     closed: bool,
     /// Receivers in line or about to be.
     visits: usize,
+}
+
+impl Line {
+    /// Whether it is so, and will be noticed when it ends.
+    fn hold(&mut self, held: Held, epoch: Epoch, broker: &Arc<Shared>, queue: &QueueName) -> bool {
+        match held {
+            Held::For(span) => {
+                self.held =
+                    Some(Hold::For { _until: Timer::set(broker, queue, Duration::from_millis(span.0)) });
+                true
+            }
+            Held::Full => {
+                let watched = std::mem::replace(&mut self.watched, true);
+                let is_so = watched && self.epoch.freed == epoch.freed;
+                if is_so {
+                    self.held = Some(Hold::Full);
+                }
+                is_so
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -118,17 +192,31 @@ pub(crate) struct Visit<'a> {
 
 impl Visit<'_> {
     /// To be read before an attempt, and given to [`Visit::join`] after it.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.lines.lock().lines.get(self.queue).map_or(0, |line| line.epoch)
+    pub(crate) fn epoch(&self) -> Epoch {
+        let all = self.lines.lock();
+        all.lines.get(self.queue).map_or(Epoch { ready: 0, freed: 0 }, |line| line.epoch)
     }
 
     /// Joins the line; the waiter comes back if an attempt might succeed now.
-    pub(crate) fn join(&mut self, waiter: Waiter, epoch: u64, state: QueueState) -> Result<(), Waiter> {
+    pub(crate) fn join(
+        &mut self,
+        waiter: Waiter,
+        epoch: Epoch,
+        handed: &Handed,
+        broker: &Arc<Shared>,
+    ) -> Result<(), Waiter> {
         let mut all = self.lines.lock();
         let ticket = Ticket(all.number());
         let Some(line) = all.lines.get_mut(self.queue) else { return Err(waiter) };
-        line.closed = state != QueueState::Open;
-        if line.epoch != epoch {
+        line.closed = handed.state() != QueueState::Open;
+        let stays = match handed.held() {
+            None => {
+                line.held = None;
+                line.epoch.ready == epoch.ready
+            }
+            Some(held) => line.hold(held, epoch, broker, self.queue),
+        };
+        if !stays {
             return Err(waiter);
         }
         line.waiters.push_back((ticket, waiter));
@@ -171,20 +259,42 @@ impl Lines {
         match all.lines.get_mut(queue) {
             Some(line) => line.visits += 1,
             None => {
-                let line = Line { waiters: VecDeque::new(), epoch: all.number(), closed: false, visits: 1 };
+                let number = all.number();
+                let line = Line {
+                    waiters: VecDeque::new(),
+                    epoch: Epoch { ready: number, freed: number },
+                    held: None,
+                    watched: false,
+                    closed: false,
+                    visits: 1,
+                };
                 all.lines.insert(queue.clone(), line);
             }
         }
         Visit { lines: self, queue, ticket: None }
     }
 
+    /// The first in line who still listens, if a submit may bring something.
+    pub(crate) fn take_for_submit(&self, queue: &QueueName) -> Option<(Waiter, Epoch)> {
+        self.take_if(queue, |held| held.is_none())
+    }
+
+    /// The first in line who still listens, unless nothing but time can help.
+    pub(crate) fn take_for_free(&self, queue: &QueueName) -> Option<(Waiter, Epoch)> {
+        self.take_if(queue, |held| !matches!(held, Some(Hold::For { .. })))
+    }
+
     /// The first in line who still listens.
     pub(crate) fn take(&self, queue: &QueueName) -> Option<Waiter> {
+        self.take_if(queue, |_| true).map(|(waiter, _)| waiter)
+    }
+
+    fn take_if(&self, queue: &QueueName, may: impl Fn(Option<&Hold>) -> bool) -> Option<(Waiter, Epoch)> {
         let mut all = self.lock();
-        let line = all.lines.get_mut(queue)?;
+        let line = all.lines.get_mut(queue).filter(|line| may(line.held.as_ref()))?;
         while let Some((_, waiter)) = line.waiters.pop_front() {
             if !waiter.hand_over.is_closed() {
-                return Some(waiter);
+                return Some((waiter, line.epoch));
             }
         }
         None
@@ -195,8 +305,42 @@ impl Lines {
         let mut all = self.lock();
         let epoch = all.number();
         if let Some(line) = all.lines.get_mut(queue) {
-            line.epoch = epoch;
+            line.epoch.ready = epoch;
         }
+    }
+
+    /// A lease may have ended.
+    pub(crate) fn freed(&self, queue: &QueueName) {
+        let mut all = self.lock();
+        let epoch = all.number();
+        if let Some(line) = all.lines.get_mut(queue) {
+            line.epoch = Epoch { ready: epoch, freed: epoch };
+            line.held.take_if(|held| matches!(held, Hold::Full));
+        }
+    }
+
+    /// Nothing is held back any more, as far as is known.
+    pub(crate) fn release(&self, queue: &QueueName) {
+        self.freed(queue);
+        if let Some(line) = self.lock().lines.get_mut(queue) {
+            line.held = None;
+        }
+    }
+
+    /// A receive that was given something was told that the next one will not be. `false`: somebody should look.
+    pub(crate) fn hold(&self, queue: &QueueName, held: Held, epoch: Epoch, broker: &Arc<Shared>) -> bool {
+        let mut all = self.lock();
+        match all.lines.get_mut(queue) {
+            Some(line) if !line.waiters.is_empty() => line.hold(held, epoch, broker, queue),
+            _ => true,
+        }
+    }
+
+    /// Queues that were full while somebody waited.
+    pub(crate) fn watched(&self) -> Vec<QueueName> {
+        let all = self.lock();
+        let watched = all.lines.iter().filter(|(_, line)| line.watched);
+        watched.map(|(queue, _)| queue.clone()).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -29,7 +29,7 @@ impl Broker {
 
     /// Another says that so many items may be ready in a queue.
     pub fn brought(&self, queue: &QueueName, count: usize) {
-        self.0.wake(queue, count.min(RIDERS_MAX));
+        self.0.wake_freed(queue, count.min(RIDERS_MAX));
     }
 
     /// Others may have brought anything.

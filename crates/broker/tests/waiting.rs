@@ -177,7 +177,7 @@ async fn every_item_finds_one_of_many_receivers() {
 async fn a_wait_that_ends_brings_nothing_but_the_state() {
     let scene = Scene::new(Policy::default()).await;
     let received = scene.waiting(Duration::from_millis(20)).await.unwrap();
-    assert_eq!(received, Received { queue: QueueState::Open, items: Vec::new() });
+    assert_eq!(received, Received::nothing(QueueState::Open));
     let mut elsewhere = request(SOON);
     elsewhere.queue = "nowhere".parse().unwrap();
     let refusal = scene.broker.receive(elsewhere).await.unwrap().unwrap_err();

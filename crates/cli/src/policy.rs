@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::value::{Limit, duration, limit};
 use clap::Args;
-use towline_api::{BackoffBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Span};
+use towline_api::{BackoffBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Rate, Span};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy")]
@@ -45,6 +45,12 @@ pub struct PolicyArgs {
     /// Count what finishes by the values of these tags, too: up to 4 names with commas between.
     #[arg(long, value_name = "TAGS|none", value_parser = limit::<String>)]
     tally_tags: Option<Limit<String>>,
+    /// At most this many items are processed at once.
+    #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
+    concurrency: Option<Limit<i64>>,
+    /// At most so many items are given out in a time: `1000/s`, `10/m`, `500/30s`, `1000/s,burst=50`.
+    #[arg(long, value_name = "RATE|none", value_parser = limit::<Rate>)]
+    rate: Option<Limit<Rate>>,
     /// An assigned lease must be acknowledged within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lease_ack_timeout: Option<Millis>,
@@ -84,6 +90,8 @@ impl PolicyArgs {
             tally_tags: self.tally_tags.map(|Limit(tags)| {
                 tags.iter().flat_map(|tags| tags.split(',')).map(|tag| tag.trim().to_owned()).collect()
             }),
+            concurrency: self.concurrency.map(|limit| limit.0),
+            rate: self.rate.map(|Limit(rate)| rate.map(|rate| rate.to_string())),
         }
     }
 

@@ -15,6 +15,7 @@ pub mod decide;
 pub mod digest;
 pub mod event;
 pub mod fields;
+pub mod flow;
 pub mod id;
 pub mod item;
 pub mod json;
@@ -41,6 +42,7 @@ pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
 pub use event::EventKind;
 pub use fields::{Field, FieldEdits, FieldSet, Fields};
+pub use flow::{Flow, Held, Rate, Spent};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};
 pub use item::{
     AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,

@@ -36,6 +36,10 @@ pub const VISIBILITY_MAX: Millis = Millis::days(30);
 pub const DELAY_MAX: Millis = Millis::MAX;
 pub const DEPTH_LIMIT_MAX: u64 = 1 << 40;
 pub const QUEUES_MAX: usize = 100_000;
+pub const CONCURRENCY_MAX: u32 = 1_000_000;
+pub const RATE_PER_SECOND_MAX: u32 = 1_000_000;
+pub const RATE_PERIOD_MAX: Millis = Millis::days(366);
+pub const RATE_BURST_MAX: u32 = 1_000_000;
 /// Tags of a queue by which it counts what finished.
 pub const TALLY_TAGS_MAX: usize = 4;
 /// Values of one such tag that are told apart in an hour; the others are counted together.

@@ -1,6 +1,7 @@
 //! What a queue promises about time, retries and room. Every field has a default that suits a newcomer.
 
 use crate::backoff::Backoff;
+use crate::flow::{Flow, Rate};
 use crate::limits;
 use crate::name::QueueName;
 use crate::refusal::Refusal;
@@ -34,6 +35,9 @@ pub struct Policy {
     /// What finishes is counted by the values of these tags, too.
     #[serde(default, with = "crate::readable")]
     pub tally_tags: BTreeSet<String>,
+    /// What limits how items are given out.
+    #[serde(default, with = "crate::readable")]
+    pub flow: Flow,
 }
 
 /// How a lease is acknowledged and renewed.
@@ -63,6 +67,7 @@ impl Default for Policy {
             dead_letter_queue: None,
             lease: LeaseRule::default(),
             tally_tags: BTreeSet::new(),
+            flow: Flow::default(),
         }
     }
 }
@@ -85,6 +90,7 @@ impl Policy {
             dead_letter_queue,
             lease,
             tally_tags,
+            flow: Flow { concurrency, rate },
         } = self;
         let fields = [
             ("policy.visibility_timeout", *visibility_timeout == other.visibility_timeout),
@@ -100,6 +106,8 @@ impl Policy {
             ("policy.dead_letter_queue", *dead_letter_queue == other.dead_letter_queue),
             ("policy.lease", *lease == other.lease),
             ("policy.tally_tags", *tally_tags == other.tally_tags),
+            ("policy.concurrency", *concurrency == other.flow.concurrency),
+            ("policy.rate", *rate == other.flow.rate),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -125,6 +133,7 @@ impl Policy {
         if let Some(limit) = self.depth_limit {
             check_number("depth_limit", limit, 1, limits::DEPTH_LIMIT_MAX)?;
         }
+        self.flow.check()?;
         if let Some(permille) = self.lease.renewal_permille {
             check_number("lease.renewal_permille", u64::from(permille), 1, 1000)?;
         }
@@ -174,7 +183,7 @@ pub(crate) fn check_span(name: &'static str, span: Millis) -> Result<(), Refusal
     Ok(())
 }
 
-fn check_number(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Refusal> {
+pub(crate) fn check_number(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Refusal> {
     if value < min || value > max {
         return Err(Refusal::invalid(name, format!("{value} is out of range; use {min} to {max}")));
     }
@@ -196,6 +205,8 @@ pub struct PolicyPatch {
     pub dead_letter_queue: Option<Option<QueueName>>,
     pub lease: Option<LeaseRule>,
     pub tally_tags: Option<BTreeSet<String>>,
+    pub concurrency: Option<Option<u32>>,
+    pub rate: Option<Option<Rate>>,
 }
 
 impl PolicyPatch {
@@ -219,6 +230,12 @@ impl PolicyPatch {
             lease,
             tally_tags
         );
+        if let Some(concurrency) = self.concurrency {
+            after.flow.concurrency = concurrency;
+        }
+        if let Some(rate) = self.rate {
+            after.flow.rate = rate;
+        }
         after
     }
 }

@@ -7,7 +7,7 @@ use crate::table::PartsAt;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use towline_domain::kv::KvRecord;
-use towline_domain::{FieldSet, Head, ItemId, QueueName, QueueState, Timestamp};
+use towline_domain::{FieldSet, Head, Held, ItemId, QueueName, QueueState, Timestamp};
 use towline_store::{
     Answered, Counted, Cursor, Filter, KvPage, Page, QueueView, Received, Reply, StoreError, StoredItem,
     TallyRange, TallyRow,
@@ -33,7 +33,7 @@ pub struct UnreadItems {
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Answered),
-    Received { queue: QueueState, items: UnreadItems, fields: FieldSet },
+    Received { queue: QueueState, items: UnreadItems, held: Option<Held>, fields: FieldSet },
 }
 
 /// A question that changes nothing.
@@ -107,7 +107,7 @@ impl Outcome {
     pub fn finish(self, reader: &Reader, damage: &mut dyn FnMut(StoreError)) -> Answered {
         match self {
             Outcome::Answered(answered) => answered,
-            Outcome::Received { queue, items, fields } => {
+            Outcome::Received { queue, items, held, fields } => {
                 let items = reader.read(&items, fields).unwrap_or_else(|_| {
                     let one_by_one = items.items.into_iter().map(|item| {
                         reader.read(
@@ -117,7 +117,7 @@ impl Outcome {
                     });
                     one_by_one.filter_map(|item| item.map_err(&mut *damage).ok()).flatten().collect()
                 });
-                Ok(Reply::Received(Received { queue, items }))
+                Ok(Reply::Received(Received { queue, items, held }))
             }
         }
     }

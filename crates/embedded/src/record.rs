@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use towline_domain::item::Settle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, EventKind, Extras, Field, Head, Hour, ItemId, Outcome, Queue, QueueId, State,
-    Tally, TallyTag, Timestamp, digest,
+    AttemptError, Body, Change, EventKind, Extras, Field, Flow, Head, Hour, ItemId, Outcome, Queue, QueueId,
+    State, Tally, TallyTag, Timestamp, digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -279,8 +279,14 @@ pub fn encode_head(encoder: &mut Encoder<'_>, head: &Head) {
 pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind>, salt: u64) -> u32 {
     let mut encoder = Encoder::new(buffer, Kind::Queue, event, u64::from(queue.id.0));
     encoder.encoded(HEAD, queue);
-    if !queue.policy.tally_tags.is_empty() {
+    // What came later lies behind the rest, in the order in which it came: up to the last that there is.
+    let flow = &queue.policy.flow;
+    let has_flow = *flow != Flow::default();
+    if has_flow || !queue.policy.tally_tags.is_empty() {
         encoder.behind(&queue.policy.tally_tags);
+    }
+    if has_flow {
+        encoder.behind(&(flow.concurrency, flow.rate));
     }
     encoder.finish(salt)
 }
@@ -415,8 +421,7 @@ impl<'a> Record<'a> {
 
 /// The head of an item; `id` is the one its submitter chose, if any.
 pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -> Result<Head, RecordError> {
-    let (stored, behind): (StoredHead<'static>, &[u8]) =
-        postcard::take_from_bytes(bytes).map_err(|_| RecordError::Content)?;
+    let (stored, behind): (StoredHead<'static>, &[u8]) = take(bytes)?;
     let mut extras = stored.extras.map(|extras| Box::new(extras.into_owned()));
     if let Some(extras) = extras.as_mut().filter(|_| !behind.is_empty()) {
         extras.tally_tags = decode_static(behind)?;
@@ -436,6 +441,11 @@ pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -
         last_settle: stored.last_settle,
         extras,
     })
+}
+
+/// A value, and what lies behind it.
+fn take<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<(T, &[u8]), RecordError> {
+    postcard::take_from_bytes(bytes).map_err(|_| RecordError::Content)
 }
 
 fn decode_static<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, RecordError> {
@@ -468,10 +478,44 @@ pub fn decode_kv_key(bytes: &[u8]) -> Result<String, RecordError> {
 }
 
 pub fn decode_queue(bytes: &[u8]) -> Result<Queue, RecordError> {
-    let (mut queue, behind): (Queue, &[u8]) =
-        postcard::take_from_bytes(bytes).map_err(|_| RecordError::Content)?;
+    let (mut queue, mut behind): (Queue, &[u8]) = take(bytes)?;
     if !behind.is_empty() {
-        queue.policy.tally_tags = decode_static(behind)?;
+        (queue.policy.tally_tags, behind) = take(behind)?;
+    }
+    if !behind.is_empty() {
+        let flow = &mut queue.policy.flow;
+        (flow.concurrency, flow.rate) = decode_static(behind)?;
     }
     Ok(queue)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use towline_domain::{Policy, QueueState, Schema};
+
+    fn stored(policy: Policy) -> (Queue, usize) {
+        let (id, name, created_at) = (QueueId(7), "jobs".parse().unwrap(), Timestamp(5));
+        let (schema, state) = (Schema::default(), QueueState::Open);
+        let queue = Queue { id, name, schema, policy, state, paused: false, created_at, revision: 1 };
+        let mut buffer = Vec::new();
+        let length = encode_queue(&mut buffer, &queue, None, 1) as usize;
+        let record = Record::read(&buffer, 1).unwrap();
+        assert_eq!(decode_queue(record.need(HEAD).unwrap()).unwrap(), queue);
+        (queue, length)
+    }
+
+    #[test]
+    fn what_came_later_takes_no_room_until_it_is_used() {
+        let (queue, plain) = stored(Policy::default());
+        // As it was written before there was anything behind it.
+        assert_eq!(plain, HEADER_BYTES + 4 + postcard::to_allocvec(&queue).unwrap().len());
+        let tally_tags = || ["team".to_owned()].into();
+        let flow = || Flow { concurrency: Some(3), rate: "10/s".parse().ok() };
+        let (_, tagged) = stored(Policy { tally_tags: tally_tags(), ..Policy::default() });
+        let (_, limited) = stored(Policy { flow: flow(), ..Policy::default() });
+        let (_, both) = stored(Policy { tally_tags: tally_tags(), flow: flow(), ..Policy::default() });
+        assert!(plain < tagged && plain < limited && limited.max(tagged) < both);
+    }
 }

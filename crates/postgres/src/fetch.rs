@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::{Row, Statement};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Counts, ItemId, QueueId, Timestamp};
+use towline_domain::{Counts, ItemId, QueueId, Spent, Timestamp};
 use towline_store::StoreError;
 
 /// Items carried out by time in one batch, so that a million leases lapsing at once do not hold everybody up.
@@ -98,6 +98,8 @@ pub(crate) async fn fetch(
     let keys = (!plan.keys.is_empty())
         .then(|| sent.push(&statements.key_owners, vec![&plan.key_queues, &plan.keys]));
     let counts = (!lock_list.is_empty()).then(|| sent.push(&statements.counts, vec![&lock_list]));
+    let rated = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.rate.is_some());
+    let rates = plan.locks.iter().any(rated).then(|| sent.push(&statements.rates, vec![&lock_list]));
     let due = plan.sweeps.then(|| sent.push(&statements.due, vec![&since, &until, &sweep_max]));
     let gone = removes.then(|| sent.push(&statements.remove_due, vec![&until, &sweep_max]));
     let next_removal = removes.then(|| sent.push(&statements.next_removal, vec![]));
@@ -123,6 +125,8 @@ pub(crate) async fn fetch(
         rows[version].first().and_then(|row| u8::try_from(row.get::<_, i16>(1)).ok()).unwrap_or(0);
     let at = |index: Option<usize>| index.map_or(&[][..], |index| &rows[index][..]);
     read_counts(&mut overlay, &plan.locks, at(counts));
+    let spent = |row: &Row| (queue_id(row.get(0)), (Spent(row.get::<_, i64>(1).cast_unsigned()), false));
+    overlay.spent = at(rates).iter().map(spent).collect();
     for row in at(named).iter().chain(at(due)) {
         overlay.fetched(image::read(row, shared.salt)?);
     }
@@ -295,6 +299,7 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         salt: shared.salt,
         catalog: catalog.clone(),
         locked: FxHashMap::default(),
+        spent: BTreeMap::new(),
         entries: FxHashMap::default(),
         by_id: FxHashMap::default(),
         ready: FxHashMap::default(),

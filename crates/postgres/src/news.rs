@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Notification};
 use towline_domain::{CountKind, QueueId, QueueName};
-use towline_store::StoreError;
+use towline_store::{QueueLookup, StoreError};
 
 /// Queues that one notification names; of more it says only that there are some.
 const QUEUES_MAX: usize = 64;
@@ -71,6 +71,15 @@ impl News {
         for entry in overlay.entries.values() {
             if entry.changed && entry.counted == CountKind::Pending {
                 *ready.entry(entry.head.queue).or_default() += 1;
+            }
+        }
+        // Where a lease ended, the next item may be given out.
+        for (&id, change) in &overlay.counted {
+            let ended = u32::try_from(-change[CountKind::Processing as usize]).unwrap_or(0);
+            if ended > 0
+                && overlay.by_id(id).is_some_and(|(queue, _)| queue.policy.flow.concurrency.is_some())
+            {
+                *ready.entry(id).or_default() += ended;
             }
         }
         if ready.is_empty() {

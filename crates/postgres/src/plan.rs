@@ -113,6 +113,9 @@ impl Plan {
                         && call.check().is_ok()
                     {
                         *plan.receives.entry(queue.id).or_default() += call.max as usize;
+                        if queue.policy.flow.is_limited() {
+                            plan.locks.insert(queue.id);
+                        }
                     }
                 }
                 Operation::Lease { id, .. } | Operation::Resume { id } | Operation::Redrive { id } => {

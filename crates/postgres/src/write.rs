@@ -182,6 +182,7 @@ pub(crate) async fn write(
     }
     push!(tally, rows.tallies.is_empty(), rows.tallies.all_parameters(&shard));
     push!(tally_tags, rows.tagged.is_empty(), rows.tagged.tag_parameters(&shard, &values_max));
+    push!(put_rates, rows.rates.0.is_empty(), vec![&rows.rates.0, &rows.rates.1]);
     for put in &rows.queues {
         push!(put_queue, false, vec![&put.0, &put.1, &put.2]);
     }
@@ -222,6 +223,7 @@ struct Rows<'a> {
     tagged: Columns,
     queues: Vec<(i32, String, String)>,
     queues_gone: Vec<i32>,
+    rates: (Vec<i32>, Vec<i64>),
 }
 
 #[derive(Default)]
@@ -283,6 +285,11 @@ impl<'a> Rows<'a> {
                     column.push(change);
                 }
             }
+        }
+        for (&id, (spent, _)) in overlay.spent.iter().filter(|(_, (_, changed))| *changed) {
+            rows.rates.0.push(queue_number(id));
+            // A time that does not fit limits nothing.
+            rows.rates.1.push(i64::try_from(spent.0).unwrap_or(0));
         }
         for (&id, queue) in &overlay.queues {
             match queue {

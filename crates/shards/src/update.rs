@@ -4,7 +4,7 @@ use crate::route::Route;
 use crate::{Shards, merge};
 use futures::future::join_all;
 use std::collections::BTreeMap;
-use towline_domain::{FieldSet, ItemId, Refusal, TokenSeed};
+use towline_domain::{FieldSet, Held, ItemId, Refusal, TokenSeed};
 use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError};
 
 /// An operation on its way through the shards.
@@ -167,9 +167,10 @@ impl Under {
     }
 
     fn end(self) -> Answered {
+        let missing = self.missing();
         let mut answers = self.answers;
         let answered = match self.route {
-            Route::From => received(answers),
+            Route::From => received(answers, missing),
             Route::All => merge::answers(answers),
             _ => answers.pop(),
         };
@@ -180,14 +181,16 @@ impl Under {
 }
 
 /// Items of all shards that gave some.
-fn received(answers: Vec<Answered>) -> Option<Answered> {
+fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
     let mut refused = None;
     let mut states = Vec::new();
     let mut items = Vec::new();
+    let mut held = Vec::new();
     for answer in answers {
         match answer {
             Ok(Reply::Received(received)) => {
                 states.push(received.queue);
+                held.push(received.held);
                 items.extend(received.items);
             }
             other => refused = Some(other),
@@ -196,8 +199,20 @@ fn received(answers: Vec<Answered>) -> Option<Answered> {
     match merge::state(states) {
         // What one shard refuses matters if no other gave anything.
         Some(queue) if !items.is_empty() || refused.is_none() => {
-            Some(Ok(Reply::Received(Received { queue, items })))
+            // Who got all it wanted did not ask every shard.
+            let held = if missing == 0 { None } else { soonest(held) };
+            Some(Ok(Reply::Received(Received { queue, items, held })))
         }
         _ => refused,
     }
+}
+
+/// A shard that holds nothing back may give more; else the first that does not.
+fn soonest(held: Vec<Option<Held>>) -> Option<Held> {
+    let held: Option<Vec<Held>> = held.into_iter().collect();
+    held?.into_iter().reduce(|one, other| match (one, other) {
+        (Held::For(one), Held::For(other)) => Held::For(one.min(other)),
+        (Held::For(span), Held::Full) | (Held::Full, Held::For(span)) => Held::For(span),
+        (Held::Full, Held::Full) => Held::Full,
+    })
 }

@@ -62,6 +62,17 @@ const WEAKER: &[&str] = &[
     "reads::what_stays_is_seen_once_while_others_come_and_go",
     // A page ends where its shard does.
     "reads::a_page_has_at_least_one_item_and_a_largest_size",
+    // So are the limits on what is given out.
+    "flow::no_more_are_processed_than_the_limit",
+    "flow::a_slot_is_free_however_a_lease_ends",
+    "flow::a_batch_sees_its_own_ends",
+    "flow::leases_that_lapse_at_once_make_room_at_once",
+    "flow::a_limit_that_changes_counts_at_once",
+    "flow::a_paused_queue_at_its_limit_gives_out_nothing",
+    "flow::a_rate_lets_a_burst_pass_and_then_so_many",
+    "flow::what_is_not_there_uses_nothing_up",
+    "flow::a_rate_that_changes_counts_at_once",
+    "flow::a_rate_and_a_limit_hold_together",
     "races::the_depth_limit_holds_against_many",
     // All of the above.
     "model::random_histories_agree_with_the_reference_store",

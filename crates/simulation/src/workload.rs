@@ -6,8 +6,8 @@ use towline_domain::backoff::{Backoff, Growth, Jitter};
 use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Adjust, Body, Field, FieldEdits, FieldSet, Fields, ItemId, Json, LeaseCall, LeaseToken, Millis, Order,
-    Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, Timestamp, TokenSeed,
+    Adjust, Body, Field, FieldEdits, FieldSet, Fields, Flow, ItemId, Json, LeaseCall, LeaseToken, Millis,
+    Order, Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, ReceiveCall, Reply};
 use uuid::Uuid;
@@ -45,7 +45,11 @@ pub fn create_queues() -> Vec<Operation> {
         ..Policy::default()
     };
     let policies = [
-        Policy { order: Order::Fifo, ..quick.clone() },
+        Policy {
+            order: Order::Fifo,
+            flow: Flow { concurrency: Some(8), ..Flow::default() },
+            ..quick.clone()
+        },
         Policy {
             backoff: Backoff {
                 growth: Growth::Exponential {

@@ -17,7 +17,7 @@ use towline_domain::digest::ContentDigest;
 use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
     Change, Command, Context, Counts, FieldSet, Fields, Finish, Head, Hour, HourTally, Item, ItemId, Queue,
-    QueueId, QueueName, Refusal, State, Submission, Tally, Timestamp, decide, limits,
+    QueueId, QueueName, Refusal, Spent, State, Submission, Tally, Timestamp, decide, limits,
 };
 
 pub struct Memory {
@@ -43,6 +43,8 @@ struct Everything {
     sequences: HashMap<ItemId, u64>,
     kv: BTreeMap<String, KvRecord>,
     tallies: BTreeMap<QueueId, BTreeMap<Hour, HourTally<Tally>>>,
+    /// Of queues with a rate.
+    spent: BTreeMap<QueueId, Spent>,
 }
 
 impl Memory {
@@ -216,6 +218,9 @@ impl Everything {
             return Err(Refusal::QueueNotFound { name: call.queue.to_string() });
         };
         call.check()?;
+        let (id, flow) = (queue.id, queue.policy.flow.clone());
+        let spent = self.spent.get(&id).copied().unwrap_or_default();
+        let allowed = flow.allows(self.counts(id).processing, spent, self.now);
         // An item can expire in the call that submitted it, before the next sweep.
         let ready =
             |head: &Head| head.queue == queue.id && head.state == State::Pending && head.ready_at <= self.now;
@@ -231,7 +236,7 @@ impl Everything {
         }
         let mut items = Vec::new();
         for (_, sequence) in candidates {
-            if items.len() == call.max as usize {
+            if items.len() == call.max as usize || items.len() as u64 == allowed {
                 break;
             }
             let receive = Receive {
@@ -253,9 +258,14 @@ impl Everything {
                 items.push(with_fields(item, call.fields));
             }
         }
+        let spent = flow.spend(items.len(), spent, self.now);
+        if flow.rate.is_some() {
+            self.spent.insert(id, spent);
+        }
+        let held = flow.holds(self.counts(id).processing, spent, self.now);
         let queue = self.queues.get(&call.queue).map(|queue| queue.state);
         let queue = queue.unwrap_or_else(|| unreachable!("receive never deletes its queue"));
-        Ok(Reply::Received(Received { queue, items }))
+        Ok(Reply::Received(Received { queue, items, held }))
     }
 
     fn by_id_do(&mut self, id: ItemId, command: Command) -> Answered {
@@ -314,6 +324,7 @@ impl Everything {
                     return;
                 };
                 self.tallies.remove(&gone.id);
+                self.spent.remove(&gone.id);
                 self.items.retain(|_, item| item.head.queue != gone.id);
                 self.sequences.retain(|_, sequence| self.items.contains_key(sequence));
             }

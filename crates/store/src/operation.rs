@@ -6,8 +6,8 @@ use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
-    Claim, Command, FieldSet, Item, ItemId, LeaseCall, Millis, Only, Policy, PolicyPatch, QueueId, QueueName,
-    QueueState, Refusal, Schema, Submission, TokenSeed, limits,
+    Claim, Command, FieldSet, Held, Item, ItemId, LeaseCall, Millis, Only, Policy, PolicyPatch, QueueId,
+    QueueName, QueueState, Refusal, Schema, Submission, TokenSeed, limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -221,6 +221,16 @@ pub struct Received {
     /// **Invariant:** never `completed` together with an item.
     pub queue: QueueState,
     pub items: Vec<Item>,
+    /// Why the next receive would get nothing, whatever waits.
+    pub held: Option<Held>,
+}
+
+impl Received {
+    /// Nothing, and nothing known of why.
+    #[must_use]
+    pub fn nothing(queue: QueueState) -> Received {
+        Received { queue, items: Vec::new(), held: None }
+    }
 }
 
 /// An element's own answer.

@@ -7,10 +7,10 @@ use towline_domain::command::{NewQueue, OutputSet, Receive, Verb, When};
 use towline_domain::item::{Extras, Origin, Settle, SettleVerb, Settled};
 use towline_domain::limits;
 use towline_domain::{
-    Adjust, Backoff, Body, Command, Context, Counts, FailureKind, Field, FieldEdits, Fields, Head, ItemId,
-    Jitter, Json, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Only, Order, Outcome, Overrides, Policy,
-    PolicyPatch, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName, Submission, Timestamp,
-    decide,
+    Adjust, Backoff, Body, Command, Context, Counts, FailureKind, Field, FieldEdits, Fields, Flow, Head,
+    ItemId, Jitter, Json, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Only, Order, Outcome, Overrides,
+    Policy, PolicyPatch, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName, Submission,
+    Timestamp, decide,
 };
 use uuid::Uuid;
 
@@ -113,21 +113,34 @@ fn policy() -> BoxedStrategy<Policy> {
     let span = || prop::option::of(millis());
     let rule = (span(), prop::option::of(small()), prop::option::of(small()));
     let spans = (millis(), span(), span(), span(), span());
-    (small(), backoff(), spans, prop::option::of(small()), order(), prop::option::of(number()), rule)
-        .prop_map(|(max_retries, backoff, spans, poison_after, order, depth_limit, rule)| Policy {
-            visibility_timeout: spans.0,
-            max_retries,
-            backoff,
-            completed_ttl: spans.1,
-            failed_ttl: spans.2,
-            expire_after: spans.3,
-            give_up_after: spans.4,
-            poison_after,
-            order,
-            depth_limit,
-            dead_letter_queue: Some("dead".parse().unwrap()),
-            lease: LeaseRule { ack_timeout: rule.0, renewal_permille: rule.1, renewals_max: rule.2 },
-            tally_tags: ["team".to_owned()].into(),
+    let concurrency = prop::option::of(small());
+    (
+        small(),
+        backoff(),
+        spans,
+        prop::option::of(small()),
+        order(),
+        prop::option::of(number()),
+        rule,
+        concurrency,
+    )
+        .prop_map(|(max_retries, backoff, spans, poison_after, order, depth_limit, rule, concurrency)| {
+            Policy {
+                visibility_timeout: spans.0,
+                max_retries,
+                backoff,
+                completed_ttl: spans.1,
+                failed_ttl: spans.2,
+                expire_after: spans.3,
+                give_up_after: spans.4,
+                poison_after,
+                order,
+                depth_limit,
+                dead_letter_queue: Some("dead".parse().unwrap()),
+                lease: LeaseRule { ack_timeout: rule.0, renewal_permille: rule.1, renewals_max: rule.2 },
+                tally_tags: ["team".to_owned()].into(),
+                flow: Flow { concurrency, ..Flow::default() },
+            }
         })
         .boxed()
 }

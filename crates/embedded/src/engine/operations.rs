@@ -156,10 +156,12 @@ impl Engine {
             return refuse(refusal);
         }
         let (id, paused) = (queue.queue.id, queue.queue.paused);
+        let allowed = queue.allows(self.index.now);
+        let max = usize::try_from(allowed.min(u64::from(call.max))).unwrap_or(0);
         let mut given = Vec::new();
         let mut expired = 0;
         // A thousand leases are a thousand records; fewer are an answer, too.
-        while !paused && given.len() < call.max as usize && expired < EXPIRED_MAX && self.has_room() {
+        while !paused && given.len() < max && expired < EXPIRED_MAX && self.has_room() {
             let Some(sequence) = self.index.first_ready(id) else {
                 break;
             };
@@ -190,9 +192,12 @@ impl Engine {
             }
         }
         let items = self.unread(&given, false);
-        let state = self.index.by_name(&call.queue).map(|queue| queue.state);
-        match state {
-            Some(queue) => Ok(Outcome::Received { queue, items, fields: call.fields }),
+        let now = self.index.now;
+        match self.index.queues.get_mut(&id) {
+            Some(queue) => {
+                let held = queue.spend(given.len(), now);
+                Ok(Outcome::Received { queue: queue.queue.state, items, held, fields: call.fields })
+            }
             None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
         }
     }

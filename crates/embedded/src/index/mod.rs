@@ -22,7 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallies::Hours;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
-use towline_domain::{CountKind, Counts, Head, Hour, ItemId, Queue, QueueId, QueueName, Timestamp};
+use towline_domain::{
+    CountKind, Counts, Head, Held, Hour, ItemId, Queue, QueueId, QueueName, Spent, Timestamp,
+};
 use towline_store::QueueLookup;
 
 /// Items made ready in one go. The rest follow with the next: what is late still gets its place in the order.
@@ -66,6 +68,8 @@ pub struct QueueIndex {
     pub counts: Counts,
     lanes: Lanes,
     place: Place,
+    /// Of its rate. Not in the log: after an opening a burst may pass once more.
+    pub spent: Spent,
 }
 
 pub struct KvSlot {
@@ -77,6 +81,20 @@ pub struct KvSlot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Nonsense(pub &'static str);
+
+impl QueueIndex {
+    /// How many items may be given out now.
+    pub fn allows(&self, now: Timestamp) -> u64 {
+        self.queue.policy.flow.allows(self.counts.processing, self.spent, now)
+    }
+
+    /// So many were given out: why the next is not, if it is not.
+    pub fn spend(&mut self, items: usize, now: Timestamp) -> Option<Held> {
+        let flow = &self.queue.policy.flow;
+        self.spent = flow.spend(items, self.spent, now);
+        flow.holds(self.counts.processing, self.spent, now)
+    }
+}
 
 impl QueueLookup for Index {
     fn by_id(&self, id: QueueId) -> Option<(&Queue, Counts)> {
@@ -214,7 +232,13 @@ impl Index {
                     }
                     None => {
                         let lanes = Lanes::new(&queue.policy.order);
-                        let known = QueueIndex { counts: Counts::default(), lanes, place, queue: *queue };
+                        let known = QueueIndex {
+                            counts: Counts::default(),
+                            lanes,
+                            place,
+                            spent: Spent::default(),
+                            queue: *queue,
+                        };
                         self.queues.insert(known.queue.id, known);
                     }
                 }

@@ -3,7 +3,9 @@
 use super::*;
 use towline_domain::command::When;
 use towline_domain::kv::KvCommand;
-use towline_domain::{Backoff, Body, Field, FieldEdits, Json, LeaseRule, Millis, Order, Overrides, Schema};
+use towline_domain::{
+    Backoff, Body, Field, FieldEdits, Flow, Json, LeaseRule, Millis, Order, Overrides, Schema,
+};
 use uuid::Uuid;
 
 /// Carries out one operation at a time of its own.
@@ -103,6 +105,8 @@ fn queues(h: &mut History<'_>) {
             renewals_max: Some(3),
         },
         tally_tags: ["path".to_owned(), "nth".to_owned()].into(),
+        // As it was written before there were such limits.
+        flow: Flow::default(),
     };
     h.queue_with("images", schema, policy);
     h.queue("brief", Policy { visibility_timeout: Millis(1000), max_retries: 1, ..Policy::default() });

@@ -20,7 +20,7 @@ use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
     AttemptError, Body, CountKind, Counts, FieldEdits, Fields, Head, ItemId, Order, OrderKey, Outcome, Queue,
-    QueueId, QueueName, State, Timestamp,
+    QueueId, QueueName, Spent, State, Timestamp,
 };
 use towline_store::QueueLookup;
 
@@ -35,6 +35,8 @@ pub(crate) struct Overlay {
     pub(crate) catalog: Arc<Catalog>,
     /// Counts at the beginning, of the queues that are locked.
     pub(crate) locked: FxHashMap<QueueId, Counts>,
+    /// How far rates are used up, and whether that is news.
+    pub(crate) spent: BTreeMap<QueueId, (Spent, bool)>,
     /// Boxed: they are moved about.
     pub(crate) entries: FxHashMap<u64, Box<Entry>>,
     pub(crate) by_id: FxHashMap<ItemId, u64>,

@@ -6,7 +6,9 @@ use towline_domain as domain;
 use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
-use towline_domain::{Command, Context, FieldSet, ItemId, QueueName, Refusal, Submission, decide, limits};
+use towline_domain::{
+    Command, Context, FieldSet, ItemId, QueueName, Refusal, Spent, Submission, decide, limits,
+};
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
 /// Payload that one call may bring along: a receive gives out no more, but at least one item.
@@ -151,9 +153,15 @@ impl Overlay {
         if let Err(refusal) = call.check() {
             return refuse(refusal);
         }
-        let (id, paused) = (queue.id, queue.paused);
+        let (id, paused, flow) = (queue.id, queue.paused, queue.policy.flow.clone());
+        if flow.is_limited() {
+            self.need(id)?;
+        }
+        let spent = self.spent.get(&id).map_or(Spent::default(), |spent| spent.0);
+        let allowed = flow.allows(self.counts(id).processing, spent, self.now);
+        let max = usize::try_from(allowed.min(u64::from(call.max))).unwrap_or(0);
         let mut given = Vec::new();
-        while !paused && given.len() < call.max as usize {
+        while !paused && given.len() < max {
             let first = self.ready.get(&id).and_then(|ready| ready.first().copied());
             let Some(place @ (_, seq)) = first else { break };
             let bytes = match self.entries.get(&seq) {
@@ -186,9 +194,16 @@ impl Overlay {
                 Err(refusal) => return refuse(refusal),
             }
         }
+        let before = spent;
+        let spent = flow.spend(given.len(), before, self.now);
+        if spent != before {
+            self.spent.insert(id, (spent, true));
+        }
+        let held = flow.holds(self.counts(id).processing, spent, self.now);
         match self.by_name(&call.queue) {
             Some(queue) => {
-                Ok(Outcome::Received { queue: queue.id, state: queue.state, given, fields: call.fields })
+                let (queue, state) = (queue.id, queue.state);
+                Ok(Outcome::Received { queue, state, given, held, fields: call.fields })
             }
             None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
         }

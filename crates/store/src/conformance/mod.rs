@@ -14,6 +14,7 @@
 
 mod acts;
 mod closing;
+mod flow;
 mod keys;
 mod kv;
 mod lease;
@@ -310,6 +311,21 @@ macro_rules! with_conformance_cases {
                 a_queue_takes_its_tallies_along
                 they_survive
                 what_was_restored_was_counted_elsewhere
+            }
+            flow {
+                no_more_are_processed_than_the_limit
+                a_slot_is_free_however_a_lease_ends
+                a_batch_sees_its_own_ends
+                leases_that_lapse_at_once_make_room_at_once
+                a_limit_that_changes_counts_at_once
+                a_paused_queue_at_its_limit_gives_out_nothing
+                the_limit_holds_against_many
+                a_rate_lets_a_burst_pass_and_then_so_many
+                what_is_not_there_uses_nothing_up
+                a_rate_that_changes_counts_at_once
+                a_rate_and_a_limit_hold_together
+                numbers_out_of_range_are_refused
+                limits_survive
             }
             races {
                 every_item_is_committed_exactly_once

@@ -14,7 +14,7 @@ use towline_domain::{Adjust, ItemId, LeaseToken, Millis, Policy, TokenSeed};
 const THREADS: usize = 8;
 
 /// What each of the threads made of its number and the store.
-fn race<T: Send>(rig: &Rig, run: impl Fn(usize, &dyn Store) -> T + Sync) -> Vec<T> {
+pub(super) fn race<T: Send>(rig: &Rig, run: impl Fn(usize, &dyn Store) -> T + Sync) -> Vec<T> {
     let store = &*rig.store;
     let run = &run;
     let results = thread::scope(|scope| {

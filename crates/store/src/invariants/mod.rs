@@ -54,7 +54,8 @@ pub struct Violation {
     /// 10. one idempotency key, one item;
     /// 11. the queue's order;
     /// 12. a committed result stays readable;
-    /// 13. nothing before its time, nothing unfinished removed.
+    /// 13. nothing before its time, nothing unfinished removed;
+    /// 16. no more items in hand than a queue's `concurrency` ever allowed.
     pub invariant: u8,
     /// The item or queue, the call and what was seen.
     pub message: String,

@@ -39,6 +39,8 @@ pub(super) struct Bounds {
     pub(super) max_retries_least: u32,
     pub(super) poison: bool,
     pub(super) dead_letters: bool,
+    /// The most that may be processed at once; `None`: nobody ever set a limit.
+    pub(super) concurrency: Option<u64>,
 }
 
 impl Default for Bounds {
@@ -52,6 +54,7 @@ impl Default for Bounds {
             max_retries_least: u32::MAX,
             poison: false,
             dead_letters: false,
+            concurrency: None,
         }
     }
 }
@@ -74,6 +77,8 @@ impl Bounds {
         self.max_retries_least = self.max_retries_least.min(policy.max_retries);
         self.poison |= policy.poison_after.is_some();
         self.dead_letters |= policy.dead_letter_queue.is_some();
+        let concurrency = policy.flow.concurrency.map_or(u64::MAX, u64::from);
+        self.concurrency = self.concurrency.max(Some(concurrency));
     }
 
     pub(super) fn join(&mut self, other: &Bounds) {
@@ -85,6 +90,7 @@ impl Bounds {
         self.max_retries_least = self.max_retries_least.min(other.max_retries_least);
         self.poison |= other.poison;
         self.dead_letters |= other.dead_letters;
+        self.concurrency = self.concurrency.max(other.concurrency);
     }
 }
 
@@ -100,10 +106,13 @@ impl QueueRecord {
                     max_retries: patch.max_retries.unwrap_or(self.bounds.max_retries_most),
                     ..Policy::default()
                 };
-                let least = self.bounds.max_retries_least;
+                let Bounds { max_retries_least: least, concurrency, .. } = self.bounds;
                 self.bounds.allow(&(**patch).clone().apply(&loosest));
                 if patch.max_retries.is_none() {
                     self.bounds.max_retries_least = least;
+                }
+                if patch.concurrency.is_none() {
+                    self.bounds.concurrency = concurrency;
                 }
             }
             _ => {}
@@ -281,6 +290,13 @@ impl Checker {
                     );
                 }
                 _ => {}
+            }
+            let record = self.queues.entry(name.clone()).or_default();
+            // Of all limits there were: one that was lowered takes nobody's lease away.
+            let most = record.bounds.concurrency.unwrap_or(u64::MAX);
+            if counted.processing > most {
+                let processing = counted.processing;
+                self.report(16, format!("queue {name} has {processing} items in hand, its limit is {most}"));
             }
             let record = self.queues.entry(name.clone()).or_default();
             if record.known.is_none() {

@@ -75,7 +75,7 @@ pub(super) fn create(queue: usize) -> Operation {
 
 pub(super) fn patch(number: u8) -> PolicyPatch {
     let none = PolicyPatch::default;
-    match number % 8 {
+    match number % 10 {
         0 => PolicyPatch { max_retries: Some(0), ..none() },
         1 => PolicyPatch { max_retries: Some(4), ..none() },
         2 => PolicyPatch { depth_limit: Some(Some(3)), ..none() },
@@ -86,6 +86,8 @@ pub(super) fn patch(number: u8) -> PolicyPatch {
             tally_tags: Some(["parity".to_owned(), "other".to_owned()].into()),
             ..none()
         },
+        7 => PolicyPatch { concurrency: Some(Some(2)), ..none() },
+        8 => PolicyPatch { concurrency: Some(None), ..none() },
         6 => {
             PolicyPatch { failed_ttl: Some(Some(Millis::ZERO)), lease: Some(LeaseRule::default()), ..none() }
         }

@@ -1,0 +1,194 @@
+//! Receivers that wait at a limit of their queue: woken when it lets something through, and not before.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
+use towline_domain::command::{Verb, When};
+use towline_domain::{
+    Adjust, FieldSet, Flow, Item, LeaseCall, Millis, Outcome, Policy, PolicyPatch, QueueName, Schema,
+    Submission,
+};
+use towline_store::{Answered, BoxFuture, Guard, Guarded, Memory, Operation, Result, Store};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// One way in which the lease of an item ends.
+type End = Box<dyn Fn(&Item) -> Operation>;
+
+/// Counts the receives that reach the store.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Guard for Counting {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+        let receives = batch.iter().filter(|operation| matches!(operation, Operation::Receive(_))).count();
+        self.0.fetch_add(receives, Ordering::SeqCst);
+        store.update(batch)
+    }
+}
+
+fn queue() -> QueueName {
+    "jobs".parse().unwrap()
+}
+
+async fn with(flow: Flow) -> (Broker, Arc<Guarded<Counting>>) {
+    let clock = Arc::new(SteadyClock::new());
+    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Counting::default() });
+    let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
+    let policy = Policy { flow, ..Policy::default() };
+    let create = |name: &str, policy: &Policy| Operation::CreateQueue {
+        queue: name.parse().unwrap(),
+        schema: Box::new(Schema::default()),
+        policy: Box::new(policy.clone()),
+    };
+    ok(&broker, create("jobs", &policy)).await;
+    ok(&broker, create("other", &Policy::default())).await;
+    (broker, store)
+}
+
+fn limit(concurrency: u32) -> Flow {
+    Flow { concurrency: Some(concurrency), ..Flow::default() }
+}
+
+async fn ok(broker: &Broker, operation: Operation) {
+    broker.update(vec![operation]).await.unwrap().pop().unwrap().unwrap();
+}
+
+async fn submit(broker: &Broker, count: usize) {
+    for _ in 0..count {
+        ok(broker, Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) }).await;
+    }
+}
+
+fn receive(broker: &Broker) -> JoinHandle<Vec<Item>> {
+    let broker = broker.clone();
+    let request = ReceiveRequest {
+        queue: queue(),
+        max: 1,
+        wait: SOON,
+        visibility: None,
+        fields: FieldSet::NONE,
+        make_buffers: false,
+    };
+    tokio::spawn(async move { broker.receive(request).await.unwrap().unwrap().items })
+}
+
+async fn hold(broker: &Broker) -> Item {
+    receive(broker).await.unwrap().pop().unwrap()
+}
+
+fn settle(item: &Item, verb: Verb, adjust: Adjust) -> Operation {
+    let call = LeaseCall { token: item.head.lease().unwrap().token, verb, adjust };
+    Operation::Lease { id: item.head.id, call: Box::new(call) }
+}
+
+fn commit(item: &Item) -> Operation {
+    settle(item, Verb::Commit(Outcome::default()), Adjust::default())
+}
+
+/// Until the receiver has come to the store and found it full.
+async fn waits(store: &Guarded<Counting>, receives: usize) {
+    while store.guard.0.load(Ordering::SeqCst) < receives {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
+    let later = Millis::hours(1);
+    let away = Adjust { queue: Some("other".parse().unwrap()), ..Adjust::default() };
+    let ends: Vec<End> = vec![
+        Box::new(commit),
+        Box::new(|item| settle(item, Verb::Fail { reason: "no".to_owned() }, Adjust::default())),
+        Box::new(move |item| {
+            let retry = Verb::Retry { error: "later".to_owned(), delay: Some(later), seed: 1 };
+            settle(item, retry, Adjust::default())
+        }),
+        Box::new(move |item| settle(item, Verb::Release { delay: later }, Adjust::default())),
+        Box::new(move |item| settle(item, Verb::Defer { until: When::After(later) }, Adjust::default())),
+        Box::new(move |item| settle(item, Verb::Release { delay: Millis::ZERO }, away.clone())),
+        Box::new(|item| Operation::Cancel { id: item.head.id, reason: String::new() }),
+        Box::new(|item| Operation::Delete { id: item.head.id, force: true }),
+    ];
+    for end in ends {
+        let (broker, store) = with(limit(1)).await;
+        submit(&broker, 2).await;
+        let held = hold(&broker).await;
+        let before = store.guard.0.load(Ordering::SeqCst);
+        let waiting = receive(&broker);
+        waits(&store, before + 1).await;
+        ok(&broker, end(&held)).await;
+        assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
+        broker.stop();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_lapses_makes_room() {
+    let (broker, _) = with(limit(1)).await;
+    let short = PolicyPatch { visibility_timeout: Some(Millis(100)), ..PolicyPatch::default() };
+    ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(short) }).await;
+    submit(&broker, 2).await;
+    let held = hold(&broker).await;
+    assert_ne!(hold(&broker).await.head.id, held.head.id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
+    let (broker, store) = with(limit(1)).await;
+    submit(&broker, 1).await;
+    let held = hold(&broker).await;
+    let before = store.guard.0.load(Ordering::SeqCst);
+    // Whoever gets an item makes room for the next.
+    let work = |broker: Broker| async move {
+        let item = hold(&broker).await;
+        ok(&broker, commit(&item)).await;
+    };
+    let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(work(broker.clone()))).collect();
+    waits(&store, before + 4).await;
+    submit(&broker, 300).await;
+    // Each of the four looks a few times before it stands in line; then nobody asks, whatever is submitted.
+    let asked = store.guard.0.load(Ordering::SeqCst) - before;
+    assert!(asked < 100, "{asked} receives for 300 submits");
+    ok(&broker, commit(&held)).await;
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_is_taken_away_holds_nobody() {
+    let (broker, store) = with(limit(1)).await;
+    submit(&broker, 5).await;
+    let _held = hold(&broker).await;
+    let before = store.guard.0.load(Ordering::SeqCst);
+    let waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
+    waits(&store, before + 4).await;
+    let none = PolicyPatch { concurrency: Some(None), ..PolicyPatch::default() };
+    ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(none) }).await;
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_rate_is_woken_when_its_time_comes() {
+    let rate = "200/s,burst=1".parse().ok();
+    let (broker, store) = with(Flow { rate, ..Flow::default() }).await;
+    submit(&broker, 40).await;
+    let before = store.guard.0.load(Ordering::SeqCst);
+    let waiting: Vec<_> = (0..40).map(|_| receive(&broker)).collect();
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().len(), 1);
+    }
+    // One look when they came, one when the time had come, and few in vain.
+    let asked = store.guard.0.load(Ordering::SeqCst) - before;
+    assert!(asked < 40 * 6, "{asked} receives for 40 items");
+}

@@ -1,0 +1,300 @@
+//! How many items a queue gives out at once, and how fast.
+//!
+//! The rate is a leaky bucket kept as one time: when the last item that passed would have, had all of them come one by one
+//! (GCRA). A receive takes what is allowed now, and learns how long nothing more will be.
+
+use crate::limits;
+use crate::policy::check_number;
+use crate::refusal::Refusal;
+use crate::time::{Millis, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What limits the flow out of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Flow {
+    /// At most this many items are processed at once.
+    pub concurrency: Option<u32>,
+    pub rate: Option<Rate>,
+}
+
+/// So many items in so much time; `burst` of them at once after a rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    pub count: u32,
+    pub per: Millis,
+    pub burst: u32,
+}
+
+/// How far a rate is used up: nanoseconds since 1970. Of a queue that nothing was received from, zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Spent(pub u64);
+
+/// Why a receive gets nothing more of a queue, whatever waits there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Until a lease ends.
+    Full,
+    /// For so long.
+    For(Millis),
+}
+
+impl Flow {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        if let Some(count) = self.concurrency {
+            check_number("concurrency", u64::from(count), 1, u64::from(limits::CONCURRENCY_MAX))?;
+        }
+        self.rate.as_ref().map_or(Ok(()), Rate::check)
+    }
+
+    /// Whether it takes exact counts to give something out.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.concurrency.is_some() || self.rate.is_some()
+    }
+
+    /// How many items may be given out while so many are processed.
+    #[must_use]
+    pub fn allows(&self, processing: u64, spent: Spent, now: Timestamp) -> u64 {
+        let slots = self.concurrency.map_or(u64::MAX, |max| u64::from(max).saturating_sub(processing));
+        slots.min(self.rate.map_or(u64::MAX, |rate| rate.allows(spent, now)))
+    }
+
+    /// What keeps the next item back.
+    #[must_use]
+    pub fn holds(&self, processing: u64, spent: Spent, now: Timestamp) -> Option<Held> {
+        if self.concurrency.is_some_and(|max| u64::from(max) <= processing) {
+            return Some(Held::Full);
+        }
+        self.rate.and_then(|rate| rate.wait(spent, now)).map(Held::For)
+    }
+
+    /// After so many items were given out; after none, what a slower rate left behind is cut.
+    #[must_use]
+    pub fn spend(&self, items: usize, spent: Spent, now: Timestamp) -> Spent {
+        match &self.rate {
+            Some(rate) => rate.spend(items as u64, spent, now),
+            None => spent,
+        }
+    }
+}
+
+const NANOS: u64 = 1_000_000;
+
+impl Rate {
+    /// With the burst that suits a rate: what a tenth of a second allows.
+    #[must_use]
+    pub fn new(count: u32, per: Millis) -> Rate {
+        let tenth = u64::from(count).saturating_mul(100) / per.0.max(1);
+        let burst = u32::try_from(tenth).unwrap_or(u32::MAX).clamp(1, limits::RATE_BURST_MAX);
+        Rate { count, per, burst }
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let (most, longest) = (limits::RATE_PER_SECOND_MAX, limits::RATE_PERIOD_MAX);
+        if self.per == Millis::ZERO || self.per > longest {
+            let message = format!("{self}: a period of {}; use 1ms to {longest}", self.per);
+            return Err(Refusal::invalid("rate", message));
+        }
+        if self.count == 0 || u64::from(self.count) * 1000 > u64::from(most) * self.per.0 {
+            return Err(Refusal::invalid("rate", format!("{self} is out of range; use up to {most}/s")));
+        }
+        check_number("rate burst", u64::from(self.burst), 1, u64::from(limits::RATE_BURST_MAX))
+    }
+
+    /// Nanoseconds from one item to the next.
+    fn interval(&self) -> u64 {
+        (self.per.0.saturating_mul(NANOS) / u64::from(self.count.max(1))).max(1)
+    }
+
+    /// From where on it is used up, and up to where it may be. A rate that was slower before counts for no more than a
+    /// whole burst of this one.
+    fn window(&self, spent: Spent, now: Timestamp) -> (u64, u64) {
+        let now = now.0.saturating_mul(NANOS);
+        let end = now.saturating_add(self.interval().saturating_mul(u64::from(self.burst)));
+        (spent.0.clamp(now, end), end)
+    }
+
+    fn allows(&self, spent: Spent, now: Timestamp) -> u64 {
+        let (from, end) = self.window(spent, now);
+        // A time that cannot be told from the last one there is limits nothing.
+        if end == u64::MAX { u64::MAX } else { (end - from) / self.interval() }
+    }
+
+    fn spend(&self, items: u64, spent: Spent, now: Timestamp) -> Spent {
+        let (from, end) = self.window(spent, now);
+        if items == 0 {
+            return spent.min(Spent(end));
+        }
+        Spent(from.saturating_add(items.saturating_mul(self.interval())))
+    }
+
+    /// How long until one more is allowed.
+    fn wait(&self, spent: Spent, now: Timestamp) -> Option<Millis> {
+        let (from, end) = self.window(spent, now);
+        let missing = self.interval().checked_sub(end - from).filter(|&nanos| nanos > 0)?;
+        (end != u64::MAX).then(|| Millis(missing.div_ceil(NANOS)))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a rate; write it like 1000/s, 10/m or 500/30s, with a burst like 1000/s,burst=50")]
+pub struct RateError(String);
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    /// `1000/s`, `10/m`, `500/30s`; `1000/s,burst=50`.
+    fn from_str(text: &str) -> Result<Rate, RateError> {
+        let wrong = || RateError(text.chars().take(64).collect());
+        let (rate, burst) = match text.split_once(',') {
+            Some((rate, burst)) => (rate, Some(burst.trim().strip_prefix("burst=").ok_or_else(wrong)?)),
+            None => (text, None),
+        };
+        let (count, per) = rate.split_once('/').ok_or_else(wrong)?;
+        let per = per.trim();
+        let per = match per.starts_with(|first: char| first.is_ascii_digit()) {
+            true => Millis::parse(per),
+            false => Millis::parse(&format!("1{per}")),
+        };
+        let rate = Rate::new(count.trim().parse().map_err(|_| wrong())?, per.map_err(|_| wrong())?);
+        match burst {
+            Some(burst) => Ok(Rate { burst: burst.trim().parse().map_err(|_| wrong())?, ..rate }),
+            None => Ok(rate),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    /// The shortest form that is read back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per = self.per.to_string();
+        let per = match per.strip_prefix('1') {
+            Some(unit) if unit.chars().all(|c| c.is_ascii_alphabetic()) => unit,
+            _ => &per,
+        };
+        write!(f, "{}/{per}", self.count)?;
+        if self.burst != Rate::new(self.count, self.per).burst {
+            write!(f, ",burst={}", self.burst)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Timestamp = Timestamp(1_760_000_000_000);
+
+    fn rate(text: &str) -> Flow {
+        Flow { rate: Some(text.parse().unwrap()), ..Flow::default() }
+    }
+
+    #[test]
+    fn rates_people_write() {
+        for (text, count, per, burst) in [
+            ("1000/s", 1000, 1000, 100),
+            ("10/m", 10, 60_000, 1),
+            ("500/30s", 500, 30_000, 1),
+            (" 5 / 100ms , burst= 7 ", 5, 100, 7),
+            ("1/d", 1, 86_400_000, 1),
+        ] {
+            let read: Rate = text.parse().unwrap();
+            assert_eq!(read, Rate { count, per: Millis(per), burst }, "{text}");
+            assert_eq!(read.to_string().parse(), Ok(read), "{read}");
+        }
+        assert_eq!("1000/s".parse::<Rate>().unwrap().to_string(), "1000/s");
+        for text in ["", "s", "10", "10/", "/s", "-1/s", "10/x", "10/s,5", "10/s,burst=", "1e3/s"] {
+            let error = text.parse::<Rate>().unwrap_err().to_string();
+            assert!(error.contains("1000/s"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_rate_out_of_range_is_refused() {
+        for text in ["0/s", "2000000/s", "1001/ms", "1/400d", "1/0s", "1/s,burst=0", "1/s,burst=2000000"] {
+            let flow = rate(text);
+            assert!(flow.check().is_err(), "{text}");
+            // Nothing is sent that could not be computed.
+            let _ = flow.allows(0, Spent(0), NOW);
+        }
+        assert!(Flow { concurrency: Some(0), ..Flow::default() }.check().is_err());
+    }
+
+    #[test]
+    fn a_burst_and_then_one_by_one() {
+        let flow = rate("100/s,burst=3");
+        let mut spent = Spent::default();
+        assert_eq!(flow.allows(0, spent, NOW), 3);
+        assert_eq!(flow.holds(0, spent, NOW), None);
+        spent = flow.spend(3, spent, NOW);
+        assert_eq!(flow.allows(0, spent, NOW), 0);
+        assert_eq!(flow.holds(0, spent, NOW), Some(Held::For(Millis(10))));
+        let later = NOW.after(Millis(9));
+        assert_eq!(
+            (flow.allows(0, spent, later), flow.holds(0, spent, later)),
+            (0, Some(Held::For(Millis(1))))
+        );
+        assert_eq!(flow.allows(0, spent, NOW.after(Millis(10))), 1);
+        assert_eq!(flow.allows(0, spent, NOW.after(Millis(1000))), 3, "no more than a burst");
+    }
+
+    #[test]
+    fn a_faster_rate_does_not_wait_for_a_slower_one() {
+        let slow = rate("1/d,burst=10");
+        let spent = slow.spend(10, Spent::default(), NOW);
+        let fast = rate("1000/s,burst=10");
+        assert_eq!(fast.holds(0, spent, NOW), Some(Held::For(Millis(1))));
+        let spent = fast.spend(0, spent, NOW);
+        assert_eq!(fast.allows(0, spent, NOW.after(Millis(2))), 2);
+        assert_eq!(fast.spend(0, Spent(5), NOW), Spent(5));
+    }
+
+    #[test]
+    fn slots_come_before_the_rate() {
+        let flow = Flow { concurrency: Some(2), ..rate("1/s") };
+        let spent = flow.spend(1, Spent::default(), NOW);
+        assert_eq!(flow.holds(2, spent, NOW), Some(Held::Full));
+        assert_eq!(flow.holds(1, spent, NOW), Some(Held::For(Millis(1000))));
+        assert_eq!(flow.allows(5, Spent::default(), NOW), 0);
+    }
+
+    proptest! {
+        /// However it is asked, no more passes than the rate allows and a burst; and waiting as told is enough.
+        #[test]
+        fn no_more_than_the_rate(
+            count in 1..100_000u32, per in 1..100_000u64, burst in 1..1000u32, asks in proptest::collection::vec((1..300u64, 0..500u64), 1..200),
+        ) {
+            let rate = Rate { count, per: Millis(per), burst };
+            prop_assume!(rate.check().is_ok());
+            let flow = Flow { rate: Some(rate), ..Flow::default() };
+            let (mut spent, mut now, mut passed) = (Spent::default(), NOW, 0);
+            for (wanted, pause) in asks {
+                let taken = flow.allows(0, spent, now).min(wanted);
+                spent = flow.spend(usize::try_from(taken).unwrap(), spent, now);
+                passed += taken;
+                let elapsed = u128::from(now.since(NOW).0);
+                // An interval is whole nanoseconds.
+                let most = u128::from(burst) + elapsed * 1_000_000 / u128::from(rate.interval());
+                prop_assert!(u128::from(passed) <= most, "{passed} of {most}");
+                if let Some(Held::For(wait)) = flow.holds(0, spent, now) {
+                    prop_assert!(flow.allows(0, spent, now.after(wait)) >= 1);
+                    prop_assert!(flow.allows(0, spent, now.after(Millis(wait.0 - 1))) == 0);
+                }
+                now = now.after(Millis(pause));
+            }
+        }
+
+        #[test]
+        fn nothing_overflows(count: u32, per: u64, burst: u32, spent: u64, now: u64, items: u32) {
+            let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), concurrency: Some(burst) };
+            let _ = (flow.check(), flow.allows(0, Spent(spent), Timestamp(now)), flow.holds(0, Spent(spent), Timestamp(now)));
+            let _ = flow.spend(items as usize, Spent(spent), Timestamp(now));
+        }
+    }
+}

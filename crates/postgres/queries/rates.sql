@@ -1,0 +1,1 @@
+SELECT queue, spent FROM rates WHERE queue = ANY ($1::integer[])
