@@ -4,6 +4,7 @@ use crate::buffers::Storage;
 use crate::collection::{self, Totals};
 use crate::depot::Depot;
 use crate::entropy;
+use crate::feed::Feed;
 use crate::line::{Attempt, Epoch, Handed, Lines, Waiter};
 use crate::others::{self, Others};
 use crate::results::Results;
@@ -45,6 +46,9 @@ pub(crate) struct Shared {
     pub(crate) collected: Totals,
     pub(crate) tally: Tally,
     pub(crate) topics: Arc<Topics>,
+    pub(crate) feed: Feed,
+    /// Nobody else changes what is in the store.
+    pub(crate) is_alone: bool,
     stopping: AtomicBool,
     stopped: Notify,
 }
@@ -116,6 +120,8 @@ impl Broker {
             collected: Totals::default(),
             tally: Tally::default(),
             topics: Arc::default(),
+            feed: Feed::default(),
+            is_alone: sharing == Sharing::Alone,
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         });
@@ -208,6 +214,7 @@ impl Broker {
         self.0.topics.dismiss();
         self.0.alarm.ring();
         self.0.board.ring();
+        self.0.feed.stop();
     }
 }
 
@@ -526,6 +533,7 @@ impl Shared {
             }
         }
         self.alarm.updated(touched.due_in.map(|delay| self.clock.now().after(delay)));
+        self.feed.updated();
     }
 
     /// One receive, carried to its end even if the caller goes away: then the items go back.
@@ -540,6 +548,7 @@ impl Shared {
             let max = call.max as usize;
             let answered = self.store.update(vec![Operation::Receive(call)]).await;
             self.alarm.updated(None);
+            self.feed.updated();
             if let Ok(answers) = &answered {
                 self.tally.add(Asked::default(), answers);
             }

@@ -30,11 +30,13 @@ impl Broker {
     /// Another says that so many items may be ready in a queue.
     pub fn brought(&self, queue: &QueueName, count: usize) {
         self.0.wake_freed(queue, count.min(RIDERS_MAX));
+        self.0.feed.updated();
     }
 
     /// Others may have brought anything.
     pub fn brought_anything(&self) {
         self.0.others.unsure.notify_one();
+        self.0.feed.updated();
     }
 }
 

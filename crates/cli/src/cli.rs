@@ -2,7 +2,7 @@
 
 use crate::connect::Connection;
 use crate::output::Format;
-use crate::{bench, buffer, completions, item, man, migrate, moving, queue, schedule, serve, token};
+use crate::{bench, buffer, completions, events, item, man, migrate, moving, queue, schedule, serve, token};
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
@@ -50,6 +50,8 @@ pub enum Command {
     /// Submit items by the clock: cron and intervals.
     #[command(subcommand, visible_alias = "schedules")]
     Schedule(Box<schedule::ScheduleCommand>),
+    /// Print what happens, as it happens.
+    Events(Box<events::EventsArgs>),
     /// Make, list and revoke tokens: who may call a server, and what for.
     #[command(subcommand, visible_alias = "tokens")]
     Token(token::TokenCommand),

@@ -13,6 +13,7 @@ mod clock;
 mod completions;
 mod connect;
 mod entropy;
+mod events;
 mod exit;
 mod interrupt;
 mod item;
@@ -65,6 +66,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
         Command::Item(command) => Talk::Item(command),
         Command::Buffer(command) => Talk::Buffer(command),
         Command::Schedule(command) => Talk::Schedule(command),
+        Command::Events(args) => Talk::Events(args),
     };
     let runtime = match talk {
         // Bytes are checked and moved at the same time.
@@ -81,6 +83,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
             Talk::Item(command) => item::run(&session, *command, parent).await,
             Talk::Buffer(command) => buffer::run(&session, *command).await,
             Talk::Schedule(command) => schedule::run(&session, *command).await,
+            Talk::Events(args) => events::run(&session, *args).await,
         }
     });
     // A thread may be waiting for standard input, which may never come.
@@ -95,4 +98,5 @@ enum Talk {
     Item(Box<item::ItemCommand>),
     Buffer(Box<buffer::BufferCommand>),
     Schedule(Box<schedule::ScheduleCommand>),
+    Events(Box<events::EventsArgs>),
 }

@@ -1,5 +1,12 @@
-//! What a change tells the world. Stored with the change, as one small number.
+//! What a change tells the world. Its kind is stored with the change, as one small number.
 
+use crate::change::{Change, QueueChange};
+use crate::decide::cut;
+use crate::id::{ItemId, QueueId};
+use crate::item::{AttemptError, FailureKind, Head, State};
+use crate::limits;
+use crate::name::QueueName;
+use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 macro_rules! events {
@@ -17,6 +24,11 @@ macro_rules! events {
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(EventKind::$variant => $name,)* }
+            }
+
+            #[must_use]
+            pub fn parse(text: &str) -> Option<EventKind> {
+                EventKind::ALL.iter().copied().find(|kind| kind.name() == text && kind.is_told())
             }
 
             /// The event a stored number stands for.
@@ -59,4 +71,98 @@ events! {
     Restored = 33 "item.restored",
     Prioritized = 34 "item.prioritized",
     Moved = 35 "item.moved",
+}
+
+impl EventKind {
+    /// Whether anybody is told: a record that was only put elsewhere is none.
+    #[must_use]
+    pub fn is_told(self) -> bool {
+        self != EventKind::Carried
+    }
+}
+
+/// What one change tells of a queue or an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub kind: EventKind,
+    pub queue: QueueId,
+    pub item: Option<ItemTold>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemTold {
+    pub id: ItemId,
+    /// `None`: it is gone.
+    pub after: Option<ItemAfter>,
+}
+
+/// How a change left an item, as far as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemAfter {
+    pub state: &'static str,
+    pub attempt: u32,
+    pub deliveries: u32,
+    /// Of its lease.
+    pub deadline: Option<Timestamp>,
+    pub failure: Option<FailureKind>,
+    /// Why the attempt ended that this change ends, cut to [`limits::EVENT_REASON_BYTES_MAX`].
+    pub reason: Option<String>,
+    /// Where a dead letter failed.
+    pub origin: Option<QueueName>,
+}
+
+impl ItemAfter {
+    /// The states there are, in an order that is stored: a new one comes last.
+    pub const STATES: [&'static str; 5] = ["pending", "processing", "paused", "completed", "failed"];
+
+    #[must_use]
+    pub fn of(head: &Head, error: Option<&AttemptError>) -> ItemAfter {
+        let failure = match head.state {
+            State::Failed { kind, .. } => Some(kind),
+            _ => None,
+        };
+        ItemAfter {
+            state: head.state_name(),
+            attempt: head.attempt(),
+            deliveries: head.deliveries,
+            deadline: head.lease().map(|lease| lease.deadline),
+            failure,
+            reason: error
+                .map(|error| cut(&error.message, limits::EVENT_REASON_BYTES_MAX).to_owned())
+                .filter(|reason| !reason.is_empty()),
+            origin: head
+                .extras
+                .as_ref()
+                .and_then(|extras| extras.origin.as_ref())
+                .map(|origin| origin.queue.clone()),
+        }
+    }
+}
+
+impl Change {
+    /// What this tells, in order: of the queue that its item completes, then of the item. `queue`: the one it is about, if
+    /// it is about one as a whole.
+    pub fn tells(&self, queue: Option<QueueId>) -> impl Iterator<Item = Told> {
+        let of_item = self.item.as_ref().and_then(|item| {
+            // An item with many errors is restored by many changes, and told of once.
+            let again = self.event == Some(EventKind::Restored) && item.body.is_none();
+            let kind = self.event.filter(|_| !again)?;
+            let (id, queue) = match (&item.after, item.before) {
+                (Some(head), _) => (head.id, head.queue),
+                (None, Some(before)) => (before.id, before.queue),
+                (None, None) => return None,
+            };
+            let after = item.after.as_ref().map(|head| ItemAfter::of(head, item.error.as_deref()));
+            Some(Told { kind, queue, item: Some(ItemTold { id, after }) })
+        });
+        let of_queue = self.queue.as_ref().and_then(|change| {
+            let kind = if self.item.is_some() { Some(EventKind::QueueCompleted) } else { self.event };
+            let queue = match change {
+                QueueChange::Put(queue) => queue.id,
+                QueueChange::Deleted => queue?,
+            };
+            Some(Told { kind: kind?, queue, item: None })
+        });
+        of_queue.into_iter().chain(of_item)
+    }
 }

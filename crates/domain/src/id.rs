@@ -26,6 +26,12 @@ impl ItemId {
         ItemId(Uuid::from_u64_pair(high, low))
     }
 
+    /// The time in an id that a store made.
+    #[must_use]
+    pub fn made_at(self) -> Timestamp {
+        Timestamp(self.0.as_u64_pair().0 >> 16)
+    }
+
     /// The sequence number the id carries, if the same salt made it.
     #[must_use]
     pub fn sequence(self, salt: u64) -> Option<u64> {

@@ -40,7 +40,7 @@ pub use change::{Change, Errors};
 pub use command::{Adjust, Command, LeaseCall, Once, OutputSet, Submission};
 pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
-pub use event::EventKind;
+pub use event::{EventKind, ItemAfter, ItemTold, Told};
 pub use fields::{Field, FieldEdits, FieldSet, Fields};
 pub use flow::{Flow, Held, Rate, Spent};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};

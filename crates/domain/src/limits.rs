@@ -31,6 +31,12 @@ pub const RECEIVE_MAX: u32 = 10_000;
 /// Operations in one call to a store.
 pub const BATCH_MAX: usize = 10_000;
 pub const PAGE_MAX: usize = 10_000;
+/// Of the reason of a failure, in the event that tells of it; the item has all of it.
+pub const EVENT_REASON_BYTES_MAX: usize = 512;
+/// Who may follow the events of one server at the same time.
+pub const FOLLOWERS_MAX: usize = 1000;
+/// Events in one answer of a store.
+pub const EVENTS_PAGE_MAX: usize = 1000;
 pub const VISIBILITY_MIN: Millis = Millis(100);
 pub const VISIBILITY_MAX: Millis = Millis::days(30);
 pub const DELAY_MAX: Millis = Millis::MAX;

@@ -255,7 +255,10 @@ impl Engine {
             "segment {number} is emptied but something lives in it"
         );
         self.log.retain(|&other| other != number);
-        self.segments.remove(&number);
+        let in_use = self.segments.remove(&number);
+        if let Some(in_use) = in_use.filter(|_| self.retires()) {
+            return self.retire(in_use);
+        }
         // The next frame is the first to say that the log begins later: before it is durable, this segment is needed.
         self.emptied.push_back((collection.segment.clone(), self.next_frame));
     }

@@ -179,7 +179,7 @@ impl Ledger {
                     self.gone.insert(*sequence);
                 }
             }
-            Entry::QueueDeleted { id } => drop(self.queues_deleted.insert(*id)),
+            Entry::QueueDeleted { id, .. } => drop(self.queues_deleted.insert(*id)),
             _ => {}
         }
         // The index refuses only what no whole log can hold; without its head an item is not whole either.

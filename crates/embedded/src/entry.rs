@@ -2,7 +2,7 @@
 
 use crate::record::{self, Indexed, Kind, Parts, Record, RecordError, TallyKey};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Head, Queue, QueueId, Tally};
+use towline_domain::{Head, Queue, QueueId, QueueName, Tally};
 
 /// Where a record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ pub enum Entry {
     Item(ItemEntry),
     ItemRemoved { sequence: u64 },
     Queue { queue: Box<Queue>, place: Place },
-    QueueDeleted { id: QueueId },
+    QueueDeleted { id: QueueId, name: Option<QueueName> },
     Kv { key: String, record: KvRecord, place: Place },
     KvDeleted { key: String },
     Tally { queue: QueueId, key: TallyKey, tally: Tally, place: Place },
@@ -43,7 +43,7 @@ impl Entry {
                 let mut entry = ItemEntry {
                     sequence,
                     place,
-                    parts: record.parts,
+                    parts: record.parts & record::TRACKED,
                     head: None,
                     indexed: None,
                     error_ordinal: 0,
@@ -70,7 +70,8 @@ impl Entry {
             }
             Kind::QueueDeleted => {
                 let id = u32::try_from(record.subject).map_err(|_| RecordError::Content)?;
-                Entry::QueueDeleted { id: QueueId(id) }
+                let name = record.part(record::HEAD)?.map(record::decode_queue_name).transpose()?;
+                Entry::QueueDeleted { id: QueueId(id), name }
             }
             Kind::Kv => {
                 let (key, record) = record::decode_kv(record.need(record::HEAD)?)?;

@@ -54,6 +54,7 @@ mod frame;
 mod index;
 mod lane;
 mod meta;
+mod names;
 mod options;
 pub mod outcome;
 pub mod plant;
@@ -68,6 +69,7 @@ mod sidecar;
 mod store;
 mod survey;
 mod table;
+pub mod tell;
 mod writer;
 
 pub use backup::{BackupError, BackupReport, restore};

@@ -4,6 +4,7 @@ use crate::engine::READ_BYTES_MAX;
 use crate::reader::Reader;
 use crate::segment::Segment;
 use crate::table::PartsAt;
+use crate::tell::{Start, Untold};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use towline_domain::kv::KvRecord;
@@ -48,6 +49,7 @@ pub enum Query {
     KvGet(Vec<String>),
     Tally { queue: QueueName, asked: TallyRange },
     KvList(KvPage),
+    Events(Start),
     Status,
 }
 
@@ -77,6 +79,8 @@ pub enum Found {
     Kv(Vec<Option<KvRecord>>),
     Tally(Option<Vec<TallyRow>>),
     KvPage(Vec<(String, KvRecord)>),
+    /// `None`: what followed there is not kept any more.
+    Events(Option<Untold>),
     Status(Status),
 }
 

@@ -16,7 +16,7 @@ use towline_domain::item::Settle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
     AttemptError, Body, Change, EventKind, Extras, Field, Flow, Head, Hour, ItemId, Outcome, Queue, QueueId,
-    State, Tally, TallyTag, Timestamp, digest,
+    QueueName, State, Tally, TallyTag, Timestamp, digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -57,7 +57,11 @@ pub const FIELDS: Parts = 0b1111 << 2;
 pub const OUTCOME: Parts = 1 << 6;
 pub const ERROR: Parts = 1 << 7;
 pub const INDEXED: Parts = 1 << 8;
-const PARTS: u16 = 9;
+/// The id that its submitter chose, for whoever reads this record alone.
+pub const NAMED: Parts = 1 << 9;
+/// Those that the index keeps track of.
+pub const TRACKED: Parts = NAMED - 1;
+const PARTS: u16 = 10;
 const UNSET: u32 = u32::MAX;
 
 pub fn field_part(field: Field) -> Parts {
@@ -201,16 +205,31 @@ fn check(bytes: &[u8], salt: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), bytes)
 }
 
-/// Writes what a change did to an item. Returns the record's length and parts.
+/// What a removed item was, where somebody is told.
+#[derive(Serialize, Deserialize)]
+struct Removed {
+    queue: QueueId,
+    /// The time in an id that was not chosen.
+    made_at: u64,
+    chosen: Option<ItemId>,
+}
+
+/// Writes what a change did to an item; `chosen`: its id, if it does not follow from its number. Returns the record's
+/// length and parts.
 pub fn encode_change(
     buffer: &mut Vec<u8>,
     change: &Change,
     sequence: u64,
     indexed: Option<&Indexed>,
+    chosen: Option<ItemId>,
     salt: u64,
 ) -> (u32, Parts) {
     let Some(head) = change.head() else {
-        let encoder = Encoder::new(buffer, Kind::ItemRemoved, change.event(), sequence);
+        let mut encoder = Encoder::new(buffer, Kind::ItemRemoved, change.event(), sequence);
+        if let Some(before) = change.before().filter(|_| change.event().is_some()) {
+            let made_at = if chosen.is_some() { 0 } else { before.id.made_at().0 };
+            encoder.encoded(HEAD, &Removed { queue: before.queue, made_at, chosen });
+        }
         return (encoder.finish(salt), 0);
     };
     let mut parts = HEAD;
@@ -250,6 +269,9 @@ pub fn encode_change(
     if let Some(indexed) = indexed {
         encoder.encoded(INDEXED, indexed);
         parts |= INDEXED;
+    }
+    if let Some(id) = chosen {
+        encoder.encoded(NAMED, &id);
     }
     (encoder.finish(salt), parts)
 }
@@ -311,8 +333,14 @@ pub fn decode_tally(bytes: &[u8]) -> Result<(TallyKey, Tally), RecordError> {
     decode_static(bytes)
 }
 
-pub fn encode_queue_deleted(buffer: &mut Vec<u8>, id: QueueId, salt: u64) -> u32 {
-    Encoder::new(buffer, Kind::QueueDeleted, Some(EventKind::QueueDeleted), u64::from(id.0)).finish(salt)
+/// `name`: for whoever reads what happened before.
+pub fn encode_queue_deleted(buffer: &mut Vec<u8>, id: QueueId, name: Option<&QueueName>, salt: u64) -> u32 {
+    let event = Some(EventKind::QueueDeleted);
+    let mut encoder = Encoder::new(buffer, Kind::QueueDeleted, event, u64::from(id.0));
+    if let Some(name) = name {
+        encoder.encoded(HEAD, name);
+    }
+    encoder.finish(salt)
 }
 
 pub fn encode_kv(buffer: &mut Vec<u8>, key: &str, record: &KvRecord, salt: u64) -> u32 {
@@ -466,6 +494,20 @@ pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, RecordError> {
 
 /// An error and its ordinal: the item's revision when it happened. Errors are put in order by it, wherever they lie.
 pub fn decode_error(bytes: &[u8]) -> Result<(u32, AttemptError), RecordError> {
+    decode_static(bytes)
+}
+
+pub fn decode_named(bytes: &[u8]) -> Result<ItemId, RecordError> {
+    decode_static(bytes)
+}
+
+/// The queue and the id of an item that was removed.
+pub fn decode_removed(bytes: &[u8], sequence: u64, salt: u64) -> Result<(QueueId, ItemId), RecordError> {
+    let Removed { queue, made_at, chosen } = decode_static(bytes)?;
+    Ok((queue, chosen.unwrap_or_else(|| ItemId::derive(salt, Timestamp(made_at), sequence))))
+}
+
+pub fn decode_queue_name(bytes: &[u8]) -> Result<QueueName, RecordError> {
     decode_static(bytes)
 }
 

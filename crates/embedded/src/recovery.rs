@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use towline_domain::Timestamp;
 
 /// A log read back, not yet being written.
@@ -493,6 +494,8 @@ impl Engine {
             segments: BTreeMap::new(),
             log: VecDeque::new(),
             emptied: VecDeque::new(),
+            retired: VecDeque::new(),
+            told_at: AtomicU64::new(0),
             free: Vec::new(),
             next_number: 1,
             next_generation: 1,

@@ -209,7 +209,7 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
             Entry::Item(ItemEntry {
                 sequence: subject,
                 place,
-                parts,
+                parts: parts & record::TRACKED,
                 head: has(record::HEAD)
                     .then(|| record::decode_head(head, subject, None, salt))
                     .transpose()?,
@@ -223,6 +223,7 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
         Kind::Queue => Entry::Queue { queue: Box::new(record::decode_queue(head)?), place },
         Kind::QueueDeleted => Entry::QueueDeleted {
             id: towline_domain::QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?),
+            name: (!head.is_empty()).then(|| record::decode_queue_name(head)).transpose()?,
         },
         Kind::Kv => {
             let (key, record) = record::decode_kv(head)?;

@@ -8,6 +8,7 @@ use crate::options::Options;
 use crate::outcome::{Found, Query, Status};
 use crate::reader::Reader;
 use crate::select::is_indexed;
+use crate::tell::{Start, Teller};
 use crate::writer::{self, Request, Shared, Writer};
 use crossbeam_channel::{Sender, TrySendError};
 use futures::FutureExt;
@@ -20,8 +21,8 @@ use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Clock, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
-    StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Clock, Counted, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page,
+    QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// Items whose records are read at a time to count what the index does not know.
@@ -32,6 +33,7 @@ pub struct Embedded {
     requests: Sender<Request>,
     shared: Arc<Shared>,
     reader: Reader,
+    teller: Teller,
     waiting_max: usize,
     waiting_bytes_max: usize,
     threads: Vec<JoinHandle<()>>,
@@ -76,6 +78,7 @@ impl Embedded {
         let engine = Engine::open(disk.clone(), options, clock.now())?;
         let salt = engine.salt;
         let meta = Meta { salt, segment_bytes: engine.segment_bytes };
+        let teller = Teller::new(salt, engine.index.known.clone());
         let shared = Arc::new(Shared::default());
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
         let (written, to_sync) = crossbeam_channel::bounded(64);
@@ -106,6 +109,7 @@ impl Embedded {
             requests,
             shared,
             reader,
+            teller,
             waiting_max,
             waiting_bytes_max,
             threads,
@@ -258,6 +262,28 @@ impl Store for Embedded {
         async {
             match self.ask(Query::NextWake).await? {
                 Found::NextWake(at) => Ok(at),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
+        async move {
+            let start = match from {
+                EventsFrom::Oldest => Start::Oldest,
+                EventsFrom::Now => Start::Now,
+                EventsFrom::After(cursor) => match cursor.in_store(self.teller.store) {
+                    Some(at) => Start::After(at.group, at.nth),
+                    None => return Ok(Events::Elsewhere),
+                },
+            };
+            match self.ask(Query::Events(start)).await? {
+                Found::Events(Some(untold)) => {
+                    let page = self.teller.read(&untold, limit.clamp(1, limits::EVENTS_PAGE_MAX));
+                    page.map(Events::Page).inspect_err(|fault| self.shared.note_damage(fault.to_string()))
+                }
+                Found::Events(None) => Ok(Events::Gone),
                 _ => Err(StoreError::Closed),
             }
         }

@@ -539,6 +539,7 @@ pub(crate) fn read_record(bytes: &[u8], salt: u64) -> Result<Record<'_>, RecordE
                     (record::OUTCOME, Some(bytes)) => drop(record::decode_outcome(bytes)?),
                     (record::ERROR, Some(bytes)) => drop(record::decode_error(bytes)?),
                     (record::INDEXED, Some(bytes)) => drop(record::decode_indexed(bytes)?),
+                    (record::NAMED, Some(bytes)) => drop(record::decode_named(bytes)?),
                     (part, _) if Field::ALL.iter().any(|&field| record::field_part(field) == part) => {}
                     _ => return Err(RecordError::Content),
                 }
@@ -548,7 +549,14 @@ pub(crate) fn read_record(bytes: &[u8], salt: u64) -> Result<Record<'_>, RecordE
         Kind::Kv => drop(record::decode_kv(record.need(record::HEAD)?)?),
         Kind::KvDeleted => drop(record::decode_kv_key(record.need(record::HEAD)?)?),
         Kind::Tally => drop(record::decode_tally(record.need(record::HEAD)?)?),
-        Kind::ItemRemoved | Kind::QueueDeleted => {}
+        Kind::ItemRemoved => {
+            if let Some(bytes) = record.part(record::HEAD)? {
+                record::decode_removed(bytes, record.subject, salt)?;
+            }
+        }
+        Kind::QueueDeleted => {
+            record.part(record::HEAD)?.map(record::decode_queue_name).transpose()?;
+        }
     }
     Ok(record)
 }

@@ -27,6 +27,11 @@ fn without_tallies() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-tallies")
 }
 
+/// As it was written before removals said what they removed.
+fn without_events() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-events")
+}
+
 fn bless() -> bool {
     std::env::var_os("TOWLINE_BLESS").is_some()
 }
@@ -209,6 +214,20 @@ fn files_without_tallies_open_with_everything_else_in_them() {
     });
     assert_eq!((&old.0, &old.1), (&new.0, &new.1));
     assert!(old.2 && !new.2);
+}
+
+#[test]
+fn files_whose_removals_say_less_open_with_everything_in_them() {
+    if bless() {
+        return;
+    }
+    let [old, new] = [without_events(), fixtures()].map(|fixtures| {
+        let directory = tempfile::tempdir().unwrap();
+        unpack(&fixtures, directory.path());
+        assert_eq!(towline_embedded::verify(directory.path()).unwrap().findings, []);
+        tell(directory.path(), end())
+    });
+    assert_eq!(old, new);
 }
 
 /// The history is worth its name: what it should leave behind, it does.

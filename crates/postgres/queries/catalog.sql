@@ -1,1 +1,1 @@
-SELECT version, body_slot FROM catalog
+SELECT version, body_slot, event_slot FROM catalog

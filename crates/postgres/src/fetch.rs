@@ -130,6 +130,7 @@ pub(crate) async fn fetch(
     for row in at(named).iter().chain(at(due)) {
         overlay.fetched(image::read(row, shared.salt)?);
     }
+    overlay.event_slot = rows[version].first().map_or(0, |row| row.get(2));
     overlay.removed_whole(at(gone));
     let mut short = Vec::new();
     for (receive, rows) in receives.iter().zip(&rows[first_receive..]) {
@@ -315,6 +316,9 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         counted: FxHashMap::default(),
         tallies: Tallies::default(),
         queues: BTreeMap::new(),
+        tells: shared.events.is_some(),
+        told: Vec::new(),
+        event_slot: 0,
         swept: 0,
         read_budget: READ_BYTES_MAX,
     }

@@ -1,5 +1,6 @@
 //! What can be chosen about the store.
 
+use towline_domain::Millis;
 use towline_store::StoreError;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +17,23 @@ pub struct Options {
     pub notify: bool,
     /// Calls that may wait; more are refused as busy.
     pub waiting_max: usize,
+    /// What is kept of what happened; `None`: nothing is told.
+    pub events: Option<Kept>,
     /// A statement, or a wait for a lock, that takes longer fails.
     pub statement_timeout_ms: u32,
+}
+
+/// Events are kept for about this long, unless they are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    pub bytes: u64,
+    pub time: Millis,
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { bytes: 256 << 20, time: Millis::days(1) }
+    }
 }
 
 impl Default for Options {
@@ -29,6 +45,7 @@ impl Default for Options {
             migrate: true,
             notify: true,
             waiting_max: 16_384,
+            events: Some(Kept::default()),
             statement_timeout_ms: 30_000,
         }
     }

@@ -4,6 +4,7 @@ use crate::address::Target;
 use crate::catalog::read_queue;
 use crate::clock::SteadyClock;
 use crate::error::{Failure, damaged, fault};
+use crate::events::Horizon;
 use crate::fetch::{counts_of, kv_record};
 use crate::image::{self, Image, millis, queue_id, queue_number, timestamp};
 use crate::options::Options;
@@ -41,6 +42,7 @@ pub(crate) struct Reader {
     runtime: tokio::runtime::Handle,
     pub(crate) salt: u64,
     clock: Arc<SteadyClock>,
+    pub(crate) horizon: Arc<Horizon>,
 }
 
 impl Reader {
@@ -60,7 +62,7 @@ impl Reader {
                 .create_timeout(wait)
                 .build()
                 .map_err(|error| StoreError::Unavailable { cause: error.to_string() })?;
-        Ok(Reader { pool, runtime: tokio::runtime::Handle::current(), salt, clock })
+        Ok(Reader { pool, runtime: tokio::runtime::Handle::current(), salt, clock, horizon: Arc::default() })
     }
 
     /// Reads on the store's runtime, whatever the caller waits with.

@@ -79,9 +79,11 @@ statements! {
     put_queue: query!("put_queue"),
     put_rates: query!("put_rates"),
     delete_queue: query!("delete_queue"),
+    tell: query!("tell"),
     mark: query!("mark"),
     rotate_bodies: query!("rotate_bodies"),
     reclaim: query!("reclaim"),
+    rotate_events: query!("rotate_events"),
 }
 
 impl std::fmt::Debug for Statements {

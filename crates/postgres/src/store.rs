@@ -10,7 +10,7 @@ use crate::image::timestamp;
 use crate::inbox;
 use crate::migrate;
 use crate::news::{self, Heard, Listener, News};
-use crate::options::Options;
+use crate::options::{Kept, Options};
 use crate::read::Reader;
 use crate::session::{self, configure};
 use crate::statements::query;
@@ -24,8 +24,8 @@ use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
-    StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
+    Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) hints: Hints,
     pub(crate) sweeps: Sweeps,
     pub(crate) upkeep: Upkeep,
+    pub(crate) events: Option<Kept>,
 }
 
 impl Postgres {
@@ -110,6 +111,7 @@ impl Postgres {
             hints: Hints::default(),
             sweeps: Sweeps::default(),
             upkeep: Upkeep::default(),
+            events: options.events,
         });
         let (calls, taken) = mpsc::channel(options.waiting_max);
         let taken = Arc::new(Mutex::new(taken));
@@ -181,6 +183,11 @@ impl Store for Postgres {
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.reader.run(|reader| async move { reader.next_wake().await })
+    }
+
+    fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
+        let limit = limit.clamp(1, limits::EVENTS_PAGE_MAX);
+        self.reader.run(move |reader| async move { reader.events(from, limit).await })
     }
 
     fn made(&self, id: ItemId) -> bool {

@@ -1,6 +1,8 @@
 //! Now and then, between batches: the disk gets back what nobody needs any more.
 
 use crate::error::describe;
+use crate::image::millis;
+use crate::options::Kept;
 use crate::session::Session;
 use crate::store::Shared;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +12,8 @@ use towline_domain::Timestamp;
 const EVERY_MS: u64 = 2000;
 /// A partition of `bodies` is left for the next when it holds this much.
 const BODIES_BYTES: i64 = 64 << 20;
+/// Partitions of `events` that hold what is kept; one is being written, one is about to be.
+const EVENT_PARTS: i64 = 6;
 
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
@@ -36,7 +40,12 @@ pub(crate) async fn keep_up(session: &Session, shared: &Shared) {
     let rotate = session.client.query(&statements.rotate_bodies, &[&BODIES_BYTES]).await;
     // Two transactions: what the second locks must not wait for what the first did.
     let reclaim = session.client.query(&statements.reclaim, &[&shared.locks]).await;
-    for failed in [rotate.err(), reclaim.err()].into_iter().flatten() {
+    let Kept { bytes, time } = shared.events.unwrap_or_default();
+    let (bytes, time) = (bytes.cast_signed() / EVENT_PARTS, time.0.cast_signed() / EVENT_PARTS);
+    let now = millis(shared.clock.latest());
+    let rotate_events =
+        session.client.query(&statements.rotate_events, &[&shared.locks, &bytes, &time, &now]).await;
+    for failed in [rotate.err(), reclaim.err(), rotate_events.err()].into_iter().flatten() {
         tracing::debug!(error = describe(&failed), "room on disk was not reclaimed this time");
     }
 }

@@ -9,6 +9,7 @@ use crate::outcome::{Contents, Outcome};
 use crate::overlay::{Entry, Overlay};
 use crate::session::{Parameters, SHARDS, Session, Step, pipeline};
 use crate::tally::Columns;
+use crate::told;
 use tokio_postgres::Row;
 use towline_domain::{Field, FieldSet, Hour, limits};
 use uuid::Uuid;
@@ -130,6 +131,7 @@ pub(crate) async fn write(
     // Those before it are not counted in any more.
     let last_hour = Hour::of(overlay.now).0.cast_signed() - 1;
     let values_max = limits::TALLY_VALUES_MAX as i64;
+    let told = pack_told(overlay);
     let statements = &session.statements;
     let mut steps = wanted.steps(session);
     let reads = steps.len();
@@ -189,12 +191,22 @@ pub(crate) async fn write(
     for gone in &rows.queues_gone {
         push!(delete_queue, false, vec![gone]);
     }
+    // Last, while all locks are held: what is told of an item is told in order.
+    push!(tell, told.is_empty(), vec![&overlay.event_slot, &decided_at, &told]);
     let anything = steps.len() > reads;
     push!(mark, !anything, vec![&session.number, &batch, &decided_at]);
     steps.push(session.command("COMMIT"));
     let mut answers = pipeline(steps).await?;
     answers.truncate(reads);
     Ok((std::mem::take(wanted).brought(answers), anything))
+}
+
+fn pack_told(overlay: &Overlay) -> Vec<Vec<u8>> {
+    let name = |id| {
+        let changed = overlay.queues.get(&id).and_then(Option::as_ref);
+        changed.or_else(|| overlay.catalog.by_id(id)).map(|queue| &queue.name)
+    };
+    told::pack(&overlay.told, overlay.salt, overlay.now, name)
 }
 
 /// The shard that a batch counts in, and the one that is left with it: a row is changed so many times and no more.

@@ -5,6 +5,7 @@ use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use towline_broker::Broker;
 use towline_domain::Timestamp;
@@ -91,6 +92,16 @@ impl App {
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.stopping.subscribe();
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
+    }
+
+    /// Waits until nobody follows what happens: a WebSocket is no part of its connection any more.
+    pub(crate) async fn unfollowed(&self, at_most: Duration) {
+        let nobody = async {
+            while self.broker.followers() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = tokio::time::timeout(at_most, nobody).await;
     }
 
     /// For telling scheduled items from ready ones; the store has the last word on what is due.

@@ -22,6 +22,7 @@ mod query;
 mod refuse;
 mod routes;
 mod server;
+mod sse;
 mod tls;
 mod tokens;
 

@@ -136,7 +136,7 @@ impl Connection {
             router.clone().oneshot(request)
         });
         let stream = FirstByte::within(TokioIo::new(stream), HEADERS_TIMEOUT);
-        let connection = builder.serve_connection(stream, service).into_owned();
+        let connection = builder.serve_connection_with_upgrades(stream, service).into_owned();
         // A client that breaks off or sends no HTTP is not the server's trouble.
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!("connection ended: {error}");

@@ -90,6 +90,8 @@ impl Now {
         let words = "Removed from object storage: outputs nobody committed, payload fields no item names, buffers whose \
                      time was over, and what belonged to nothing.";
         self.counters("towline_collected_total", words, "kind", removed.into_iter())?;
+        let followers = app.broker.followers() as u64;
+        self.gauge("towline_event_followers", "Who follows events at this server.", followers)?;
         self.shards(app)?;
         self.queues(app).await?;
         self.store(app).await

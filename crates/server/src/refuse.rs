@@ -42,6 +42,11 @@ impl Refused {
         self
     }
 
+    /// As the last word of an answer that was begun.
+    pub(crate) fn problem(&self) -> &Problem {
+        &self.0.problem
+    }
+
     /// As one element of an answer to many.
     pub(crate) fn element(self) -> ErrorBody {
         let Problem { code, detail, .. } = self.0.problem;

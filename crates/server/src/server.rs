@@ -166,6 +166,7 @@ impl Server {
             app.stop();
         };
         listen::serve(listener, tls, router, settings.connections_max, stop, settings.drain).await;
+        app.unfollowed(settings.drain).await;
         listening.inspect(JoinHandle::abort);
         checking.inspect(JoinHandle::abort);
         drop(app);

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
-    StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
+    Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
@@ -108,6 +108,10 @@ impl Store for Later {
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
         self.ask(|store| store.kv_get(keys))
+    }
+
+    fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
+        self.ask(|store| store.events(from, limit))
     }
 
     fn made(&self, id: ItemId) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use towline_domain::change::Answer;
 use towline_domain::{Counts, Queue, QueueState, Tally};
-use towline_store::{Answered, QueueView, Reply, TallyRow};
+use towline_store::{Answered, Event, EventCursor, QueueView, Reply, TallyRow};
 
 /// A queue is as open as the most open part of it.
 pub(crate) fn state(states: impl IntoIterator<Item = QueueState>) -> Option<QueueState> {
@@ -39,6 +39,23 @@ pub(crate) fn tallies(parts: Vec<Vec<TallyRow>>) -> Option<Vec<TallyRow>> {
         *sum = sum.plus(&tally);
     }
     Some(sums.into_iter().map(|((hour, _, value), tally)| TallyRow { hour, value, tally }).collect())
+}
+
+/// By time, as far as the order within each shard leaves a choice; and where each of the shards is then of which all is
+/// in it.
+pub(crate) fn events(
+    pages: Vec<(Vec<Event>, EventCursor)>,
+    limit: usize,
+) -> (Vec<Event>, Vec<Option<EventCursor>>) {
+    let mut all = Vec::new();
+    let mut pages: Vec<_> = pages.into_iter().map(|(page, end)| (page.into_iter().peekable(), end)).collect();
+    while all.len() < limit {
+        let times = pages.iter_mut().enumerate().filter_map(|(at, (page, _))| Some((page.peek()?.at, at)));
+        let Some((_, first)) = times.min() else { break };
+        all.extend(pages[first].0.next());
+    }
+    let ends = pages.into_iter().map(|(mut page, end)| page.peek().is_none().then_some(end)).collect();
+    (all, ends)
 }
 
 /// What every shard was asked to do: a refusal of one is the answer.

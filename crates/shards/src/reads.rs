@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, Filter, KvPage, Operation, Page, QueueView, Result, Store,
-    StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, EventCursor, EventPage, Events, EventsFrom, Filter, KvPage,
+    Operation, Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// A cursor is a shard and the cursor in it.
@@ -132,6 +132,46 @@ impl Shards {
         Ok(merge::tallies(parts.into_iter().flatten().collect()))
     }
 
+    /// What the shards tell that answer. One that is gone goes on where it was when it is back; one that is new, or was
+    /// gone when the reader began, is told from the oldest on.
+    async fn told(&self, from: EventsFrom, limit: usize) -> Result<Events> {
+        let each = (limit / self.shards.len()).max(1);
+        let parts = self
+            .of_those_up(|store| {
+                let from = from.clone();
+                Box::pin(async move {
+                    match store.events(from, each).await? {
+                        Events::Elsewhere => Ok((store.events(EventsFrom::Oldest, each).await?, true)),
+                        told => Ok((told, false)),
+                    }
+                })
+            })
+            .await?;
+        if parts.iter().all(|(_, elsewhere)| *elsewhere) {
+            return Ok(Events::Elsewhere);
+        }
+        let mut next = match from {
+            EventsFrom::After(cursor) => cursor,
+            EventsFrom::Oldest | EventsFrom::Now => EventCursor::default(),
+        };
+        let mut pages = Vec::new();
+        let mut more = false;
+        for (part, _) in parts {
+            match part {
+                Events::Page(page) => {
+                    more |= page.more;
+                    pages.push((page.events, page.next));
+                }
+                gone => return Ok(gone),
+            }
+        }
+        let (events, ends) = merge::events(pages, limit);
+        events.iter().for_each(|event| next.pass(event.id));
+        more |= ends.iter().any(Option::is_none);
+        ends.iter().flatten().for_each(|end| next.join(end));
+        Ok(Events::Page(EventPage { events, next, more }))
+    }
+
     async fn records_of(&self, page: KvPage) -> Result<Vec<(String, KvRecord)>> {
         let parts = self.of_those_up(|store| store.kv_list(page.clone())).await?;
         let mut records: Vec<(String, KvRecord)> = parts.into_iter().flatten().collect();
@@ -213,6 +253,10 @@ impl Store for Shards {
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {
         Box::pin(self.records(keys))
+    }
+
+    fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
+        Box::pin(self.told(from, limit))
     }
 
     fn made(&self, id: ItemId) -> bool {

@@ -1,5 +1,6 @@
 //! The reference store with something in front of it, for tests that watch it, slow it down or break it.
 
+use crate::event::{Events, EventsFrom};
 use crate::filter::{Counted, Cursor, Filter, Page};
 use crate::memory::Memory;
 use crate::operation::{Answered, Operation, Result};
@@ -84,6 +85,10 @@ impl<G: Guard> Store for Guarded<G> {
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
         self.read(self.store.kv_list(page))
+    }
+
+    fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
+        self.read(self.store.events(from, limit))
     }
 
     fn made(&self, id: ItemId) -> bool {

@@ -10,6 +10,7 @@
 mod act;
 pub mod conformance;
 mod error;
+mod event;
 mod filter;
 mod guarded;
 pub mod invariants;
@@ -21,6 +22,7 @@ mod tally;
 
 pub use act::{Act, Acted, act, chosen};
 pub use error::StoreError;
+pub use event::{Event, EventCursor, EventId, EventPage, Events, EventsFrom};
 pub use filter::{Counted, Cursor, ErrorText, Filter, Page, is_under, without_end};
 pub use guarded::{Guard, Guarded};
 pub use lookup::{QueueLookup, item_context};

@@ -4,11 +4,12 @@
 
 use crate::operation::{Answered, Result};
 use crate::{
-    Clock, Counted, Cursor, Filter, KvPage, Operation, Page, QueueLookup, QueueView, Received, Reply,
-    Restore, Store, StoreError, StoredItem, TallyRange, TallyRow, item_context,
+    Clock, Counted, Cursor, Event, EventCursor, EventId, EventPage, Events, EventsFrom, Filter, KvPage,
+    Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store, StoreError, StoredItem,
+    TallyRange, TallyRow, item_context,
 };
 use futures::future::{BoxFuture, ready};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use towline_domain as domain;
 use towline_domain::change::{Answer, QueueChange};
@@ -45,7 +46,13 @@ struct Everything {
     tallies: BTreeMap<QueueId, BTreeMap<Hour, HourTally<Tally>>>,
     /// Of queues with a rate.
     spent: BTreeMap<QueueId, Spent>,
+    /// The latest, by numbers without a gap.
+    events: VecDeque<Event>,
+    last_event: u64,
 }
+
+/// Events that are kept.
+const EVENTS_KEPT: usize = 10_000;
 
 impl Memory {
     #[must_use]
@@ -299,7 +306,26 @@ impl Everything {
         }
     }
 
+    fn tell(&mut self, queue: &QueueName, change: &Change) {
+        let about = self.queues.get(queue).map(|queue| queue.id);
+        for told in change.tells(about) {
+            let made = change.queue().and_then(|change| match change {
+                QueueChange::Put(queue) => Some(&**queue),
+                QueueChange::Deleted => None,
+            });
+            let known = self.queues.values().chain(made).find(|queue| queue.id == told.queue);
+            let queue = known.map(|queue| queue.name.clone());
+            self.last_event += 1;
+            let id = EventId { store: EventId::store_of(self.salt), group: self.last_event, nth: 0 };
+            self.events.push_back(Event { id, at: self.now, kind: told.kind, queue, item: told.item });
+            if self.events.len() > EVENTS_KEPT {
+                self.events.pop_front();
+            }
+        }
+    }
+
     fn apply(&mut self, sequence: Option<u64>, queue: &QueueName, change: &Change) {
+        self.tell(queue, change);
         if let Some(finish) = change.finish() {
             self.tally(&finish);
         }
@@ -432,6 +458,27 @@ impl Store for Memory {
             asked.rows(hours, state.now, |tally| *tally)
         });
         Box::pin(ready(Ok(rows)))
+    }
+
+    fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
+        let state = self.lock();
+        let store = EventId::store_of(state.salt);
+        let kept_after = state.last_event - state.events.len() as u64;
+        let after = match from {
+            EventsFrom::Oldest => Some(kept_after),
+            EventsFrom::Now => Some(state.last_event),
+            EventsFrom::After(cursor) => match cursor.in_store(store) {
+                Some(at) => Some(at.group).filter(|group| (kept_after..=state.last_event).contains(group)),
+                None => return Box::pin(ready(Ok(Events::Elsewhere))),
+            },
+        };
+        let Some(after) = after else { return Box::pin(ready(Ok(Events::Gone))) };
+        let limit = limit.clamp(1, limits::EVENTS_PAGE_MAX);
+        let later = state.events.iter().skip_while(|event| event.id.group <= after);
+        let events: Vec<Event> = later.take(limit).cloned().collect();
+        let last = events.last().map_or(after, |event| event.id.group);
+        let next = EventCursor::after_group(store, last);
+        Box::pin(ready(Ok(Events::Page(EventPage { events, next, more: last < state.last_event }))))
     }
 
     fn made(&self, id: ItemId) -> bool {

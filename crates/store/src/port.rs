@@ -1,7 +1,7 @@
 //! The trait.
 
 use crate::operation::{Answered, Result};
-use crate::{Counted, Cursor, Filter, Operation, Page, TallyRange, TallyRow};
+use crate::{Counted, Cursor, Events, EventsFrom, Filter, Operation, Page, TallyRange, TallyRow};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,6 +127,10 @@ pub trait Store: Send + Sync {
     /// Records whose keys begin with `prefix`, in byte order of key, after `after`: at most
     /// [`KV_PAGE_MAX`](towline_domain::limits::KV_PAGE_MAX) at a time.
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>>;
+
+    /// What happened, in the order in which it did; at most [`EVENTS_PAGE_MAX`](towline_domain::limits::EVENTS_PAGE_MAX)
+    /// events, and only of what is durable. Nothing is left out between two pages.
+    fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>>;
 
     /// Whether this store, and no other, made the id. Of an id that was chosen nobody can say.
     fn made(&self, id: ItemId) -> bool;

@@ -9,6 +9,7 @@ mod buffers;
 pub mod cut;
 mod download;
 mod error;
+mod events;
 mod schedules;
 mod secure;
 mod transport;
@@ -17,6 +18,7 @@ mod upload;
 pub use buffers::{BufferQuery, ChunkRead, Content, Next};
 pub use download::Download;
 pub use error::ClientError;
+pub use events::{EventQuery, EventStream};
 pub use upload::{Upload, UploadError};
 
 use crate::Format;

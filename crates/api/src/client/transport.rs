@@ -308,10 +308,11 @@ impl Transport {
     }
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>> {
-        let mut request = Request::builder()
-            .method(call.method.clone())
-            .uri(format!("{}{}", self.base, call.path))
-            .header(ACCEPT, self.format.content_type());
+        let mut request =
+            Request::builder().method(call.method.clone()).uri(format!("{}{}", self.base, call.path));
+        if !call.headers.iter().any(|(name, _)| *name == ACCEPT) {
+            request = request.header(ACCEPT, self.format.content_type());
+        }
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
         }

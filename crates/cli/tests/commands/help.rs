@@ -13,6 +13,7 @@ fn help_of_the_groups() {
     insta::assert_snapshot!("queue", help(&["queue"]));
     insta::assert_snapshot!("queue_item", help(&["queue", "item"]));
     insta::assert_snapshot!("buffer", help(&["buffer"]));
+    insta::assert_snapshot!("events", help(&["events"]));
     insta::assert_snapshot!("schedule", help(&["schedule"]));
     insta::assert_snapshot!("schedule_create", help(&["schedule", "create"]));
 }

@@ -9,6 +9,7 @@ mod buffer_faults;
 mod buffer_memory;
 mod buffer_resume;
 mod bulk;
+mod events;
 mod exit_codes;
 mod help;
 mod lists;

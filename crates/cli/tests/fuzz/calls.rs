@@ -144,7 +144,11 @@ impl Caller {
                 ("POST", of_queue(&format!("/{verb}")), None, false)
             }
             86..89 => ("GET", format!("/v1/items/{}/wait?timeout=5ms", self.item()), None, true),
-            89..91 => ("GET", format!("/v1/items/{}?fields=payload,metadata", self.item()), None, false),
+            89..90 => ("GET", format!("/v1/items/{}?fields=payload,metadata", self.item()), None, false),
+            90..91 => {
+                let path = format!("/v1/events?for=5ms&after=oldest&kind=item.*&queue={queue}");
+                ("GET", path, None, true)
+            }
             91..93 => {
                 let list = "/items?state=unfinished&tag=a=b&limit=20&fields=payload&created_from=2020-01-01T00:00:00Z";
                 ("GET", of_queue(list), None, false)

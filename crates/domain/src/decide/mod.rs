@@ -142,15 +142,17 @@ fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
     Change { event: Some(EventKind::Removed), answer: Answer::Removed, item: Some(item), queue, record: None }
 }
 
-fn error(head: &Head, kind: ErrorKind, message: &str, now: Timestamp) -> Box<AttemptError> {
-    let mut message = message.to_owned();
-    if message.len() > limits::REASON_BYTES_MAX {
-        let mut end = limits::REASON_BYTES_MAX;
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
+/// As much of a text as fits.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
     }
+    &text[..end]
+}
+
+fn error(head: &Head, kind: ErrorKind, message: &str, now: Timestamp) -> Box<AttemptError> {
+    let message = cut(message, limits::REASON_BYTES_MAX).to_owned();
     Box::new(AttemptError { at: now, attempt: head.attempt(), kind, message })
 }
 

@@ -14,7 +14,8 @@ pub(super) fn elapse(context: &Context<'_>, now: Timestamp) -> Result<Change, Re
         return Err(Refusal::NotDue { id: head.id });
     }
     if head.is_terminal() {
-        return Ok(removal(head, None));
+        // How it ended was told. That its time is over, a million items at once, is no news.
+        return Ok(Change { event: None, ..removal(head, None) });
     }
     if head.expires_at.is_some_and(|at| at <= now) {
         let message = "not finished before its expiry";

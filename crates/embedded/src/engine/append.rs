@@ -30,8 +30,12 @@ impl Engine {
             Some((key, after)) => record::encode_kv(&mut self.frame, key, after, self.salt),
             None => 0,
         };
+        let chosen = match &indexed {
+            Some(indexed) => indexed.id,
+            None => self.index.chosen_id(sequence),
+        };
         let (length, mut parts) =
-            record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), self.salt);
+            record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), chosen, self.salt);
         let finished = self.finished(&change);
         let start = self.fit_with(start, finished.as_ref().map_or(0, |finished| finished.bytes))?;
         if let Some(finished) = finished {
@@ -80,9 +84,10 @@ impl Engine {
                 self.apply(Entry::Queue { queue: queue.clone(), place })
             }
             (Some(QueueChange::Deleted), Some(id)) => {
-                record::encode_queue_deleted(&mut self.frame, id, self.salt);
+                let name = self.index.queues.get(&id).map(|queue| queue.queue.name.clone());
+                record::encode_queue_deleted(&mut self.frame, id, name.as_ref(), self.salt);
                 self.fit(start)?;
-                self.apply(Entry::QueueDeleted { id })
+                self.apply(Entry::QueueDeleted { id, name })
             }
             _ => Ok(()),
         }

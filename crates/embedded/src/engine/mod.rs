@@ -25,8 +25,10 @@ use crate::outcome::{Status, Unread, UnreadItems};
 use crate::plant::{Bug, Plant};
 use crate::segment::{self, Segment, SegmentHeader};
 use crate::sidecar;
+use crate::tell::Retired;
 use crate::writer::Held;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use towline_domain::{Refusal, Timestamp};
 use towline_store::StoreError;
@@ -51,6 +53,10 @@ pub struct Engine {
     pub(crate) log: VecDeque<u32>,
     /// Emptied segments, each to be free when that frame is durable.
     pub(crate) emptied: VecDeque<(Arc<Segment>, u64)>,
+    /// Emptied lately, while somebody reads events: those who follow may not have come to the end of them.
+    pub(crate) retired: VecDeque<Retired>,
+    /// When somebody last asked for events.
+    pub(crate) told_at: AtomicU64,
     pub(crate) free: Vec<Arc<Segment>>,
     pub(crate) next_number: u32,
     pub(crate) next_generation: u64,
@@ -121,6 +127,7 @@ impl Engine {
             frame::begin(&mut self.frame);
         }
         self.index.advance(clock.min(Timestamp::MAX));
+        self.release_retired();
         self.reclaim();
         self.ensure_spare();
         (self.swept, self.up_to_date) = (0, false);
@@ -327,7 +334,7 @@ impl Engine {
             queues: self.index.queues.len() as u64,
             live_bytes: self.index.live_bytes(),
             segments: self.segments.len() as u64,
-            segments_free: (self.free.len() + self.emptied.len()) as u64,
+            segments_free: (self.free.len() + self.emptied.len() + self.retired.len()) as u64,
             segment_bytes: self.segment_bytes,
             ..self.status.clone()
         }

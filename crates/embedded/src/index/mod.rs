@@ -13,12 +13,14 @@ pub use labels::AllOf;
 
 use crate::entry::{Entry, ItemEntry, Place};
 use crate::lane::Lanes;
+use crate::names::Names;
 use crate::record::{ERROR, Indexed, Key};
 use crate::table::{Slot, Table};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use stand::{is_live, order_key};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tallies::Hours;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
@@ -61,6 +63,7 @@ pub struct Index {
     replaying: bool,
     /// Time has been carried out up to here.
     pub now: Timestamp,
+    pub(crate) known: Arc<Names>,
 }
 
 pub struct QueueIndex {
@@ -134,6 +137,11 @@ impl Index {
             }
         };
         self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
+    }
+
+    /// The id its submitter chose for it, if it did.
+    pub fn chosen_id(&self, sequence: u64) -> Option<ItemId> {
+        self.table.extra(sequence)?.indexed.as_ref()?.id
     }
 
     pub fn key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<(ItemId, ContentDigest)> {
@@ -224,6 +232,7 @@ impl Index {
             Entry::Queue { queue, place } => {
                 self.add_live(place);
                 self.names.insert(queue.name.clone(), queue.id);
+                self.known.learn(queue.id, &queue.name);
                 match self.queues.get_mut(&queue.id) {
                     Some(known) => {
                         let old = std::mem::replace(&mut known.place, place);
@@ -244,7 +253,8 @@ impl Index {
                 }
                 Ok(())
             }
-            Entry::QueueDeleted { id } => {
+            Entry::QueueDeleted { id, name } => {
+                self.known.gone(id, name);
                 if let Some(gone) = self.queues.remove(&id) {
                     self.drop_live(gone.place);
                     self.forget_tallies_of(id);

@@ -46,6 +46,9 @@ pub struct Arguments {
     /// Somebody else holds a snapshot throughout; so many seconds of the same traffic come before what is measured.
     #[arg(long)]
     held_snapshot: Option<u64>,
+    /// Nothing is told of what this store does.
+    #[arg(long)]
+    without_events: bool,
     /// Instead of the rest: how long it takes to remove this many finished items.
     #[arg(long)]
     retention: Option<usize>,

@@ -17,6 +17,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 async fn open(arguments: &Arguments, schema: &str, policy: Policy) -> Postgres {
     drop_schema(&arguments.url, schema).await;
     let options = Options { schema: schema.to_owned(), workers: arguments.workers, ..Options::default() };
+    let options = if arguments.without_events { Options { events: None, ..options } } else { options };
     let store = Postgres::open(&arguments.url.clone().into(), options, Time::Database).await.unwrap();
     let (queue, schema, policy) = ("bench".parse().unwrap(), Box::default(), Box::new(policy));
     let schema: Box<Schema> = schema;

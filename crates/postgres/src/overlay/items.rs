@@ -82,6 +82,7 @@ impl Overlay {
         let Some(mut entry) = self.withdraw(seq) else {
             return;
         };
+        self.tell(change, None);
         if let Some(finish) = change.finish() {
             self.tallies.add(&finish);
         }
@@ -128,6 +129,7 @@ impl Overlay {
         let (Some(head), Some((body, fields))) = (change.head(), change.submitted()) else {
             return;
         };
+        self.tell(change, None);
         if let (Some(key), Some(claim)) = (&body.idempotency_key, body.claim) {
             let owner = KeyOwner { seq, id: head.id, content: claim.content, stored: false };
             self.keys.insert((claim.queue, key.clone()), owner);

@@ -19,8 +19,8 @@ use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, CountKind, Counts, FieldEdits, Fields, Head, ItemId, Order, OrderKey, Outcome, Queue,
-    QueueId, QueueName, Spent, State, Timestamp,
+    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Head, ItemId, Order, OrderKey,
+    Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told,
 };
 use towline_store::QueueLookup;
 
@@ -60,6 +60,10 @@ pub(crate) struct Overlay {
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
     pub(crate) tallies: Tallies,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
+    /// What this batch tells, in order, if it tells anything, and the partition of `events` for it.
+    pub(crate) tells: bool,
+    pub(crate) told: Vec<Told>,
+    pub(crate) event_slot: i16,
     /// Items that time changed.
     pub(crate) swept: u64,
     /// Payload that may still be brought along.
@@ -209,6 +213,13 @@ impl Overlay {
             if row.get(3) {
                 self.gone.push((row.get(4), row.get(5)));
             }
+        }
+    }
+
+    /// `queue`: what the change is about, if it is a queue as a whole.
+    fn tell(&mut self, change: &Change, queue: Option<QueueId>) {
+        if self.tells {
+            self.told.extend(change.tells(queue));
         }
     }
 

@@ -216,6 +216,7 @@ impl Overlay {
         }
         let context = Context { queue, ..Context::default() };
         let change = decide(&context, Command::CreateQueue(Box::new(new)), self.now)?;
+        self.tell(&change, None);
         self.apply_queue(&change);
         Ok(Reply::Answer(change.answer().clone()))
     }
@@ -227,6 +228,7 @@ impl Overlay {
         let id = queue.id;
         let context = Context { queue: Some(queue), counts: self.counts(id), ..Context::default() };
         let change = decide(&context, command, self.now)?;
+        self.tell(&change, Some(id));
         if change.queue() == Some(&QueueChange::Deleted) {
             self.queues.insert(id, None);
         }

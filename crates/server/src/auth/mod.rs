@@ -81,6 +81,28 @@ impl Caller {
         self.0.as_ref().is_none_or(|holder| holder.record.access.queue(queue, right))
     }
 
+    pub(crate) fn may_all(&self, right: Right) -> bool {
+        self.0.as_ref().is_none_or(|holder| holder.record.access.every_queue(right))
+    }
+
+    /// Ready when the caller's token is good no longer.
+    pub(crate) async fn ended(&self) {
+        match &self.0 {
+            Some(holder) => holder.ended().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Refuses a queue that the caller may not read.
+    pub(crate) fn check_read(&self, queue: &QueueName) -> Result<(), Refused> {
+        match &self.0 {
+            Some(holder) if !holder.record.access.queue(queue, Right::Read) => {
+                Err(admit::forbidden(holder, &format!("queue:{queue}:{}", Right::Read)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses to let items go to a queue that the caller may not submit to.
     pub(crate) fn check_target(&self, queue: Option<&QueueName>) -> Result<(), Refused> {
         match (&self.0, queue) {

@@ -197,7 +197,7 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
-    const ALL: [Needs; 19] = [
+    const ALL: [Needs; 20] = [
         Needs::Token,
         Needs::Queue(Right::Submit),
         Needs::Queue(Right::Receive),
@@ -209,6 +209,7 @@ impl Needs {
         Needs::Item(Right::Admin),
         Needs::Schedule(Right::Submit),
         Needs::Schedule(Right::Read),
+        Needs::Each(Right::Read),
         Needs::Each(Right::Receive),
         Needs::Each(Right::Admin),
         Needs::EveryQueue(Right::Read),

@@ -3,6 +3,7 @@
 mod acts;
 mod buffers;
 mod describe;
+mod events;
 mod filter;
 mod health;
 mod items;
@@ -80,6 +81,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::run))
         .routes(routes!(schedules::next))
+        .routes(routes!(events::follow))
         .routes(routes!(buffers::manage::create, buffers::manage::list))
         .routes(routes!(buffers::manage::show, buffers::manage::delete))
         .routes(routes!(buffers::manage::copy))

@@ -17,6 +17,7 @@ mod client_connections;
 mod client_repeats;
 mod documented_calls;
 mod documented_errors;
+mod events;
 mod http2;
 mod lease_holders;
 mod life_of_an_item;

@@ -14,6 +14,7 @@
 
 mod acts;
 mod closing;
+mod events;
 mod flow;
 mod keys;
 mod kv;
@@ -327,6 +328,20 @@ macro_rules! with_conformance_cases {
                 numbers_out_of_range_are_refused
                 limits_survive
             }
+            events {
+                each_step_of_a_life_is_told_once
+                what_time_does_is_told
+                queues_are_told_of
+                what_is_refused_or_repeated_tells_nothing
+                a_reader_goes_on_where_it_was
+                from_now_on_tells_what_comes
+                an_empty_store_has_nothing_to_tell
+                a_chosen_id_is_told
+                a_dead_letter_says_where_it_failed
+                a_restored_item_is_told_of_once
+                they_survive
+                a_cursor_of_another_store_is_not_taken
+            }
             races {
                 every_item_is_committed_exactly_once
                 a_lease_is_settled_by_one_of_many
@@ -337,6 +352,7 @@ macro_rules! with_conformance_cases {
                 set_if_absent_has_one_winner_of_many
                 increments_of_many_add_up
                 many_who_count_the_same_things_count_each_once
+                what_many_do_is_told_in_order_and_whole
                 readers_see_whole_states_while_others_write
             }
             reopen {

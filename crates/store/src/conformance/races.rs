@@ -3,13 +3,13 @@
 use super::Harness;
 use super::rig::*;
 use super::words::*;
-use crate::{Operation, Reply, Store};
+use crate::{EventsFrom, Operation, Reply, Store};
 use futures::executor::block_on;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use towline_domain::kv::{KvAnswer, KvCommand};
-use towline_domain::{Adjust, ItemId, LeaseToken, Millis, Policy, TokenSeed};
+use towline_domain::{Adjust, EventKind, ItemId, LeaseToken, Millis, Policy, TokenSeed};
 
 const THREADS: usize = 8;
 
@@ -47,6 +47,57 @@ fn receive(rig: &Rig, store: &dyn Store, max: u32, seed: TokenSeed) -> Vec<(Item
             received.items.iter().map(pair).collect()
         }
         other => panic!("a receive was answered with {other:?}"),
+    }
+}
+
+pub(super) fn what_many_do_is_told_in_order_and_whole(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..Policy::default() });
+    let begin = rig.now_told();
+    let running = AtomicUsize::new(THREADS - 1);
+    let each = 30;
+    // One of them reads while the others write.
+    let told = race(&rig, |thread, store| {
+        if thread == 0 {
+            let (mut seen, mut cursor) = (Vec::new(), begin.clone());
+            loop {
+                let over = running.load(Ordering::SeqCst) == 0;
+                let (told, next) = rig.told(EventsFrom::After(cursor), 50);
+                cursor = next;
+                let nothing = told.is_empty();
+                seen.extend(told);
+                if over && nothing {
+                    return seen;
+                }
+            }
+        }
+        for n in 0..each {
+            submitted(&one(store, submit("jobs", payload("work"))));
+            for (id, token) in receive(&rig, store, 3, seed(thread, n)) {
+                let verb = if n % 3 == 0 { release() } else { commit() };
+                one(store, lease_call(id, token, verb, Adjust::default())).expect("nobody else has it");
+            }
+        }
+        running.fetch_sub(1, Ordering::SeqCst);
+        Vec::new()
+    });
+    let mut stories: BTreeMap<ItemId, Vec<_>> = BTreeMap::new();
+    for event in told.into_iter().flatten() {
+        let item = event.item.expect("only items changed");
+        stories.entry(item.id).or_default().push((event.kind, item.after.expect("none is removed")));
+    }
+    assert_eq!(stories.len(), (THREADS - 1) * each);
+    for (id, story) in stories {
+        let head = rig.item(id).head;
+        let mut expected = vec![EventKind::Submitted];
+        for delivery in 1..=head.deliveries {
+            expected.push(EventKind::Received);
+            let last = delivery == head.deliveries;
+            let given_back = !(last && head.is_terminal());
+            expected.push(if given_back { EventKind::Released } else { EventKind::Completed });
+        }
+        let kinds: Vec<_> = story.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, expected, "{id}");
+        assert!(story.is_sorted_by_key(|(_, after)| after.deliveries), "{id}");
     }
 }
 

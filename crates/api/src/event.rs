@@ -1,0 +1,81 @@
+//! What happened, as it is told.
+
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use towline_domain::{EventKind, ItemAfter, ItemId, ItemTold, QueueName, Timestamp};
+use utoipa::ToSchema;
+
+/// Something that happened. A hint: read what it names to know how it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventShown {
+    /// Where in what happens this is: give it as `after` to go on from here.
+    pub id: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Time,
+    /// What happened, like `item.completed`.
+    pub kind: String,
+    /// Where the item is now; a dead letter is in the dead-letter queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub item: Option<ItemId>,
+    /// The item's, after this. Without one, the item is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// How often it was given out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliveries: Option<u32>,
+    /// Until when its holder has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline: Option<Time>,
+    /// How it failed: explicit, retries_exhausted, expired, cancelled, poison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Why the attempt ended, at most 512 bytes of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The queue in which a dead letter failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+}
+
+impl EventShown {
+    #[must_use]
+    pub fn new(
+        id: String,
+        at: Timestamp,
+        kind: EventKind,
+        queue: Option<&QueueName>,
+        item: Option<&ItemTold>,
+    ) -> EventShown {
+        let after = item.and_then(|item| item.after.as_ref());
+        EventShown {
+            id,
+            at: at.into(),
+            kind: kind.name().to_owned(),
+            queue: queue.map(ToString::to_string),
+            item: item.map(|item| item.id),
+            state: after.map(|after| after.state.to_owned()),
+            attempt: after.map(|after| after.attempt),
+            deliveries: after.map(|after| after.deliveries),
+            deadline: after.and_then(|after| after.deadline).map(Time::from),
+            failure: after.and_then(|after| after.failure).map(|failure| failure.name().to_owned()),
+            reason: after.and_then(|after| after.reason.clone()),
+            origin: after.and_then(|after: &ItemAfter| after.origin.as_ref()).map(ToString::to_string),
+        }
+    }
+}
+
+/// Events in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventPage {
+    pub events: Vec<EventShown>,
+    /// The `after` of the next page.
+    pub next: String,
+    /// There are more by now.
+    pub more: bool,
+}

@@ -1,0 +1,123 @@
+//! `towline events`: what happens, line by line.
+
+use crate::connect::Session;
+use crate::exit::Failure;
+use crate::outage::Outage;
+use crate::output::{self, Format};
+use crate::reader::Reader;
+use clap::Args;
+use std::io::IsTerminal;
+use std::time::Duration;
+use towline_api::EventShown;
+use towline_api::client::EventQuery;
+
+/// Looked at by one call.
+const PAGE: usize = 1000;
+/// The stream itself notices a server that fell silent.
+const AT_ONCE: Duration = Duration::from_secs(60);
+
+/// Print what happens, as it happens: one JSON object a line, or a line for people on a terminal.
+///
+/// A server that restarts is waited for, and nothing is missed meanwhile. Events are hints: show what they name to know how
+/// it is now.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Only of this queue, dead letters by where they failed, too. Repeatable.
+    #[arg(long, value_name = "QUEUE")]
+    queue: Vec<String>,
+    /// Only of this kind, like item.completed, or item.* for all that begin so. Repeatable.
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+    /// Only of this item. Repeatable.
+    #[arg(long, value_name = "ID")]
+    item: Vec<String>,
+    /// Begin after the event with this id, or with `oldest` [default: what happens from now on; with --once: oldest].
+    #[arg(long, value_name = "ID")]
+    after: Option<String>,
+    /// End after so many events.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Print what is kept, and end.
+    #[arg(long)]
+    once: bool,
+}
+
+pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
+    let after = args.after.or_else(|| args.once.then(|| "oldest".to_owned()));
+    let query = EventQuery { after, queues: args.queue, kinds: args.kind, items: args.item };
+    let printer = Printer {
+        for_people: match session.output.asked() {
+            Some(Format::Table) => true,
+            Some(Format::Json | Format::Ndjson) => false,
+            None => std::io::stdout().is_terminal(),
+        },
+        left: args.limit.unwrap_or(u64::MAX),
+    };
+    if args.once { print_kept(session, query, printer).await } else { follow(session, query, printer).await }
+}
+
+async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
+    while printer.left > 0 {
+        let page = session.client.events(&query, Some(PAGE)).await?;
+        let end = page.events.is_empty() && !page.more;
+        for event in &page.events {
+            if !printer.print(event)? {
+                return Ok(());
+            }
+        }
+        if end {
+            return Ok(());
+        }
+        query.after = Some(page.next);
+    }
+    Ok(())
+}
+
+async fn follow(session: &Session, query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
+    let reader = Reader::of_stdout();
+    let mut events = session.client.follow_events(query);
+    let mut outage = Outage::new(None);
+    while printer.left > 0 {
+        let next = tokio::select! {
+            next = events.next() => next,
+            () = reader.gone() => return Err(Failure::ReaderGone),
+        };
+        // A server that was never there is not waited for.
+        let next = if events.place().is_none() { Ok(next?) } else { next };
+        if let Some(event) = outage.bridge(session.client.url(), AT_ONCE, async { next }).await? {
+            printer.print(&event)?;
+        }
+    }
+    Ok(())
+}
+
+struct Printer {
+    for_people: bool,
+    left: u64,
+}
+
+impl Printer {
+    /// Whether to go on.
+    fn print(&mut self, event: &EventShown) -> Result<bool, Failure> {
+        match self.for_people {
+            true => output::text(&line(event))?,
+            false => output::line(event)?,
+        }
+        self.left -= 1;
+        Ok(self.left > 0)
+    }
+}
+
+fn line(event: &EventShown) -> String {
+    let mut parts = vec![event.at.to_string(), format!("{:<16}", event.kind)];
+    parts.extend(event.queue.clone());
+    parts.extend(event.item.map(|item| item.to_string()));
+    parts.extend(event.attempt.filter(|attempt| *attempt > 1).map(|attempt| format!("attempt {attempt}")));
+    parts.extend(event.origin.as_ref().map(|origin| format!("from {origin}")));
+    parts.extend(event.deadline.as_ref().map(|deadline| format!("until {deadline}")));
+    let why = [&event.failure, &event.reason].into_iter().flatten().cloned().collect::<Vec<_>>().join(": ");
+    parts.extend(Some(why).filter(|why| !why.is_empty()).map(|why| format!("({why})")));
+    // A reason is whatever somebody wrote.
+    let line = output::printable(&parts.join("  ")).replace(['\n', '\t'], " ");
+    format!("{line}\n")
+}

@@ -1,0 +1,1 @@
+SELECT rotate_events($1, $2, $3, $4)

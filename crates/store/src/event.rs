@@ -1,0 +1,208 @@
+//! What has happened, as a store tells it afterwards: events in order, and where in them a reader is.
+//!
+//! Every change tells what it did exactly once, in the order in which it was carried out; what was refused tells nothing. A
+//! store keeps events for a while only. Who comes back too late is told that some are gone, never shown a gap.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use towline_domain::{EventKind, ItemTold, QueueName, Timestamp, digest};
+
+/// An event's place among those of one store. Later ones are larger, also after the store was opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId {
+    /// Which store: an id says nothing in another.
+    pub store: u32,
+    /// Of what was made durable as one.
+    pub group: u64,
+    pub nth: u32,
+}
+
+impl EventId {
+    /// By what a store's ids are told from another's; does not tell its salt.
+    #[must_use]
+    pub fn store_of(salt: u64) -> u32 {
+        (digest::tag("events of", &salt.to_string()) >> 32) as u32
+    }
+}
+
+/// Where a reader is: behind these events, one for each store that it reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EventCursor(BTreeMap<u32, (u64, u32)>);
+
+/// At most as many stores as there are shards, each with at most 40 characters.
+const CURSOR_BYTES_MAX: usize = 64 * 40;
+
+impl EventCursor {
+    /// Behind this event, whatever was behind it before.
+    pub fn pass(&mut self, id: EventId) {
+        self.0.insert(id.store, (id.group, id.nth));
+    }
+
+    #[must_use]
+    pub fn after(id: EventId) -> EventCursor {
+        let mut cursor = EventCursor::default();
+        cursor.pass(id);
+        cursor
+    }
+
+    /// Behind everything that was made durable with this group.
+    #[must_use]
+    pub fn after_group(store: u32, group: u64) -> EventCursor {
+        EventCursor::after(EventId { store, group, nth: u32::MAX })
+    }
+
+    /// Where it is in one store.
+    #[must_use]
+    pub fn in_store(&self, store: u32) -> Option<EventId> {
+        self.0.get(&store).map(|&(group, nth)| EventId { store, group, nth })
+    }
+
+    /// Takes over where another is, in the stores that one knows.
+    pub fn join(&mut self, other: &EventCursor) {
+        self.0.extend(other.0.iter().map(|(&store, &at)| (store, at)));
+    }
+
+    /// Whether it is behind this event.
+    #[must_use]
+    pub fn has_passed(&self, id: EventId) -> bool {
+        self.in_store(id.store).is_some_and(|at| at >= id)
+    }
+
+    /// Whether it is nowhere before the other.
+    #[must_use]
+    pub fn has_reached(&self, other: &EventCursor) -> bool {
+        other.0.iter().all(|(store, at)| self.0.get(store).is_some_and(|mine| mine >= at))
+    }
+}
+
+impl fmt::Display for EventCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (store, (group, nth))) in self.0.iter().enumerate() {
+            let separator = if at > 0 { "." } else { "" };
+            write!(f, "{separator}{store:08x}-{group}-{nth}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for EventCursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<EventCursor, String> {
+        let wrong = || {
+            format!("{:?} is no event id; use one that was given", text.chars().take(64).collect::<String>())
+        };
+        if text.len() > CURSOR_BYTES_MAX {
+            return Err(wrong());
+        }
+        let mut cursor = EventCursor::default();
+        for part in text.split('.') {
+            let mut numbers = part.split('-');
+            let (Some(store), Some(group), Some(nth), None) =
+                (numbers.next(), numbers.next(), numbers.next(), numbers.next())
+            else {
+                return Err(wrong());
+            };
+            let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if store.len() != 8 || !digits(store) || !digits(group) || !digits(nth) {
+                return Err(wrong());
+            }
+            let store = u32::from_str_radix(store, 16).map_err(|_| wrong())?;
+            let id = EventId {
+                store,
+                group: group.parse().map_err(|_| wrong())?,
+                nth: nth.parse().map_err(|_| wrong())?,
+            };
+            cursor.pass(id);
+        }
+        Ok(cursor)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub id: EventId,
+    /// When it happened, by the store's clock.
+    pub at: Timestamp,
+    pub kind: EventKind,
+    /// `None`: the queue is gone, so long that its name is, too.
+    pub queue: Option<QueueName>,
+    pub item: Option<ItemTold>,
+}
+
+/// From where on to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventsFrom {
+    /// The oldest that is kept.
+    Oldest,
+    /// What happens from now on: an empty page that says where that is.
+    Now,
+    After(EventCursor),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Events {
+    Page(EventPage),
+    /// What followed there is not kept any more.
+    Gone,
+    /// The cursor is of other stores.
+    Elsewhere,
+}
+
+/// Events in order. Bounded by what is looked at, too: a page without any can have more behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventPage {
+    pub events: Vec<Event>,
+    pub next: EventCursor,
+    /// There are more by now.
+    pub more: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_text_and_back() {
+        let mut cursor = EventCursor::after(EventId { store: 0xab, group: 17, nth: 3 });
+        assert_eq!(cursor.to_string(), "000000ab-17-3");
+        cursor.join(&EventCursor::after_group(u32::MAX, u64::MAX));
+        assert_eq!(cursor.to_string(), format!("000000ab-17-3.ffffffff-{}-{}", u64::MAX, u32::MAX));
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
+    }
+
+    #[test]
+    fn what_is_no_cursor_is_refused() {
+        let long = vec!["000000ab-17-3"; 1000].join(".");
+        let bad = [
+            "",
+            "x",
+            "17",
+            "ab-17-3",
+            "000000ab-17",
+            "000000ab-17-3-4",
+            "000000ab-17-3.",
+            "000000ab--3",
+            "000000ab-+17-3",
+            "000000ab-17-99999999999",
+            "000000ab-99999999999999999999999-0",
+            "+00000ab-1-1",
+            &long,
+        ];
+        for bad in bad {
+            assert!(bad.parse::<EventCursor>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_knows_what_it_has_passed() {
+        let id = |store, group, nth| EventId { store, group, nth };
+        let cursor = EventCursor::after(id(1, 5, 2));
+        assert!(cursor.has_passed(id(1, 5, 2)) && cursor.has_passed(id(1, 4, 9)));
+        assert!(!cursor.has_passed(id(1, 5, 3)) && !cursor.has_passed(id(2, 0, 0)));
+        let mut both = cursor.clone();
+        both.pass(id(2, 1, 0));
+        assert!(both.has_reached(&cursor) && !cursor.has_reached(&both));
+    }
+}
