@@ -50,6 +50,7 @@ codes! {
     ItemNotFound "item_not_found" 404 "there is no such item",
     BufferNotFound "buffer_not_found" 404 "there is no such buffer",
     TokenNotFound "token_not_found" 404 "there is no such token",
+    RecordNotFound "record_not_found" 404 "there is no such record",
     MethodNotAllowed "method_not_allowed" 405 "this path does not take this method",
     RequestTimeout "request_timeout" 408 "the request took too long to arrive",
     QueueExists "queue_exists" 409 "the queue exists and is different",

@@ -15,6 +15,7 @@ mod event;
 mod filter;
 mod format;
 mod item;
+mod kv;
 mod object;
 mod order;
 pub mod params;
@@ -39,6 +40,10 @@ pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
 pub use item::{Acted, CountShown, ItemError, ItemPage, ItemShown, OriginShown, Purged};
+pub use kv::{
+    CutOff, IncrementRecord, KvList, KvShown, Published, RecordDeleted, RecordNumber, RecordSet, SetRecord,
+    TopicMessage,
+};
 pub use order::{OrderBody, ScoreBody, ScoreOrder};
 pub use policy::{LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem};

@@ -2,7 +2,9 @@
 
 use crate::connect::Connection;
 use crate::output::Format;
-use crate::{bench, buffer, completions, events, item, man, migrate, moving, queue, schedule, serve, token};
+use crate::{
+    bench, buffer, completions, events, item, kv, man, migrate, moving, queue, schedule, serve, token, topic,
+};
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
@@ -52,6 +54,12 @@ pub enum Command {
     Schedule(Box<schedule::ScheduleCommand>),
     /// Print what happens, as it happens.
     Events(Box<events::EventsArgs>),
+    /// Keep small records by key: values, counters, claims.
+    #[command(subcommand)]
+    Kv(kv::KvCommand),
+    /// Tell, and hear, what is kept nowhere.
+    #[command(subcommand, visible_alias = "topics")]
+    Topic(topic::TopicCommand),
     /// Make, list and revoke tokens: who may call a server, and what for.
     #[command(subcommand, visible_alias = "tokens")]
     Token(token::TokenCommand),

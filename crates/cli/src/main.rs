@@ -17,6 +17,7 @@ mod events;
 mod exit;
 mod interrupt;
 mod item;
+mod kv;
 mod man;
 mod migrate;
 mod moving;
@@ -30,6 +31,7 @@ mod serve;
 mod source;
 mod table;
 mod token;
+mod topic;
 mod value;
 
 use clap::Parser;
@@ -67,6 +69,8 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
         Command::Buffer(command) => Talk::Buffer(command),
         Command::Schedule(command) => Talk::Schedule(command),
         Command::Events(args) => Talk::Events(args),
+        Command::Kv(command) => Talk::Kv(command),
+        Command::Topic(command) => Talk::Topic(command),
     };
     let runtime = match talk {
         // Bytes are checked and moved at the same time.
@@ -84,6 +88,8 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
             Talk::Buffer(command) => buffer::run(&session, *command).await,
             Talk::Schedule(command) => schedule::run(&session, *command).await,
             Talk::Events(args) => events::run(&session, *args).await,
+            Talk::Kv(command) => kv::run(&session, command).await,
+            Talk::Topic(command) => topic::run(&session, command).await,
         }
     });
     // A thread may be waiting for standard input, which may never come.
@@ -99,4 +105,6 @@ enum Talk {
     Buffer(Box<buffer::BufferCommand>),
     Schedule(Box<schedule::ScheduleCommand>),
     Events(Box<events::EventsArgs>),
+    Kv(kv::KvCommand),
+    Topic(topic::TopicCommand),
 }

@@ -24,6 +24,15 @@ impl Source {
         }
     }
 
+    /// The text itself; `-` is standard input.
+    pub fn text(text: String) -> Source {
+        if text == "-" { Source::Stdin } else { Source::Text(text) }
+    }
+
+    pub fn read_text(&self) -> Result<String, Failure> {
+        String::from_utf8(self.read()?).map_err(|_| Failure::Refused("what is given is not text".to_owned()))
+    }
+
     pub fn read(&self) -> Result<Vec<u8>, Failure> {
         let (name, read) = match self {
             Source::Text(text) => return Ok(text.clone().into_bytes()),

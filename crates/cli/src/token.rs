@@ -28,7 +28,7 @@ pub struct CreateArgs {
     /// Who shall have it: what lists and the audit log say
     #[arg(value_name = "NAME")]
     name: String,
-    /// What it allows: admin, queue:PATTERN:submit|receive|read|admin, buffer:read|write|*. Repeatable
+    /// What it allows: admin, queue:PATTERN:submit|receive|read|admin, buffer:read|write|*, kv:read|write|*, topic:publish|subscribe|*. Repeatable
     #[arg(long, value_name = "SCOPE", required = true)]
     scope: Vec<String>,
     /// How long it is good for [default: until it is revoked]

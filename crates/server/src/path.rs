@@ -9,6 +9,10 @@ use towline_domain::{ItemId, QueueName, ScheduleName};
 
 pub(crate) struct QueuePath(pub(crate) QueueName);
 pub(crate) struct SchedulePath(pub(crate) ScheduleName);
+/// The rule for names of queues holds for topics, too.
+pub(crate) struct TopicPath(pub(crate) QueueName);
+/// Whether it can be one is for the broker to say.
+pub(crate) struct KeyPath(pub(crate) String);
 pub(crate) struct ItemPath(pub(crate) ItemId);
 /// Whether the id can be one is for the storage to say.
 pub(crate) struct BufferPath(pub(crate) String);
@@ -45,6 +49,23 @@ impl<S: Send + Sync> FromRequestParts<S> for SchedulePath {
         find(parts, state, "schedule", |_, error: towline_domain::name::NameError| error.to_string())
             .await
             .map(SchedulePath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for TopicPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<TopicPath, Refused> {
+        find(parts, state, "topic", |_, error: towline_domain::name::NameError| error.to_string())
+            .await
+            .map(TopicPath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<KeyPath, Refused> {
+        let key = find(parts, state, "key", |_, never: std::convert::Infallible| match never {}).await?;
+        Ok(KeyPath(key))
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use towline_broker::{Broker, SteadyClock, Storage, entropy};
 use towline_buffers::{BufferError, Buffers, Location};
 use towline_embedded::OpenError;
-use towline_store::StoreError;
+use towline_store::{Clock, StoreError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -49,12 +49,11 @@ pub enum ServerError {
 }
 
 /// A server that is ready to run: its store is open and its port is taken.
-#[derive(Debug)]
 pub struct Server {
     settings: Settings,
     backend: Backend,
     buffers: Buffers,
-    clock: Arc<SteadyClock>,
+    clock: Arc<dyn Clock>,
     metrics: Metrics,
     tls: Option<Arc<Tls>>,
     audit: Arc<Audit>,
@@ -62,8 +61,19 @@ pub struct Server {
     address: SocketAddr,
 }
 
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 impl Server {
     pub async fn open(settings: Settings) -> Result<Server, ServerError> {
+        Server::open_with_clock(settings, Arc::new(SteadyClock::new())).await
+    }
+
+    /// With another clock for its embedded store, for tests. PostgreSQL has its own.
+    pub async fn open_with_clock(settings: Settings, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         raise_file_limit();
         let tls = settings.tls_files().map(Tls::open).transpose()?.map(Arc::new);
         let audit = Audit::open(settings.audit_log.clone()).map_err(|error| ServerError::Audit {
@@ -74,7 +84,6 @@ impl Server {
         let listen = |error| ServerError::Listen { address: settings.listen, error };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let clock = Arc::new(SteadyClock::new());
         let backend = Backend::open(&settings, clock.clone()).await?;
         // A store that cannot say so now will be asked again.
         if settings.asks_for_tokens() && records::any(Place::Alone(&*backend.store())).await == Ok(false) {

@@ -10,8 +10,10 @@ pub mod cut;
 mod download;
 mod error;
 mod events;
+mod records;
 mod schedules;
 mod secure;
+mod topics;
 mod transport;
 mod upload;
 
@@ -19,6 +21,7 @@ pub use buffers::{BufferQuery, ChunkRead, Content, Next};
 pub use download::Download;
 pub use error::ClientError;
 pub use events::{EventQuery, EventStream};
+pub use topics::{Heard, Listening};
 pub use upload::{Upload, UploadError};
 
 use crate::Format;

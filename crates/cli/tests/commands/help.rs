@@ -15,6 +15,10 @@ fn help_of_the_groups() {
     insta::assert_snapshot!("buffer", help(&["buffer"]));
     insta::assert_snapshot!("events", help(&["events"]));
     insta::assert_snapshot!("schedule", help(&["schedule"]));
+    insta::assert_snapshot!("kv", help(&["kv"]));
+    insta::assert_snapshot!("kv_set", help(&["kv", "set"]));
+    insta::assert_snapshot!("kv_increment", help(&["kv", "increment"]));
+    insta::assert_snapshot!("topic", help(&["topic"]));
     insta::assert_snapshot!("schedule_create", help(&["schedule", "create"]));
 }
 

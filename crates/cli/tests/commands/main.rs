@@ -12,6 +12,7 @@ mod bulk;
 mod events;
 mod exit_codes;
 mod help;
+mod kv;
 mod lists;
 mod moving;
 mod output;

@@ -180,6 +180,10 @@ async fn allow(app: &App, needs: Needs, holder: &Holder, parts: &mut Parts) -> R
         Needs::ReadBuffers => access.read_buffers(),
         Needs::WriteBuffers => access.write_buffers(),
         Needs::CopyBuffers => access.read_buffers() && access.write_buffers(),
+        Needs::ReadRecords => access.read_records(),
+        Needs::WriteRecords => access.write_records(),
+        Needs::Publish => access.publish(),
+        Needs::Subscribe => access.subscribe(),
         Needs::Item(_) | Needs::Schedule(_) => false,
         Needs::Admin => access.admin(),
     };

@@ -49,6 +49,12 @@ pub(crate) enum Scope {
     BufferRead,
     BufferWrite,
     Buffer,
+    KvRead,
+    KvWrite,
+    Kv,
+    TopicPublish,
+    TopicSubscribe,
+    Topic,
     ComputeAdmin,
 }
 
@@ -59,7 +65,7 @@ impl FromStr for Scope {
         let wrong = || {
             let shown: String = text.chars().take(100).collect();
             format!(
-                "scope {shown:?}: use admin, queue:<pattern>:<submit|receive|read|admin>, buffer:<read|write|*> or compute:admin"
+                "scope {shown:?}: use admin, queue:<pattern>:<submit|receive|read|admin>, buffer:<read|write|*>, kv:<read|write|*>, topic:<publish|subscribe|*> or compute:admin"
             )
         };
         match text.split(':').collect::<Vec<_>>()[..] {
@@ -71,6 +77,12 @@ impl FromStr for Scope {
             ["buffer", "read"] => Ok(Scope::BufferRead),
             ["buffer", "write"] => Ok(Scope::BufferWrite),
             ["buffer", "*"] => Ok(Scope::Buffer),
+            ["kv", "read"] => Ok(Scope::KvRead),
+            ["kv", "write"] => Ok(Scope::KvWrite),
+            ["kv", "*"] => Ok(Scope::Kv),
+            ["topic", "publish"] => Ok(Scope::TopicPublish),
+            ["topic", "subscribe"] => Ok(Scope::TopicSubscribe),
+            ["topic", "*"] => Ok(Scope::Topic),
             ["compute", "admin"] => Ok(Scope::ComputeAdmin),
             _ => Err(wrong()),
         }
@@ -85,6 +97,12 @@ impl fmt::Display for Scope {
             Scope::BufferRead => f.write_str("buffer:read"),
             Scope::BufferWrite => f.write_str("buffer:write"),
             Scope::Buffer => f.write_str("buffer:*"),
+            Scope::KvRead => f.write_str("kv:read"),
+            Scope::KvWrite => f.write_str("kv:write"),
+            Scope::Kv => f.write_str("kv:*"),
+            Scope::TopicPublish => f.write_str("topic:publish"),
+            Scope::TopicSubscribe => f.write_str("topic:subscribe"),
+            Scope::Topic => f.write_str("topic:*"),
             Scope::ComputeAdmin => f.write_str("compute:admin"),
         }
     }
@@ -167,6 +185,22 @@ impl Access {
         self.any(|scope| matches!(scope, Scope::Buffer | Scope::BufferWrite))
     }
 
+    pub(crate) fn read_records(&self) -> bool {
+        self.any(|scope| matches!(scope, Scope::Kv | Scope::KvRead))
+    }
+
+    pub(crate) fn write_records(&self) -> bool {
+        self.any(|scope| matches!(scope, Scope::Kv | Scope::KvWrite))
+    }
+
+    pub(crate) fn publish(&self) -> bool {
+        self.any(|scope| matches!(scope, Scope::Topic | Scope::TopicPublish))
+    }
+
+    pub(crate) fn subscribe(&self) -> bool {
+        self.any(|scope| matches!(scope, Scope::Topic | Scope::TopicSubscribe))
+    }
+
     pub(crate) fn admin(&self) -> bool {
         self.any(|_| false)
     }
@@ -193,11 +227,15 @@ pub(crate) enum Needs {
     WriteBuffers,
     /// Both.
     CopyBuffers,
+    ReadRecords,
+    WriteRecords,
+    Publish,
+    Subscribe,
     Admin,
 }
 
 impl Needs {
-    const ALL: [Needs; 20] = [
+    const ALL: [Needs; 24] = [
         Needs::Token,
         Needs::Queue(Right::Submit),
         Needs::Queue(Right::Receive),
@@ -217,6 +255,10 @@ impl Needs {
         Needs::ReadBuffers,
         Needs::WriteBuffers,
         Needs::CopyBuffers,
+        Needs::ReadRecords,
+        Needs::WriteRecords,
+        Needs::Publish,
+        Needs::Subscribe,
         Needs::Admin,
     ];
 
@@ -248,6 +290,10 @@ impl fmt::Display for Needs {
             Needs::ReadBuffers => f.write_str("buffer:read"),
             Needs::WriteBuffers => f.write_str("buffer:write"),
             Needs::CopyBuffers => f.write_str("buffer:*"),
+            Needs::ReadRecords => f.write_str("kv:read"),
+            Needs::WriteRecords => f.write_str("kv:write"),
+            Needs::Publish => f.write_str("topic:publish"),
+            Needs::Subscribe => f.write_str("topic:subscribe"),
             Needs::Admin => f.write_str("admin"),
         }
     }
@@ -296,6 +342,12 @@ mod tests {
             "buffer:read",
             "buffer:write",
             "buffer:*",
+            "kv:read",
+            "kv:write",
+            "kv:*",
+            "topic:publish",
+            "topic:subscribe",
+            "topic:*",
             "compute:admin",
         ] {
             assert_eq!(text.parse::<Scope>().unwrap().to_string(), text);
@@ -311,6 +363,9 @@ mod tests {
             "queue:a b:read",
             "queue:a/b:read",
             "buffer",
+            "kv",
+            "kv:admin",
+            "topic:read",
             "Admin",
             "admin:",
             "queue:a:read:b",

@@ -7,6 +7,7 @@ mod events;
 mod filter;
 mod health;
 mod items;
+mod kv;
 mod list;
 mod queues;
 mod receive;
@@ -15,6 +16,7 @@ mod settle;
 mod submit;
 mod tally;
 mod tokens;
+mod topics;
 
 use crate::app::App;
 use crate::auth::{self, Table};
@@ -82,6 +84,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(schedules::run))
         .routes(routes!(schedules::next))
         .routes(routes!(events::follow))
+        .routes(routes!(kv::list))
+        .routes(routes!(kv::get, kv::set, kv::delete))
+        .routes(routes!(kv::increment))
+        .routes(routes!(topics::publish, topics::subscribe))
         .routes(routes!(buffers::manage::create, buffers::manage::list))
         .routes(routes!(buffers::manage::show, buffers::manage::delete))
         .routes(routes!(buffers::manage::copy))

@@ -34,6 +34,7 @@ mod queues;
 mod raw;
 mod receivers_that_leave;
 mod receiving;
+mod records;
 mod rig;
 #[path = "../../../buffers/tests/contract/s3_server.rs"]
 mod s3_server;

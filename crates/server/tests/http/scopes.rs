@@ -18,10 +18,14 @@ fn all_but(need: &str, queue: &str) -> Vec<Vec<String>> {
     };
     match need {
         "any" => Vec::new(),
-        "admin" => vec![with(&["queue:*:admin", "buffer:*", "compute:admin"])],
+        "admin" => vec![with(&["queue:*:admin", "buffer:*", "kv:*", "topic:*", "compute:admin"])],
         "buffer:read" => vec![with(&["queue:*:admin", "buffer:write"])],
         "buffer:write" => vec![with(&["queue:*:admin", "buffer:read"])],
         "buffer:*" => vec![with(&["queue:*:admin", "buffer:read"]), with(&["queue:*:admin", "buffer:write"])],
+        "kv:read" => vec![with(&["queue:*:admin", "buffer:*", "topic:*", "kv:write"])],
+        "kv:write" => vec![with(&["queue:*:admin", "buffer:*", "topic:*", "kv:read"])],
+        "topic:publish" => vec![with(&["queue:*:admin", "kv:*", "topic:subscribe"])],
+        "topic:subscribe" => vec![with(&["queue:*:admin", "kv:*", "topic:publish"])],
         _ => vec![with(&["queue:other:admin", "buffer:*", "compute:admin"]), vec!["buffer:*".to_owned()]],
     }
 }
@@ -86,8 +90,12 @@ async fn every_route_of_the_description() {
             }
             let mut path = path.replace("{queue}", &queue).replace("{id}", &id).replace("{schedule}", &queue);
             path = path.replace("{n}", "0").replace("{verb}", "heartbeat").replace("{act}", "pause");
-            if name == "wait_for_item" {
-                path += "?timeout=1ms";
+            path = path.replace("{key}", "a%2Fb").replace("{topic}", "news");
+            match name {
+                "wait_for_item" => path += "?timeout=1ms",
+                // Long enough that the request is not cut off, short enough to end.
+                "subscribe" => path += "?for=1ms",
+                _ => {}
             }
             if name == "follow_events" {
                 path += "?for=1ms&after=oldest";
@@ -97,6 +105,8 @@ async fn every_route_of_the_description() {
                 "settle_items" => json!({"actions": [{"id": item, "verb": "heartbeat", "lease": lease}]}),
                 "act_on_item" => json!({"lease": lease}),
                 "put_schedule" => schedule.clone(),
+                "set_record" => json!({"value": "1"}),
+                "publish" => json!({"message": "hello"}),
                 _ => json!({}),
             });
             let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();

@@ -1,0 +1,74 @@
+//! Records that callers keep.
+
+use super::transport::{Call, Repeat};
+use super::{Client, ClientError, Result};
+use crate::code::Code;
+use crate::kv::{IncrementRecord, KvList, KvShown, RecordDeleted, RecordNumber, RecordSet, SetRecord};
+use http::Method;
+
+impl Client {
+    /// `None`: there is none.
+    pub async fn record(&self, key: &str) -> Result<Option<KvShown>> {
+        match self.transport.call(Call::get(path(key, ""))).await {
+            Ok(shown) => Ok(Some(shown)),
+            Err(ClientError::Refused(problem))
+                if Code::parse(&problem.code) == Some(Code::RecordNotFound) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the value is this caller's. Of `if_absent` a lost answer is not asked for again: the second time somebody has
+    /// it, perhaps this caller.
+    pub async fn set_record(&self, key: &str, body: &SetRecord) -> Result<bool> {
+        let repeat = if body.if_absent { Repeat::Unsafe } else { Repeat::Safe };
+        let call = self.transport.body(Call::new(Method::PUT, path(key, ""), repeat), body)?;
+        Ok(self.transport.call::<RecordSet>(call).await?.set)
+    }
+
+    /// The number afterwards.
+    pub async fn increment_record(&self, key: &str, body: &IncrementRecord) -> Result<i64> {
+        let repeat = if body.once.is_some() { Repeat::Safe } else { Repeat::Unsafe };
+        let call = self.transport.body(Call::new(Method::POST, path(key, "/increment"), repeat), body)?;
+        Ok(self.transport.call::<RecordNumber>(call).await?.value)
+    }
+
+    /// Whether there was one.
+    pub async fn delete_record(&self, key: &str) -> Result<bool> {
+        let call = Call::new(Method::DELETE, path(key, ""), Repeat::Safe);
+        Ok(self.transport.call::<RecordDeleted>(call).await?.deleted)
+    }
+
+    /// A page of records whose keys begin with `prefix`, in order of key, after `cursor`.
+    pub async fn records(&self, prefix: &str, cursor: Option<&str>) -> Result<KvList> {
+        let prefix = (!prefix.is_empty()).then(|| ("prefix", prefix.to_owned()));
+        let query = prefix.into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        self.transport.call(Call::get("/v1/kv".to_owned()).query(query)).await
+    }
+}
+
+/// A key is any text: what has a meaning in an address is written otherwise.
+fn path(key: &str, rest: &str) -> String {
+    use std::fmt::Write;
+    let mut path = "/v1/kv/".to_owned();
+    for byte in key.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => path.push(char::from(byte)),
+            // Writing to a string does not fail.
+            _ => drop(write!(path, "%{byte:02X}")),
+        }
+    }
+    path + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_segment_whatever_is_in_it() {
+        assert_eq!(path("work:a/b..é", "/increment"), "/v1/kv/work%3Aa%2Fb%2E%2E%C3%A9/increment");
+    }
+}

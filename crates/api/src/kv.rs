@@ -1,0 +1,129 @@
+//! Records that callers keep, and topics that they publish to and listen to.
+
+use crate::span::Span;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use towline_domain::kv::{KvCommand, KvRecord};
+use towline_domain::{Millis, Refusal};
+use utoipa::ToSchema;
+
+/// A record as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KvShown {
+    pub key: String,
+    pub value: String,
+    /// When it is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Time>,
+}
+
+impl KvShown {
+    /// Values are text: nothing else is taken.
+    #[must_use]
+    pub fn new(key: String, record: &KvRecord) -> KvShown {
+        let value = String::from_utf8_lossy(&record.value).into_owned();
+        KvShown { key, value, expires_at: record.expires_at.map(Into::into) }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KvList {
+    pub records: Vec<KvShown>,
+    /// Give this as `cursor` to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetRecord {
+    /// At most 1 MiB.
+    pub value: String,
+    /// Forgotten after this; without it, never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+    /// Only if there is none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_absent: bool,
+}
+
+impl SetRecord {
+    pub fn get(self) -> Result<KvCommand, Refusal> {
+        let (value, ttl) = (self.value.into(), span(self.ttl)?);
+        Ok(match self.if_absent {
+            true => KvCommand::SetIfAbsent { value, ttl },
+            false => KvCommand::Set { value, ttl },
+        })
+    }
+}
+
+/// Whether the value is this caller's: `false` if there was another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecordSet {
+    pub set: bool,
+}
+
+/// Whether there was one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecordDeleted {
+    pub deleted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IncrementRecord {
+    /// 1 unless it is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<i64>,
+    /// What is counted: told again within `ttl`, nothing changes and the answer is the first one. Needs a `ttl`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub once: Option<String>,
+    /// Forgotten after this, from now on; without it, the record keeps the time it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+}
+
+impl IncrementRecord {
+    pub fn get(self) -> Result<KvCommand, Refusal> {
+        let (by, ttl) = (self.by.unwrap_or(1), span(self.ttl)?);
+        match (self.once, ttl) {
+            (None, ttl) => Ok(KvCommand::Increment { by, ttl }),
+            (Some(once), Some(ttl)) => Ok(KvCommand::IncrementOnce { by, once, ttl }),
+            (Some(_), None) => {
+                let message = "missing; say for how long `once` is to be remembered".to_owned();
+                Err(Refusal::Invalid { what: "ttl", message })
+            }
+        }
+    }
+}
+
+fn span(ttl: Option<Span>) -> Result<Option<Millis>, Refusal> {
+    ttl.map(|ttl| ttl.get("ttl")).transpose()
+}
+
+/// The number afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecordNumber {
+    pub value: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TopicMessage {
+    /// At most 16 KiB.
+    pub message: String,
+}
+
+/// How many listened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Published {
+    pub listeners: usize,
+}
+
+/// The last words to a listener who was too slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CutOff {
+    /// How many messages went by.
+    pub missed: u64,
+}
