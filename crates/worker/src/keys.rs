@@ -14,10 +14,6 @@ impl Keys {
         format!("{}group:{group}:open", self.0)
     }
 
-    pub(crate) fn group_done(&self, group: &str) -> String {
-        format!("{}group:{group}:done", self.0)
-    }
-
     pub(crate) fn group_result(&self, group: &str) -> String {
         format!("{}group:{group}:result", self.0)
     }

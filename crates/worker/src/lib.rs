@@ -31,6 +31,8 @@ mod options;
 mod outcome;
 pub mod ports;
 mod schedule;
+#[cfg(feature = "server")]
+mod server;
 mod system;
 pub mod testing;
 mod work;
@@ -51,6 +53,8 @@ pub use options::{Options, Retry};
 pub use outcome::{Failure, Outcome, Until, When};
 pub use ports::Backend;
 pub use schedule::Schedule;
+#[cfg(feature = "server")]
+pub use server::Server;
 pub use system::{Builder, System};
 pub use work::{AnyJob, Job, Piece, Work, batch, elsewhere, work};
 
@@ -58,3 +62,15 @@ pub use work::{AnyJob, Job, Piece, Work, batch, elsewhere, work};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/worker/guide.md")]
 struct Guide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/worker/ports.md")]
+struct Ports;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/worker/recipes.md")]
+struct Recipes;
+
+#[cfg(all(doctest, feature = "embedded", feature = "server", feature = "postgres"))]
+#[doc = include_str!("../../../docs/worker/backends.md")]
+struct Backends;

@@ -155,7 +155,7 @@ pub trait Store: Send + Sync {
 }
 
 /// The beginning of a text that is no longer than so many bytes.
-#[cfg(any(feature = "broker", feature = "embedded"))]
+#[cfg(any(feature = "broker", feature = "server"))]
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = bytes_max.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,44 +1,42 @@
 //! The ports that are shipped, against their contract.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::sync::Arc;
+#[path = "../../postgres/tests/store/server.rs"]
+mod postgres;
+mod rig;
+
+use rig::{Kind, Rig};
 use std::time::Duration;
-use towline::{Backend, Embedded, Memory, conformance, testing};
-use towline_store::{Clock, ManualClock};
+use towline::{conformance, testing};
 
-/// All of it, on a clock that is moved.
-async fn conforms(backend: impl Into<Backend>, pass: &impl AsyncFn(Duration)) {
-    let backend = backend.into();
-    conformance::queue(&*backend.queue, pass).await;
-    conformance::store(&*backend.store, pass).await;
-    conformance::pubsub(&*backend.pubsub).await;
-}
-
-fn manual() -> Arc<ManualClock> {
-    Arc::new(ManualClock::new(towline_domain::Timestamp(1_800_000_000_000)))
-}
-
-async fn advance(clock: &ManualClock, span: Duration) {
-    clock.advance(u64::try_from(span.as_millis()).unwrap());
+async fn conforms(kind: Kind) {
+    let clock = testing::clock();
+    let pass = async |span: Duration| clock.advance(span);
+    let rig = Rig::new(kind, clock.clone()).await;
+    conformance::queue(&*rig.backend.queue, &pass).await;
+    conformance::store(&*rig.backend.store, &pass).await;
+    conformance::pubsub(&*rig.backend.pubsub).await;
+    // Another queue has nothing to do with the first.
+    rig.backend.queue.push(towline::ports::Push::default()).await.unwrap();
+    conformance::queue(&*rig.queue("other"), &pass).await;
 }
 
 #[tokio::test]
 async fn memory() {
-    let clock = testing::clock();
-    conforms(Memory::with_clock(clock.clone()), &async |span: Duration| clock.advance(span)).await;
-}
-
-fn embedded_on(directory: &std::path::Path, clock: Arc<dyn Clock>) -> Embedded {
-    Embedded::open_with(directory, towline_embedded::Options::default(), clock).unwrap()
+    conforms(Kind::Memory).await;
 }
 
 #[tokio::test]
 async fn embedded() {
-    let directory = tempfile::tempdir().unwrap();
-    let clock = manual();
-    let embedded = embedded_on(directory.path(), clock.clone());
-    let pass = async |span| advance(&clock, span).await;
-    conforms(embedded.clone(), &pass).await;
-    let other: Backend = embedded.on_queue("other").unwrap().into();
-    conformance::queue(&*other.queue, &pass).await;
+    conforms(Kind::Embedded).await;
+}
+
+#[tokio::test]
+async fn server() {
+    conforms(Kind::Server).await;
+}
+
+#[tokio::test]
+async fn in_postgres() {
+    conforms(Kind::Postgres).await;
 }

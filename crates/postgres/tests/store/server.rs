@@ -52,12 +52,10 @@ impl Shared {
             fs::create_dir(&directory).unwrap();
             own(&directory);
             initialise(&data);
-            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/supervise.sh");
             let mut supervise = Command::new("setsid");
             supervise
                 .arg("--fork")
-                .arg("sh")
-                .arg(script)
+                .args(["sh", "-c", include_str!("supervise.sh"), "supervise"])
                 .arg(Path::new(build).join("postgres-users"))
                 .arg(&directory);
             supervise.args(server_command(&data, &directory, false));

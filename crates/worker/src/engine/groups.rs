@@ -27,7 +27,6 @@ impl Shared {
         if open > 0 {
             return Ok(());
         }
-        self.backend.store.set(&self.keys.group_done(group), "1".to_owned(), kept).await?;
         self.tell(&Event::GroupDone { group: group.clone() });
         self.publish(&format!("group {group}")).await;
         if self.watchers.on_orphan.is_some() {
@@ -36,14 +35,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Something, if all of it has ended: it may have been done before, and have got more to do.
+    /// Something, if all of it has ended. The count says so: children are counted in before their parent is counted out, so it
+    /// is at 0 only when nothing is left, and above again if more is queued into the group.
     pub(crate) async fn is_group_done(&self, group: &str) -> Result<Option<()>, PortError> {
-        let store = &self.backend.store;
-        if store.get(&self.keys.group_done(group)).await?.is_none() {
-            return Ok(None);
-        }
-        let open = store.get(&self.keys.open(group)).await?;
-        Ok(open.is_none_or(|open| open.parse::<i64>().is_ok_and(|open| open <= 0)).then_some(()))
+        let open = self.backend.store.get(&self.keys.open(group)).await?;
+        Ok(open.filter(|open| open.parse::<i64>().is_ok_and(|open| open <= 0)).map(drop))
     }
 
     /// Told again of the same one, nothing changes.

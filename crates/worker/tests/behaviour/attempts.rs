@@ -1,26 +1,24 @@
 //! One piece of work: results, retries, deferral, giving up.
 
-use crate::{Log, World};
+use crate::{Kind, Log, World};
 use std::time::Duration;
 use towline::{Clock, Context, Error, Event, Failure, Options, Outcome, Retry, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-#[tokio::test]
-async fn a_result_comes_back() {
-    let world = World::new();
+pub async fn a_result_comes_back(kind: Kind) {
+    let world = World::new(kind).await;
     let add = work("add", |(a, b): (u32, u32), _| async move { Ok(Outcome::Result(a + b)) });
     let system = world.system().work(&add).start().unwrap();
     let handle = system.queue(add.of((1, 2))).await.unwrap();
     assert_eq!(world.drive(handle.result()).await, Ok(3));
-    assert_eq!(world.memory.queue.size(), 0);
+    assert_eq!(world.waiting().await, 0);
     let stats = system.stats();
     assert_eq!((stats.queued, stats.started, stats.completed, stats.failed), (1, 1, 1, 0));
 }
 
-#[tokio::test]
-async fn a_failure_is_tried_again_after_a_pause_that_grows() {
-    let world = World::new();
+pub async fn a_failure_is_tried_again_after_a_pause_that_grows(kind: Kind) {
+    let world = World::new(kind).await;
     let (log, clock) = (Log::default(), world.clock.clone());
     let began = clock.now();
     let flaky = {
@@ -39,15 +37,14 @@ async fn a_failure_is_tried_again_after_a_pause_that_grows() {
     let error = world.drive(handle.result()).await.unwrap_err();
     assert_eq!(log.read(), ["1 after 0ns", "2 after 1s", "3 after 3s", "4 after 7s"]);
     assert!(matches!(&error, Error::Failed { error, .. } if error.contains("invalid digit")), "{error}");
-    let dead = world.memory.queue.dead();
+    let dead = world.letters().await;
     assert_eq!(dead.len(), 1);
     assert!(dead[0].error.contains("invalid digit"));
-    assert_eq!(world.memory.queue.size(), 0);
+    assert_eq!(world.waiting().await, 0);
 }
 
-#[tokio::test]
-async fn an_abort_is_final_and_a_panic_is_not() {
-    let world = World::new();
+pub async fn an_abort_is_final_and_a_panic_is_not(kind: Kind) {
+    let world = World::new(kind).await;
     let aborts = work("aborts", |(): (), _| async { Err::<Outcome<()>, _>(Failure::abort("never")) });
     let panics = work("panics", |(): (), context: Context| async move {
         assert!(context.attempt() == 2, "not at first");
@@ -70,9 +67,8 @@ fn failed_id(error: &Error) -> String {
     }
 }
 
-#[tokio::test]
-async fn a_deferral_is_no_attempt() {
-    let world = World::new();
+pub async fn a_deferral_is_no_attempt(kind: Kind) {
+    let world = World::new(kind).await;
     let (clock, began) = (world.clock.clone(), world.clock.now());
     let patient = work("patient", move |(): (), context: Context| {
         let waited = clock.now().since(began);
@@ -89,9 +85,8 @@ async fn a_deferral_is_no_attempt() {
     assert_eq!(world.count(|event| matches!(event, Event::Deferred { .. })), 6);
 }
 
-#[tokio::test]
-async fn what_is_to_run_later_runs_then() {
-    let world = World::new();
+pub async fn what_is_to_run_later_runs_then(kind: Kind) {
+    let world = World::new(kind).await;
     let (clock, began) = (world.clock.clone(), world.clock.now());
     let when = work("when", move |(): (), _| {
         let at = clock.now().since(began);
@@ -107,9 +102,8 @@ async fn what_is_to_run_later_runs_then() {
     assert_eq!(world.drive(far.result()).await, Ok(day * 30));
 }
 
-#[tokio::test]
-async fn an_attempt_and_the_whole_have_their_time() {
-    let world = World::new();
+pub async fn an_attempt_and_the_whole_have_their_time(kind: Kind) {
+    let world = World::new(kind).await;
     let slow = {
         let clock = world.clock.clone();
         work("slow", move |seconds: u64, _| {
@@ -137,9 +131,8 @@ async fn an_attempt_and_the_whole_have_their_time() {
     assert_eq!(system.stats().completed, before + 1, "{:?}", world.events);
 }
 
-#[tokio::test]
-async fn what_its_workers_do_not_survive_ends() {
-    let world = World::new();
+pub async fn what_its_workers_do_not_survive_ends(kind: Kind) {
+    let world = World::new(kind).await;
     let deadly = work("deadly", |(): (), _| std::future::pending::<Result<Outcome<()>, Failure>>());
     // Nobody is there to answer, attempt after attempt.
     let started = |world: &World| world.count(|event| matches!(event, Event::Started { .. }));
@@ -157,12 +150,11 @@ async fn what_its_workers_do_not_survive_ends() {
     let error = world.drive(handle.result()).await.unwrap_err();
     assert!(error.to_string().contains("all 3 attempts ended without a word"), "{error}");
     assert_eq!(started(&world), 3);
-    assert_eq!(world.memory.queue.dead().len(), 1);
+    assert_eq!(world.letters().await.len(), 1);
 }
 
-#[tokio::test]
-async fn what_is_said_when_it_is_queued_wins() {
-    let world = World::new();
+pub async fn what_is_said_when_it_is_queued_wins(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let fails = {
         let log = log.clone();
@@ -191,9 +183,8 @@ async fn what_is_said_when_it_is_queued_wins() {
     assert_eq!(log.read(), ["two", "two", "three", "three", "three", "three"]);
 }
 
-#[tokio::test]
-async fn a_key_is_queued_once_and_both_who_queued_it_get_the_result() {
-    let world = World::new();
+pub async fn a_key_is_queued_once_and_both_who_queued_it_get_the_result(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let charge = {
         let log = log.clone();
@@ -211,9 +202,8 @@ async fn a_key_is_queued_once_and_both_who_queued_it_get_the_result() {
     assert_eq!(log.read(), ["10"]);
 }
 
-#[tokio::test]
-async fn what_skips_the_queue_runs_here_and_is_queued_when_it_fails() {
-    let world = World::new();
+pub async fn what_skips_the_queue_runs_here_and_is_queued_when_it_fails(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let local = {
         let log = log.clone();
@@ -230,7 +220,7 @@ async fn what_skips_the_queue_runs_here_and_is_queued_when_it_fails() {
     };
     let system = world.system().work(&local).start().unwrap();
     let handle = system.queue(local.of(()).options(Options::new().skip_queue(true))).await.unwrap();
-    assert_eq!(world.memory.queue.size(), 0);
+    assert_eq!(world.waiting().await, 0);
     assert_eq!(world.drive(handle.result()).await.as_deref(), Ok("done"));
     assert_eq!(log.read().len(), 2);
 }

@@ -1,6 +1,6 @@
 //! Pieces that are done together.
 
-use crate::{Log, World};
+use crate::{Kind, Log, World};
 use std::time::Duration;
 use towline::{Failure, Outcome, Piece, Work, batch};
 
@@ -18,9 +18,8 @@ fn insert(log: &Log, size: usize) -> Work<u32, u32> {
     })
 }
 
-#[tokio::test]
-async fn they_go_when_they_are_enough_or_have_waited_and_each_has_its_own_answer() {
-    let world = World::new();
+pub async fn they_go_when_they_are_enough_or_have_waited_and_each_has_its_own_answer(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let insert = insert(&log, 5);
     let system = world.system().work(&insert).start().unwrap();
@@ -36,9 +35,8 @@ async fn they_go_when_they_are_enough_or_have_waited_and_each_has_its_own_answer
     assert_eq!(total, 13, "{:?}", log.read());
 }
 
-#[tokio::test]
-async fn stopping_lets_them_go() {
-    let world = World::new();
+pub async fn stopping_lets_them_go(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let insert = insert(&log, 100);
     let system = world.system().work(&insert).start().unwrap();
@@ -49,9 +47,8 @@ async fn stopping_lets_them_go() {
     assert_eq!(handle.result().await, Ok(10));
 }
 
-#[tokio::test]
-async fn a_handler_that_answers_too_little_or_panics_is_told_and_tried_again() {
-    let world = World::new();
+pub async fn a_handler_that_answers_too_little_or_panics_is_told_and_tried_again(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let wrong = {
         let log = log.clone();

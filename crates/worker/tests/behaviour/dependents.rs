@@ -1,12 +1,11 @@
 //! Work that waits for work.
 
-use crate::{Log, World};
+use crate::{Kind, Log, World};
 use std::time::Duration;
 use towline::{Error, Failure, Options, Outcome, When, work};
 
-#[tokio::test]
-async fn it_runs_once_when_all_have_ended_however_late_it_was_said() {
-    let world = World::new();
+pub async fn it_runs_once_when_all_have_ended_however_late_it_was_said(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let step = {
         let log = log.clone();
@@ -31,9 +30,8 @@ async fn it_runs_once_when_all_have_ended_however_late_it_was_said() {
     assert_eq!(log.read(), ["early", "late", "after", "last"]);
 }
 
-#[tokio::test]
-async fn what_cannot_come_any_more_fails_what_waits_for_it() {
-    let world = World::new();
+pub async fn what_cannot_come_any_more_fails_what_waits_for_it(kind: Kind) {
+    let world = World::new(kind).await;
     let step = work("step", |well: bool, _| async move {
         if well { Ok(Outcome::Result(())) } else { Err(Failure::abort("bad")) }
     });

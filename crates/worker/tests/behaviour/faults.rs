@@ -1,16 +1,15 @@
 //! Whatever call of the backend goes wrong, and whether it was carried out or not: what was queued is done, and all that
 //! must happen once happens once.
 
-use crate::Log;
+use crate::{Kind, Log, World};
 use std::time::Duration;
-use towline::testing::{self, Fault, Faulty};
-use towline::{Context, Failure, Memory, Options, Outcome, Retry, System, When, work};
+use towline::testing::{Fault, Faulty};
+use towline::{Context, Failure, Options, Outcome, Retry, System, When, work};
 
 /// A parent with three children, one of which fails at first, and something that follows them.
-async fn scenario(nth: u64, fault: Fault) -> u64 {
-    let clock = testing::clock();
-    let memory = Memory::with_clock(clock.clone());
-    let faulty = Faulty::new(memory.clone(), nth, fault);
+async fn scenario(kind: Kind, nth: u64, fault: Fault) -> u64 {
+    let world = World::new(kind).await;
+    let faulty = Faulty::new(world.backend.clone(), nth, fault);
     let log = Log::default();
     let child = work("child", |n: u32, context: Context| async move {
         if n == 1 && context.attempt() == 1 {
@@ -36,7 +35,7 @@ async fn scenario(nth: u64, fault: Fault) -> u64 {
     };
     let retry = Retry { attempts: 5, ..Retry::default() };
     let system = System::on(faulty.clone())
-        .clock(clock.clone())
+        .clock(world.clock.clone())
         .defaults(Options::new().retry(retry))
         .work(&child)
         .work(&last)
@@ -52,7 +51,7 @@ async fn scenario(nth: u64, fault: Fault) -> u64 {
     };
     let what = format!("call {nth}, {fault:?}");
     let result = loop {
-        match testing::drive(&clock, handle.group::<String>()).await {
+        match world.drive(handle.group::<String>()).await {
             Ok(result) => break result,
             Err(towline::Error::Port(_)) => {}
             Err(error) => panic!("{what}: {error}"),
@@ -66,24 +65,26 @@ async fn scenario(nth: u64, fault: Fault) -> u64 {
     };
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2], "{what}");
-    testing::pass(&clock, Duration::from_secs(600)).await;
+    // Longer than a lease.
+    world.pass(if kind == Kind::Memory { 600 } else { 60 }).await;
     // Five were counted in and five out, each once: one too many would have ended the group before its time.
-    let open =
-        towline::ports::Store::get(&*memory.store, &format!("work:group:{}:open", handle.group_id())).await;
+    let open = world.backend.store.get(&format!("work:group:{}:open", handle.group_id())).await;
     assert_eq!(open.unwrap().as_deref(), Some("0"), "{what}");
     assert!(!log.read().is_empty(), "{what}");
-    assert_eq!((memory.queue.size(), memory.queue.dead().len()), (0, 0), "{what}: {:?}", memory.queue.dead());
+    assert_eq!((world.waiting().await, world.letters().await), (0, Vec::new()), "{what}");
     system.stop(Duration::ZERO).await;
     faulty.calls()
 }
 
-#[tokio::test]
-async fn every_call_may_fail() {
-    let calls = scenario(u64::MAX, Fault::Before).await;
+pub async fn every_call_may_fail(kind: Kind) {
+    let calls = scenario(kind, u64::MAX, Fault::Before).await;
+    let calls = usize::try_from(calls).unwrap();
     assert!(calls > 40, "{calls}");
-    for fault in [Fault::Before, Fault::After] {
-        for nth in 1..calls + 20 {
-            scenario(nth, fault).await;
+    // In memory every one of them; elsewhere some, spread over those that matter, since each takes a backend of its own.
+    let (step, last): (usize, usize) = if kind == Kind::Memory { (1, calls + 20) } else { (47, 150) };
+    for (first, fault) in [(1, Fault::Before), (step.div_ceil(2), Fault::After)] {
+        for nth in (first..last).step_by(step) {
+            scenario(kind, u64::try_from(nth).unwrap(), fault).await;
         }
     }
 }

@@ -1,15 +1,13 @@
 //! Several systems on one backend, several kinds on one system.
 
-use crate::{Log, World};
+use crate::{Kind, Log, World};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use towline::memory::MemoryQueue;
 use towline::{Context, Doer, Error, Event, Options, Outcome, System, elsewhere, work};
 
-#[tokio::test]
-async fn work_fans_out_and_whoever_waits_is_told_wherever_it_was_done() {
-    let world = World::new();
+pub async fn work_fans_out_and_whoever_waits_is_told_wherever_it_was_done(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let named = |name: &'static str| {
         let (log, clock) = (log.clone(), world.clock.clone());
@@ -42,9 +40,8 @@ async fn work_fans_out_and_whoever_waits_is_told_wherever_it_was_done() {
     assert!(done("a") > 3 && done("b") > 3, "{:?}", log.read());
 }
 
-#[tokio::test]
-async fn what_one_does_not_take_or_know_another_does() {
-    let world = World::new();
+pub async fn what_one_does_not_take_or_know_another_does(kind: Kind) {
+    let world = World::new(kind).await;
     let (red, blue) = (
         work("red", |(): (), _| async { Ok(Outcome::Result("red")) }),
         work("blue", |(): (), _| async { Ok(Outcome::Result("blue")) }),
@@ -66,9 +63,8 @@ async fn what_one_does_not_take_or_know_another_does() {
     drop(knows_none);
 }
 
-#[tokio::test]
-async fn a_full_doer_puts_back_without_counting_and_never_runs_more() {
-    let world = World::new();
+pub async fn a_full_doer_puts_back_without_counting_and_never_runs_more(kind: Kind) {
+    let world = World::new(kind).await;
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let busy = {
         let (now, most, clock) = (Arc::clone(&now), Arc::clone(&most), world.clock.clone());
@@ -100,11 +96,10 @@ async fn a_full_doer_puts_back_without_counting_and_never_runs_more() {
     assert!(world.count(|event| matches!(event, Event::PutBack { why: "no room", .. })) > 0);
 }
 
-#[tokio::test]
-async fn a_kind_that_floods_its_own_queue_does_not_starve_the_others() {
-    let world = World::new();
+pub async fn a_kind_that_floods_its_own_queue_does_not_starve_the_others(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
-    let queue = Arc::new(MemoryQueue::new(world.clock.clone()));
+    let queue = world.queue("other");
     let noted = |name: &'static str| {
         let log = log.clone();
         work(name, move |(): (), _| {
@@ -129,9 +124,8 @@ async fn a_kind_that_floods_its_own_queue_does_not_starve_the_others() {
     assert!(before < 200, "{before} came before the last of the calm ones was done");
 }
 
-#[tokio::test]
-async fn stopping_waits_for_what_runs_and_takes_no_more() {
-    let world = World::new();
+pub async fn stopping_waits_for_what_runs_and_takes_no_more(kind: Kind) {
+    let world = World::new(kind).await;
     let slow = {
         let clock = world.clock.clone();
         work("slow", move |(): (), _| {
@@ -152,14 +146,13 @@ async fn stopping_waits_for_what_runs_and_takes_no_more() {
     first.result().await.unwrap();
     let second = system.queue(slow.of(())).await.unwrap();
     world.pass(60).await;
-    assert_eq!((system.stats().started, world.memory.queue.size()), (1, 1));
+    assert_eq!((system.stats().started, world.waiting().await), (1, 1));
     let _next = world.system().work(&slow).start().unwrap();
     world.drive(second.result()).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_backlog_is_told() {
-    let world = World::new();
+pub async fn a_backlog_is_told(kind: Kind) {
+    let world = World::new(kind).await;
     let none = work("none", |(): (), _| async { Ok(Outcome::Result(())) });
     let system = world.system().work(&none).backlog_alarm(10).start().unwrap();
     for _ in 0..11 {
@@ -169,13 +162,13 @@ async fn a_backlog_is_told() {
     assert!(world.count(|event| *event == Event::Backlog { depth: 11 }) > 0);
 }
 
-#[tokio::test]
-async fn two_systems_with_different_prefixes_do_not_meet_in_the_store() {
-    let world = World::new();
+pub async fn two_systems_with_different_prefixes_do_not_meet_in_the_store(kind: Kind) {
+    let world = World::new(kind).await;
     let echo = work("echo", |n: u32, _| async move { Ok(Outcome::Result(n)) });
-    let other = Arc::new(MemoryQueue::new(world.clock.clone()));
+    let mut backend = world.backend.clone();
+    backend.queue = world.queue("other");
     let one = world.system().work(&echo).start().unwrap();
-    let two = world.system().prefix("other:").work(&echo.clone().queue(other)).start().unwrap();
+    let two = System::on(backend).clock(world.clock.clone()).prefix("other:").work(&echo).start().unwrap();
     let job = |system: &System, n| {
         let job = echo.of(n).options(Options::new().dedupe_key("same"));
         let system = system.clone();
@@ -187,9 +180,8 @@ async fn two_systems_with_different_prefixes_do_not_meet_in_the_store() {
     assert_eq!(world.drive(b.result()).await, Ok(2));
 }
 
-#[tokio::test]
-async fn what_cannot_work_is_said_at_the_start() {
-    let world = World::new();
+pub async fn what_cannot_work_is_said_at_the_start(kind: Kind) {
+    let world = World::new(kind).await;
     let (a, b) = (
         work("same", |(): (), _| async { Ok(Outcome::Result(())) }),
         work("same", |(): (), _| async { Ok(Outcome::Result(())) }),

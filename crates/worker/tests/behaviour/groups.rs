@@ -1,13 +1,12 @@
 //! Groups: everything that came of one piece of work.
 
-use crate::{Log, World};
+use crate::{Kind, Log, World};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use towline::{Context, Error, Event, Failure, Outcome, When, elsewhere, work};
 
-#[tokio::test]
-async fn a_group_ends_with_the_last_of_its_descendants() {
-    let world = World::new();
+pub async fn a_group_ends_with_the_last_of_its_descendants(kind: Kind) {
+    let world = World::new(kind).await;
     let leaf = work("leaf", |n: u32, _| async move { Ok(Outcome::Append(n)) });
     let branch = {
         let leaf = leaf.clone();
@@ -33,9 +32,8 @@ async fn a_group_ends_with_the_last_of_its_descendants() {
     handle.done().await.unwrap();
 }
 
-#[tokio::test]
-async fn fan_out_and_fan_in() {
-    let world = World::new();
+pub async fn fan_out_and_fan_in(kind: Kind) {
+    let world = World::new(kind).await;
     let square = work("square", |n: u64, _| async move { Ok(Outcome::Append(n * n)) });
     let sum = work("sum", |(): (), context: Context| async move {
         Ok(Outcome::Result(format!("all of {} are there", context.parent().is_some())))
@@ -57,9 +55,8 @@ async fn fan_out_and_fan_in() {
     assert_eq!(all.iter().sum::<u64>(), 2870);
 }
 
-#[tokio::test]
-async fn what_follows_children_that_fail() {
-    let world = World::new();
+pub async fn what_follows_children_that_fail(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let child = work("child", |well: bool, _| async move {
         if well { Ok(Outcome::Result(1)) } else { Err(Failure::abort("no")) }
@@ -99,9 +96,8 @@ async fn what_follows_children_that_fail() {
     assert_eq!(log.read(), ["done: yes", "success: yes", "two of three: yes", "none: yes"]);
 }
 
-#[tokio::test]
-async fn a_group_that_nobody_waits_for_is_told_once_in_the_fleet() {
-    let world = World::new();
+pub async fn a_group_that_nobody_waits_for_is_told_once_in_the_fleet(kind: Kind) {
+    let world = World::new(kind).await;
     let echo = work("echo", |text: String, _| async move { Ok(Outcome::Result(text)) });
     let orphans: Arc<Mutex<Vec<String>>> = Arc::default();
     let start = || {
@@ -110,20 +106,21 @@ async fn a_group_that_nobody_waits_for_is_told_once_in_the_fleet() {
         world.system().work(&echo).on_orphan(told).start().unwrap()
     };
     let (one, _two) = (start(), start());
-    let waited = one.queue(echo.of("waited for".to_owned())).await.unwrap();
+    // Later, so that whoever waits is there first.
+    let later = towline::Options::new().delay(Duration::from_secs(5));
+    let waited = one.queue(echo.of("waited for".to_owned()).options(later)).await.unwrap();
     world.drive(waited.result()).await.unwrap();
     one.queue(echo.of("alone".to_owned())).await.unwrap();
     world.pass(10).await;
     assert_eq!(*orphans.lock().unwrap(), ["\"alone\""]);
 }
 
-#[tokio::test]
-async fn a_push_that_fails_leaves_no_group_open() {
+pub async fn a_push_that_fails_leaves_no_group_open(kind: Kind) {
     use towline::testing::{Fault, Faulty};
-    let world = World::new();
+    let world = World::new(kind).await;
     let gone = elsewhere::<(), ()>("gone");
     // The first call counts it, the second would push it.
-    let faulty = Faulty::new(world.memory.clone(), 2, Fault::Before);
+    let faulty = Faulty::new(world.backend.clone(), 2, Fault::Before);
     let system = towline::System::on(faulty).clock(world.clock.clone()).start().unwrap();
     let job = gone.of(()).options(towline::Options::new().group("g"));
     system.queue(job).await.unwrap_err();
@@ -134,9 +131,8 @@ async fn a_push_that_fails_leaves_no_group_open() {
     assert_eq!(ended.unwrap(), Ok(Some(7)));
 }
 
-#[tokio::test]
-async fn a_claim_is_one_pieces_and_stays_its_own() {
-    let world = World::new();
+pub async fn a_claim_is_one_pieces_and_stays_its_own(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let claims = {
         let log = log.clone();

@@ -1,6 +1,6 @@
 //! Work by the calendar.
 
-use crate::{Log, World};
+use crate::{Kind, Log, World};
 use std::time::Duration;
 use towline::{Clock, Event, Outcome, Schedule, Time, Work, work};
 
@@ -12,9 +12,8 @@ fn noted(log: &Log) -> Work<u64, ()> {
     })
 }
 
-#[tokio::test]
-async fn an_occurrence_is_done_once_in_the_whole_fleet() {
-    let world = World::new();
+pub async fn an_occurrence_is_done_once_in_the_whole_fleet(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let tick = noted(&log);
     let start = || {
@@ -37,9 +36,8 @@ async fn an_occurrence_is_done_once_in_the_whole_fleet() {
     assert!(world.count(|event| matches!(event, Event::Fired { .. })) >= 11);
 }
 
-#[tokio::test]
-async fn by_cron_and_in_a_time_zone() {
-    let world = World::new();
+pub async fn by_cron_and_in_a_time_zone(kind: Kind) {
+    let world = World::new(kind).await;
     let log = Log::default();
     let tick = noted(&log);
     let job = |tick: &Work<u64, ()>| {
@@ -73,7 +71,7 @@ async fn by_cron_and_in_a_time_zone() {
         let log = Log::default();
         let tick = noted(&log);
         let schedule = Schedule::cron(expression, expression, "UTC", job(&tick)).unwrap();
-        let world = World::new();
+        let world = World::new(kind).await;
         let _system = world.system().work(&tick).schedule(schedule).start().unwrap();
         world.pass(3600).await;
         assert_eq!(log.read().len(), hours * 4, "{expression}");
