@@ -1,7 +1,9 @@
 //! One piece of work: results, retries, deferral, giving up.
 
 use crate::{Kind, Log, World};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use towline::{Clock, Context, Error, Event, Failure, Options, Outcome, Retry, work};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -205,13 +207,17 @@ pub async fn a_key_is_queued_once_and_both_who_queued_it_get_the_result(kind: Ki
 pub async fn what_skips_the_queue_runs_here_and_is_queued_when_it_fails(kind: Kind) {
     let world = World::new(kind).await;
     let log = Log::default();
+    // The first attempt lasts until it was seen that nothing waits.
+    let gate = Arc::new(Semaphore::new(0));
     let local = {
-        let log = log.clone();
+        let (log, gate) = (log.clone(), Arc::clone(&gate));
         work("local", move |(): (), context: Context| {
             log.add(context.attempt().to_string());
             let first = log.read().len() == 1;
+            let gate = Arc::clone(&gate);
             async move {
                 if first {
+                    let _open = gate.acquire().await;
                     return Err(Failure::retry("not at first"));
                 }
                 Ok(Outcome::Result("done".to_owned()))
@@ -221,6 +227,7 @@ pub async fn what_skips_the_queue_runs_here_and_is_queued_when_it_fails(kind: Ki
     let system = world.system().work(&local).start().unwrap();
     let handle = system.queue(local.of(()).options(Options::new().skip_queue(true))).await.unwrap();
     assert_eq!(world.waiting().await, 0);
+    gate.add_permits(1);
     assert_eq!(world.drive(handle.result()).await.as_deref(), Ok("done"));
     assert_eq!(log.read().len(), 2);
 }
