@@ -1,6 +1,6 @@
 //! How many pieces of work that do nothing go through the library in a second, in memory and on an embedded store.
 //!
-//! `cargo run --release -p towline --features embedded --example bench -- [pieces] [rounds]`
+//! `cargo run --release -p towline --features embedded --example overhead -- [pieces] [rounds]`
 //!
 //! Queued and done at the same time: the clock runs from the first push to the last ack.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
