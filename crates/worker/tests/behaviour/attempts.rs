@@ -75,8 +75,8 @@ pub async fn a_deferral_is_no_attempt(kind: Kind) {
     let patient = work("patient", move |(): (), context: Context| {
         let waited = clock.now().since(began);
         async move {
-            if waited < Duration::from_secs(3600) {
-                return Err(Failure::defer(Duration::from_secs(600)));
+            if waited < Duration::from_secs(360) {
+                return Err(Failure::defer(Duration::from_secs(60)));
             }
             Ok(Outcome::Result(context.attempt()))
         }
@@ -118,10 +118,10 @@ pub async fn an_attempt_and_the_whole_have_their_time(kind: Kind) {
     };
     let system = world.system().work(&slow).start().unwrap();
     // Longer than a lease: it is kept.
-    assert_eq!(world.drive(async { system.queue(slow.of(300)).await?.result().await }).await, Ok(300));
-    let timed = slow.of(300).options(Options::new().timeout(SECOND * 100).retry(Retry::attempts(2)));
+    assert_eq!(world.drive(async { system.queue(slow.of(100)).await?.result().await }).await, Ok(100));
+    let timed = slow.of(100).options(Options::new().timeout(SECOND * 40).retry(Retry::attempts(2)));
     let error = world.drive(async { system.queue(timed).await?.result().await }).await.unwrap_err();
-    assert!(error.to_string().ends_with("it took longer than 100s"), "{error}");
+    assert!(error.to_string().ends_with("it took longer than 40s"), "{error}");
     assert_eq!(world.count(|event| matches!(event, Event::Retried { .. })), 1);
     let late = slow.of(5).options(Options::new().delay(SECOND * 60).deadline(SECOND * 30));
     let error = world.drive(async { system.queue(late).await?.result().await }).await.unwrap_err();
@@ -129,7 +129,7 @@ pub async fn an_attempt_and_the_whole_have_their_time(kind: Kind) {
     // A dead letter that is redriven is not dead again at once.
     assert_eq!(system.redrive(10).await, Ok(2));
     let before = system.stats().completed;
-    world.pass(1000).await;
+    world.pass(200).await;
     assert_eq!(system.stats().completed, before + 1, "{:?}", world.events);
 }
 
