@@ -75,6 +75,7 @@ impl Context {
 
     /// Queues in the same group, now, whatever becomes of this attempt.
     pub async fn queue(&self, job: impl Into<AnyJob>) -> Result<String, Error> {
+        self.shared.open_group(&self.envelope).await?;
         let submitted = Submitted { parent: Some(&self.envelope), id: None };
         Ok(self.shared.submit(&job.into(), submitted).await?.id)
     }
@@ -86,8 +87,14 @@ impl Context {
         ids: &[String],
         when: When,
     ) -> Result<String, Error> {
+        self.shared.open_group(&self.envelope).await?;
         let submitted = Submitted { parent: Some(&self.envelope), id: None };
         Ok(self.shared.submit_after(&job.into(), submitted, ids, when).await?.id)
+    }
+
+    /// Who waits for this one to end, as far as they have said so by now.
+    pub async fn dependents(&self) -> Result<Vec<String>, Error> {
+        Ok(self.shared.dependents(self.id()).await?)
     }
 
     /// How another piece of work stands; `None`: it has not ended, or is not known any more.

@@ -4,6 +4,7 @@ use crate::clock::Time;
 use crate::options::Retry;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use towline_domain::digest;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Envelope {
@@ -25,12 +26,59 @@ pub(crate) struct Envelope {
     #[serde(default)]
     pub(crate) priority: i32,
     pub(crate) retry: Retry,
+    /// What its system calls itself: a queue may be shared by several.
+    #[serde(default = "default_prefix", skip_serializing_if = "is_default_prefix")]
+    pub(crate) prefix: String,
+    /// It has its name from a key that it was queued with.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) keyed: bool,
     /// How often it has ended as a dead letter: what is known of an earlier end is not this one's.
     #[serde(default)]
     pub(crate) round: u32,
 }
 
+/// What a system calls itself that was not told otherwise.
+pub(crate) const PREFIX: &str = "work:";
+
+fn default_prefix() -> String {
+    PREFIX.to_owned()
+}
+
+fn is_default_prefix(prefix: &str) -> bool {
+    prefix == PREFIX
+}
+
+/// Names get no longer than this: they are part of keys, which backends limit.
+const ID_BYTES_MAX: usize = 200;
+
+/// The name of something that comes of this piece of work, the same whenever it comes of it. A chain of any length has
+/// short names.
+pub(crate) fn child_id(parent: &Envelope, what: &str) -> String {
+    let id = format!("{}.{}.{what}", parent.id, parent.round);
+    if id.len() <= ID_BYTES_MAX {
+        return id;
+    }
+    format!("{:016x}{:016x}", digest::tag("child, first half", &id), digest::tag("child, second half", &id))
+}
+
+/// What comes before the id of a piece of work in the name of the group that it is the root of.
+const ROOT: &str = "of:";
+
+/// The group of a piece of work that was put into none: itself, and everything that comes of it.
+pub(crate) fn group_of(id: &str) -> String {
+    format!("{ROOT}{id}")
+}
+
+/// Whose group it is, if it is somebody's.
+pub(crate) fn root_of(group: &str) -> Option<&str> {
+    group.strip_prefix(ROOT)
+}
+
 impl Envelope {
+    pub(crate) fn is_root(&self) -> bool {
+        root_of(&self.group) == Some(&self.id)
+    }
+
     pub(crate) fn read(body: &str) -> Result<Envelope, String> {
         serde_json::from_str(body).map_err(|error| format!("it is no piece of work: {error}"))
     }

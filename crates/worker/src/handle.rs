@@ -65,7 +65,7 @@ impl<O> Handle<O> {
     /// Waits until the whole group has ended: what was last said to be its result.
     pub async fn group<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         self.group_done().await?;
-        let result = self.shared.backend.store.get(&self.shared.keys.group_result(&self.group)).await?;
+        let result = self.shared.group_result(&self.group).await?;
         Ok(result.map(|text| self.shared.codec.decode(&text)).transpose()?)
     }
 
@@ -84,6 +84,13 @@ impl<O> Handle<O> {
         Ok(all)
     }
 
+    /// Says that somebody waits for the group.
+    async fn waits(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.backend.store.set(&shared.keys.waited(&self.group), "1".to_owned(), WAIT_KEPT).await?;
+        Ok(())
+    }
+
     /// Looks whenever something is said about it, and now and then.
     async fn until<T, F>(&self, said: &str, look: impl Fn() -> F) -> Result<T, Error>
     where
@@ -91,13 +98,21 @@ impl<O> Handle<O> {
     {
         let shared = &self.shared;
         let said = format!("{}{said}", shared.keys.0);
-        // Before the first look: what is said after it is heard.
+        // Before the first look: what is said after it is heard, and nobody is called about what is waited for.
         let mut heard = shared.backend.pubsub.subscribe();
+        if shared.is_told_of_orphans() {
+            self.waits().await?;
+        }
         if let Some(found) = look().await? {
             return Ok(found);
         }
-        shared.backend.store.set(&shared.keys.waited(&self.group), "1".to_owned(), WAIT_KEPT).await?;
+        let mut said_at = None;
         loop {
+            let now = shared.clock.now();
+            if said_at.is_none_or(|said_at| now.since(said_at) > WAIT_KEPT / 2) {
+                self.waits().await?;
+                said_at = Some(now);
+            }
             let mut again = shared.clock.sleep_until(shared.clock.now().after(LOOK_EVERY));
             let mut told = heard.by_ref().filter(|message| std::future::ready(*message == said));
             tokio::select! {

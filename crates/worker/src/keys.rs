@@ -45,9 +45,9 @@ impl Keys {
         format!("{}dependent:{id}", self.0)
     }
 
-    /// How many of those it waits for have ended so.
-    pub(crate) fn met(&self, id: &str, well: bool) -> String {
-        format!("{}dependent:{id}:{}", self.0, if well { "well" } else { "badly" })
+    /// How many of those it waits for have ended, or have so.
+    pub(crate) fn met(&self, id: &str, how: &str) -> String {
+        format!("{}dependent:{id}:{how}", self.0)
     }
 
     /// How many wait for this one.

@@ -95,7 +95,8 @@ impl Options {
         self
     }
 
-    /// In this group, and not in one of its own or its parent's.
+    /// In this group, and not in one of its own or its parent's. `of:` and an id is the group of the piece of work with
+    /// that id, as [`Handle::group_id`](crate::Handle::group_id) tells it.
     pub fn group(mut self, group: impl Into<String>) -> Options {
         self.group = Some(group.into());
         self

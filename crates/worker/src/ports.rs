@@ -108,8 +108,9 @@ pub trait Queue: Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
-    /// As [`Queue::pop`], but waits until there is something. Dropped before it ends, it has taken nothing. By default it
-    /// never ends, and what comes is found by whoever asks next.
+    /// As [`Queue::pop`], but waits until there is something. Dropped before it ends, it gives back what it has taken, if
+    /// it can; the engine drops it only when it stops. By default it never ends, and what comes is found by whoever asks
+    /// next.
     fn wait(&self, _max: usize, _visibility: Duration) -> Answer<'_, Vec<Pulled>> {
         Box::pin(std::future::pending())
     }

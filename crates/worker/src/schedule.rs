@@ -7,6 +7,7 @@ use crate::clock::Time;
 use crate::engine::{Shared, Submitted};
 use crate::error::Error;
 use crate::event::Event;
+use crate::ports::KEY_KEPT;
 use crate::work::{AnyJob, Job};
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +18,10 @@ use towline_domain::calendar::Calendar;
 type Next = dyn Fn(Time) -> Option<Time> + Send + Sync;
 type Make = dyn Fn(Time) -> AnyJob + Send + Sync;
 
-/// A time is tried so often before it is left out.
-const TRIES: u32 = 5;
+/// The longest pause between two tries.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The longest sleep at a time: a machine may be suspended, or its clock set, meanwhile.
+const SLEEP_MAX: Duration = Duration::from_secs(30);
 
 pub struct Schedule {
     name: String,
@@ -73,16 +76,24 @@ impl Schedule {
     pub(crate) async fn run(self, shared: Arc<Shared>) {
         let mut after = shared.clock.now();
         while let Some(at) = (self.next)(after).filter(|at| *at > after) {
-            if !shared.sleep_unless_stopping(at).await {
-                return;
+            while shared.clock.now() < at {
+                let until = at.min(shared.clock.now().after(SLEEP_MAX));
+                if !shared.sleep_unless_stopping(until).await {
+                    return;
+                }
             }
-            self.fire(&shared, at).await;
+            // Whether it was queued is forgotten by then.
+            if shared.clock.now().since(at) < KEY_KEPT {
+                self.fire(&shared, at).await;
+            }
             after = at;
         }
     }
 
+    /// Until it is queued, or the next one is due.
     async fn fire(&self, shared: &Arc<Shared>, at: Time) {
-        for n in 1..=TRIES {
+        let next = (self.next)(at).filter(|next| *next > at);
+        for n in 1u32.. {
             let id = format!("schedule:{}:{}", self.name, at.0);
             match shared.submit(&(self.make)(at), Submitted { parent: None, id: Some(id) }).await {
                 Ok(_) => {
@@ -92,8 +103,8 @@ impl Schedule {
                 Err(error) => {
                     shared
                         .tell(&Event::Trouble { doing: "queueing for a schedule", error: error.to_string() });
-                    let later = shared.clock.now().after(Duration::from_secs(u64::from(n)));
-                    if !shared.sleep_unless_stopping(later).await {
+                    let later = shared.clock.now().after(PAUSE_MAX.min(Duration::from_secs(u64::from(n))));
+                    if next.is_some_and(|next| next <= later) || !shared.sleep_unless_stopping(later).await {
                         return;
                     }
                 }

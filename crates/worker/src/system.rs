@@ -4,6 +4,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::codec::{Codec, Json};
 use crate::doer::Doer;
 use crate::engine::{Config, OrphanedGroup, Placed, Shared, Submitted, Watchers};
+use crate::envelope::{PREFIX, group_of};
 use crate::error::Error;
 use crate::event::{Event, Stats};
 use crate::handle::Handle;
@@ -55,7 +56,8 @@ impl Builder {
         self
     }
 
-    /// Before all names in the backend, `work:` unless it is said: systems with different ones do not meet.
+    /// Before all names in the backend, `work:` unless it is said: systems with different ones do not touch each other's
+    /// work. Give each a queue of its own as well, or they pass each other's work on again and again.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Builder {
         self.prefix = prefix.into();
         self
@@ -96,9 +98,16 @@ impl Builder {
         self
     }
 
-    /// How long results, and what is known of groups, can be asked for: a day unless it is said.
+    /// How long results can be asked for: a day unless it is said.
     pub fn results_kept(mut self, kept: Duration) -> Builder {
         self.config.results_kept = kept;
+        self
+    }
+
+    /// How long a group, or work that waits for other work, is remembered while nothing is heard of it: a week unless it is
+    /// said. What waits for something that ends later than that is forgotten.
+    pub fn unfinished_kept(mut self, kept: Duration) -> Builder {
+        self.config.unfinished_kept = kept;
         self
     }
 
@@ -200,11 +209,12 @@ impl System {
             poll_interval: Duration::from_secs(1),
             visibility: Duration::from_secs(30),
             results_kept: Duration::from_secs(24 * 3600),
+            unfinished_kept: Duration::from_secs(7 * 24 * 3600),
             backlog_alarm: None,
         };
         Builder {
             backend: backend.into(),
-            prefix: "work:".to_owned(),
+            prefix: PREFIX.to_owned(),
             codec: Arc::new(Json),
             clock: Arc::new(SystemClock),
             kinds: Vec::new(),
@@ -246,7 +256,7 @@ impl System {
     #[must_use]
     pub fn handle<I, O>(&self, work: &Work<I, O>, id: impl Into<String>) -> Handle<O> {
         let id = id.into();
-        let placed = Placed { group: id.clone(), id };
+        let placed = Placed { group: group_of(&id), id };
         Handle::new(Arc::clone(&self.shared), placed, work.kind.codec.clone())
     }
 

@@ -20,12 +20,15 @@ pub struct Embedded {
     backend: Backend,
 }
 
+/// What is known of results and groups is in memory, and there is nobody else's in it.
+const RECORDS_BYTES_MAX: usize = 1 << 30;
+
 impl Embedded {
     /// Opens the store in this directory, or makes one. Must be called within a Tokio runtime.
     pub fn open(directory: impl AsRef<Path>) -> Result<Embedded, Error> {
         Embedded::open_with(
             directory.as_ref(),
-            towline_embedded::Options::default(),
+            towline_embedded::Options { kv_bytes_max: RECORDS_BYTES_MAX, ..Default::default() },
             Arc::new(SteadyClock::new()),
         )
     }

@@ -136,7 +136,7 @@ impl Queue for BrokerQueue {
                 max_retries: Some(limits::RETRIES_MAX),
                 // A key is known for as long as its item is.
                 completed_ttl: Some(push.dedupe_key.as_ref().map_or(Millis::ZERO, |_| millis(KEY_KEPT))),
-                failed_ttl: Some(LETTERS_KEPT),
+                failed_ttl: Some(push.dedupe_key.as_ref().map_or(LETTERS_KEPT, |_| millis(KEY_KEPT))),
                 ..Overrides::default()
             };
             let submission = Submission {
@@ -168,7 +168,14 @@ impl Queue for BrokerQueue {
     }
 
     fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
-        Box::pin(self.receive(max, visibility, WAIT))
+        Box::pin(async move {
+            loop {
+                let pulled = self.receive(max, visibility, WAIT).await?;
+                if !pulled.is_empty() {
+                    return Ok(pulled);
+                }
+            }
+        })
     }
 
     fn heartbeat<'a>(&'a self, lease: &'a Lease, visibility: Duration) -> Answer<'a, ()> {

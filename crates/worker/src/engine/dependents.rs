@@ -31,11 +31,11 @@ enum Turn {
 }
 
 impl When {
-    fn turn(self, of: u32, well: i64, badly: i64) -> Turn {
-        let of = i64::from(of);
-        let all = well + badly >= of;
+    /// `ended` is how many have, `well` how many of them at some time did so well: one that did not may be redriven.
+    fn turn(self, of: u32, ended: i64, well: i64) -> Turn {
+        let (of, badly) = (i64::from(of), ended - well);
         match self {
-            When::AllDone if all => Turn::Go,
+            When::AllDone if ended >= of => Turn::Go,
             When::AllSuccess if well >= of => Turn::Go,
             When::AllSuccess if badly > 0 => Turn::Never,
             When::Count(n) if well >= i64::from(n) => Turn::Go,
@@ -64,16 +64,17 @@ impl Shared {
             return Err(Error::Configuration(told));
         }
         let prepared = self.prepare(job, from)?;
-        let (envelope, kept) = (prepared.envelope, self.config.results_kept);
+        let (envelope, kept) = (prepared.envelope, self.config.unfinished_kept);
         let placed = Placed::of(&envelope);
         let id = &placed.id;
-        self.open_group(&envelope).await?;
         let of = u32::try_from(ids.len()).unwrap_or(u32::MAX);
         let waiting = Waiting { envelope, when, of };
         let text =
             serde_json::to_string(&waiting).map_err(|error| Error::Configuration(error.to_string()))?;
         let store = &self.backend.store;
         store.set(&self.keys.dependent(id), text, kept).await?;
+        // Before anybody can queue it.
+        self.open_group(&waiting.envelope).await?;
         for other in &ids {
             let count = Count { by: 1, once: Some(id) };
             let n = store.increment(&self.keys.waiters(other), count, kept).await?;
@@ -95,22 +96,32 @@ impl Shared {
         id: &str,
         record: &Record,
     ) -> Result<(), PortError> {
-        let store = &self.backend.store;
-        let count = store.get(&self.keys.waiters(id)).await?;
-        let count: i64 = count.and_then(|count| count.parse().ok()).unwrap_or_default();
-        for n in 1..=count {
-            // One who is not there yet looks for itself.
-            if let Some(dependent) = store.get(&self.keys.waiter(id, n)).await? {
-                self.met(&dependent, id, record.is_well()).await?;
-            }
+        for dependent in self.dependents(id).await? {
+            self.met(&dependent, id, record.is_well()).await?;
         }
         Ok(())
     }
 
+    pub(crate) async fn dependents(&self, id: &str) -> Result<Vec<String>, PortError> {
+        let store = &self.backend.store;
+        let count = store.get(&self.keys.waiters(id)).await?;
+        let count: i64 = count.and_then(|count| count.parse().ok()).unwrap_or_default();
+        let mut dependents = Vec::new();
+        for n in 1..=count {
+            // One who is not there yet looks for itself.
+            dependents.extend(store.get(&self.keys.waiter(id, n)).await?);
+        }
+        Ok(dependents)
+    }
+
     async fn met(self: &Arc<Shared>, dependent: &str, id: &str, well: bool) -> Result<(), PortError> {
         let count = Count { by: 1, once: Some(id) };
-        let key = self.keys.met(dependent, well);
-        self.backend.store.increment(&key, count, self.config.results_kept).await?;
+        let (store, kept) = (&self.backend.store, self.config.unfinished_kept);
+        // In this order: one that ended well is never seen as one that did not.
+        if well {
+            store.increment(&self.keys.met(dependent, "well"), count, kept).await?;
+        }
+        store.increment(&self.keys.met(dependent, "ended"), count, kept).await?;
         self.look(dependent).await
     }
 
@@ -123,9 +134,9 @@ impl Shared {
             serde_json::from_str(&text).map_err(|error| PortError::Refused(format!("{key}: {error}")))?;
         let number =
             |text: Option<String>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or_default();
-        let well = number(store.get(&self.keys.met(dependent, true)).await?);
-        let badly = number(store.get(&self.keys.met(dependent, false)).await?);
-        match waiting.when.turn(waiting.of, well, badly) {
+        let ended = number(store.get(&self.keys.met(dependent, "ended")).await?);
+        let well = number(store.get(&self.keys.met(dependent, "well")).await?);
+        match waiting.when.turn(waiting.of, ended, well) {
             Turn::NotYet => return Ok(()),
             Turn::Go => {
                 let kind = self.kinds.get(&waiting.envelope.kind).cloned();
@@ -133,8 +144,10 @@ impl Shared {
                 self.push(&waiting.envelope, queue, true).await?;
             }
             Turn::Never => {
+                let badly = ended - well;
                 let error = format!("{badly} of the {} it waited for did not end well", waiting.of);
-                let record = Record::failed(&waiting.envelope, error);
+                let joined = self.is_joined(&waiting.envelope).await?;
+                let record = Record::failed(&waiting.envelope, error, joined);
                 Box::pin(self.ended(&waiting.envelope, &record)).await?;
             }
         }
@@ -148,15 +161,16 @@ mod tests {
 
     #[test]
     fn turns() {
-        assert_eq!(When::AllDone.turn(3, 1, 1), Turn::NotYet);
-        assert_eq!(When::AllDone.turn(3, 1, 2), Turn::Go);
+        assert_eq!(When::AllDone.turn(3, 2, 1), Turn::NotYet);
+        assert_eq!(When::AllDone.turn(3, 3, 1), Turn::Go);
         assert_eq!(When::AllDone.turn(0, 0, 0), Turn::Go);
-        assert_eq!(When::AllSuccess.turn(2, 1, 0), Turn::NotYet);
-        assert_eq!(When::AllSuccess.turn(2, 2, 0), Turn::Go);
-        assert_eq!(When::AllSuccess.turn(2, 0, 1), Turn::Never);
-        assert_eq!(When::Count(2).turn(3, 1, 1), Turn::NotYet);
-        assert_eq!(When::Count(2).turn(3, 2, 0), Turn::Go);
-        assert_eq!(When::Count(2).turn(3, 1, 2), Turn::Never);
+        assert_eq!(When::AllSuccess.turn(2, 1, 1), Turn::NotYet);
+        assert_eq!(When::AllSuccess.turn(2, 2, 2), Turn::Go);
+        assert_eq!(When::AllSuccess.turn(2, 1, 0), Turn::Never);
+        assert_eq!(When::AllSuccess.turn(2, 1, 2), Turn::Go, "the second is not counted as ended yet");
+        assert_eq!(When::Count(2).turn(3, 2, 1), Turn::NotYet);
+        assert_eq!(When::Count(2).turn(3, 2, 2), Turn::Go);
+        assert_eq!(When::Count(2).turn(3, 3, 1), Turn::Never);
         assert_eq!(When::Count(0).turn(3, 0, 0), Turn::Go);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) watchers: Watchers,
     batches: Batches,
     running: AtomicU64,
+    /// Whether anything may still be taken from the queues.
+    polling: AtomicU64,
     /// Told when something ends.
     room: Notify,
     /// No more is taken.
@@ -62,6 +64,7 @@ pub(crate) struct Config {
     pub(crate) poll_interval: Duration,
     pub(crate) visibility: Duration,
     pub(crate) results_kept: Duration,
+    pub(crate) unfinished_kept: Duration,
     pub(crate) backlog_alarm: Option<u64>,
 }
 
@@ -117,6 +120,7 @@ impl Shared {
             watchers,
             batches: Batches::default(),
             running: AtomicU64::new(0),
+            polling: AtomicU64::new(0),
             room: Notify::new(),
             stopping: watch::Sender::new(false),
             cut: watch::Sender::new(false),
@@ -163,7 +167,7 @@ impl Shared {
         let mut over = std::pin::pin!(self.clock.sleep_until(end));
         loop {
             let ended = self.room.notified();
-            if self.running() == 0 {
+            if self.running() == 0 && self.polling.load(Ordering::SeqCst) == 0 {
                 return true;
             }
             tokio::select! {

@@ -3,11 +3,15 @@
 use super::Shared;
 use crate::doer::Doer;
 use crate::event::Event;
-use crate::ports::{Pulled, Queue};
+use crate::ports::{PortError, Pulled};
 
-use futures::future::select_all;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// The most that is taken at a time.
 const TAKEN_MAX: usize = 512;
@@ -16,17 +20,25 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl Shared {
     /// Ends when the engine is stopped.
-    pub(crate) async fn poll(self: Arc<Shared>) {
+    pub(crate) fn poll(self: Arc<Shared>) -> impl Future<Output = ()> + Send {
+        let polling = Polling::new(self);
+        async move { polling.0.poll_until_stopped().await }
+    }
+
+    async fn poll_until_stopped(self: &Arc<Shared>) {
         let mut stopping = self.stopping.subscribe();
+        let mut waits = Waits::new(self.queues.len());
         let (mut lead, mut troubles) = (0, 0);
         while !self.is_stopping() {
             let room = self.room.notified();
             let budget = self.budget();
             if budget == 0 {
-                tokio::select! {
-                    () = room => {}
-                    _ = stopping.wait_for(|stopping| *stopping) => {}
-                }
+                let come = tokio::select! {
+                    () = room => None,
+                    come = waits.next(self) => Some(come),
+                    _ = stopping.wait_for(|stopping| *stopping) => None,
+                };
+                self.take_all(come).await;
                 continue;
             }
             let round = self.round(budget, lead).await;
@@ -45,17 +57,42 @@ impl Shared {
                     .saturating_mul(2u32.saturating_pow(troubles))
                     .mul_f64(1.0 + self.entropy.fraction() / 2.0);
             }
+            if !stands_back {
+                waits.begin(self, budget);
+            }
             let come = tokio::select! {
                 () = self.sleep(pause.min(PAUSE_MAX.max(self.config.poll_interval))) => None,
-                come = self.anything(budget), if !stands_back => Some(come),
+                come = waits.next(self) => Some(come),
                 _ = stopping.wait_for(|stopping| *stopping) => None,
             };
-            if let Some((queue, pulled)) = come {
-                for pulled in pulled {
-                    self.take(queue, pulled).await;
-                }
+            if !self.take_all(come).await {
+                self.stand_back(&mut waits, &mut stopping).await;
             }
         }
+    }
+
+    /// What was put back is for others: a poll long nobody waits here for more of it.
+    async fn stand_back(self: &Arc<Shared>, waits: &mut Waits, stopping: &mut watch::Receiver<bool>) {
+        let pause = self.config.poll_interval.mul_f64(1.0 + self.entropy.fraction() / 2.0);
+        let mut over = pin!(self.sleep(pause));
+        loop {
+            let come = tokio::select! {
+                () = &mut over => return,
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                come = waits.next(self) => Some(come),
+            };
+            self.take_all(come).await;
+        }
+    }
+
+    /// `false`: something came, and all of it was put back.
+    async fn take_all(self: &Arc<Shared>, come: Option<Come>) -> bool {
+        let Some((at, pulled)) = come else { return true };
+        let mut started = false;
+        for pulled in pulled {
+            started |= self.take(&self.queues[at], pulled).await;
+        }
+        started
     }
 
     fn budget(&self) -> usize {
@@ -104,23 +141,65 @@ impl Shared {
             }
         }
     }
+}
 
-    /// Waits until one of the queues has something.
-    async fn anything(&self, budget: usize) -> (&Arc<dyn Queue>, Vec<Pulled>) {
-        let share = budget.div_ceil(self.queues.len());
-        let waits = self.queues.iter().map(|queue| {
-            let wait = async move {
-                match queue.wait(share, self.config.visibility).await {
-                    Ok(pulled) if !pulled.is_empty() => return (queue, pulled),
-                    Ok(_) => {}
-                    Err(error) => self.trouble("waiting for a queue", &error),
-                }
-                // It is asked again when its turn comes.
-                std::future::pending().await
-            };
-            Box::pin(wait)
-        });
-        select_all(waits).await.0
+/// While it exists something may be taken.
+struct Polling(Arc<Shared>);
+
+impl Polling {
+    fn new(shared: Arc<Shared>) -> Polling {
+        shared.polling.fetch_add(1, Ordering::SeqCst);
+        Polling(shared)
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        self.0.polling.fetch_sub(1, Ordering::SeqCst);
+        self.0.room.notify_waiters();
+    }
+}
+
+/// From which queue, and what.
+type Come = (usize, Vec<Pulled>);
+
+type Wait = BoxFuture<'static, (usize, Result<Vec<Pulled>, PortError>)>;
+
+/// Somebody waits at every queue, at most once. A wait goes on while the queues are polled beside it: what is on its way
+/// when a wait is dropped costs an attempt, so none is dropped until the engine stops.
+struct Waits {
+    under_way: FuturesUnordered<Wait>,
+    /// By queue.
+    waited_for: Vec<bool>,
+}
+
+impl Waits {
+    fn new(queues: usize) -> Waits {
+        Waits { under_way: FuturesUnordered::new(), waited_for: vec![false; queues] }
+    }
+
+    /// Where nobody waits yet.
+    fn begin(&mut self, shared: &Shared, budget: usize) {
+        let (share, visibility) = (budget.div_ceil(shared.queues.len()), shared.config.visibility);
+        for (at, queue) in shared.queues.iter().enumerate() {
+            if !std::mem::replace(&mut self.waited_for[at], true) {
+                let queue = Arc::clone(queue);
+                self.under_way.push(Box::pin(async move { (at, queue.wait(share, visibility).await) }));
+            }
+        }
+    }
+
+    /// Never ends if nobody waits. A wait that brings nothing is begun anew with the next poll.
+    async fn next(&mut self, shared: &Shared) -> Come {
+        while let Some((at, come)) = self.under_way.next().await {
+            self.waited_for[at] = false;
+            match come {
+                Ok(pulled) if !pulled.is_empty() => return (at, pulled),
+                Ok(_) => {}
+                Err(error) => shared.trouble("waiting for a queue", &error),
+            }
+        }
+        std::future::pending().await
     }
 }
 

@@ -69,10 +69,20 @@ impl Shared {
                 return Ok(Verdict::Settled);
             }
         };
+        if self.is_stopping() {
+            return Ok(Verdict::PutBack {
+                kind: envelope.kind.clone(),
+                why: "stopping",
+                delay: Duration::ZERO,
+            });
+        }
         let now = self.clock.now();
         let put_back = |why, delay| Ok(Verdict::PutBack { kind: envelope.kind.clone(), why, delay });
         if let Some(start_at) = envelope.start_at.filter(|start_at| start_at.since(now) > EARLY_MAX) {
             return put_back("not due", start_at.since(now));
+        }
+        if envelope.prefix != self.keys.0 {
+            return put_back("of another system", UNKNOWN_DELAY);
         }
         let Some(kind) = self.kinds.get(&envelope.kind) else {
             return put_back("unknown", UNKNOWN_DELAY);

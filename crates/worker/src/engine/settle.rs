@@ -1,15 +1,18 @@
 //! What came of a piece of work: stored, told, and then taken from the queue.
 
 use super::{Shared, Submitted};
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, child_id};
 use crate::error::Error;
 use crate::event::Event;
 use crate::outcome::{Children, Failure, Until};
-use crate::ports::{Again, Lease, PortError, Queue};
+use crate::ports::{Again, KEY_KEPT, Lease, PortError, Queue};
 use crate::work::{Ended, Kind, Told};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The queue hears of an ending after it is stored.
+const KEY_MARGIN: Duration = Duration::from_secs(3600);
 
 /// How a piece of work ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,15 +23,24 @@ pub(crate) struct Record {
     pub(crate) result: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Of a root: others had joined its group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) joined: bool,
 }
 
 impl Record {
-    fn completed(envelope: &Envelope, result: Option<String>) -> Record {
-        Record { kind: envelope.kind.clone(), round: envelope.round, result, error: None }
+    fn completed(envelope: &Envelope, result: Option<String>, joined: bool) -> Record {
+        Record { kind: envelope.kind.clone(), round: envelope.round, result, error: None, joined }
     }
 
-    pub(crate) fn failed(envelope: &Envelope, error: String) -> Record {
-        Record { kind: envelope.kind.clone(), round: envelope.round, result: None, error: Some(error) }
+    pub(crate) fn failed(envelope: &Envelope, error: String, joined: bool) -> Record {
+        let (kind, round) = (envelope.kind.clone(), envelope.round);
+        Record { kind, round, result: None, error: Some(error), joined }
+    }
+
+    /// Of a root: its group's count when nobody is left.
+    pub(crate) fn last(&self) -> i64 {
+        -i64::from(self.joined)
     }
 
     pub(crate) fn is_well(&self) -> bool {
@@ -80,7 +92,11 @@ impl Shared {
 
     pub(crate) async fn settle(self: &Arc<Shared>, held: &Held, ended: &Ended) -> Result<(), PortError> {
         match ended {
-            Ok(told) => self.complete(held, told).await,
+            Ok(told) => match self.complete(held, told).await {
+                // The same will be refused the next time, too: too large, or too many.
+                Err(PortError::Refused(refusal)) => self.give_up(held, refusal).await,
+                completed => completed,
+            },
             Err(Failure::Defer(until)) => self.defer(held, *until).await,
             Err(Failure::Abort { error }) => self.give_up(held, error.clone()).await,
             Err(Failure::Retry { error, after }) => self.try_again(held, error.clone(), *after).await,
@@ -89,20 +105,24 @@ impl Shared {
 
     async fn complete(self: &Arc<Shared>, held: &Held, told: &Told) -> Result<(), PortError> {
         let envelope = &held.envelope;
-        let result = match told {
+        let (result, joined) = match told {
             Told::Result { own, group, append } => {
-                self.add_to_group(envelope, group, *append).await?;
-                Some(own.clone())
+                let joined = self.is_joined(envelope).await?;
+                // What a root says that is alone is found in its record.
+                if joined || *append || own != group || !envelope.is_root() {
+                    self.add_to_group(envelope, group, *append).await?;
+                }
+                (Some(own.clone()), joined)
             }
             Told::Queue(children) => match self.queue_children(envelope, children).await {
-                Ok(()) => None,
+                Ok(()) => (None, self.is_joined(envelope).await?),
                 Err(Error::Port(error)) => return Err(error),
                 // The same children cannot be queued the next time either.
                 Err(error) => return self.give_up(held, error.to_string()).await,
             },
-            Told::Void => None,
+            Told::Void => (None, self.is_joined(envelope).await?),
         };
-        let record = Record::completed(envelope, result);
+        let record = Record::completed(envelope, result, joined);
         self.ended(envelope, &record).await?;
         self.finish(held, &record).await
     }
@@ -113,13 +133,15 @@ impl Shared {
         parent: &Arc<Envelope>,
         children: &Children,
     ) -> Result<(), Error> {
+        // Before any of them: the group does not end before its parent has.
+        self.open_group(parent).await?;
         let mut ids = Vec::with_capacity(children.jobs.len());
         for (n, job) in children.jobs.iter().enumerate() {
-            let id = format!("{}.{}.{n}", parent.id, parent.round);
+            let id = child_id(parent, &n.to_string());
             ids.push(self.submit(job, Submitted { parent: Some(parent), id: Some(id) }).await?.id);
         }
         if let Some((when, next)) = &children.next {
-            let id = format!("{}.{}.next", parent.id, parent.round);
+            let id = child_id(parent, "next");
             self.submit_after(next, Submitted { parent: Some(parent), id: Some(id) }, &ids, *when).await?;
         }
         Ok(())
@@ -133,7 +155,12 @@ impl Shared {
     ) -> Result<(), PortError> {
         let text = serde_json::to_string(record).map_err(|error| PortError::Refused(error.to_string()))?;
         let key = self.keys.result(&envelope.id);
-        self.backend.store.set(&key, text, self.config.results_kept).await?;
+        let mut kept = self.config.results_kept;
+        if envelope.keyed {
+            // Who queues it again while the key is known finds how it ended.
+            kept = kept.max(KEY_KEPT + KEY_MARGIN);
+        }
+        self.backend.store.set(&key, text, kept).await?;
         self.after_ending(envelope, record).await
     }
 
@@ -144,7 +171,7 @@ impl Shared {
         record: &Record,
     ) -> Result<(), PortError> {
         self.tell_dependents(&envelope.id, record).await?;
-        self.close_group(envelope).await?;
+        self.close_group(envelope, record).await?;
         self.publish(&format!("done {}", envelope.id)).await;
         Ok(())
     }
@@ -167,7 +194,7 @@ impl Shared {
     }
 
     pub(crate) async fn give_up(self: &Arc<Shared>, held: &Held, error: String) -> Result<(), PortError> {
-        let record = Record::failed(&held.envelope, error);
+        let record = Record::failed(&held.envelope, error, self.is_joined(&held.envelope).await?);
         self.ended(&held.envelope, &record).await?;
         self.finish(held, &record).await
     }

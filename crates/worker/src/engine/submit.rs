@@ -1,7 +1,7 @@
 //! Into the queue.
 
 use super::Shared;
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, group_of};
 use crate::error::Error;
 use crate::event::Event;
 use crate::options::Options;
@@ -35,8 +35,18 @@ pub(crate) struct Prepared {
     pub(crate) envelope: Envelope,
     pub(crate) kind: Arc<Kind>,
     pub(crate) skip_queue: bool,
-    /// It may have been pushed before.
-    pub(crate) again: bool,
+    pub(crate) named: Named,
+}
+
+/// Who gave a piece of work its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// Nobody: it is queued once.
+    Anew,
+    /// Whoever queued it. Others may have queued it before, for themselves.
+    ByKey,
+    /// The engine, which may have queued it before.
+    ByOrigin,
 }
 
 impl Shared {
@@ -47,7 +57,6 @@ impl Shared {
     ) -> Result<Placed, Error> {
         let prepared = self.prepare(job, from)?;
         let placed = Placed::of(&prepared.envelope);
-        self.open_group(&prepared.envelope).await?;
         self.enqueue(prepared).await?;
         Ok(placed)
     }
@@ -57,17 +66,21 @@ impl Shared {
         let now = self.clock.now();
         let Options { delay, run_at, retry, priority, group, deadline, timeout, skip_queue, dedupe_key } =
             job.resolved(&self.config.defaults);
-        // A name of its own for each key, so that whoever queues it again waits for the same.
-        let keyed = dedupe_key.map(|key| format!("{}:{key}", job.kind.name));
-        let (id, again) = match from.id.or(keyed) {
-            Some(id) => (id, true),
-            None => (self.entropy.id(now), false),
+        // A name of its own for each key, so that whoever queues it again waits for the same. The times of a schedule have
+        // theirs, whatever the key.
+        let keyed = dedupe_key
+            .filter(|_| from.id.is_none() || from.parent.is_some())
+            .map(|key| format!("{}:{key}", job.kind.name));
+        let (id, named) = match (keyed, from.id) {
+            (Some(id), _) => (id, Named::ByKey),
+            (None, Some(id)) => (id, Named::ByOrigin),
+            (None, None) => (self.entropy.id(now), Named::Anew),
         };
         let codec = job.kind.codec.as_ref().unwrap_or(&self.codec);
         let input = (job.encode)(&**codec)?;
         let group = group.or_else(|| from.parent.map(|parent| parent.group.clone()));
         let envelope = Envelope {
-            group: group.unwrap_or_else(|| id.clone()),
+            group: group.unwrap_or_else(|| group_of(&id)),
             id,
             kind: job.kind.name.clone(),
             input,
@@ -78,35 +91,44 @@ impl Shared {
             timeout,
             priority: priority.unwrap_or_default(),
             retry: retry.unwrap_or_default(),
+            prefix: self.keys.0.clone(),
+            keyed: named == Named::ByKey,
             round: 0,
         };
         // What this process knows of the kind is what counts here.
         let kind = self.kinds.get(&job.kind.name).unwrap_or(&job.kind);
-        Ok(Prepared { envelope, kind: Arc::clone(kind), skip_queue: skip_queue.unwrap_or_default(), again })
+        Ok(Prepared { envelope, kind: Arc::clone(kind), skip_queue: skip_queue.unwrap_or_default(), named })
     }
 
-    /// Of a group that counts it. If it does not get into the queue, and nobody can queue it again, the group forgets it.
+    /// It is counted when it is in the queue, and counts itself if nobody lived to do so.
     pub(crate) async fn enqueue(self: &Arc<Shared>, prepared: Prepared) -> Result<(), Error> {
-        let Prepared { envelope, kind, skip_queue, again } = prepared;
+        let Prepared { envelope, kind, skip_queue, named } = prepared;
         let queued = Event::Queued { id: envelope.id.clone(), kind: envelope.kind.clone() };
-        if skip_queue && self.kinds.contains_key(&envelope.kind) && !self.is_stopping() {
+        // Only the queue knows whether what has a name was there before.
+        if skip_queue
+            && named == Named::Anew
+            && self.kinds.contains_key(&envelope.kind)
+            && !self.is_stopping()
+        {
+            self.open_group(&envelope).await?;
             self.tell(&queued);
             self.run_here(envelope, kind);
             return Ok(());
         }
-        match self.push(&envelope, self.queue_of(&kind), again).await {
-            Ok(_) => {
-                self.tell(&queued);
-                Ok(())
-            }
-            Err(error) => {
-                // What has a name that stays is queued again by whoever named it, and counts only once.
-                if !again && let Err(error) = self.close_group(&envelope).await {
-                    self.trouble("taking back a group's count", &error);
+        let is_new = self.push(&envelope, self.queue_of(&kind), named != Named::Anew).await?;
+        match named {
+            // It is done again until all of it is.
+            Named::ByOrigin => self.open_group(&envelope).await?,
+            Named::Anew | Named::ByKey if is_new => {
+                if let Err(error) = self.open_group(&envelope).await {
+                    self.trouble("counting for a group", &error);
                 }
-                Err(error.into())
             }
+            // Others queued it by the same key, in their group.
+            Named::Anew | Named::ByKey => {}
         }
+        self.tell(&queued);
+        Ok(())
     }
 
     pub(crate) fn queue_of<'a>(&'a self, kind: &'a Kind) -> &'a Arc<dyn Queue> {

@@ -134,7 +134,8 @@ fn set(action: &mut Action, body: Option<String>) {
 impl Queue for ServerQueue {
     fn push(&self, push: Push) -> Answer<'_, bool> {
         Box::pin(async move {
-            let kept = push.dedupe_key.as_ref().map_or(Duration::ZERO, |_| KEY_KEPT);
+            let kept = |otherwise| push.dedupe_key.as_ref().map_or(otherwise, |_| KEY_KEPT);
+            let (completed, failed) = (kept(Duration::ZERO), kept(LETTERS_KEPT));
             let item = NewItem {
                 // Here the lower number goes first.
                 priority: Some(
@@ -143,8 +144,8 @@ impl Queue for ServerQueue {
                 delay: (!push.delay.is_zero()).then(|| span(push.delay)),
                 max_retries: Some(limits::RETRIES_MAX.into()),
                 // A key is known for as long as its item is.
-                completed_ttl: Some(span(kept)),
-                failed_ttl: Some(span(LETTERS_KEPT)),
+                completed_ttl: Some(span(completed)),
+                failed_ttl: Some(span(failed)),
                 idempotency_key: push.dedupe_key,
                 payload: Some(Payload::from(push.body.into_bytes())),
                 ..NewItem::default()
@@ -173,25 +174,27 @@ impl Queue for ServerQueue {
 
     fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
         Box::pin(async move {
-            // In a task of its own: if nobody waits any more when the answer is there, its items are given back.
-            let (give, mut take) = oneshot::channel();
-            let (client, name) = (self.client.clone(), self.name.clone());
-            tokio::spawn(async move {
-                let queue = ServerQueue { client, name };
-                let mut give: oneshot::Sender<Result<Vec<ReceivedItem>, PortError>> = give;
-                let received = tokio::select! {
-                    biased;
-                    received = queue.receive(max, visibility, WAIT) => received,
-                    // The server sees that nobody is there, and keeps what it had.
-                    () = give.closed() => return,
-                };
-                if let Err(Ok(items)) = give.send(received) {
-                    queue.give_back(&items).await;
+            loop {
+                // In a task of its own: if nobody waits any more when the answer is there, its items are given back.
+                let (give, take) = oneshot::channel();
+                let queue = ServerQueue { client: self.client.clone(), name: self.name.clone() };
+                tokio::spawn(async move {
+                    let mut give: oneshot::Sender<Result<Handed, PortError>> = give;
+                    let received = tokio::select! {
+                        biased;
+                        received = queue.receive(max, visibility, WAIT) => received,
+                        // The server sees that nobody is there, and keeps what it had.
+                        () = give.closed() => return,
+                    };
+                    drop(give.send(received.map(|items| Handed { queue, items })));
+                });
+                // A sender that is gone has panicked: that is no answer.
+                let Ok(received) = take.await else { return Ok(Vec::new()) };
+                let items = received?.taken();
+                if !items.is_empty() {
+                    return Ok(items.into_iter().map(pulled).collect());
                 }
-            });
-            // A sender that is gone has panicked: that is no answer.
-            let received = (&mut take).await.unwrap_or(Ok(Vec::new()))?;
-            Ok(received.into_iter().map(pulled).collect())
+            }
         })
     }
 
@@ -275,16 +278,33 @@ impl Queue for ServerQueue {
     }
 }
 
-impl ServerQueue {
-    /// That was no attempt.
-    async fn give_back(&self, items: &[ReceivedItem]) {
+/// On its way to whoever waits. What nobody takes goes back: that was no attempt.
+struct Handed {
+    queue: ServerQueue,
+    items: Vec<ReceivedItem>,
+}
+
+impl Handed {
+    fn taken(mut self) -> Vec<ReceivedItem> {
+        std::mem::take(&mut self.items)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
         let defer = |item: &ReceivedItem| Action {
             verb: Some(Text::from(VerbName::Defer)),
             id: Some(item.id.clone()),
             lease: Some(item.lease.clone()),
             ..Action::default()
         };
-        // If this fails they come back when their leases lapse.
-        let _ = self.client.settle(items.iter().map(defer).collect()).await;
+        let actions: Vec<Action> = self.items.iter().map(defer).collect();
+        // Where nothing runs any more they come back when their leases lapse, as they do if this fails.
+        if !actions.is_empty()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let client = self.queue.client.clone();
+            runtime.spawn(async move { client.settle(actions).await.ok() });
+        }
     }
 }

@@ -7,6 +7,7 @@ mod dependents;
 mod faults;
 mod fleet;
 mod groups;
+mod names;
 #[path = "../../../postgres/tests/store/server.rs"]
 mod postgres;
 #[path = "../rig/mod.rs"]
@@ -75,6 +76,14 @@ behaviour! {
     groups::a_group_that_nobody_waits_for_is_told_once_in_the_fleet
     groups::a_push_that_fails_leaves_no_group_open
     groups::a_claim_is_one_pieces_and_stays_its_own
+    names::a_key_that_another_group_has_queued_holds_no_group_up
+    names::a_key_counts_for_children_too
+    names::what_skips_the_queue_and_has_a_name_is_done_once
+    names::systems_that_share_a_queue_leave_each_others_work_alone
+    names::what_a_backend_refuses_fails_in_its_words_and_at_once
+    names::a_chain_may_be_long
+    names::one_that_is_redriven_is_one_all_the_same
+    names::what_waits_for_days_is_not_forgotten
     schedules::an_occurrence_is_done_once_in_the_whole_fleet
     schedules::by_cron_and_in_a_time_zone
     faults::every_call_may_fail
