@@ -1,8 +1,9 @@
 //! Reading what was told: in order, and never past a transaction that may still tell something before it.
 //!
-//! A transaction draws its number after it has an id and before it commits, so numbers become visible out of order. When
-//! number `n` is visible, whoever drew a smaller one had an id by then. So a transaction is begun after that, and once all
-//! those before it are over, nothing can appear before `n` any more: up to there it is final, and only that is shown.
+//! A transaction draws its number and commits later, so numbers become visible out of order. But it holds a lock on the table
+//! from before it draws one until what it told is visible. When number `n` is visible, whoever drew a smaller one is visible
+//! too, or holds that lock: once those who held it then are over, nothing can appear before `n` any more. Up to there it is
+//! final, and only that is shown. Whoever does something else in the database is not waited for.
 
 use crate::error::{Failure, damaged};
 use crate::image::timestamp;
@@ -12,23 +13,34 @@ use crate::told::{self, Unpacked};
 use deadpool_postgres::Object;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use towline_store::{Event, EventCursor, EventId, EventPage, Events, EventsFrom};
+use towline_store::{Event, EventCursor, EventId, EventPage, Events, EventsFrom, StoreError};
 
 /// Transactions that one page looks at; each can tell of thousands of items.
 const ROWS_MAX: i64 = 64;
-/// How often to look again whether what was told last is final, and the pause between: batches take a few milliseconds.
-const LOOKS: u32 = 4;
+/// How often to look whether what was told last is final, and the pause between: batches take a few milliseconds.
+const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(2);
+/// Who asks where now is can be told nothing before that is known: it looks on for two seconds, less often.
+const LOOKS_FOR_NOW: u32 = 100;
+const PAUSE_FOR_NOW: Duration = Duration::from_millis(20);
 
 /// How far what was told is final, as far as this server knows.
 #[derive(Debug, Default)]
 pub(crate) struct Horizon(Mutex<Known>);
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Known {
     through: i64,
-    /// Up to this number, once all transactions before this one are over.
-    soon: Option<(i64, i64)>,
+    soon: Option<Soon>,
+    /// How often `soon` was set.
+    set: u64,
+}
+
+/// Up to this number, once these transactions are over.
+#[derive(Debug)]
+struct Soon {
+    number: i64,
+    tellers: Vec<String>,
 }
 
 /// What is kept and final.
@@ -39,32 +51,35 @@ struct Extent {
 }
 
 impl Reader {
-    async fn extent(&self, client: &Object) -> Result<Extent, Failure> {
+    /// What is known after so many looks at most; `now`: as soon as all is final that was visible at the first.
+    async fn extent(&self, client: &Object, now: bool) -> Result<Extent, Failure> {
         let known = client.prepare_cached(query!("events_known")).await?;
-        let begin = client.prepare_cached(query!("new_transaction")).await?;
         let mut looks = 0;
+        let mut first = None;
         loop {
+            let set = self.horizon.set();
             let row = client.query_one(&known, &[]).await?;
-            let (gone, visible, oldest): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-            let Known { through, soon } = self.horizon.look(oldest);
-            let through = through.max(gone);
+            let (gone, visible): (i64, i64) = (row.get(0), row.get(1));
+            let through = self.horizon.look(set, visible, row.get(2)).max(gone);
+            let extent = Extent { gone, through, visible };
+            let wanted = if now { *first.get_or_insert(visible) } else { visible };
             looks += 1;
-            if through >= visible || looks > LOOKS {
-                return Ok(Extent { gone, through, visible });
+            if through >= wanted || looks >= LOOKS && !now {
+                return Ok(extent);
             }
-            if soon.is_none() {
-                let id: i64 = client.query_one(&begin, &[]).await?.get(0);
-                self.horizon.expect(visible, id);
-            } else if looks > 2 {
-                tokio::time::sleep(PAUSE).await;
+            if looks >= LOOKS_FOR_NOW {
+                let cause = "a transaction that tells something takes long, so it is not known where its events will be; ask \
+                             again shortly";
+                return Err(Failure::Fault(StoreError::Unavailable { cause: cause.to_owned() }));
             }
+            tokio::time::sleep(if looks < LOOKS { PAUSE } else { PAUSE_FOR_NOW }).await;
         }
     }
 
     pub(crate) async fn events(&self, from: EventsFrom, limit: usize) -> Result<Events, Failure> {
         let store = EventId::store_of(self.salt);
         let client = self.client().await?;
-        let Extent { gone, through, visible } = self.extent(&client).await?;
+        let Extent { gone, through, visible } = self.extent(&client, from == EventsFrom::Now).await?;
         let more = through < visible;
         let (after, nth) = match &from {
             EventsFrom::Oldest => (gone, u32::MAX),
@@ -87,7 +102,8 @@ impl Reader {
         let read = client.prepare_cached(query!("events")).await?;
         let rows = client.query(&read, &[&first, &through, &ROWS_MAX]).await?;
         // Some may have been truncated between the two.
-        if is_gone((after, nth), self.extent(&client).await?.gone) {
+        let gone = client.prepare_cached(query!("events_gone")).await?;
+        if is_gone((after, nth), client.query_one(&gone, &[]).await?.get(0)) {
             return Ok(Events::Gone);
         }
         let more = more || rows.len() as i64 == ROWS_MAX;
@@ -126,21 +142,58 @@ impl Horizon {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes note of the oldest transaction that is under way.
-    fn look(&self, oldest: i64) -> Known {
-        self.with(|known| {
-            if let Some((number, _)) = known.soon.filter(|(_, id)| *id <= oldest) {
-                known.through = known.through.max(number);
-                known.soon = None;
-            }
-            *known
-        })
+    /// To be asked before a look: what was set after it began, it cannot end.
+    fn set(&self) -> u64 {
+        self.with(|known| known.set)
     }
 
-    /// This number was visible before that transaction began.
-    fn expect(&self, number: i64, id: i64) {
+    /// Takes note of what is visible and of who tells something just now; how far it is final.
+    fn look(&self, set: u64, visible: i64, tellers: Vec<String>) -> i64 {
         self.with(|known| {
-            known.soon.get_or_insert((number, id));
-        });
+            let over =
+                |soon: &Soon| set == known.set && !soon.tellers.iter().any(|one| tellers.contains(one));
+            if let Some(soon) = known.soon.take_if(|soon| over(soon)) {
+                known.through = known.through.max(soon.number);
+            }
+            if tellers.is_empty() {
+                known.through = known.through.max(visible);
+            } else if known.soon.is_none() && visible > known.through {
+                known.soon = Some(Soon { number: visible, tellers });
+                known.set += 1;
+            }
+            known.through
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tellers(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_visible_is_final_when_those_who_told_something_then_are_over() {
+        let horizon = Horizon::default();
+        let look = |visible, names: &[&str]| horizon.look(horizon.set(), visible, tellers(names));
+        assert_eq!(look(5, &["1/1", "2/1"]), 0);
+        assert_eq!(look(7, &["2/1", "3/1"]), 0);
+        assert_eq!(look(8, &["3/1", "4/1"]), 5, "who came later is not waited for");
+        assert_eq!(look(9, &["4/1", "5/1"]), 5);
+        assert_eq!(look(9, &["6/1"]), 8);
+        assert_eq!(look(10, &[]), 10);
+    }
+
+    #[test]
+    fn a_look_that_began_before_says_nothing_of_those_who_came_after_it() {
+        let horizon = Horizon::default();
+        let early = horizon.set();
+        assert_eq!(horizon.look(horizon.set(), 5, tellers(&["1/1"])), 0);
+        assert_eq!(horizon.look(early, 3, tellers(&[])), 3, "it knows what it saw");
+        assert_eq!(horizon.look(early, 3, tellers(&["2/1"])), 3);
+        assert_eq!(horizon.look(horizon.set(), 5, tellers(&["1/1"])), 3);
+        assert_eq!(horizon.look(horizon.set(), 5, tellers(&["2/1"])), 5);
     }
 }

@@ -15,3 +15,4 @@ DELETE FROM queues;
 UPDATE catalog SET version = 0, body_slot = 0;
 DELETE FROM inbox;
 DELETE FROM inbox_refused;
+DELETE FROM events;

@@ -4,6 +4,7 @@
 mod conformance;
 mod dump;
 mod enqueue;
+mod events;
 mod failover;
 mod faults;
 mod harness;

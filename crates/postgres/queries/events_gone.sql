@@ -1,0 +1,2 @@
+-- The last number that is not kept any more.
+SELECT events_gone FROM catalog
