@@ -24,6 +24,8 @@ const GATHER: Duration = Duration::from_millis(2);
 const LOOK_SOON: Duration = Duration::from_millis(5);
 const LOOK_LATE: Duration = Duration::from_millis(500);
 const AFTER_FAULT: Duration = Duration::from_secs(1);
+/// A store that does not answer so often, one second after the other, is followed by nobody.
+const FAULTS_MAX: u32 = 10;
 
 /// How it went on for a follower.
 #[derive(Debug)]
@@ -56,6 +58,8 @@ struct Held {
     events: VecDeque<Arc<Event>>,
     /// Behind the last one; `None`: nobody reads.
     cursor: Option<EventCursor>,
+    /// Why those before that number were cut off.
+    fault: Option<(u64, StoreError)>,
 }
 
 impl Held {
@@ -67,6 +71,14 @@ impl Held {
         // A number that nobody was given: whoever waits for an older one sees that it is gone.
         self.first = self.end() + 1;
         self.events.clear();
+    }
+
+    /// What whoever was to be given that number next is told if it is not held any more.
+    fn ended(&self, at: u64) -> Result<Followed> {
+        match &self.fault {
+            Some((before, fault)) if at < *before => Err(fault.clone()),
+            _ => Ok(Followed::TooSlow),
+        }
     }
 }
 
@@ -89,6 +101,16 @@ impl Feed {
     /// Lets followers notice that the broker stops.
     pub(crate) fn stop(&self) {
         self.wake.notify_one();
+        self.news.send_modify(|changes| *changes += 1);
+    }
+
+    /// Cuts off all who follow; who comes now begins there.
+    fn cut_off(&self, now: EventCursor, fault: Option<StoreError>) {
+        let mut held = self.lock();
+        held.drop_all();
+        held.cursor = Some(now);
+        held.fault = fault.map(|fault| (held.first, fault));
+        drop(held);
         self.news.send_modify(|changes| *changes += 1);
     }
 
@@ -174,6 +196,7 @@ async fn begin_reading(shared: &Arc<Shared>) -> Result<()> {
 async fn read(shared: Arc<Shared>, mut cursor: EventCursor) {
     let feed = &shared.feed;
     let mut pause = LOOK_SOON;
+    let mut faults = 0;
     loop {
         if ends(&shared).await {
             return;
@@ -181,10 +204,13 @@ async fn read(shared: Arc<Shared>, mut cursor: EventCursor) {
         let told = shared.store.events(EventsFrom::After(cursor.clone()), limits::EVENTS_PAGE_MAX).await;
         match told {
             Ok(Events::Page(page)) => {
+                faults = 0;
+                // A page can tell nothing and lead on: then there is nothing to wait for.
+                let moved = page.next != cursor;
                 cursor = page.next.clone();
                 let (more, some) = (page.more, !page.events.is_empty());
                 feed.hold(page);
-                if more && some {
+                if more && moved {
                     continue;
                 }
                 pause = if some { LOOK_SOON } else { (pause * 2).min(LOOK_LATE) };
@@ -202,17 +228,22 @@ async fn read(shared: Arc<Shared>, mut cursor: EventCursor) {
                 match now(&shared).await {
                     Ok(now) => {
                         cursor = now.clone();
-                        let mut held = feed.lock();
-                        held.drop_all();
-                        held.cursor = Some(now);
-                        drop(held);
-                        feed.news.send_modify(|changes| *changes += 1);
+                        feed.cut_off(now, None);
                     }
                     Err(_) => tokio::time::sleep(AFTER_FAULT).await,
                 }
             }
             Err(error) => {
+                faults += 1;
                 tracing::debug!("cannot read events: {error}");
+                let stays = matches!(error, StoreError::Corrupt { .. } | StoreError::Poisoned { .. });
+                if stays || faults >= FAULTS_MAX {
+                    tracing::warn!("cannot read events, followers are cut off: {error}");
+                    faults = 0;
+                    // What cannot be read is passed over: who asks for it hears so, who asks for what comes next is told.
+                    cursor = now(&shared).await.unwrap_or(cursor);
+                    feed.cut_off(cursor.clone(), Some(error));
+                }
                 tokio::time::sleep(AFTER_FAULT).await;
             }
         }
@@ -233,6 +264,8 @@ async fn ends(shared: &Shared) -> bool {
     let mut held = feed.lock();
     held.drop_all();
     held.cursor = None;
+    drop(held);
+    feed.news.send_modify(|changes| *changes += 1);
     true
 }
 
@@ -275,6 +308,8 @@ impl Follower {
     pub async fn next(&mut self) -> Result<Followed> {
         let mut news = self.shared.feed.news.subscribe();
         loop {
+            // Before anything is looked at: what changes after that is noticed.
+            news.borrow_and_update();
             if self.shared.is_stopping() {
                 return Ok(Followed::Stopping);
             }
@@ -288,15 +323,14 @@ impl Follower {
                 }
                 continue;
             };
-            news.borrow_and_update();
             match self.held(at) {
-                None => return Ok(Followed::TooSlow),
-                Some(events) if events.is_empty() => {
+                Err(ended) => return ended,
+                Ok(events) if events.is_empty() => {
                     if news.changed().await.is_err() {
                         return Ok(Followed::Stopping);
                     }
                 }
-                Some(events) => {
+                Ok(events) => {
                     self.at = Some(at + events.len() as u64);
                     // It may have read some of them itself.
                     let new: Vec<_> =
@@ -310,11 +344,12 @@ impl Follower {
         }
     }
 
-    /// Some of those that are held from that number on; `None`: it is not held any more.
-    fn held(&self, at: u64) -> Option<Vec<Arc<Event>>> {
+    /// Some of those that are held from that number on, or what is said if it is not held any more.
+    fn held(&self, at: u64) -> std::result::Result<Vec<Arc<Event>>, Result<Followed>> {
         let held = self.shared.feed.lock();
-        let skip = usize::try_from(at.checked_sub(held.first)?).ok()?;
-        Some(held.events.iter().skip(skip).take(GIVEN_MAX).cloned().collect())
+        let skip = at.checked_sub(held.first).and_then(|skip| usize::try_from(skip).ok());
+        let skip = skip.ok_or_else(|| held.ended(at))?;
+        Ok(held.events.iter().skip(skip).take(GIVEN_MAX).cloned().collect())
     }
 
     /// A page of the store; once there is no more, it goes on with what is held.
@@ -327,7 +362,9 @@ impl Follower {
             Events::Gone | Events::Elsewhere => return Ok(Some(Followed::Gone)),
             Events::Page(page) => page,
         };
+        let before = self.cursor.clone();
         self.cursor.join(&page.next);
+        let moved = self.cursor != before;
         if reader.is_some_and(|reader| self.cursor.has_reached(&reader)) {
             self.at = Some(end);
         }
@@ -335,7 +372,7 @@ impl Follower {
             self.pause = LOOK_SOON;
             return Ok(Some(Followed::Events(page.events.into_iter().map(Arc::new).collect())));
         }
-        if self.at.is_none() {
+        if self.at.is_none() && !moved {
             tokio::time::sleep(self.pause).await;
             self.pause = (self.pause * 2).min(LOOK_LATE);
         }

@@ -3,17 +3,34 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use towline_broker::{Broker, Followed, Sharing, SteadyClock};
+use towline_broker::{Broker, Followed, Follower, Sharing, SteadyClock};
+use towline_domain::change::Answer;
 use towline_domain::{EventKind, ItemId, Policy, Schema, Submission};
-use towline_store::{EventsFrom, Memory, Operation};
+use towline_store::{
+    Answered, BoxFuture, EventCursor, EventId, EventPage, Events, EventsFrom, Guard, Guarded, Memory,
+    Operation, Reply, Result, Store, StoreError,
+};
 
 /// Far beyond every bound: a test that gets here hangs.
 const NEVER: Duration = Duration::from_secs(60);
 
+const SALT: u64 = 7;
+
 async fn broker(sharing: Sharing) -> Broker {
     let clock = Arc::new(SteadyClock::new());
-    let broker = Broker::start(Arc::new(Memory::new(clock.clone(), 7)), clock, None, sharing);
+    begin(Broker::start(Arc::new(Memory::new(clock.clone(), SALT)), clock, None, sharing)).await
+}
+
+/// On a store that is not what it should be.
+async fn guarded<G: Guard + 'static>(guard: G) -> (Broker, Arc<Guarded<G>>) {
+    let clock = Arc::new(SteadyClock::new());
+    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), SALT), guard });
+    (begin(Broker::start(store.clone(), clock, None, Sharing::Alone)).await, store)
+}
+
+async fn begin(broker: Broker) -> Broker {
     let create = Operation::CreateQueue {
         queue: "jobs".parse().unwrap(),
         schema: Box::new(Schema::default()),
@@ -31,7 +48,10 @@ fn submits(count: usize) -> Vec<Operation> {
 
 /// The items it is told of, until there are so many.
 async fn follow(broker: &Broker, from: EventsFrom, count: usize) -> Vec<ItemId> {
-    let mut follower = broker.follow(from).await.unwrap().unwrap().unwrap();
+    see(&mut broker.follow(from).await.unwrap().unwrap().unwrap(), count).await
+}
+
+async fn see(follower: &mut Follower, count: usize) -> Vec<ItemId> {
     let mut items = Vec::new();
     while items.len() < count {
         match tokio::time::timeout(NEVER, follower.next()).await.expect("it is told").unwrap() {
@@ -73,18 +93,21 @@ async fn everybody_sees_everything(sharing: Sharing) {
     assert_eq!(same.len(), 1, "in the same order");
     assert_eq!(broker.followers(), 0);
     // Nobody reads any more; who comes now is told from now on.
-    let late = tokio::spawn({
-        let broker = broker.clone();
-        async move { follow(&broker, EventsFrom::Now, 20).await }
-    });
-    while broker.followers() == 0 {
-        tokio::task::yield_now().await;
+    let mut late = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    let mut made = BTreeSet::new();
+    for _ in 0..20 {
+        made.extend(ids(&broker.update(submits(1)).await.unwrap()));
     }
-    while !late.is_finished() {
-        broker.update(submits(1)).await.unwrap();
-    }
-    // A batch may bring more than it waits for.
-    assert!(late.await.unwrap().len() >= 20);
+    let seen = see(&mut late, 20).await;
+    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), made, "what was told before is not");
+}
+
+fn ids(answers: &[Answered]) -> Vec<ItemId> {
+    let id = |answer: &Answered| match answer {
+        Ok(Reply::Answer(Answer::Submitted { id, .. })) => *id,
+        other => panic!("a submit was answered with {other:?}"),
+    };
+    answers.iter().map(id).collect()
 }
 
 async fn broker_is_busy() {
@@ -123,4 +146,119 @@ async fn there_are_never_more_than_may_be() {
     assert_eq!(followers.len(), towline_domain::limits::FOLLOWERS_MAX);
     followers.pop();
     assert!(broker.follow(EventsFrom::Now).await.unwrap().is_some());
+}
+
+/// Between what it tells there are long stretches that tell nothing, as in a log that holds other things, too.
+struct Barren;
+
+/// The number of pages without an event behind each that has one.
+const BARREN: u64 = 1000;
+/// Beside the place in the store: how many of these were read.
+const PAGES: u32 = 0xdead;
+
+impl Guard for Barren {
+    fn events<'a>(&'a self, store: &'a Memory, from: EventsFrom, _: usize) -> BoxFuture<'a, Result<Events>> {
+        Box::pin(async move {
+            let read = match &from {
+                EventsFrom::After(cursor) => cursor.in_store(PAGES).map_or(0, |at| at.group),
+                EventsFrom::Oldest | EventsFrom::Now => BARREN,
+            };
+            let place = |read| EventId { store: PAGES, group: read, nth: 0 };
+            if let (EventsFrom::After(cursor), true) = (&from, read % BARREN > 0) {
+                let mut next = cursor.clone();
+                next.pass(place(read + 1));
+                return Ok(Events::Page(EventPage { events: Vec::new(), next, more: true }));
+            }
+            let Events::Page(mut page) = store.events(from, 1).await? else { panic!("it has all") };
+            page.next.pass(place(if page.events.is_empty() { read } else { read + 1 }));
+            page.more |= !page.events.is_empty();
+            Ok(Events::Page(page))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_tells_nothing_is_passed_without_a_pause() {
+    let (broker, _) = guarded(Barren).await;
+    let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    // The clock of this test goes on only while everybody waits.
+    let few = LOOK * BARREN as u32;
+    let told = async {
+        for _ in 0..3 {
+            broker.update(submits(1)).await.unwrap();
+            see(&mut follower, 1).await;
+        }
+    };
+    tokio::time::timeout(few, told).await.expect("there is no pause between two pages");
+    let caught_up = follow(&broker, EventsFrom::Oldest, 3);
+    tokio::time::timeout(few, caught_up).await.expect("nor for who comes later");
+}
+
+/// The shortest pause between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What it told before some event cannot be read any more; or nothing can.
+#[derive(Default)]
+struct Failing {
+    damaged_before: AtomicU64,
+    gone: AtomicBool,
+}
+
+impl Guard for Failing {
+    fn events<'a>(
+        &'a self,
+        store: &'a Memory,
+        from: EventsFrom,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Events>> {
+        if self.gone.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(StoreError::Unavailable { cause: "it is not there".to_owned() }) });
+        }
+        let at = match &from {
+            EventsFrom::After(cursor) => cursor.in_store(EventId::store_of(SALT)).map(|at| at.group),
+            EventsFrom::Oldest | EventsFrom::Now => None,
+        };
+        if at.is_some_and(|at| at < self.damaged_before.load(Ordering::SeqCst)) {
+            let (file, what) = ("events".to_owned(), "a test".to_owned());
+            return Box::pin(async { Err(StoreError::Corrupt { file, what }) });
+        }
+        store.events(from, limit)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_ends_those_who_follow_and_nobody_else() {
+    let (broker, store) = guarded(Failing::default()).await;
+    let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    broker.update(submits(1)).await.unwrap();
+    see(&mut follower, 1).await;
+    // The reader waits at the end of what there is: this is where the damage is.
+    let seen = follower.cursor().in_store(EventId::store_of(SALT)).unwrap().group;
+    store.guard.damaged_before.store(seen + 1, Ordering::SeqCst);
+    broker.update(submits(1)).await.unwrap();
+    let told = tokio::time::timeout(NEVER, follower.next()).await.expect("it is told");
+    assert!(matches!(told, Err(StoreError::Corrupt { .. })), "{told:?}");
+    // Who comes back for it hears the same; what happens from now on is told.
+    let cursor: EventCursor = follower.cursor().clone();
+    let told = broker.follow(EventsFrom::After(cursor)).await;
+    assert!(matches!(told, Err(StoreError::Corrupt { .. })), "{told:?}");
+    let mut later = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    broker.update(submits(1)).await.unwrap();
+    see(&mut later, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stays_away_is_not_waited_for_in_silence() {
+    let (broker, store) = guarded(Failing::default()).await;
+    let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    broker.update(submits(1)).await.unwrap();
+    see(&mut follower, 1).await;
+    store.guard.gone.store(true, Ordering::SeqCst);
+    broker.update(submits(1)).await.unwrap();
+    let told = tokio::time::timeout(NEVER, follower.next()).await.expect("it is told");
+    assert!(matches!(told, Err(StoreError::Unavailable { .. })), "{told:?}");
+    store.guard.gone.store(false, Ordering::SeqCst);
+    let mut back =
+        broker.follow(EventsFrom::After(follower.cursor().clone())).await.unwrap().unwrap().unwrap();
+    assert_eq!(see(&mut back, 1).await.len(), 1, "and nothing is missed");
 }

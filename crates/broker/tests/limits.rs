@@ -93,14 +93,22 @@ fn commit(item: &Item) -> Operation {
     settle(item, Verb::Commit(Outcome::default()), Adjust::default())
 }
 
-/// Until the receiver has come to the store and found it full.
+/// Until the receivers have come to the store so often.
 async fn waits(store: &Guarded<Counting>, receives: usize) {
     while store.guard.0.load(Ordering::SeqCst) < receives {
         tokio::task::yield_now().await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// Until nobody has anything to do. For tests on one thread.
+async fn everybody_waits() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+// On one thread, with a clock that goes on only while everybody waits: whoever is not woken waits in vain, at once.
+#[tokio::test(start_paused = true)]
 async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
     let later = Millis::hours(1);
     let away = Adjust { queue: Some("other".parse().unwrap()), ..Adjust::default() };
@@ -123,7 +131,10 @@ async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
         let held = hold(&broker).await;
         let before = store.guard.0.load(Ordering::SeqCst);
         let waiting = receive(&broker);
-        waits(&store, before + 1).await;
+        // The first to find it full looks again before it stands in line.
+        waits(&store, before + 2).await;
+        everybody_waits().await;
+        assert_eq!(store.guard.0.load(Ordering::SeqCst), before + 2, "it stands in line");
         ok(&broker, end(&held)).await;
         assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
         broker.stop();

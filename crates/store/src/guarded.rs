@@ -19,6 +19,15 @@ pub trait Guard: Send + Sync {
         store.update(batch)
     }
 
+    fn events<'a>(
+        &'a self,
+        store: &'a Memory,
+        from: EventsFrom,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Events>> {
+        store.events(from, limit)
+    }
+
     /// Asked before each read; an error is the answer to it.
     fn read(&self) -> Result<()> {
         Ok(())
@@ -88,7 +97,7 @@ impl<G: Guard> Store for Guarded<G> {
     }
 
     fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
-        self.read(self.store.events(from, limit))
+        self.read(self.guard.events(&self.store, from, limit))
     }
 
     fn made(&self, id: ItemId) -> bool {
