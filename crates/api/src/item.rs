@@ -1,5 +1,6 @@
 //! An item as anybody may see it: everything but its lease.
 
+use crate::group::AfterBody;
 use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::text::Text;
@@ -14,7 +15,7 @@ pub struct ItemShown {
     #[schema(value_type = String, format = Uuid)]
     pub id: Text<ItemId>,
     pub queue: String,
-    /// `pending`, `scheduled`, `processing`, `paused`, `completed` or `failed`.
+    /// `pending`, `scheduled`, `processing`, `paused`, `waiting`, `completed` or `failed`.
     pub state: String,
     /// Of a failed item: `explicit`, `retries_exhausted`, `expired`, `cancelled` or `poison`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +57,9 @@ pub struct ItemShown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub parent: Option<Text<ItemId>>,
+    /// What an item waits for that is `waiting`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<AfterBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Of a dead letter: where it came from.
@@ -148,6 +152,7 @@ impl ItemShown {
             fairness_key: body.fairness_key,
             group: body.group,
             parent: body.parent.map(Text::from),
+            after: head.after().map(AfterBody::from),
             source: body.source,
             origin: origin.map(|origin| OriginShown {
                 queue: origin.queue.to_string(),

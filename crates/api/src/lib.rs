@@ -14,6 +14,7 @@ mod code;
 mod event;
 mod filter;
 mod format;
+mod group;
 mod item;
 mod kv;
 mod object;
@@ -39,6 +40,7 @@ pub use code::{CODES, Code};
 pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
+pub use group::{AfterBody, GroupShown};
 pub use item::{Acted, CountShown, ItemError, ItemPage, ItemShown, OriginShown, Purged};
 pub use kv::{
     CutOff, IncrementRecord, KvList, KvShown, Published, RecordDeleted, RecordNumber, RecordSet, SetRecord,

@@ -245,6 +245,7 @@ impl From<Template> for NewItem {
             (slot.to_string(), buffer.to_string())
         };
         NewItem {
+            after: None,
             id: None,
             inputs: body.inputs.into_iter().map(text).collect(),
             params: body.params,

@@ -1,7 +1,8 @@
 //! Submitting: items as their submitter describes them, and what became of each.
 
 use crate::backoff::BackoffBody;
-use crate::object::objects;
+use crate::group::AfterBody;
+use crate::object::{object_if_any, objects};
 use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::policy::count;
@@ -64,6 +65,9 @@ pub struct NewItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub parent: Option<Text<ItemId>>,
+    /// Not given out before these have ended.
+    #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
+    pub after: Option<AfterBody>,
     /// Where the item came from, for whoever routes between systems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -175,6 +179,7 @@ impl NewItem {
         Ok(Submission {
             id: self.id.map(|id| id.get("id")).transpose()?,
             once: None,
+            after: self.after.map(AfterBody::get).transpose()?.map(Box::new),
             priority: self.priority.map_or(Ok(0), priority)?,
             ready: when(self.delay, self.ready_at)?.unwrap_or(When::NOW),
             overrides,

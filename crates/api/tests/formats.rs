@@ -13,8 +13,8 @@ use towline_api::backoff::BackoffSpelled;
 use towline_api::params::Params;
 use towline_api::payload::Payload;
 use towline_api::{
-    Acted, Action, BackoffBody, CountShown, CountsShown, ErrorBody, FieldsBody, Format, ItemError, ItemId,
-    ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem, OrderBody, OriginShown,
+    Acted, Action, AfterBody, BackoffBody, CountShown, CountsShown, ErrorBody, FieldsBody, Format, ItemError,
+    ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem, OrderBody, OriginShown,
     PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown, ReceiveAnswer, ReceiveRequest,
     ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer, SettleRequest, Settled, Span,
     SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, VerbName,
@@ -196,12 +196,19 @@ fn queue() -> impl Strategy<Value = QueueShown> {
     )
 }
 
+fn after() -> impl Strategy<Value = AfterBody> {
+    let numbers = (option::of(any::<i64>()), option::of(any::<i64>()));
+    (option::of(text()), option::of(vec(id(), 0..3)), option::of(text()), numbers)
+        .prop_map(|(group, items, when, (expect, count))| AfterBody { group, expect, items, when, count })
+}
+
 fn new_item() -> impl Strategy<Value = NewItem> {
     let when = (option::of(span()), option::of(time()), option::of(any::<i64>()), option::of(any::<i64>()));
     let names = (option::of(id()), option::of(id()), vec(option::of(text()), 5), texts(), texts());
     let fields = vec(option::of(payload()), 4);
     let spans = vec(option::of(span()), 4);
-    let numbers = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(backoff()));
+    let numbers =
+        (option::of(any::<u64>()), option::of(any::<u64>()), option::of(backoff()), option::of(after()));
     (when, names, params(), fields, spans, numbers).prop_map(
         |(when, names, params, fields, spans, numbers)| {
             let (delay, ready_at, priority, max_retries) = when;
@@ -209,7 +216,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
             let [idempotency_key, fairness_key, group, source, tier] = labels.try_into().unwrap();
             let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
             let [completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
-            let (fee, size_bytes, backoff) = numbers;
+            let (fee, size_bytes, backoff, after) = numbers;
             NewItem {
                 id,
                 inputs,
@@ -221,6 +228,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
                 tags,
                 fairness_key,
                 group,
+                after,
                 parent,
                 source,
                 payload,
@@ -289,8 +297,9 @@ fn item() -> impl Strategy<Value = ItemShown> {
     let numbers = (any::<i16>(), any::<[u32; 4]>(), option::of(any::<u64>()), option::of(any::<u64>()));
     let times = (time(), time(), vec(option::of(time()), 4));
     let maps = (texts(), texts(), texts(), params(), params());
-    (names, numbers, times, maps, errors, option::of(origin), vec(option::of(payload()), 4)).prop_map(
-        |(names, numbers, times, maps, errors, origin, fields)| {
+    let whence = (option::of(origin), option::of(after()));
+    (names, numbers, times, maps, errors, whence, vec(option::of(payload()), 4)).prop_map(
+        |(names, numbers, times, maps, errors, (origin, after), fields)| {
             let (id, parent, queue, state, labels) = names;
             let [failure, idempotency_key, fairness_key, group, source, tier] = labels.try_into().unwrap();
             let (priority, [attempt, retries, deliveries, transitions], fee, size_bytes) = numbers;
@@ -319,6 +328,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 tags,
                 fairness_key,
                 group,
+                after,
                 parent,
                 source,
                 origin,

@@ -5,6 +5,7 @@ use crate::collection::{self, Totals};
 use crate::depot::Depot;
 use crate::entropy;
 use crate::feed::Feed;
+use crate::groups::{self, Groups};
 use crate::line::{Attempt, Epoch, Handed, Lines, Waiter};
 use crate::others::{self, Others};
 use crate::results::Results;
@@ -37,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) lines: Lines,
-    pub(crate) results: Results,
+    pub(crate) results: Results<ItemId>,
     pub(crate) room: Room,
     pub(crate) alarm: Alarm,
     pub(crate) board: Board,
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) tally: Tally,
     pub(crate) topics: Arc<Topics>,
     pub(crate) feed: Feed,
+    pub(crate) groups: Groups,
     /// Nobody else changes what is in the store.
     pub(crate) is_alone: bool,
     stopping: AtomicBool,
@@ -121,12 +123,14 @@ impl Broker {
             tally: Tally::default(),
             topics: Arc::default(),
             feed: Feed::default(),
+            groups: Groups::default(),
             is_alone: sharing == Sharing::Alone,
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         });
         tokio::spawn(sweeper::run(Arc::downgrade(&shared)));
         tokio::spawn(schedules::run(Arc::downgrade(&shared)));
+        tokio::spawn(groups::run(Arc::downgrade(&shared)));
         if let Sharing::Shared { ask_every } = sharing {
             tokio::spawn(others::ask_again(Arc::downgrade(&shared), ask_every));
         }
@@ -155,7 +159,11 @@ impl Broker {
 
     /// Carries out a batch and serves whoever waits for what it brings, also if the caller goes away meanwhile.
     pub async fn update(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        let update = tokio::spawn(Arc::clone(&self.0).update_whole(batch));
+        let shared = Arc::clone(&self.0);
+        let update = match Broker::waits_for_items(&batch) {
+            true => tokio::spawn(shared.update_known(batch)),
+            false => tokio::spawn(shared.update_whole(batch)),
+        };
         update.await.unwrap_or(Err(towline_store::StoreError::Closed))
     }
 
@@ -215,6 +223,7 @@ impl Broker {
         self.0.alarm.ring();
         self.0.board.ring();
         self.0.feed.stop();
+        self.0.groups.ring();
     }
 }
 
@@ -252,6 +261,8 @@ struct Touched {
     deleted: Vec<QueueName>,
     /// Items leave full queues, or a queue changes: who waits for room looks.
     makes_room: bool,
+    /// An item is in a group, or waits for others.
+    grouped: bool,
     /// The shortest delay until something is due.
     due_in: Option<Millis>,
     asked: Asked,
@@ -291,6 +302,15 @@ impl Touched {
                 },
                 Operation::Cancel { id, .. } | Operation::Delete { id, .. } => touched.may_end.push(*id),
                 Operation::Resume { id } | Operation::Redrive { id } => touched.given_back.push(*id),
+                // It may be ready, and it may have failed.
+                Operation::Observe { id, .. } => {
+                    touched.given_back.push(*id);
+                    touched.may_end.push(*id);
+                }
+                Operation::Restore(restore) => {
+                    touched.grouped |=
+                        restore.item.head.after().is_some() || restore.item.body.group.is_some()
+                }
                 // It may be ready in a queue where somebody waits, and the last of the one it left.
                 Operation::Move { id, .. } => {
                     touched.given_back.push(*id);
@@ -322,6 +342,7 @@ impl Touched {
     }
 
     fn submit(&mut self, queue: &QueueName, submission: &Submission) {
+        self.grouped |= submission.after.is_some() || submission.body.group.is_some();
         match submission.ready {
             When::After(Millis::ZERO) => self.ready(queue),
             When::After(delay) => self.due(delay),
@@ -345,12 +366,19 @@ impl Touched {
 }
 
 impl Shared {
+    pub(crate) fn stopped(&self) -> tokio::sync::futures::Notified<'_> {
+        self.stopped.notified()
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
     pub(crate) async fn update(self: Arc<Self>, mut batch: Vec<Operation>) -> Result<Vec<Answered>> {
         let mut touched = Touched::of(&batch);
+        if touched.grouped && !self.groups.are_begun() {
+            self.begin_groups().await?;
+        }
         if touched.swept {
             // Time may have made anything ready.
             for queue in self.lines.waiting(false) {

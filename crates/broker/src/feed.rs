@@ -134,7 +134,9 @@ impl Broker {
     /// How many follow what happens.
     #[must_use]
     pub fn followers(&self) -> usize {
-        self.0.feed.followers()
+        // The one who counts groups is Towline's own.
+        let own = usize::from(self.0.groups.are_followed());
+        self.0.feed.followers().saturating_sub(own)
     }
 
     /// Follows what happens from there on; `None`: as many do as may.
@@ -142,11 +144,26 @@ impl Broker {
     /// # Errors
     /// If the store does not answer.
     pub async fn follow(&self, from: EventsFrom) -> Result<Option<std::result::Result<Follower, Followed>>> {
+        let own = usize::from(self.0.groups.are_followed());
         let feed = &self.0.feed;
-        if feed.followers.fetch_add(1, Ordering::AcqRel) >= limits::FOLLOWERS_MAX {
+        if feed.followers.fetch_add(1, Ordering::AcqRel) >= limits::FOLLOWERS_MAX + own {
             feed.followers.fetch_sub(1, Ordering::AcqRel);
             return Ok(None);
         }
+        self.counted(from).await.map(Some)
+    }
+
+    /// However many there are.
+    pub(crate) async fn follow_from(
+        &self,
+        from: EventsFrom,
+    ) -> Result<std::result::Result<Follower, Followed>> {
+        self.0.feed.followers.fetch_add(1, Ordering::AcqRel);
+        self.counted(from).await
+    }
+
+    /// One who has been counted already.
+    async fn counted(&self, from: EventsFrom) -> Result<std::result::Result<Follower, Followed>> {
         let mut follower = Follower {
             shared: Arc::clone(&self.0),
             cursor: EventCursor::default(),
@@ -159,7 +176,7 @@ impl Broker {
             follower.cursor = cursor.clone();
         }
         // Where it begins is settled now: what happens after the answer is told.
-        Ok(Some(match self.0.store.events(from, GIVEN_MAX).await? {
+        Ok(match self.0.store.events(from, GIVEN_MAX).await? {
             Events::Gone | Events::Elsewhere => Err(Followed::Gone),
             Events::Page(page) => {
                 if page.events.is_empty() {
@@ -169,11 +186,12 @@ impl Broker {
                 }
                 Ok(follower)
             }
-        }))
+        })
     }
 }
 
-async fn now(shared: &Shared) -> Result<EventCursor> {
+/// Where what happens from now on is told.
+pub(crate) async fn now(shared: &Shared) -> Result<EventCursor> {
     match shared.store.events(EventsFrom::Now, 1).await? {
         Events::Page(page) => Ok(page.next),
         Events::Gone | Events::Elsewhere => Err(StoreError::Closed),

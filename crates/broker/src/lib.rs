@@ -14,6 +14,7 @@ mod collection;
 mod depot;
 pub mod entropy;
 mod feed;
+mod groups;
 mod line;
 mod others;
 mod records;

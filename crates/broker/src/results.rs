@@ -1,26 +1,31 @@
-//! Callers who wait for an item to end.
+//! Callers who wait for an item or a group to end.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use towline_domain::ItemId;
 
-/// Whoever is told looks again: an item that may have ended need not have.
-#[derive(Default)]
-pub(crate) struct Results(Mutex<HashMap<ItemId, Vec<oneshot::Sender<()>>>>);
+/// Whoever is told looks again: what may have ended need not have.
+pub(crate) struct Results<K>(Mutex<HashMap<K, Vec<oneshot::Sender<()>>>>);
 
-impl Results {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ItemId, Vec<oneshot::Sender<()>>>> {
+impl<K> Default for Results<K> {
+    fn default() -> Results<K> {
+        Results(Mutex::default())
+    }
+}
+
+impl<K: Copy + Eq + Hash> Results<K> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Vec<oneshot::Sender<()>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn register(&self, id: ItemId) -> Registration<'_> {
+    pub(crate) fn register(&self, id: K) -> Registration<'_, K> {
         let (tell, told) = oneshot::channel();
         self.lock().entry(id).or_default().push(tell);
         Registration { results: self, id, told }
     }
 
-    pub(crate) fn look_again(&self, ids: &[ItemId]) {
+    pub(crate) fn look_again(&self, ids: &[K]) {
         let mut waiting = self.lock();
         if waiting.is_empty() {
             return;
@@ -38,20 +43,20 @@ impl Results {
 }
 
 /// Somebody who wants to know. Dropped, it is forgotten.
-pub(crate) struct Registration<'a> {
-    results: &'a Results,
-    id: ItemId,
+pub(crate) struct Registration<'a, K: Copy + Eq + Hash> {
+    results: &'a Results<K>,
+    id: K,
     told: oneshot::Receiver<()>,
 }
 
-impl Registration<'_> {
+impl<K: Copy + Eq + Hash> Registration<'_, K> {
     pub(crate) async fn told(&mut self) {
         // A teller that is gone has nothing to tell: look again all the same.
         let _ = (&mut self.told).await;
     }
 }
 
-impl Drop for Registration<'_> {
+impl<K: Copy + Eq + Hash> Drop for Registration<'_, K> {
     fn drop(&mut self) {
         self.told.close();
         let mut waiting = self.results.lock();

@@ -3,7 +3,8 @@
 use crate::connect::Connection;
 use crate::output::Format;
 use crate::{
-    bench, buffer, completions, events, item, kv, man, migrate, moving, queue, schedule, serve, token, topic,
+    bench, buffer, completions, events, group, item, kv, man, migrate, moving, queue, schedule, serve, token,
+    topic,
 };
 use clap::{Parser, Subcommand};
 
@@ -49,6 +50,9 @@ pub enum Command {
     /// Write and read buffers: large data that items name.
     #[command(subcommand, visible_alias = "buffers")]
     Buffer(Box<buffer::BufferCommand>),
+    /// Look at groups of items, wait for them, cancel them.
+    #[command(subcommand, visible_alias = "groups")]
+    Group(group::GroupCommand),
     /// Submit items by the clock: cron and intervals.
     #[command(subcommand, visible_alias = "schedules")]
     Schedule(Box<schedule::ScheduleCommand>),

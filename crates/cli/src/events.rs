@@ -31,6 +31,9 @@ pub struct EventsArgs {
     /// Only of this item. Repeatable.
     #[arg(long, value_name = "ID")]
     item: Vec<String>,
+    /// Only of members of this group. Repeatable.
+    #[arg(long, value_name = "GROUP")]
+    group: Vec<String>,
     /// Begin after the event with this id, or with `oldest` [default: what happens from now on; with --once: oldest].
     #[arg(long, value_name = "ID")]
     after: Option<String>,
@@ -44,7 +47,8 @@ pub struct EventsArgs {
 
 pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
     let after = args.after.or_else(|| args.once.then(|| "oldest".to_owned()));
-    let query = EventQuery { after, queues: args.queue, kinds: args.kind, items: args.item };
+    let query =
+        EventQuery { after, queues: args.queue, kinds: args.kind, items: args.item, groups: args.group };
     let printer = Printer {
         for_people: match session.output.asked() {
             Some(Format::Table) => true,

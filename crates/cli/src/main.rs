@@ -15,6 +15,7 @@ mod connect;
 mod entropy;
 mod events;
 mod exit;
+mod group;
 mod interrupt;
 mod item;
 mod kv;
@@ -67,6 +68,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
         Command::Queue(command) => Talk::Queue(command),
         Command::Item(command) => Talk::Item(command),
         Command::Buffer(command) => Talk::Buffer(command),
+        Command::Group(command) => Talk::Group(command),
         Command::Schedule(command) => Talk::Schedule(command),
         Command::Events(args) => Talk::Events(args),
         Command::Kv(command) => Talk::Kv(command),
@@ -86,6 +88,7 @@ fn run(cli: Cli, parent: item::Parent) -> Result<(), Failure> {
             Talk::Queue(command) => queue::run(&session, *command, parent).await,
             Talk::Item(command) => item::run(&session, *command, parent).await,
             Talk::Buffer(command) => buffer::run(&session, *command).await,
+            Talk::Group(command) => group::run(&session, command).await,
             Talk::Schedule(command) => schedule::run(&session, *command).await,
             Talk::Events(args) => events::run(&session, *args).await,
             Talk::Kv(command) => kv::run(&session, command).await,
@@ -103,6 +106,7 @@ enum Talk {
     Queue(Box<queue::QueueCommand>),
     Item(Box<item::ItemCommand>),
     Buffer(Box<buffer::BufferCommand>),
+    Group(group::GroupCommand),
     Schedule(Box<schedule::ScheduleCommand>),
     Events(Box<events::EventsArgs>),
     Kv(kv::KvCommand),

@@ -1,5 +1,6 @@
 //! What a decision changed: the item after, the queue after, and what to tell the caller.
 
+use crate::after::GroupTag;
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, QueueId};
@@ -52,6 +53,8 @@ pub struct Before {
     pub id: ItemId,
     pub queue: QueueId,
     pub revision: u32,
+    /// The group that it leaves unfinished if it is removed.
+    pub leaves: Option<GroupTag>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

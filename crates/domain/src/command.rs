@@ -1,5 +1,6 @@
 //! What can be asked of a queue or an item. Durations, tokens and seeds come with the command; time does not.
 
+use crate::after::{After, Observed};
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, LeaseToken, QueueId};
 use crate::item::{Body, Outcome};
@@ -45,6 +46,8 @@ pub enum Command {
     Move {
         queue: QueueName,
     },
+    /// How those stand that the item waits for.
+    Observe(Box<Observed>),
     /// Not if the item is another than was meant by now.
     If {
         only: Box<Only>,
@@ -98,6 +101,8 @@ pub struct Submission {
     /// Chosen by the submitter; `None`: the store makes one.
     pub id: Option<ItemId>,
     pub once: Option<Box<Once>>,
+    /// Not given out before these have ended.
+    pub after: Option<Box<After>>,
     pub priority: i16,
     pub ready: When,
     pub overrides: Overrides,
@@ -110,6 +115,7 @@ impl Default for Submission {
         Submission {
             id: None,
             once: None,
+            after: None,
             priority: 0,
             ready: When::NOW,
             overrides: Overrides::default(),

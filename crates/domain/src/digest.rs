@@ -98,6 +98,12 @@ pub fn tag(name: &str, value: &str) -> u64 {
     Hasher::new("towline|tag").part(name.as_bytes()).part(value.as_bytes()).finish_short()
 }
 
+/// 64 bits that stand for a group: it shares an index with tags, under a name that no tag can have.
+#[must_use]
+pub fn group(name: &str) -> u64 {
+    tag("", name)
+}
+
 /// 64 bits that stand for a lease and a slot, and do not give the lease away.
 pub(crate) fn attempt(token: LeaseToken, slot: &str) -> u64 {
     Hasher::new("towline|attempt").part(token.0.as_bytes()).part(slot.as_bytes()).finish_short()

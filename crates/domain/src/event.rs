@@ -1,5 +1,6 @@
 //! What a change tells the world. Its kind is stored with the change, as one small number.
 
+use crate::after::GroupTag;
 use crate::change::{Change, QueueChange};
 use crate::decide::cut;
 use crate::id::{ItemId, QueueId};
@@ -92,6 +93,8 @@ pub struct Told {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemTold {
     pub id: ItemId,
+    /// Of one that is gone: if it was unfinished.
+    pub group: Option<GroupTag>,
     /// `None`: it is gone.
     pub after: Option<ItemAfter>,
 }
@@ -122,7 +125,8 @@ impl ItemAfter {
             _ => None,
         };
         ItemAfter {
-            state: head.state_name(),
+            // One that waits is paused: who reads what was told before there was waiting knows no other word.
+            state: head.state.name(),
             attempt: head.attempt(),
             deliveries: head.deliveries,
             deadline: head.lease().map(|lease| lease.deadline),
@@ -147,13 +151,13 @@ impl Change {
             // An item with many errors is restored by many changes, and told of once.
             let again = self.event == Some(EventKind::Restored) && item.body.is_none();
             let kind = self.event.filter(|_| !again)?;
-            let (id, queue) = match (&item.after, item.before) {
-                (Some(head), _) => (head.id, head.queue),
-                (None, Some(before)) => (before.id, before.queue),
+            let (id, queue, group) = match (&item.after, item.before) {
+                (Some(head), _) => (head.id, head.queue, head.group),
+                (None, Some(before)) => (before.id, before.queue, before.leaves),
                 (None, None) => return None,
             };
             let after = item.after.as_ref().map(|head| ItemAfter::of(head, item.error.as_deref()));
-            Some(Told { kind, queue, item: Some(ItemTold { id, after }) })
+            Some(Told { kind, queue, item: Some(ItemTold { id, group, after }) })
         });
         let of_queue = self.queue.as_ref().and_then(|change| {
             let kind = if self.item.is_some() { Some(EventKind::QueueCompleted) } else { self.event };

@@ -1,5 +1,6 @@
 //! An item: a small head that changes with every step, and a body that was submitted once.
 
+use crate::after::{After, GroupTag};
 use crate::backoff::Backoff;
 use crate::change::Errors;
 use crate::counts::CountKind;
@@ -35,6 +36,9 @@ pub struct Head {
     pub expires_at: Option<Timestamp>,
     /// The settle that ended the latest finished delivery, so that its repetition gets the same answer.
     pub last_settle: Option<Settle>,
+    /// What it is counted under when it ends, without its body.
+    #[serde(default, with = "crate::readable")]
+    pub group: Option<GroupTag>,
     pub extras: Option<Box<Extras>>,
 }
 
@@ -51,6 +55,9 @@ pub struct Extras {
     /// Its tags that its queue wanted to be counted by when it was submitted: known when it finishes, without its body.
     #[serde(default, with = "crate::readable")]
     pub tally_tags: Vec<(String, String)>,
+    /// What it waits for. **Invariant:** it is paused while it does.
+    #[serde(default, with = "crate::readable")]
+    pub after: Option<Box<After>>,
 }
 
 /// Where a dead letter came from.
@@ -80,6 +87,19 @@ pub enum FailureKind {
     Cancelled,
     /// Its holders vanished too many times in a row.
     Poison,
+}
+
+impl State {
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            State::Pending => "pending",
+            State::Processing(_) => "processing",
+            State::Paused => "paused",
+            State::Completed { .. } => "completed",
+            State::Failed { .. } => "failed",
+        }
+    }
 }
 
 impl FailureKind {
@@ -198,12 +218,20 @@ impl Head {
     /// The state's name where one word must do.
     #[must_use]
     pub fn state_name(&self) -> &'static str {
-        match self.state {
-            State::Pending => "pending",
-            State::Processing(_) => "processing",
-            State::Paused => "paused",
-            State::Completed { .. } => "completed",
-            State::Failed { .. } => "failed",
+        if self.after().is_some() { "waiting" } else { self.state.name() }
+    }
+
+    /// What it waits for.
+    #[must_use]
+    pub fn after(&self) -> Option<&After> {
+        self.extras.as_ref().and_then(|extras| extras.after.as_deref())
+    }
+
+    /// Forgets what it waited for.
+    pub(crate) fn wait_no_more(&mut self) {
+        if self.after().is_some() {
+            self.extras_mut().after = None;
+            self.extras = self.extras.take().filter(|extras| **extras != Extras::default());
         }
     }
 

@@ -46,9 +46,11 @@ pub enum KvCommand {
         ttl: Millis,
     },
     /// Only if the value is what the caller saw; `None` stands for no record, on both sides.
+    /// The time to live, if given, starts anew.
     Replace {
         seen: Option<Bytes>,
         value: Option<Bytes>,
+        ttl: Option<Millis>,
     },
     /// Takes over a record of another store, with its end, unless there is one here.
     Adopt(KvRecord),
@@ -124,8 +126,8 @@ pub fn decide<'a>(
         KvCommand::Replace { seen, .. } if record.map(|record| &record.value) != seen.as_ref() => {
             (Vec::new(), KvAnswer::Won(false))
         }
-        KvCommand::Replace { value: Some(value), .. } => {
-            (make(value, None, record.and_then(|record| record.expires_at))?, KvAnswer::Won(true))
+        KvCommand::Replace { value: Some(value), ttl, .. } => {
+            (make(value, ttl, record.and_then(|record| record.expires_at))?, KvAnswer::Won(true))
         }
         KvCommand::Replace { value: None, .. } => (delete(), KvAnswer::Won(true)),
         KvCommand::Increment { by, ttl } => {
@@ -240,6 +242,7 @@ mod tests {
         let replace = |seen: Option<&'static str>, value: Option<&'static str>| KvCommand::Replace {
             seen: seen.map(Bytes::from),
             value: value.map(Bytes::from),
+            ttl: None,
         };
         assert_eq!(run(&mut record, replace(Some("a"), Some("b")), 0), Ok(KvAnswer::Won(false)));
         assert_eq!(run(&mut record, replace(None, Some("a")), 0), Ok(KvAnswer::Won(true)));

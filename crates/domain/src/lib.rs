@@ -6,6 +6,7 @@
 //! **Invariant:** pure. No clock, no randomness, no I/O, no async: time and entropy come in as arguments, so the
 //! same inputs give the same change on every store, in every test and in every simulation.
 
+pub mod after;
 pub mod backoff;
 pub mod calendar;
 pub mod change;
@@ -35,6 +36,7 @@ pub mod state_name;
 pub mod tally;
 pub mod time;
 
+pub use after::{After, Condition, GroupCounts, GroupTag, Observed, On};
 pub use backoff::{Backoff, Jitter};
 pub use change::{Change, Errors};
 pub use command::{Adjust, Command, LeaseCall, Once, OutputSet, Submission};

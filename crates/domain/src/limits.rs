@@ -52,6 +52,12 @@ pub const TALLY_TAGS_MAX: usize = 4;
 pub const TALLY_VALUES_MAX: usize = 100;
 /// How long it is known how many items finished in an hour.
 pub const TALLY_KEPT: Millis = Millis::days(30);
+/// Items that one item waits for by their ids; for more there are groups.
+pub const AFTER_ITEMS_MAX: usize = 100;
+pub const GROUP_EXPECT_MAX: u64 = 1 << 40;
+/// How long it is known how many members a group had: after it was done, and if nothing happens in it.
+pub const GROUP_DONE_KEPT: Millis = Millis::days(1);
+pub const GROUP_OPEN_KEPT: Millis = Millis::days(30);
 pub const SCHEDULES_MAX: usize = 10_000;
 pub const CRON_BYTES_MAX: usize = 256;
 /// All of the item that a schedule submits: it is kept with the schedule, which is written at each occurrence.

@@ -121,10 +121,13 @@ impl Template {
     /// Of a submit as anybody would make it. Each occurrence makes an item of its own, so what makes two of them one is
     /// refused.
     pub fn of(submission: Submission) -> Result<Template, Refusal> {
-        let Submission { id, once: _, priority, ready, overrides, body, fields } = submission;
+        let Submission { id, once: _, after, priority, ready, overrides, body, fields } = submission;
         let refuse = |what, message: &str| Err(Refusal::invalid(what, message));
         if id.is_some() {
             return refuse("item.id", "each occurrence is an item of its own; leave the id out");
+        }
+        if after.is_some() {
+            return refuse("item.after", "what an occurrence waits for is its time; leave it out");
         }
         if body.idempotency_key.is_some() {
             let message = "each occurrence is an item of its own, and made once; leave the key out";
@@ -193,7 +196,7 @@ impl Schedule {
             }
         }
         let (priority, overrides, fields) = (*priority, overrides.clone(), self.spec.item.fields());
-        Submission { id: Some(id), once: None, priority, ready, overrides, body, fields }
+        Submission { id: Some(id), once: None, after: None, priority, ready, overrides, body, fields }
     }
 
     /// The id of an occurrence's item.

@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use towline_domain::item::Settle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, EventKind, Extras, Field, Flow, Head, Hour, ItemId, Outcome, Queue, QueueId,
-    QueueName, State, Tally, TallyTag, Timestamp, digest,
+    After, AttemptError, Body, Change, EventKind, Extras, Field, Flow, GroupTag, Head, Hour, ItemId, Outcome,
+    Queue, QueueId, QueueName, State, Tally, TallyTag, Timestamp, digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -102,7 +102,7 @@ impl Indexed {
 
 /// Groups share the label index with tags, under a name no tag can have.
 pub fn group_label(group: &str) -> u64 {
-    digest::tag("", group)
+    digest::group(group)
 }
 
 /// A head as it is stored: without its id, which follows from the record.
@@ -229,6 +229,9 @@ pub fn encode_change(
         if let Some(before) = change.before().filter(|_| change.event().is_some()) {
             let made_at = if chosen.is_some() { 0 } else { before.id.made_at().0 };
             encoder.encoded(HEAD, &Removed { queue: before.queue, made_at, chosen });
+            if let Some(group) = before.leaves {
+                encoder.behind(&group);
+            }
         }
         return (encoder.finish(salt), 0);
     };
@@ -292,9 +295,15 @@ pub fn encode_head(encoder: &mut Encoder<'_>, head: &Head) {
         extras: head.extras.as_deref().map(Cow::Borrowed),
     };
     encoder.encoded(HEAD, &stored);
-    // Behind the rest: heads were written before there was such a thing.
-    if let Some(extras) = head.extras.as_ref().filter(|extras| !extras.tally_tags.is_empty()) {
-        encoder.behind(&extras.tally_tags);
+    // Behind the rest: heads were written before there were such things. Up to the last that there is.
+    let tally_tags = head.extras.as_ref().map_or(&[][..], |extras| &extras.tally_tags);
+    let waits = (head.group, head.extras.as_ref().and_then(|extras| extras.after.as_ref()));
+    let has_waits = waits.0.is_some() || waits.1.is_some();
+    if has_waits || !tally_tags.is_empty() {
+        encoder.behind(&tally_tags);
+    }
+    if has_waits {
+        encoder.behind(&waits);
     }
 }
 
@@ -451,8 +460,14 @@ impl<'a> Record<'a> {
 pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -> Result<Head, RecordError> {
     let (stored, behind): (StoredHead<'static>, &[u8]) = take(bytes)?;
     let mut extras = stored.extras.map(|extras| Box::new(extras.into_owned()));
-    if let Some(extras) = extras.as_mut().filter(|_| !behind.is_empty()) {
-        extras.tally_tags = decode_static(behind)?;
+    let mut group = None;
+    if !behind.is_empty() {
+        let (tally_tags, behind): (Vec<(String, String)>, &[u8]) = take(behind)?;
+        let after: Option<Box<After>>;
+        (group, after) = if behind.is_empty() { (None, None) } else { decode_static(behind)? };
+        if let Some(extras) = &mut extras {
+            (extras.tally_tags, extras.after) = (tally_tags, after);
+        }
     }
     Ok(Head {
         id: id.unwrap_or_else(|| ItemId::derive(salt, stored.created_at, sequence)),
@@ -467,6 +482,7 @@ pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -
         transitions: stored.transitions,
         expires_at: stored.expires_at,
         last_settle: stored.last_settle,
+        group,
         extras,
     })
 }
@@ -501,10 +517,15 @@ pub fn decode_named(bytes: &[u8]) -> Result<ItemId, RecordError> {
     decode_static(bytes)
 }
 
-/// The queue and the id of an item that was removed.
-pub fn decode_removed(bytes: &[u8], sequence: u64, salt: u64) -> Result<(QueueId, ItemId), RecordError> {
-    let Removed { queue, made_at, chosen } = decode_static(bytes)?;
-    Ok((queue, chosen.unwrap_or_else(|| ItemId::derive(salt, Timestamp(made_at), sequence))))
+/// The queue and the id of an item that was removed, and the group that it left unfinished.
+pub fn decode_removed(
+    bytes: &[u8],
+    sequence: u64,
+    salt: u64,
+) -> Result<(QueueId, ItemId, Option<GroupTag>), RecordError> {
+    let (Removed { queue, made_at, chosen }, behind) = take(bytes)?;
+    let group = if behind.is_empty() { None } else { Some(decode_static(behind)?) };
+    Ok((queue, chosen.unwrap_or_else(|| ItemId::derive(salt, Timestamp(made_at), sequence)), group))
 }
 
 pub fn decode_queue_name(bytes: &[u8]) -> Result<QueueName, RecordError> {

@@ -238,6 +238,7 @@ impl Table {
             transitions: 0,
             expires_at: None,
             last_settle: None,
+            group: None,
             extras: None,
         }
     }
@@ -249,6 +250,7 @@ impl Table {
             && head.ready_at == head.created_at
             && head.expires_at.is_none()
             && head.extras.is_none()
+            && head.group.is_none()
             && head.id == ItemId::derive(self.salt, head.created_at, sequence)
     }
 

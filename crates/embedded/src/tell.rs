@@ -257,13 +257,16 @@ impl Teller {
                     None => None,
                 };
                 let after = ItemAfter::of(&head, error.as_ref());
-                (self.names.get(head.queue), Some(ItemTold { id: head.id, after: Some(after) }))
+                (
+                    self.names.get(head.queue),
+                    Some(ItemTold { id: head.id, group: head.group, after: Some(after) }),
+                )
             }
             Kind::ItemRemoved => {
                 // Of those before, nobody wrote down what they were.
                 let Some(bytes) = record.part(record::HEAD)? else { return Ok(None) };
-                let (queue, id) = record::decode_removed(bytes, record.subject, self.salt)?;
-                (self.names.get(queue), Some(ItemTold { id, after: None }))
+                let (queue, id, group) = record::decode_removed(bytes, record.subject, self.salt)?;
+                (self.names.get(queue), Some(ItemTold { id, group, after: None }))
             }
             Kind::Queue => (Some(record::decode_queue(record.need(record::HEAD)?)?.name), None),
             Kind::QueueDeleted => match record.part(record::HEAD)? {

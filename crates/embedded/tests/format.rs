@@ -27,6 +27,11 @@ fn without_tallies() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-tallies")
 }
 
+/// As it was written before heads said of which group they are.
+fn without_groups() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-groups")
+}
+
 /// As it was written before removals said what they removed.
 fn without_events() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-events")
@@ -204,6 +209,7 @@ fn files_without_tallies_open_with_everything_else_in_them() {
         let mut items = block_on(page).unwrap().items;
         for stored in &mut items {
             stored.item.head.extras.iter_mut().for_each(|extras| extras.tally_tags.clear());
+            stored.item.head.group = None;
         }
         let mut queues = block_on(store.queues(None, 100)).unwrap();
         queues.iter_mut().for_each(|view| view.queue.policy.tally_tags.clear());
@@ -221,13 +227,33 @@ fn files_whose_removals_say_less_open_with_everything_in_them() {
     if bless() {
         return;
     }
-    let [old, new] = [without_events(), fixtures()].map(|fixtures| {
+    let [old, new] = [without_events(), without_groups()].map(|fixtures| {
         let directory = tempfile::tempdir().unwrap();
         unpack(&fixtures, directory.path());
         assert_eq!(towline_embedded::verify(directory.path()).unwrap().findings, []);
         tell(directory.path(), end())
     });
     assert_eq!(old, new);
+}
+
+#[test]
+fn files_whose_heads_know_no_group_open_with_everything_else_in_them() {
+    if bless() {
+        return;
+    }
+    let [old, new] = [without_groups(), fixtures()].map(|fixtures| {
+        let directory = tempfile::tempdir().unwrap();
+        unpack(&fixtures, directory.path());
+        assert_eq!(towline_embedded::verify(directory.path()).unwrap().findings, []);
+        let clock = Arc::new(ManualClock::new(end()));
+        let store = Embedded::open(directory.path(), options(64 << 10), clock).unwrap();
+        let page = store.list(Filter::default(), None, 10_000, FieldSet::ALL);
+        let mut items = block_on(page).unwrap().items;
+        let groups = items.iter_mut().filter_map(|stored| stored.item.head.group.take()).count();
+        (items, groups)
+    });
+    assert_eq!(old.0, new.0);
+    assert!(old.1 == 0 && new.1 > 0, "{} {}", old.1, new.1);
 }
 
 /// The history is worth its name: what it should leave behind, it does.

@@ -7,6 +7,7 @@
 //! **Invariant:** what cannot have been written here is told as damage, never taken for something else.
 
 use crate::code;
+use crate::extras::{self, Stored};
 use crate::image::{Image, Kept, Location, PARTS};
 use crate::varint::{Source, put_signed, put_unsigned};
 use towline_domain::item::Settle;
@@ -79,7 +80,7 @@ impl<'a> Packer<'a> {
         };
         set(&mut first, SCHEDULED, counted == CountKind::Scheduled);
         let chosen = set(&mut first, CHOSEN_ID, made != head.id);
-        set(&mut first, EXTRAS, head.extras.is_some());
+        set(&mut first, EXTRAS, head.extras.is_some() || head.group.is_some());
         set(&mut first, SETTLED, head.last_settle.is_some());
         set(&mut first, EXPIRES, head.expires_at.is_some());
         set(&mut second, SIDE, kept.side);
@@ -132,8 +133,8 @@ impl<'a> Packer<'a> {
                 out.extend(settle.digest.to_le_bytes());
             }
         }
-        if let Some(extras) = &head.extras {
-            put_text(out, &code::to_json(extras));
+        if let Some(text) = extras::to_json(head) {
+            put_text(out, &text);
         }
         if !follows {
             put_unsigned(out, at.slot.into());
@@ -286,7 +287,7 @@ fn one(
             Settle { token, verb, left, digest: source.digest()? }
         })
     };
-    let extras = if first & EXTRAS != 0 { Some(json(source)?) } else { None };
+    let (extras, group) = if first & EXTRAS != 0 { json::<Stored>(source)?.open() } else { (None, None) };
     let mut at = match before {
         Some(before) if second & FOLLOWS != 0 => before.kept.at.after(),
         _ if second & FOLLOWS != 0 => return Err(LIKE),
@@ -328,6 +329,7 @@ fn one(
         transitions,
         expires_at,
         last_settle,
+        group,
         extras,
     };
     Ok(Image { seq, head, counted, kept: Kept { at, edited, side: second & SIDE != 0 } })

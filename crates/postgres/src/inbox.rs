@@ -251,6 +251,7 @@ fn read(row: &Row) -> Result<Operation, Refusal> {
     let submission = Submission {
         id: Some(ItemId(row.get(1))),
         once: None,
+        after: None,
         priority: row.get(3),
         ready: row.get::<_, Option<i64>>(4).map_or(When::NOW, |at| When::At(timestamp(at))),
         overrides: Overrides {

@@ -20,6 +20,7 @@ mod count;
 mod error;
 mod events;
 mod expiry;
+mod extras;
 mod fetch;
 mod heads;
 mod hint;

@@ -118,7 +118,10 @@ impl Plan {
                         }
                     }
                 }
-                Operation::Lease { id, .. } | Operation::Resume { id } | Operation::Redrive { id } => {
+                Operation::Lease { id, .. }
+                | Operation::Resume { id }
+                | Operation::Redrive { id }
+                | Operation::Observe { id, .. } => {
                     plan.named.push(*id);
                 }
                 Operation::Cancel { id, .. }

@@ -209,6 +209,7 @@ mod tests {
             transitions: 0,
             expires_at: None,
             last_settle: None,
+            group: None,
             extras: None,
         }
     }

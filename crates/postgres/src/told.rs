@@ -5,12 +5,16 @@
 
 use crate::code;
 use crate::varint::{Source, put_signed, put_unsigned};
-use towline_domain::{EventKind, ItemAfter, ItemId, ItemTold, QueueId, QueueName, Timestamp, Told};
+use std::num::NonZeroU64;
+use towline_domain::{EventKind, GroupTag, ItemAfter, ItemId, ItemTold, QueueId, QueueName, Timestamp, Told};
 use uuid::Uuid;
 
 const VERSION: u8 = 1;
 /// In place of a kind: so many more like the one before, each with the next number.
 const MORE: u8 = 0;
+/// In place of a kind: those before, as many as were counted together, are of this group. It has the form of an event, with
+/// the group in place of an id, so that servers before there were groups leave it out as they do with any that they do not know.
+const GROUP: u8 = 250;
 /// A row takes no more than fits into a page of the table with others: what does not is kept elsewhere, at a price.
 const ROW_BYTES: usize = 6 << 10;
 /// More than any batch tells.
@@ -69,7 +73,7 @@ pub(crate) fn pack<'a>(
             last = Some(event);
             continue;
         }
-        end_run(&mut out, &mut more);
+        end_run(&mut out, &mut more, last);
         if out.len() >= ROW_BYTES {
             rows.push(std::mem::replace(&mut out, vec![VERSION]));
             (before, last) = (Before::default(), None);
@@ -84,17 +88,22 @@ pub(crate) fn pack<'a>(
         pack_item(&mut out, event.item.as_ref(), salt, at, &mut before);
         last = Some(event);
     }
-    end_run(&mut out, &mut more);
+    end_run(&mut out, &mut more, last);
     if out.len() > 1 {
         rows.push(out);
     }
     rows
 }
 
-fn end_run(out: &mut Vec<u8>, more: &mut u64) {
+fn end_run(out: &mut Vec<u8>, more: &mut u64, last: Option<&Told>) {
     if *more > 0 {
         out.push(MORE);
         put_unsigned(out, std::mem::take(more));
+    }
+    if let Some(group) = last.and_then(|told| told.item.as_ref()).and_then(|item| item.group) {
+        out.extend([GROUP, 0, ITEM | CHOSEN_ID]);
+        out.extend_from_slice(&group.0.get().to_le_bytes());
+        out.extend([0; 8]);
     }
 }
 
@@ -103,13 +112,14 @@ fn follows(last: &Told, event: &Told, before: &Before, salt: u64) -> bool {
     let (Some(one), Some(other)) = (&last.item, &event.item) else { return false };
     (last.kind, last.queue) == (event.kind, event.queue)
         && one.after == other.after
+        && one.group == other.group
         && one.id.made_at() == other.id.made_at()
         && other.id.sequence(salt) == Some((before.seq + 1).cast_unsigned())
         && one.id.sequence(salt).is_some()
 }
 
 fn pack_item(out: &mut Vec<u8>, item: Option<&ItemTold>, salt: u64, at: Timestamp, before: &mut Before) {
-    let Some(ItemTold { id, after }) = item else {
+    let Some(ItemTold { id, after, .. }) = item else {
         out.push(0);
         return;
     };
@@ -163,6 +173,8 @@ pub(crate) fn unpack(bytes: &[u8], salt: u64, at: Timestamp) -> Result<Vec<Optio
     let mut events: Vec<Option<Unpacked>> = Vec::new();
     let mut before = Before::default();
     let mut queue = None;
+    // Where those begin that were counted together.
+    let mut run = 0;
     while !source.is_empty() {
         let code = source.byte()?;
         if code == MORE {
@@ -183,6 +195,16 @@ pub(crate) fn unpack(bytes: &[u8], salt: u64, at: Timestamp) -> Result<Vec<Optio
             queue = name(&mut source)?;
         }
         let item = unpack_item(&mut source, salt, at, &mut before)?;
+        if code == GROUP {
+            let group = Some(group(item.as_ref())?);
+            for told in events[run..].iter_mut().flatten().filter_map(|event| event.item.as_mut()) {
+                told.group = group;
+            }
+            // It has a place, as it has where nobody knows what it is.
+            events.push(None);
+            continue;
+        }
+        run = events.len();
         let kind = EventKind::from_code(code);
         events.push(kind.map(|kind| Unpacked { kind, queue: queue.clone(), item }));
     }
@@ -199,6 +221,13 @@ fn name(source: &mut Source<'_>) -> Result<Option<QueueName>, &'static str> {
         "" => Ok(None),
         name => name.parse().map(Some).map_err(|_| "a queue's name that is none"),
     }
+}
+
+/// Where an id would be.
+fn group(item: Option<&ItemTold>) -> Result<GroupTag, &'static str> {
+    let (bytes, _) =
+        item.and_then(|item| item.id.0.as_bytes().split_first_chunk()).ok_or("a group that is none")?;
+    NonZeroU64::new(u64::from_le_bytes(*bytes)).map(GroupTag).ok_or("a group that is none")
 }
 
 fn number(source: &mut Source<'_>) -> Result<u32, &'static str> {
@@ -224,7 +253,7 @@ fn unpack_item(
         before.id(salt)
     };
     if !has(AFTER) {
-        return Ok(Some(ItemTold { id, after: None }));
+        return Ok(Some(ItemTold { id, group: None, after: None }));
     }
     let state = source.byte()?;
     let state = ItemAfter::STATES.get(usize::from(state)).ok_or("a state that is none")?;
@@ -244,7 +273,7 @@ fn unpack_item(
     if has(ORIGIN) {
         after.origin = name(source)?;
     }
-    Ok(Some(ItemTold { id, after: Some(after) }))
+    Ok(Some(ItemTold { id, group: None, after: Some(after) }))
 }
 
 #[cfg(test)]
@@ -275,14 +304,17 @@ mod tests {
             reason: Some("out of héap".to_owned()),
             origin: Some("jobs".parse().unwrap()),
         };
-        let told =
-            |kind, queue, id, after| Told { kind, queue: QueueId(queue), item: Some(ItemTold { id, after }) };
+        let told = |kind, queue, id, group: Option<&str>, after| Told {
+            kind,
+            queue: QueueId(queue),
+            item: Some(ItemTold { id, group: group.map(GroupTag::of), after }),
+        };
         vec![
             Told { kind: EventKind::QueueCreated, queue: QueueId(1), item: None },
-            told(EventKind::Received, 1, id(7), Some(plain.clone())),
-            told(EventKind::Received, 1, id(8), Some(plain)),
-            told(EventKind::Failed, 2, ItemId(Uuid::from_u128(99)), Some(failed)),
-            told(EventKind::Removed, 3, id(2), None),
+            told(EventKind::Received, 1, id(7), None, Some(plain.clone())),
+            told(EventKind::Received, 1, id(8), None, Some(plain)),
+            told(EventKind::Failed, 2, ItemId(Uuid::from_u128(99)), Some("g"), Some(failed)),
+            told(EventKind::Removed, 3, id(2), Some("h"), None),
         ]
     }
 
@@ -292,7 +324,7 @@ mod tests {
     }
 
     fn unpacked(rows: &[Vec<u8>]) -> Vec<Unpacked> {
-        rows.iter().flat_map(|row| unpack(row, SALT, AT).unwrap()).map(Option::unwrap).collect()
+        rows.iter().flat_map(|row| unpack(row, SALT, AT).unwrap()).flatten().collect()
     }
 
     #[test]
@@ -333,6 +365,23 @@ mod tests {
     }
 
     #[test]
+    fn members_of_a_group_that_changed_together_say_it_once() {
+        let mut told = received(5000..6000);
+        told.extend(received(7000..7002));
+        for told in told[..1000].iter_mut() {
+            told.item.as_mut().unwrap().group = Some(GroupTag::of("g"));
+        }
+        let rows = pack(&told, SALT, AT, |_| None);
+        assert!(rows.len() == 1 && rows[0].len() < 80, "{} {}", rows.len(), rows[0].len());
+        let groups: Vec<_> = unpacked(&rows).iter().map(|event| event.item.as_ref().unwrap().group).collect();
+        assert!(groups[..1000].iter().all(|group| *group == Some(GroupTag::of("g"))));
+        assert_eq!(groups[1000..], [None, None]);
+        // As one reads it who knows of no groups: nothing is where something else was.
+        let all = unpack(&rows[0], SALT, AT).unwrap();
+        assert_eq!((all.len(), all[1000].is_none(), all[1001].is_some()), (1003, true, true));
+    }
+
+    #[test]
     fn what_does_not_fit_into_a_row_goes_into_the_next() {
         let told = received((0..5000).map(|n| n * 3 % 5000));
         let rows = pack(&told, SALT, AT, |_| None);
@@ -349,7 +398,7 @@ mod tests {
         let bytes = packed();
         for length in 0..bytes.len() {
             if let Ok(events) = unpack(&bytes[..length], SALT, AT) {
-                assert!(events.len() < 5, "{length}");
+                assert!(events.len() < 7, "{length}");
             }
         }
         for bad in [&[2][..], &[VERSION, MORE, 5], &[VERSION, 16, 0, 0, MORE, 0xff, 0xff, 0xff, 0xff, 0x7f]] {

@@ -13,6 +13,8 @@ pub(crate) struct SchedulePath(pub(crate) ScheduleName);
 pub(crate) struct TopicPath(pub(crate) QueueName);
 /// Whether it can be one is for the broker to say.
 pub(crate) struct KeyPath(pub(crate) String);
+/// Any text that an item could have as its group.
+pub(crate) struct GroupPath(pub(crate) String);
 pub(crate) struct ItemPath(pub(crate) ItemId);
 /// Whether the id can be one is for the storage to say.
 pub(crate) struct BufferPath(pub(crate) String);
@@ -66,6 +68,20 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<KeyPath, Refused> {
         let key = find(parts, state, "key", |_, never: std::convert::Infallible| match never {}).await?;
         Ok(KeyPath(key))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for GroupPath {
+    type Rejection = Refused;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<GroupPath, Refused> {
+        let name: String =
+            find(parts, state, "group", |_, never: std::convert::Infallible| match never {}).await?;
+        let max = towline_domain::limits::LABEL_BYTES_MAX;
+        if name.is_empty() || name.len() > max {
+            let detail = format!("group: {} bytes; use 1 to {max}", name.len());
+            return Err(Refused::new(Code::Invalid, detail));
+        }
+        Ok(GroupPath(name))
     }
 }
 

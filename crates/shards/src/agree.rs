@@ -86,7 +86,7 @@ impl Shard {
         let seen = Some(record.value.clone());
         let adopt = Operation::Kv { key: key.clone(), command: KvCommand::Adopt(record) };
         home.carry_out(vec![adopt], &what).await?;
-        let forget = KvCommand::Replace { seen, value: None };
+        let forget = KvCommand::Replace { seen, value: None, ttl: None };
         self.carry_out(vec![Operation::Kv { key, command: forget }], &what).await
     }
 

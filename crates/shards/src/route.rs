@@ -42,6 +42,7 @@ impl Shards {
             | Operation::Redrive { id }
             | Operation::Delete { id, .. }
             | Operation::SetPriority { id, .. }
+            | Operation::Observe { id, .. }
             // Every queue is in every shard: the item stays where it is.
             | Operation::Move { id, .. } => Route::Item(*id),
             Operation::If { then, .. } => self.route(then),

@@ -63,6 +63,14 @@ impl EventCursor {
         self.0.extend(other.0.iter().map(|(&store, &at)| (store, at)));
     }
 
+    /// Goes where the other is, wherever that is later.
+    pub fn advance(&mut self, other: &EventCursor) {
+        for (&store, &at) in &other.0 {
+            let mine = self.0.entry(store).or_insert(at);
+            *mine = at.max(*mine);
+        }
+    }
+
     /// Whether it is behind this event.
     #[must_use]
     pub fn has_passed(&self, id: EventId) -> bool {

@@ -6,8 +6,8 @@ use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
-    Claim, Command, FieldSet, Held, Item, ItemId, LeaseCall, Millis, Only, Policy, PolicyPatch, QueueId,
-    QueueName, QueueState, Refusal, Schema, Submission, TokenSeed, limits,
+    Claim, Command, FieldSet, Held, Item, ItemId, LeaseCall, Millis, Observed, Only, Policy, PolicyPatch,
+    QueueId, QueueName, QueueState, Refusal, Schema, Submission, TokenSeed, limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -71,6 +71,11 @@ pub enum Operation {
         id: ItemId,
         to: QueueName,
     },
+    /// How those stand that an item waits for: it goes on if its time has come, and fails if that cannot come.
+    Observe {
+        id: ItemId,
+        seen: Box<Observed>,
+    },
     /// What is asked of one item, unless it is another than was meant by now.
     If {
         only: Box<Only>,
@@ -107,7 +112,8 @@ impl Operation {
             | Operation::Redrive { id }
             | Operation::Delete { id, .. }
             | Operation::SetPriority { id, .. }
-            | Operation::Move { id, .. } => Some(*id),
+            | Operation::Move { id, .. }
+            | Operation::Observe { id, .. } => Some(*id),
             Operation::If { then, .. } => then.item(),
             _ => None,
         }
@@ -131,6 +137,7 @@ impl Operation {
             Operation::Delete { id, force } => (id, Command::Delete { force }),
             Operation::SetPriority { id, priority } => (id, Command::SetPriority { priority }),
             Operation::Move { id, to } => (id, Command::Move { queue: to }),
+            Operation::Observe { id, seen } => (id, Command::Observe(seen)),
             Operation::If { only, then } => match then.of_item() {
                 Ok((id, then)) => (id, Command::If { only, then: Box::new(then) }),
                 Err(then) => return Err(Operation::If { only, then: Box::new(then) }),

@@ -29,6 +29,8 @@ pub struct EventQuery {
     pub kinds: Vec<String>,
     /// Of these items.
     pub items: Vec<String>,
+    /// Of members of these groups.
+    pub groups: Vec<String>,
 }
 
 impl EventQuery {
@@ -38,6 +40,7 @@ impl EventQuery {
         pairs.extend(self.queues.iter().map(|queue| ("queue", queue.clone())));
         pairs.extend(self.kinds.iter().map(|kind| ("kind", kind.clone())));
         pairs.extend(self.items.iter().map(|item| ("item", item.clone())));
+        pairs.extend(self.groups.iter().map(|group| ("group", group.clone())));
         pairs.extend(limit.map(|limit| ("limit", limit.to_string())));
         pairs
     }

@@ -10,6 +10,7 @@ pub mod cut;
 mod download;
 mod error;
 mod events;
+mod groups;
 mod records;
 mod schedules;
 mod secure;

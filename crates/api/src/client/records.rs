@@ -51,8 +51,13 @@ impl Client {
 
 /// A key is any text: what has a meaning in an address is written otherwise.
 fn path(key: &str, rest: &str) -> String {
+    path_of("/v1/kv/", key, rest)
+}
+
+/// A path with any text in it.
+pub(super) fn path_of(before: &str, key: &str, rest: &str) -> String {
     use std::fmt::Write;
-    let mut path = "/v1/kv/".to_owned();
+    let mut path = before.to_owned();
     for byte in key.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => path.push(char::from(byte)),

@@ -69,7 +69,7 @@ impl Shared {
         after: Option<&Schedule>,
     ) -> Result<std::result::Result<bool, Refusal>> {
         let value = after.map(encode).transpose()?;
-        let command = KvCommand::Replace { seen, value };
+        let command = KvCommand::Replace { seen, value, ttl: None };
         let mut answers = Arc::clone(self).update(vec![Operation::Kv { key: key(name), command }]).await?;
         match answers.pop() {
             Some(Ok(Reply::Kv(KvAnswer::Won(won)))) => {

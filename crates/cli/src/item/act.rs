@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
 use towline_api::client::ItemQuery;
-use towline_api::{Acted, ItemFilter, ItemId};
+use towline_api::{Acted, ClientError, ItemFilter, ItemId};
 
 /// Items by their ids, or all of a queue that match.
 #[derive(Debug, Args)]
@@ -98,12 +98,22 @@ fn check_clear(query: &ItemQuery) -> Result<(), Failure> {
 }
 
 /// Goes on until all is done, and prints to how many it was done; of a dry run, how many match.
-pub async fn on_all(session: &Session, queue: &str, act: &str, mut query: ItemQuery) -> Result<(), Failure> {
+pub async fn on_all(session: &Session, queue: &str, act: &str, query: ItemQuery) -> Result<(), Failure> {
     check_clear(&query)?;
+    let call = async |query: &ItemQuery| session.client.act_on_all(queue, act, query).await;
+    repeat(session, query, call).await
+}
+
+/// The same for whatever is done in parts.
+pub async fn repeat(
+    session: &Session,
+    mut query: ItemQuery,
+    call: impl AsyncFn(&ItemQuery) -> Result<Acted, ClientError>,
+) -> Result<(), Failure> {
     let mut sum = Acted::default();
     let bar = bar();
     loop {
-        let acted = session.client.act_on_all(queue, act, &query).await?;
+        let acted = call(&query).await?;
         sum.matched += acted.matched;
         sum.done += acted.done;
         for (code, count) in acted.left {

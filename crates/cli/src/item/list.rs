@@ -4,8 +4,8 @@ use super::filter::FilterArgs;
 use crate::connect::Session;
 use crate::exit::Failure;
 use clap::Args;
-use towline_api::ItemShown;
 use towline_api::client::ItemQuery;
+use towline_api::{ItemFilter, ItemShown};
 
 const PAGE: usize = 1000;
 
@@ -31,26 +31,42 @@ pub struct ListArgs {
 }
 
 pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let headers: &'static [&'static str] = match args.queue {
-        Some(_) => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"],
-        None => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "QUEUE", "LAST ERROR"],
-    };
-    let with_queue = args.queue.is_none();
-    let row = |item: &ItemShown| row(item, with_queue);
-    let mut listing = session.output.listing(headers);
-    let mut query = ItemQuery {
+    let query = ItemQuery {
         filter: args.filter.get(),
         cursor: args.cursor,
         fields: args.fields,
         view: args.summary.then(|| "summary".to_owned()),
         ..ItemQuery::default()
     };
-    let mut left = args.limit.unwrap_or(usize::MAX);
+    list(session, args.queue.as_deref(), query, args.limit).await
+}
+
+/// All items that match, of all queues.
+pub async fn all(session: &Session, filter: ItemFilter, summary: bool) -> Result<(), Failure> {
+    let view = summary.then(|| "summary".to_owned());
+    list(session, None, ItemQuery { filter, view, ..ItemQuery::default() }, None).await
+}
+
+async fn list(
+    session: &Session,
+    queue: Option<&str>,
+    mut query: ItemQuery,
+    limit: Option<usize>,
+) -> Result<(), Failure> {
+    let summary = query.view.is_some();
+    let headers: &'static [&'static str] = match queue {
+        Some(_) => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"],
+        None => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "QUEUE", "LAST ERROR"],
+    };
+    let with_queue = queue.is_none();
+    let row = |item: &ItemShown| row(item, with_queue);
+    let mut listing = session.output.listing(headers);
+    let mut left = limit.unwrap_or(usize::MAX);
     while left > 0 {
         query.limit = Some(left.min(PAGE));
-        let page = session.client.items(args.queue.as_deref(), &query).await?;
+        let page = session.client.items(queue, &query).await?;
         for item in page.items.iter().take(left) {
-            match args.summary {
+            match summary {
                 false => listing.push(item, row)?,
                 true => listing.push(&item.summary(), |_| row(item))?,
             }

@@ -12,6 +12,8 @@ mod settle;
 mod wait;
 mod while_alive;
 
+pub use act::repeat as cancel_all;
+pub use list::all as list_all;
 pub use parent::Parent;
 
 use crate::connect::Session;

@@ -6,7 +6,7 @@ use crate::source::{Source, check_stdin};
 use crate::value::{Pair, duration, item_id, map, pair, param};
 use clap::Args;
 use towline_api::payload::Payload;
-use towline_api::{BackoffBody, ItemId, Json, Millis, NewItem, Span};
+use towline_api::{AfterBody, BackoffBody, ItemId, Json, Millis, NewItem, Span};
 
 #[derive(Debug, Args)]
 pub struct ItemArgs {
@@ -28,6 +28,8 @@ pub struct ItemArgs {
     /// The group the item belongs to.
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
+    #[command(flatten)]
+    after: AfterArgs,
     /// Items with the same key share their turns.
     #[arg(long, value_name = "KEY")]
     fairness_key: Option<String>,
@@ -41,6 +43,42 @@ pub struct ItemArgs {
     fields: FieldArgs,
     #[command(flatten)]
     own: OwnPolicyArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What it waits for")]
+struct AfterArgs {
+    /// Not given out before the members of this group have ended.
+    #[arg(long, value_name = "GROUP", conflicts_with = "after_item")]
+    after_group: Option<String>,
+    /// How many members that group will have: it is not done before so many are there.
+    #[arg(long, value_name = "N", requires = "after_group")]
+    after_expect: Option<i64>,
+    /// Not given out before this item has ended. Repeatable.
+    #[arg(long, value_name = "ITEM", value_parser = item_id)]
+    after_item: Vec<ItemId>,
+    /// all-success: all completed, and the first that does not fails this one. all-done: all have ended. A number: so
+    /// many completed [default: all-success].
+    #[arg(long, value_name = "WHEN")]
+    after_when: Option<String>,
+}
+
+impl AfterArgs {
+    fn body(self) -> Result<Option<AfterBody>, Failure> {
+        let AfterArgs { after_group: group, after_expect: expect, after_item, after_when } = self;
+        if group.is_none() && after_item.is_empty() {
+            return match after_when {
+                Some(_) => Err(Failure::Usage(
+                    "--after-when: say for what, with --after-group or --after-item".to_owned(),
+                )),
+                None => Ok(None),
+            };
+        }
+        let items = (!after_item.is_empty()).then(|| after_item.into_iter().map(Into::into).collect());
+        let count = after_when.as_deref().and_then(|when| when.parse().ok());
+        let when = after_when.filter(|_| count.is_none());
+        Ok(Some(AfterBody { group, expect, items, when, count }))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -116,6 +154,7 @@ impl ItemArgs {
             tags: map("--tag", self.tag)?,
             fairness_key: self.fairness_key,
             group: self.group,
+            after: self.after.body()?,
             parent: self.parent.map(Into::into),
             source: self.source,
             payload,

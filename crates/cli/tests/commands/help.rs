@@ -14,6 +14,8 @@ fn help_of_the_groups() {
     insta::assert_snapshot!("queue_item", help(&["queue", "item"]));
     insta::assert_snapshot!("buffer", help(&["buffer"]));
     insta::assert_snapshot!("events", help(&["events"]));
+    insta::assert_snapshot!("group", help(&["group"]));
+    insta::assert_snapshot!("group_wait", help(&["group", "wait"]));
     insta::assert_snapshot!("schedule", help(&["schedule"]));
     insta::assert_snapshot!("kv", help(&["kv"]));
     insta::assert_snapshot!("kv_set", help(&["kv", "set"]));

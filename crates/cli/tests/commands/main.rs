@@ -11,6 +11,7 @@ mod buffer_resume;
 mod bulk;
 mod events;
 mod exit_codes;
+mod group;
 mod help;
 mod kv;
 mod lists;

@@ -158,6 +158,7 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
         transitions: 0,
         expires_at: None,
         last_settle: None,
+        group: None,
         extras: None,
     };
     Item {
@@ -263,6 +264,7 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         transitions: item.transitions,
         expires_at: item.expires_at.as_ref().map(time),
         last_settle: None,
+        group: None,
         extras: None,
     };
     StoredItem {

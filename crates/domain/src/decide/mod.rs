@@ -11,6 +11,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod wait;
 
 pub use restore::restore;
 pub(crate) use submit::check_content;
@@ -66,6 +67,7 @@ pub fn decide(context: &Context<'_>, command: Command, now: Timestamp) -> Result
         Command::Delete { force } => operate::delete(context, force, now),
         Command::SetPriority { priority } => operate::set_priority(context, priority),
         Command::Move { queue } => operate::move_to(context, &queue, now),
+        Command::Observe(seen) => wait::observe(context, &seen, now),
         Command::If { only, then } => {
             operate::check_meant(context, &only, now)?;
             decide(context, *then, now)
@@ -111,7 +113,8 @@ fn step(head: &Head, state: State) -> Head {
 }
 
 fn before(head: &Head) -> Before {
-    Before { id: head.id, queue: head.queue, revision: head.revision }
+    let leaves = head.group.filter(|_| !head.is_terminal());
+    Before { id: head.id, queue: head.queue, revision: head.revision, leaves }
 }
 
 fn unchanged(answer: Answer) -> Change {
@@ -182,6 +185,7 @@ fn fail(
         Some(ttl) => Some(ttl),
         None => dead_letters.unwrap_or(queue).policy.failed_ttl,
     };
+    after.wait_no_more();
     after.state = State::Failed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)), kind };
     if let Some(other) = dead_letters {
         after.queue = other.id;

@@ -29,6 +29,7 @@ pub(super) fn cancel(context: &Context<'_>, reason: &str, now: Timestamp) -> Res
 
 pub(super) fn pause(context: &Context<'_>) -> Result<Change, Refusal> {
     let head = context.item()?;
+    check_not_waiting(head)?;
     match head.state {
         State::Paused => Ok(unchanged(Answer::State("paused"))),
         State::Pending => {
@@ -41,8 +42,20 @@ pub(super) fn pause(context: &Context<'_>) -> Result<Change, Refusal> {
     }
 }
 
+/// Refuses an item that waits for others: it goes on when they have ended.
+fn check_not_waiting(head: &Head) -> Result<(), Refusal> {
+    match head.after() {
+        Some(_) => {
+            let remedy = "it goes on when what it waits for has ended; cancel it if it shall not";
+            Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy })
+        }
+        None => Ok(()),
+    }
+}
+
 pub(super) fn resume(context: &Context<'_>) -> Result<Change, Refusal> {
     let head = context.item()?;
+    check_not_waiting(head)?;
     match head.state {
         State::Pending => Ok(unchanged(Answer::State("pending"))),
         // It keeps its `ready_at`, and with it its place in the queue.

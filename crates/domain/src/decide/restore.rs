@@ -1,6 +1,7 @@
 //! An item that another store had, put into this one as it was.
 
 use super::{Context, item_change, submit};
+use crate::after::GroupTag;
 use crate::change::{Answer, Change, ItemChange};
 use crate::event::EventKind;
 use crate::fields::FieldEdits;
@@ -33,7 +34,14 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
         return Err(Refusal::invalid("error", format!("{bytes} bytes; at most {max} are kept")));
     }
 
+    if head.state != State::Paused {
+        head.wait_no_more();
+    }
+    if let Some(after) = head.after() {
+        after.check(Some(head.id), body.group.as_deref())?;
+    }
     head.queue = queue.id;
+    head.group = body.group.as_deref().map(GroupTag::of);
     if let Some(extras) = &mut head.extras {
         extras.tally_tags.retain(|(name, value)| body.tags.get(name) == Some(value));
         extras.tally_tags.truncate(limits::TALLY_TAGS_MAX);

@@ -1,6 +1,7 @@
 //! Decisions about a new item.
 
 use super::{Context, unchanged};
+use crate::after::GroupTag;
 use crate::change::{Answer, Change, ItemChange};
 use crate::command::{Once, Submission};
 use crate::digest;
@@ -50,7 +51,7 @@ pub(super) fn submit(
         return Err(Refusal::invalid("id", "the store made no id for this item"));
     };
 
-    let Submission { priority, ready, overrides, mut body, fields, .. } = submission;
+    let Submission { priority, ready, overrides, mut body, fields, after, .. } = submission;
     body.claim = body
         .idempotency_key
         .is_some()
@@ -64,11 +65,12 @@ pub(super) fn submit(
     };
     let expire_after = overrides.expire_after.or(queue.policy.expire_after);
     let tally_tags = tally_tags(queue, &body);
-    let extras = Extras { overrides, score, tally_tags, ..Extras::default() };
+    let state = if after.is_some() { State::Paused } else { State::Pending };
+    let extras = Extras { overrides, score, tally_tags, after, ..Extras::default() };
     let head = Head {
         id,
         queue: queue.id,
-        state: State::Pending,
+        state,
         priority,
         created_at: now,
         ready_at: ready.resolve(now),
@@ -78,6 +80,7 @@ pub(super) fn submit(
         transitions: 0,
         expires_at: expire_after.map(|span| now.after(span)),
         last_settle: None,
+        group: body.group.as_deref().map(GroupTag::of),
         extras: (extras != Extras::default()).then(|| Box::new(extras)),
     };
     let item = ItemChange {
@@ -97,7 +100,8 @@ fn replaced(context: &Context<'_>, once: &Once, now: Timestamp) -> Result<Box<(S
     if now < once.not_before {
         return Err(Refusal::TooEarly { until: once.not_before });
     }
-    let command = KvCommand::Replace { seen: Some(once.seen.clone()), value: Some(once.next.clone()) };
+    let command =
+        KvCommand::Replace { seen: Some(once.seen.clone()), value: Some(once.next.clone()), ttl: None };
     let mut decision = kv::decide(&once.key, |_| context.record, command, now)?;
     match decision.after.pop() {
         Some((key, Some(record))) => Ok(Box::new((key, record))),
@@ -115,6 +119,9 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
     let Submission { body, fields, overrides, .. } = submission;
     overrides.check()?;
     check_content(body, fields)?;
+    if let Some(after) = &submission.after {
+        after.check(submission.id, body.group.as_deref())?;
+    }
     if let crate::command::When::After(delay) = submission.ready
         && delay > limits::DELAY_MAX
     {

@@ -223,6 +223,7 @@ fn head() -> BoxedStrategy<Head> {
             first_received_at,
             score,
             tally_tags: vec![("team".to_owned(), "blue".to_owned())],
+            after: None,
         },
     );
     let numbers = (small(), small(), small(), small());
@@ -249,6 +250,7 @@ fn head() -> BoxedStrategy<Head> {
             transitions: numbers.3,
             expires_at,
             last_settle,
+            group: None,
             extras: extras.map(Box::new),
         })
         .boxed()
@@ -286,6 +288,7 @@ fn command() -> BoxedStrategy<Command> {
         |(chosen, priority, ready, overrides, body, blob)| {
             Command::Submit(Box::new(Submission {
                 id: chosen.then(|| ItemId(Uuid::from_u128(1))),
+                after: None,
                 once: None,
                 priority,
                 ready,

@@ -188,18 +188,23 @@ impl Engine {
     }
 }
 
+/// What an item waits for, at most: ids, or a name.
+const AFTER_BYTES: usize = limits::AFTER_ITEMS_MAX * 20 + limits::LABEL_BYTES_MAX;
+
 /// An upper bound on what an operation adds to the log, payload aside from a small constant.
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     const OVERHEAD: usize = 1024;
     let variable = match operation.asked() {
         Operation::Submit { submission, .. } => {
             let record = submission.once.as_ref().map_or(0, |once| once.key.len() + once.next.len());
-            content_bytes(&submission.body, &submission.fields) + record
+            let after = submission.after.as_ref().map_or(0, |_| AFTER_BYTES);
+            content_bytes(&submission.body, &submission.fields) + record + after
         }
         Operation::Restore(restore) => {
             let Item { body, fields, outcome, errors, .. } = &restore.item;
             let errors = errors.iter().map(|error| error.message.len() + OVERHEAD);
-            content_bytes(body, fields) + outcome_bytes(outcome) + errors.sum::<usize>()
+            let after = restore.item.head.after().map_or(0, |_| AFTER_BYTES);
+            content_bytes(body, fields) + outcome_bytes(outcome) + errors.sum::<usize>() + after
         }
         Operation::Lease { call, .. } => {
             let edits = &call.adjust.edits;
@@ -220,6 +225,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
                     _ => 0,
                 }
         }
+        Operation::Observe { .. } => AFTER_BYTES + limits::REASON_BYTES_MAX,
         _ => 0,
     };
     OVERHEAD + variable

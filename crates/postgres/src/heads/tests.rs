@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeMap;
 use towline_domain::item::{Extras, Settled};
-use towline_domain::{FailureKind, SettleVerb};
+use towline_domain::{After, Condition, FailureKind, GroupTag, On, SettleVerb};
 
 const SALT: u64 = 7;
 const FIRST: u64 = 1000;
@@ -22,6 +22,7 @@ fn head(seq: u64, state: State) -> Head {
         transitions: 2,
         expires_at: None,
         last_settle: None,
+        group: None,
         extras: None,
     }
 }
@@ -53,9 +54,13 @@ fn all_kinds() -> Vec<Head> {
         heads.push(Head { last_settle: Some(settle), ..head(FIRST + n, done.clone()) });
     }
     let failed = State::Failed { at, remove_at: None, kind: FailureKind::Poison };
-    let extras = Extras { lapses: 3, score: -5, ..Extras::default() };
-    heads.push(Head { extras: Some(Box::new(extras)), ..head(FIRST + 20, failed) });
-    heads.push(Head { id: ItemId(Uuid::from_u128(5)), ..head(FIRST + 21, State::Paused) });
+    let on = On::items(vec![ItemId(Uuid::from_u128(9)), ItemId(Uuid::from_u128(8))]);
+    let after = Some(Box::new(After { on, when: Condition::CountOf(2) }));
+    let extras = Extras { lapses: 3, score: -5, after, ..Extras::default() };
+    let group = Some(GroupTag::of("a group"));
+    heads.push(Head { group, extras: Some(Box::new(extras)), ..head(FIRST + 20, failed) });
+    // Of a group, and nothing else that few have.
+    heads.push(Head { id: ItemId(Uuid::from_u128(5)), group, ..head(FIRST + 21, State::Paused) });
     let buffers = BTreeMap::from([("out".parse().unwrap(), "a-buffer".parse().unwrap())]);
     let State::Processing(lease) = leased(77) else { unreachable!() };
     let lease = Lease { buffers: Some(Box::new(buffers)), unacknowledged: true, renewals: 4, ..lease };

@@ -185,7 +185,11 @@ async fn counted(app: &App, queue: Option<QueueName>, mut query: Query) -> Resul
     Ok(count_all(app, &filter, after).await?)
 }
 
-async fn count_all(app: &App, filter: &Filter, begun: Option<Cursor>) -> Result<CountShown, StoreError> {
+pub(super) async fn count_all(
+    app: &App,
+    filter: &Filter,
+    begun: Option<Cursor>,
+) -> Result<CountShown, StoreError> {
     let (mut count, mut after) = (0, begun);
     let mut time = pin!(tokio::time::sleep(TIME_MAX));
     loop {
@@ -199,7 +203,7 @@ async fn count_all(app: &App, filter: &Filter, begun: Option<Cursor>) -> Result<
     }
 }
 
-async fn carry_out(
+pub(super) async fn carry_out(
     app: &App,
     act: &Act,
     filter: &Filter,

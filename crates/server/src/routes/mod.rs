@@ -5,6 +5,7 @@ mod buffers;
 mod describe;
 mod events;
 mod filter;
+mod groups;
 mod health;
 mod items;
 mod kv;
@@ -77,6 +78,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(items::pause))
         .routes(routes!(items::resume))
         .routes(routes!(settle::act))
+        .routes(routes!(groups::show))
+        .routes(routes!(groups::wait))
+        .routes(routes!(groups::cancel))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::put, schedules::show, schedules::delete))
         .routes(routes!(schedules::pause))

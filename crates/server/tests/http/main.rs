@@ -18,6 +18,7 @@ mod client_repeats;
 mod documented_calls;
 mod documented_errors;
 mod events;
+mod groups;
 mod http2;
 mod lease_holders;
 mod life_of_an_item;

@@ -181,7 +181,7 @@ pub(super) fn delete_says_whether_there_was_anything(harness: &dyn Harness) {
 }
 
 fn replace(seen: Option<&'static str>, value: Option<&'static str>) -> KvCommand {
-    KvCommand::Replace { seen: seen.map(Bytes::from), value: value.map(Bytes::from) }
+    KvCommand::Replace { seen: seen.map(Bytes::from), value: value.map(Bytes::from), ttl: None }
 }
 
 pub(super) fn replace_wins_against_what_was_seen(harness: &dyn Harness) {
@@ -199,6 +199,16 @@ pub(super) fn replace_wins_against_what_was_seen(harness: &dyn Harness) {
     rig.kv("k", set("v", Some(100))).expect("set");
     rig.clock.advance(100);
     assert_eq!(rig.kv("k", replace(Some("v"), Some("w"))), answer(KvAnswer::Won(false)), "it ended");
+    let with_ttl = |seen, value, ttl| match replace(seen, Some(value)) {
+        KvCommand::Replace { seen, value, .. } => KvCommand::Replace { seen, value, ttl: Some(Millis(ttl)) },
+        other => other,
+    };
+    rig.kv("k", with_ttl(None, "x", 100)).expect("there is none");
+    rig.clock.advance(50);
+    rig.kv("k", replace(Some("x"), Some("y"))).expect("it is there");
+    assert_eq!(rig.kv_get("k"), record("y", Some(200)), "what is not said stays");
+    rig.kv("k", with_ttl(Some("y"), "z", 200)).expect("it is there");
+    assert_eq!(rig.kv_get("k"), record("z", Some(350)), "it starts anew");
 }
 
 pub(super) fn records_are_listed_by_prefix(harness: &dyn Harness) {

@@ -35,6 +35,7 @@ mod settle;
 mod submit;
 mod tallies;
 mod timers;
+mod waiting;
 mod words;
 
 use crate::{ManualClock, Store};
@@ -341,6 +342,16 @@ macro_rules! with_conformance_cases {
                 a_restored_item_is_told_of_once
                 they_survive
                 a_cursor_of_another_store_is_not_taken
+            }
+            waiting {
+                it_is_not_given_out_before_its_time
+                it_ends_when_its_time_cannot_come
+                what_was_seen_of_items_is_kept
+                one_that_waits_can_be_ended
+                what_cannot_be_waited_for_is_refused
+                each_step_of_a_member_tells_its_group
+                a_member_is_known_after_a_reopening
+                one_that_waits_goes_along_to_another_store
             }
             races {
                 every_item_is_committed_exactly_once

@@ -114,6 +114,7 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
     let submission = Submission {
         id: Some(chosen(5)),
         once: None,
+        after: None,
         priority: i16::MIN,
         ready: When::At(START.after(Millis(50))),
         overrides: overrides.clone(),

@@ -280,6 +280,7 @@ impl Checker {
                 | Operation::Move { id, .. },
                 Err(Refusal::ItemNotFound { .. }),
             ) => self.not_found(*id, span),
+            (Operation::Observe { .. }, Ok(Reply::Answer(Answer::State(_)))) => {}
             (operation, Ok(Reply::Answer(answer))) if queue_of(operation).is_some() => {
                 self.queue_answered(operation, answer, span);
             }

@@ -36,6 +36,7 @@ const CHUNK_BYTES: usize = 64 << 10;
         ("after" = Option<String>, Query, description = "The `id` of the last event that was seen; `oldest`: all that are kept; without it: what happens from now on. A `Last-Event-ID` in the headers comes first"),
         ("queue" = Option<Vec<String>>, Query, description = "Only of these queues, dead letters by where they failed, too. Repeatable"),
         ("kind" = Option<Vec<String>>, Query, description = "Only of these kinds, like `item.completed`, or `item.*` for all that begin so. Repeatable"),
+        ("group" = Option<Vec<String>>, Query, description = "Only of members of these groups. Repeatable"),
         ("item" = Option<Vec<String>>, Query, description = "Only of these items. Repeatable"),
         ("limit" = Option<usize>, Query, description = "Of a page: look at so many events at most: 100, up to 1000", minimum = 1, maximum = 1000),
         ("for" = Option<String>, Query, description = "End after so long, like `30s`: when the follower goes away"),

@@ -4,7 +4,7 @@ use crate::auth::{Caller, Right};
 use crate::query::{Query, invalid, shown as cut};
 use crate::refuse::Refused;
 use towline_api::EventShown;
-use towline_domain::{EventKind, ItemId, QueueName};
+use towline_domain::{EventKind, GroupTag, ItemId, QueueName};
 use towline_store::{Event, EventCursor};
 
 /// Names of one sort in a filter.
@@ -16,6 +16,7 @@ pub(super) struct Wanted {
     queues: Vec<QueueName>,
     kinds: Vec<EventKind>,
     items: Vec<ItemId>,
+    groups: Vec<GroupTag>,
 }
 
 impl Wanted {
@@ -49,7 +50,8 @@ impl Wanted {
         for text in some(query, "item")? {
             items.push(text.parse().map_err(|_| invalid("item", format!("{:?} is not an id", cut(&text))))?);
         }
-        Ok(Wanted { caller, queues, kinds, items })
+        let groups = some(query, "group")?.iter().map(|name| GroupTag::of(name)).collect();
+        Ok(Wanted { caller, queues, kinds, items, groups })
     }
 
     pub(super) fn wants(&self, event: &Event) -> bool {
@@ -58,6 +60,8 @@ impl Wanted {
         let kind = self.kinds.is_empty() || self.kinds.contains(&event.kind);
         let item =
             self.items.is_empty() || event.item.as_ref().is_some_and(|item| self.items.contains(&item.id));
+        let group = self.groups.is_empty()
+            || event.item.as_ref().and_then(|item| item.group).is_some_and(|tag| self.groups.contains(&tag));
         let queue = || {
             self.queues.is_empty()
                 || [event.queue.as_ref(), origin]
@@ -70,7 +74,7 @@ impl Wanted {
             Some(queue) => self.caller.may(queue, Right::Read),
             None => self.caller.may_all(Right::Read),
         };
-        kind && item && queue() && may()
+        kind && item && group && queue() && may()
     }
 
     pub(super) fn caller(&self) -> Caller {

@@ -193,7 +193,7 @@ pub(super) fn kv(what: u8) -> KvCommand {
         6 => KvCommand::IncrementOnce { by: 1, once: (what % 2).to_string(), ttl: Millis(u64::from(what)) },
         7 => {
             let seen = (!what.is_multiple_of(4)).then(|| bytes::Bytes::from((what % 3).to_string()));
-            KvCommand::Replace { seen, value: (!what.is_multiple_of(11)).then_some(value) }
+            KvCommand::Replace { seen, value: (!what.is_multiple_of(11)).then_some(value), ttl: None }
         }
         _ => KvCommand::Delete,
     }

@@ -62,6 +62,7 @@ impl World {
                     queue: queue(to),
                     submission: Box::new(Submission {
                         id: own_id.map(|number| chosen(u128::from(number % 4))),
+                        after: None,
                         once: once.map(tied),
                         priority: i16::from(priority),
                         ready: match delay {

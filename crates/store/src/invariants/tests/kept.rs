@@ -213,6 +213,7 @@ impl World {
         let submission = Submission {
             id,
             once: None,
+            after: None,
             priority: i16::try_from(self.dice.below(5)).unwrap() - 2,
             ready,
             overrides: Overrides {

@@ -1,0 +1,160 @@
+//! Groups as they are shown, and what an item waits for.
+
+use crate::policy::count;
+use crate::text::Text;
+use serde::{Deserialize, Serialize};
+use towline_domain::{After, Condition, GroupCounts, ItemId, On, Refusal};
+use utoipa::ToSchema;
+
+/// What an item waits for before it is given out: a group, or items.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AfterBody {
+    /// A group; this or `items`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// How many members the group will have: before so many are there it is not done, whatever has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    pub expect: Option<i64>,
+    /// Ids of items that are there, at most 100. Of an item that waits: those that have not ended yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub items: Option<Vec<Text<ItemId>>>,
+    /// `all-success` (unless said otherwise): all completed, and the first that does not fails this one. `all-done`: all
+    /// have ended, however. `count-of`: as many as `count` completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub count: Option<i64>,
+}
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::Invalid { what: "after", message: message.into() }
+}
+
+impl AfterBody {
+    pub fn get(self) -> Result<After, Refusal> {
+        let on = match (self.group, self.items) {
+            (Some(name), None) => {
+                On::Group { name, expect: self.expect.map_or(Ok(0), |expect| count("after.expect", expect))? }
+            }
+            (None, Some(_)) if self.expect.is_some() => {
+                return Err(invalid("`expect` is for a group; of items it is known how many they are"));
+            }
+            (None, Some(ids)) => {
+                let ids: Result<_, _> = ids.into_iter().map(|id| id.get("after.items")).collect();
+                On::items(ids?)
+            }
+            _ => return Err(invalid("give either a `group` or `items`")),
+        };
+        let when = match (self.when.as_deref(), self.count) {
+            (None | Some("all-success"), None) => Condition::AllSuccess,
+            (Some("all-done"), None) => Condition::AllDone,
+            (None | Some("count-of"), Some(n)) => Condition::CountOf(count("after.count", n)?),
+            (Some("count-of"), None) => return Err(invalid("`count-of` needs a `count`")),
+            (Some("all-success" | "all-done"), Some(_)) => {
+                return Err(invalid("`count` goes with `when` count-of"));
+            }
+            (Some(other), _) => {
+                let shown: String = other.chars().take(64).collect();
+                return Err(invalid(format!("when: {shown:?}; use all-success, all-done or count-of")));
+            }
+        };
+        Ok(After { on, when })
+    }
+}
+
+impl From<&After> for AfterBody {
+    fn from(after: &After) -> AfterBody {
+        let (when, count) = match after.when {
+            Condition::AllSuccess => ("all-success", None),
+            Condition::AllDone => ("all-done", None),
+            Condition::CountOf(n) => ("count-of", Some(i64::from(n))),
+        };
+        let body = AfterBody { when: Some(when.to_owned()), count, ..AfterBody::default() };
+        match &after.on {
+            On::Group { name, expect } => {
+                let expect = Some(*expect).filter(|&expect| expect > 0).and_then(|n| i64::try_from(n).ok());
+                AfterBody { group: Some(name.clone()), expect, ..body }
+            }
+            On::Items { ids, .. } => {
+                AfterBody { items: Some(ids.iter().copied().map(Text::from).collect()), ..body }
+            }
+        }
+    }
+}
+
+/// How a group stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GroupShown {
+    pub group: String,
+    /// It has members, as many as are expected, and all have ended.
+    pub done: bool,
+    /// All there have been.
+    pub members: u64,
+    pub unfinished: u64,
+    pub completed: u64,
+    /// Cancelled and expired ones, too.
+    pub failed: u64,
+    /// Deleted before they had ended.
+    pub removed: u64,
+}
+
+impl GroupShown {
+    #[must_use]
+    pub fn new(group: String, counts: &GroupCounts, done: bool) -> GroupShown {
+        GroupShown {
+            group,
+            done,
+            members: counts.members,
+            unfinished: counts.unfinished(),
+            completed: counts.completed,
+            failed: counts.failed,
+            removed: counts.removed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(json: &str) -> Result<After, Refusal> {
+        serde_json::from_str::<AfterBody>(json).unwrap().get()
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_and_shown_alike() {
+        let id = "018f4e7e-2b3c-7def-8abc-0123456789ab";
+        for json in [
+            r#"{"group":"g","when":"all-success"}"#.to_owned(),
+            r#"{"group":"g","expect":10,"when":"all-done"}"#.to_owned(),
+            r#"{"group":"g","when":"count-of","count":3}"#.to_owned(),
+            format!(r#"{{"items":["{id}"],"when":"all-done"}}"#),
+        ] {
+            let shown = AfterBody::from(&get(&json).unwrap());
+            assert_eq!(serde_json::to_string(&shown).unwrap(), json);
+        }
+        assert_eq!(get(r#"{"group":"g"}"#).unwrap().when, Condition::AllSuccess);
+        assert_eq!(get(r#"{"group":"g","count":2}"#).unwrap().when, Condition::CountOf(2));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for json in [
+            "{}",
+            r#"{"group":"g","items":[]}"#,
+            r#"{"items":["x"]}"#,
+            r#"{"items":[],"expect":1}"#,
+            r#"{"group":"g","expect":-1}"#,
+            r#"{"group":"g","when":"some"}"#,
+            r#"{"group":"g","when":"count-of"}"#,
+            r#"{"group":"g","when":"count-of","count":-1}"#,
+            r#"{"group":"g","when":"all-done","count":1}"#,
+        ] {
+            assert!(get(json).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Refuses items that would wait for items that are not there.
+
+use crate::broker::{Broker, Shared};
+use std::collections::HashSet;
+use std::sync::Arc;
+use towline_domain::{FieldSet, ItemId, On, Refusal, limits};
+use towline_store::{Answered, Operation, Result};
+
+/// The items that a submit waits for.
+fn waited(operation: &Operation) -> &[ItemId] {
+    match operation {
+        Operation::Submit { submission, .. } => match submission.after.as_deref().map(|after| &after.on) {
+            // More than that is refused by the rules.
+            Some(On::Items { ids, .. }) if ids.len() <= limits::AFTER_ITEMS_MAX => ids,
+            _ => &[],
+        },
+        _ => &[],
+    }
+}
+
+impl Broker {
+    pub(crate) fn waits_for_items(batch: &[Operation]) -> bool {
+        batch.iter().any(|operation| !waited(operation).is_empty())
+    }
+}
+
+impl Shared {
+    /// An update without those submits that wait for something unknown; each is told so in its place.
+    pub(crate) async fn update_known(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
+        let mut ids: Vec<ItemId> = batch.iter().flat_map(waited).copied().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut unknown = HashSet::new();
+        for ids in ids.chunks(limits::BATCH_MAX) {
+            let found = self.store.get(ids.to_vec(), FieldSet::NONE).await?;
+            unknown.extend(ids.iter().zip(found).filter(|(_, found)| found.is_none()).map(|(id, _)| *id));
+        }
+        let refuse = |operation: &Operation| {
+            let id = waited(operation).iter().find(|id| unknown.contains(id))?;
+            let message = format!("there is no item {id} (any more); wait for items that are there");
+            Some(Refusal::Invalid { what: "after", message })
+        };
+        let refused: Vec<Option<Refusal>> = batch.iter().map(refuse).collect();
+        let known = batch.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+        let known: Vec<Operation> = known.map(|(operation, _)| operation).collect();
+        let answers = match known.is_empty() {
+            true => Vec::new(),
+            false => self.update_whole(known).await?,
+        };
+        let mut answers = answers.into_iter();
+        let merged = refused.into_iter().map(|refused| match refused {
+            Some(refusal) => Some(Err(refusal)),
+            None => answers.next(),
+        });
+        Ok(merged.flatten().collect())
+    }
+}

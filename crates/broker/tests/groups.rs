@@ -1,0 +1,444 @@
+//! Groups are counted once, whoever counts; who waits goes once, and ends where it cannot go.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock, Waited};
+use towline_domain::change::Answer;
+use towline_domain::command::Verb;
+use towline_domain::{
+    Adjust, After, Condition, FailureKind, FieldSet, GroupCounts, Item, ItemId, LeaseCall, Millis, On,
+    Outcome, Policy, QueueName, Schema, State, Submission,
+};
+use towline_store::{
+    Answered, BoxFuture, Guard, Guarded, Memory, Operation, Reply, Result, Store, StoreError,
+};
+
+/// Far beyond every bound: a test that gets here hangs.
+const NEVER: Duration = Duration::from_secs(60);
+
+fn jobs() -> QueueName {
+    "jobs".parse().unwrap()
+}
+
+fn memory() -> Memory {
+    Memory::new(Arc::new(SteadyClock::new()), 7)
+}
+
+async fn start(store: Arc<dyn Store>, sharing: Sharing) -> Broker {
+    let broker = Broker::start(store, Arc::new(SteadyClock::new()), None, sharing);
+    create(&broker, "jobs", Policy::default()).await;
+    broker
+}
+
+async fn create(broker: &Broker, queue: &str, policy: Policy) {
+    let queue = queue.parse().unwrap();
+    let create =
+        Operation::CreateQueue { queue, schema: Box::new(Schema::default()), policy: Box::new(policy) };
+    broker.update(vec![create]).await.unwrap().pop().unwrap().unwrap();
+}
+
+async fn alone() -> Broker {
+    start(Arc::new(memory()), Sharing::Alone).await
+}
+
+fn member(group: &str) -> Submission {
+    let mut submission = Submission::default();
+    submission.body.group = Some(group.to_owned());
+    submission
+}
+
+fn after(on: On, when: Condition) -> Submission {
+    Submission { after: Some(Box::new(After { on, when })), ..Submission::default() }
+}
+
+fn after_group(name: &str, expect: u64, when: Condition) -> Submission {
+    after(On::Group { name: name.to_owned(), expect }, when)
+}
+
+async fn submit_to(broker: &Broker, queue: &str, submission: Submission) -> Answered {
+    let (queue, submission) = (queue.parse().unwrap(), Box::new(submission));
+    broker.update(vec![Operation::Submit { queue, submission }]).await.unwrap().pop().unwrap()
+}
+
+async fn submit(broker: &Broker, submission: Submission) -> ItemId {
+    match submit_to(broker, "jobs", submission).await {
+        Ok(Reply::Answer(Answer::Submitted { id, .. })) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn receive(broker: &Broker, max: u32, wait: Duration) -> Vec<Item> {
+    let request = ReceiveRequest {
+        queue: jobs(),
+        max,
+        wait,
+        visibility: None,
+        fields: FieldSet::NONE,
+        make_buffers: false,
+    };
+    broker.receive(request).await.unwrap().unwrap().items
+}
+
+async fn settle(broker: &Broker, item: &Item, verb: Verb) {
+    let token = item.head.lease().unwrap().token;
+    let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
+    broker.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap().pop().unwrap().unwrap();
+}
+
+async fn commit(broker: &Broker, item: &Item) {
+    settle(broker, item, Verb::Commit(Outcome::default())).await;
+}
+
+async fn fail(broker: &Broker, item: &Item) {
+    settle(broker, item, Verb::Fail { reason: "broken".to_owned() }).await;
+}
+
+/// Takes what is ready, so many.
+async fn take(broker: &Broker, count: u32) -> Vec<Item> {
+    let items = receive(broker, count, Duration::ZERO).await;
+    assert_eq!(items.len(), count as usize);
+    items
+}
+
+/// Waits for one that becomes ready.
+async fn next(broker: &Broker) -> Item {
+    receive(broker, 1, NEVER).await.pop().expect("something becomes ready")
+}
+
+async fn failed(broker: &Broker, id: ItemId) -> (FailureKind, String) {
+    match broker.wait(id, NEVER).await.unwrap() {
+        Waited::Ended(stored) => match stored.item.head.state {
+            State::Failed { kind, .. } => (kind, stored.item.errors.iter().last().unwrap().message.clone()),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn done(broker: &Broker, name: &str, expect: u64) -> GroupCounts {
+    let (counts, done) = broker.wait_group(name, expect, NEVER).await.unwrap();
+    assert!(done, "{counts:?}");
+    counts
+}
+
+async fn state(broker: &Broker, id: ItemId) -> &'static str {
+    let found = broker.store().get(vec![id], FieldSet::NONE).await.unwrap().pop().flatten().unwrap();
+    found.item.head.state_name()
+}
+
+fn counts(members: u64, completed: u64, failed: u64, removed: u64) -> GroupCounts {
+    GroupCounts { members, completed, failed, removed }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_counted_at_once_and_waited_for() {
+    let broker = alone().await;
+    assert_eq!(broker.group("g").await.unwrap(), GroupCounts::default());
+    for _ in 0..3 {
+        submit(&broker, member("g")).await;
+    }
+    submit(&broker, member("other")).await;
+    assert_eq!(broker.group("g").await.unwrap(), counts(3, 0, 0, 0), "what was answered is counted");
+    let waiting = tokio::spawn({
+        let broker = broker.clone();
+        async move { done(&broker, "g", 0).await }
+    });
+    let items = take(&broker, 3).await;
+    commit(&broker, &items[0]).await;
+    fail(&broker, &items[1]).await;
+    assert_eq!(broker.group("g").await.unwrap(), counts(3, 1, 1, 0));
+    assert!(!waiting.is_finished());
+    let (_, over) = broker.wait_group("g", 0, Duration::from_millis(1)).await.unwrap();
+    assert!(!over);
+    commit(&broker, &items[2]).await;
+    assert_eq!(waiting.await.unwrap(), counts(3, 2, 1, 0));
+    let (_, over) = broker.wait_group("g", 4, Duration::from_millis(1)).await.unwrap();
+    assert!(!over, "a fourth is expected");
+    // One that failed is tried again: the group is not done.
+    broker.update(vec![Operation::Redrive { id: items[1].head.id }]).await.unwrap();
+    assert_eq!(broker.group("g").await.unwrap(), counts(3, 2, 0, 0));
+    // One that is removed unfinished stays a member.
+    broker.update(vec![Operation::Delete { id: items[1].head.id, force: true }]).await.unwrap();
+    assert_eq!(done(&broker, "g", 3).await, counts(3, 2, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_are_not_kept_are_counted_all_the_same() {
+    let broker = Broker::start(Arc::new(memory()), Arc::new(SteadyClock::new()), None, Sharing::Alone);
+    let policy = Policy { completed_ttl: Some(Millis(0)), failed_ttl: Some(Millis(0)), ..Policy::default() };
+    create(&broker, "jobs", policy).await;
+    for _ in 0..4 {
+        submit(&broker, member("g")).await;
+    }
+    let last = submit(&broker, after_group("g", 4, Condition::CountOf(3))).await;
+    for (n, item) in take(&broker, 4).await.iter().enumerate() {
+        if n == 0 { fail(&broker, item).await } else { commit(&broker, item).await }
+    }
+    assert_eq!(next(&broker).await.head.id, last);
+    assert_eq!(done(&broker, "g", 4).await, counts(4, 3, 1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_goes_once_all_have_completed() {
+    let broker = alone().await;
+    let last = submit(&broker, after_group("g", 3, Condition::AllSuccess)).await;
+    for _ in 0..2 {
+        submit(&broker, member("g")).await;
+    }
+    for item in take(&broker, 2).await {
+        commit(&broker, &item).await;
+    }
+    assert_eq!(broker.group("g").await.unwrap(), counts(2, 2, 0, 0));
+    assert_eq!(state(&broker, last).await, "waiting", "a third is expected");
+    submit(&broker, member("g")).await;
+    commit(&broker, &take(&broker, 1).await[0]).await;
+    let item = next(&broker).await;
+    assert_eq!(item.head.id, last);
+    commit(&broker, &item).await;
+    // More into the group does not bring it back.
+    submit(&broker, member("g")).await;
+    commit(&broker, &next(&broker).await).await;
+    assert_eq!(done(&broker, "g", 4).await, counts(4, 4, 0, 0));
+    assert!(receive(&broker, 1, Duration::ZERO).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_succeed_fails_all_down_the_line() {
+    let broker = alone().await;
+    let first = submit(&broker, member("g")).await;
+    submit(&broker, member("g")).await;
+    let second = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
+    let third = submit(&broker, after(On::items(vec![second]), Condition::AllSuccess)).await;
+    let fourth = submit(&broker, after(On::items(vec![first, third]), Condition::AllDone)).await;
+    fail(&broker, &take(&broker, 1).await[0]).await;
+    let (kind, why) = failed(&broker, second).await;
+    assert_eq!(kind, FailureKind::Cancelled);
+    assert!(why.contains("group \"g\""), "{why}");
+    let (_, why) = failed(&broker, third).await;
+    assert!(why.contains(&second.to_string()), "{why}");
+    // It asked for their end alone. The other member is ready, too.
+    let mut ready = vec![next(&broker).await.head.id];
+    ready.push(next(&broker).await.head.id);
+    assert!(ready.contains(&fourth), "{ready:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_ended_before_is_seen_at_once_and_what_is_unknown_refused() {
+    let broker = alone().await;
+    let ids = [submit(&broker, Submission::default()).await, submit(&broker, Submission::default()).await];
+    let items = take(&broker, 2).await;
+    commit(&broker, &items[0]).await;
+    let one = submit(&broker, after(On::items(vec![ids[0]]), Condition::AllSuccess)).await;
+    assert_eq!(next(&broker).await.head.id, one);
+    let both = submit(&broker, after(On::items(ids.to_vec()), Condition::CountOf(2))).await;
+    fail(&broker, &items[1]).await;
+    failed(&broker, both).await;
+    let gone = ids[1];
+    broker.update(vec![Operation::Delete { id: gone, force: false }]).await.unwrap();
+    let operation = |submission| Operation::Submit { queue: jobs(), submission: Box::new(submission) };
+    let batch = vec![
+        operation(Submission::default()),
+        operation(after(On::items(vec![ids[0], gone]), Condition::AllDone)),
+        operation(after(On::items(vec![ids[0]]), Condition::AllDone)),
+    ];
+    let answers = broker.update(batch).await.unwrap();
+    assert!(answers[0].is_ok() && answers[2].is_ok());
+    let refusal = answers[1].as_ref().unwrap_err().to_string();
+    assert!(refusal.contains(&gone.to_string()), "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_was_done_before_lets_go_at_once() {
+    let broker = alone().await;
+    submit(&broker, member("g")).await;
+    commit(&broker, &take(&broker, 1).await[0]).await;
+    done(&broker, "g", 1).await;
+    let last = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
+    assert_eq!(next(&broker).await.head.id, last);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_deleted_takes_its_members_along() {
+    let broker = alone().await;
+    create(&broker, "gone", Policy::default()).await;
+    submit(&broker, member("g")).await;
+    let there = submit_to(&broker, "gone", member("g")).await;
+    let Ok(Reply::Answer(Answer::Submitted { id, .. })) = there else { panic!("{there:?}") };
+    let last = submit(&broker, after_group("g", 0, Condition::AllDone)).await;
+    let bound = submit(&broker, after(On::items(vec![id]), Condition::AllSuccess)).await;
+    commit(&broker, &take(&broker, 1).await[0]).await;
+    assert_eq!(broker.group("g").await.unwrap(), counts(2, 1, 0, 0));
+    let delete = Operation::DeleteQueue { queue: "gone".parse().unwrap(), force: true };
+    broker.update(vec![delete]).await.unwrap();
+    assert_eq!(next(&broker).await.head.id, last);
+    failed(&broker, bound).await;
+}
+
+/// A store that cannot be written to, now and then, by who counts.
+#[derive(Default)]
+struct Flaky {
+    /// So many of these are lost before they happen, and as many after.
+    observes: AtomicU32,
+    records: AtomicU32,
+}
+
+impl Flaky {
+    fn breaks(counter: &AtomicU32) -> Option<u32> {
+        counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).ok()
+    }
+}
+
+impl Guard for Flaky {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+        let is = |wanted: fn(&Operation) -> bool| batch.iter().any(wanted);
+        let left = if is(|operation| matches!(operation, Operation::Observe { .. })) {
+            Flaky::breaks(&self.observes)
+        } else if is(|operation| matches!(operation, Operation::Kv { .. })) {
+            Flaky::breaks(&self.records)
+        } else {
+            None
+        };
+        let Some(left) = left else { return store.update(batch) };
+        if left % 2 == 0 {
+            drop(store.update(batch));
+        }
+        Box::pin(async { Err(StoreError::Unavailable { cause: "a broken road".to_owned() }) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_between_counting_and_letting_go_loses_and_repeats_nothing() {
+    let store = Arc::new(Guarded { store: memory(), guard: Flaky::default() });
+    let broker = start(store.clone(), Sharing::Alone).await;
+    for _ in 0..3 {
+        submit(&broker, member("g")).await;
+    }
+    let last = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
+    assert_eq!(broker.group("g").await.unwrap(), counts(3, 0, 0, 0));
+    store.guard.records.store(2, Ordering::SeqCst);
+    store.guard.observes.store(2, Ordering::SeqCst);
+    for item in take(&broker, 3).await {
+        commit(&broker, &item).await;
+    }
+    let item = next(&broker).await;
+    assert_eq!(item.head.id, last);
+    commit(&broker, &item).await;
+    assert_eq!(done(&broker, "g", 3).await, counts(3, 3, 0, 0));
+    assert!(receive(&broker, 1, Duration::ZERO).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_the_middle_goes_on_where_it_was() {
+    let store: Arc<dyn Store> = Arc::new(memory());
+    let broker = start(Arc::clone(&store), Sharing::Alone).await;
+    for _ in 0..10 {
+        submit(&broker, member("g")).await;
+    }
+    let last = submit(&broker, after_group("g", 0, Condition::AllDone)).await;
+    for item in take(&broker, 4).await {
+        commit(&broker, &item).await;
+    }
+    broker.group("g").await.unwrap();
+    broker.stop();
+    // Settled while nobody counts.
+    let quiet = take(&broker, 5).await;
+    for item in &quiet {
+        let token = item.head.lease().unwrap().token;
+        let verb = Verb::Commit(Outcome::default());
+        let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
+        store.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap();
+    }
+    let broker = start(store, Sharing::Alone).await;
+    assert_eq!(broker.group("g").await.unwrap(), counts(10, 9, 0, 0));
+    assert_eq!(state(&broker, last).await, "waiting");
+    commit(&broker, &take(&broker, 1).await[0]).await;
+    assert_eq!(next(&broker).await.head.id, last);
+    assert_eq!(done(&broker, "g", 10).await, counts(10, 10, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_are_gone_are_made_up_for_by_counting_items() {
+    let store: Arc<dyn Store> = Arc::new(memory());
+    let broker = start(Arc::clone(&store), Sharing::Alone).await;
+    submit(&broker, member("g")).await;
+    submit(&broker, member("g")).await;
+    let last = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
+    assert_eq!(broker.group("g").await.unwrap(), counts(2, 0, 0, 0));
+    let items = take(&broker, 2).await;
+    broker.stop();
+    for item in &items {
+        let token = item.head.lease().unwrap().token;
+        let verb = Verb::Commit(Outcome::default());
+        let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
+        store.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap();
+    }
+    // More than the store keeps.
+    let submit = || Operation::Submit { queue: jobs(), submission: Box::new(Submission::default()) };
+    let answers = store.update((0..6000).map(|_| submit()).collect()).await.unwrap();
+    let delete = |answer: &Answered| match answer {
+        Ok(Reply::Answer(Answer::Submitted { id, .. })) => Operation::Delete { id: *id, force: false },
+        other => panic!("{other:?}"),
+    };
+    store.update(answers.iter().map(delete).collect()).await.unwrap();
+    let broker = start(store, Sharing::Alone).await;
+    assert_eq!(next(&broker).await.head.id, last);
+    assert_eq!(done(&broker, "g", 2).await, counts(2, 2, 0, 0));
+}
+
+/// Many groups, two brokers that both count, and settles through either.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_count_count_each_member_once() {
+    const GROUPS: usize = 20;
+    const EACH: usize = 25;
+    let store: Arc<dyn Store> = Arc::new(memory());
+    let sharing = Sharing::Shared { ask_every: Duration::from_millis(20) };
+    let brokers = [start(Arc::clone(&store), sharing).await, start(Arc::clone(&store), sharing).await];
+    let mut dependents = Vec::new();
+    for n in 0..GROUPS * EACH {
+        submit(&brokers[n % 2], member(&format!("g{}", n % GROUPS))).await;
+    }
+    for n in 0..GROUPS {
+        let waits = after_group(&format!("g{n}"), EACH as u64, Condition::AllDone);
+        dependents.push(submit(&brokers[n % 2], waits).await);
+    }
+    let workers = (0..4).map(|n| {
+        let broker = brokers[n % 2].clone();
+        tokio::spawn(async move {
+            let mut given = Vec::new();
+            loop {
+                let items = receive(&broker, 7, Duration::from_secs(2)).await;
+                if items.is_empty() {
+                    return given;
+                }
+                for (at, item) in items.iter().enumerate() {
+                    if at % 3 == 0 {
+                        fail(&broker, item).await
+                    } else {
+                        commit(&broker, item).await
+                    }
+                    given.push(item.head.id);
+                }
+            }
+        })
+    });
+    let mut given = Vec::new();
+    for worker in workers.collect::<Vec<_>>() {
+        given.extend(worker.await.unwrap());
+    }
+    for id in dependents {
+        assert_eq!(given.iter().filter(|given| **given == id).count(), 1, "each once");
+    }
+    assert_eq!(given.len(), GROUPS * EACH + GROUPS);
+    for n in 0..GROUPS {
+        for broker in &brokers {
+            let counts = done(broker, &format!("g{n}"), EACH as u64).await;
+            assert_eq!((counts.members, counts.removed), (EACH as u64, 0));
+        }
+    }
+}
