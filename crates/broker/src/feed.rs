@@ -150,7 +150,7 @@ impl Broker {
             feed.followers.fetch_sub(1, Ordering::AcqRel);
             return Ok(None);
         }
-        self.counted(from).await.map(Some)
+        self.counted(from, GIVEN_MAX).await.map(Some)
     }
 
     /// However many there are.
@@ -159,24 +159,29 @@ impl Broker {
         from: EventsFrom,
     ) -> Result<std::result::Result<Follower, Followed>> {
         self.0.feed.followers.fetch_add(1, Ordering::AcqRel);
-        self.counted(from).await
+        self.counted(from, limits::EVENTS_PAGE_MAX).await
     }
 
-    /// One who has been counted already.
-    async fn counted(&self, from: EventsFrom) -> Result<std::result::Result<Follower, Followed>> {
+    /// One who has been counted already, and is given so many at a time.
+    async fn counted(
+        &self,
+        from: EventsFrom,
+        given: usize,
+    ) -> Result<std::result::Result<Follower, Followed>> {
         let mut follower = Follower {
             shared: Arc::clone(&self.0),
             cursor: EventCursor::default(),
             first: None,
             at: None,
             pause: LOOK_SOON,
+            given,
         };
         begin_reading(&self.0).await?;
         if let EventsFrom::After(cursor) = &from {
             follower.cursor = cursor.clone();
         }
         // Where it begins is settled now: what happens after the answer is told.
-        Ok(match self.0.store.events(from, GIVEN_MAX).await? {
+        Ok(match self.0.store.events(from, given).await? {
             Events::Gone | Events::Elsewhere => Err(Followed::Gone),
             Events::Page(page) => {
                 if page.events.is_empty() {
@@ -296,6 +301,8 @@ pub struct Follower {
     /// The number of the next event among those that are held; `None`: it reads the store, to catch up.
     at: Option<u64>,
     pause: Duration,
+    /// At most so many at a time.
+    given: usize,
 }
 
 impl std::fmt::Debug for Follower {
@@ -313,6 +320,11 @@ impl Drop for Follower {
 }
 
 impl Follower {
+    /// Whether what comes next is held in memory, if there is any.
+    pub(crate) fn is_abreast(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Behind everything it was given.
     #[must_use]
     pub fn cursor(&self) -> &EventCursor {
@@ -367,7 +379,7 @@ impl Follower {
         let held = self.shared.feed.lock();
         let skip = at.checked_sub(held.first).and_then(|skip| usize::try_from(skip).ok());
         let skip = skip.ok_or_else(|| held.ended(at))?;
-        Ok(held.events.iter().skip(skip).take(GIVEN_MAX).cloned().collect())
+        Ok(held.events.iter().skip(skip).take(self.given).cloned().collect())
     }
 
     /// A page of the store; once there is no more, it goes on with what is held.
@@ -376,7 +388,7 @@ impl Follower {
             let held = self.shared.feed.lock();
             (held.end(), held.cursor.clone())
         };
-        let page = match self.shared.store.events(EventsFrom::After(self.cursor.clone()), GIVEN_MAX).await? {
+        let page = match self.shared.store.events(EventsFrom::After(self.cursor.clone()), self.given).await? {
             Events::Gone | Events::Elsewhere => return Ok(Some(Followed::Gone)),
             Events::Page(page) => page,
         };

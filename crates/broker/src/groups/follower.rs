@@ -89,7 +89,8 @@ async fn follow(shared: &Arc<Shared>) -> Result<()> {
 
 /// More of them, if there are more already.
 async fn gather(follower: &mut Follower, mut events: Vec<Arc<Event>>) -> Result<Vec<Arc<Event>>> {
-    while events.len() < TOGETHER {
+    // What has to be read is not read by a future that is dropped.
+    while events.len() < TOGETHER && follower.is_abreast() {
         match follower.next().now_or_never() {
             Some(Ok(Followed::Events(more))) => events.extend(more),
             Some(Err(fault)) => return Err(fault),
