@@ -101,7 +101,16 @@ impl Rate {
         if self.count == 0 || u64::from(self.count) * 1000 > u64::from(most) * self.per.0 {
             return Err(Refusal::invalid("rate", format!("{self} is out of range; use up to {most}/s")));
         }
-        check_number("rate burst", u64::from(self.burst), 1, u64::from(limits::RATE_BURST_MAX))
+        check_number("rate burst", u64::from(self.burst), 1, u64::from(limits::RATE_BURST_MAX))?;
+        let refill = u128::from(self.per.0) * u128::from(self.burst) / u128::from(self.count);
+        if refill > u128::from(limits::RATE_REFILL_MAX.0) {
+            let (burst, years) = (self.burst, limits::RATE_REFILL_MAX.0 / Millis::days(366).0);
+            let message = format!(
+                "{self}: a burst of {burst} takes more than {years} years to come back; use a smaller one"
+            );
+            return Err(Refusal::invalid("rate", message));
+        }
+        Ok(())
     }
 
     /// Nanoseconds from one item to the next.
@@ -217,7 +226,11 @@ mod tests {
 
     #[test]
     fn a_rate_out_of_range_is_refused() {
-        for text in ["0/s", "2000000/s", "1001/ms", "1/400d", "1/0s", "1/s,burst=0", "1/s,burst=2000000"] {
+        let slow = ["1/366d,burst=1000", "1/d,burst=100000"];
+        for text in ["0/s", "2000000/s", "1001/ms", "1/400d", "1/0s", "1/s,burst=0", "1/s,burst=2000000"]
+            .into_iter()
+            .chain(slow)
+        {
             let flow = rate(text);
             assert!(flow.check().is_err(), "{text}");
             // Nothing is sent that could not be computed.
@@ -288,6 +301,19 @@ mod tests {
                 }
                 now = now.after(Millis(pause));
             }
+        }
+
+        /// A rate that is accepted limits, and what it is used up to fits into any store.
+        #[test]
+        fn what_is_accepted_limits(count in 1..1000u32, per in 1..=limits::RATE_PERIOD_MAX.0, share in 1..=100u64) {
+            let most = u64::from(count) * limits::RATE_REFILL_MAX.0 / per;
+            let burst = u32::try_from(most * share / 100).unwrap_or(u32::MAX).clamp(1, limits::RATE_BURST_MAX);
+            let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), ..Flow::default() };
+            prop_assert_eq!(flow.check(), Ok(()));
+            prop_assert_eq!(flow.allows(0, Spent::default(), NOW), u64::from(burst));
+            let spent = flow.spend(burst as usize, Spent::default(), NOW);
+            prop_assert!(i64::try_from(spent.0).is_ok());
+            prop_assert_eq!(flow.allows(0, spent, NOW), 0);
         }
 
         #[test]

@@ -46,6 +46,8 @@ pub const CONCURRENCY_MAX: u32 = 1_000_000;
 pub const RATE_PER_SECOND_MAX: u32 = 1_000_000;
 pub const RATE_PERIOD_MAX: Millis = Millis::days(366);
 pub const RATE_BURST_MAX: u32 = 1_000_000;
+/// How long a burst that was used up takes to come back: times beyond that cannot be kept.
+pub const RATE_REFILL_MAX: Millis = Millis::MAX;
 /// Tags of a queue by which it counts what finished.
 pub const TALLY_TAGS_MAX: usize = 4;
 /// Values of one such tag that are told apart in an hour; the others are counted together.
@@ -76,5 +78,7 @@ pub const RECORD_KEY_BYTES_MAX: usize = 512;
 pub const TOPIC_MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Messages that are held for a listener who is behind; beyond that it misses the oldest.
 pub const TOPIC_BEHIND_MAX: usize = 256;
+/// Bytes that are held for all listeners of one server; beyond that they miss what was published first.
+pub const TOPICS_BYTES_MAX: usize = 64 << 20;
 /// Of all topics, at one server.
 pub const TOPIC_LISTENERS_MAX: usize = 10_000;

@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::image::queue_number;
 use crate::session::Parameters;
 use std::collections::{BTreeMap, BTreeSet};
-use towline_domain::{ItemId, QueueId};
+use towline_domain::{Flow, ItemId, QueueId};
 use towline_store::Operation;
 use uuid::Uuid;
 
@@ -84,10 +84,17 @@ pub(crate) fn is_structural(operation: &Operation) -> bool {
     )
 }
 
+/// No more than these are given out by one batch, in which so many leases may end: more need not be looked for.
+fn at_most(flow: &Flow, ends: usize) -> usize {
+    let slots = flow.concurrency.map_or(usize::MAX, |max| (max as usize).saturating_add(ends));
+    slots.min(flow.rate.map_or(usize::MAX, |rate| rate.burst as usize))
+}
+
 impl Plan {
     pub(crate) fn of(operations: &[Operation], catalog: &Catalog, salt: u64, thorough: bool) -> Plan {
         let mut plan = Plan::default();
         let mut may_take_ready = 0;
+        let mut limits: BTreeMap<QueueId, Flow> = BTreeMap::new();
         for operation in operations {
             plan.exclusive |= is_structural(operation);
             match operation.asked() {
@@ -115,6 +122,7 @@ impl Plan {
                         *plan.receives.entry(queue.id).or_default() += call.max as usize;
                         if queue.policy.flow.is_limited() {
                             plan.locks.insert(queue.id);
+                            limits.insert(queue.id, queue.policy.flow.clone());
                         }
                     }
                 }
@@ -157,9 +165,29 @@ impl Plan {
                 Operation::If { .. } => {}
             }
         }
+        for (queue, flow) in &limits {
+            plan.receives
+                .entry(*queue)
+                .and_modify(|wanted| *wanted = at_most(flow, plan.named.len()).min(*wanted));
+        }
         // Others of the batch may take away what a receive would have given.
         plan.receives.values_mut().for_each(|wanted| *wanted += may_take_ready);
         plan.items = Items::of(&plan.named, salt, thorough);
         plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_looked_for_than_the_limits_give_out() {
+        let rate = |text: &str| text.parse().ok();
+        let slots = Flow { concurrency: Some(5), ..Flow::default() };
+        assert_eq!(at_most(&Flow::default(), 7), usize::MAX);
+        assert_eq!(at_most(&slots, 7), 12, "leases that end in the batch make room");
+        assert_eq!(at_most(&Flow { rate: rate("100/s,burst=3"), ..Flow::default() }, 7), 3);
+        assert_eq!(at_most(&Flow { rate: rate("100/s,burst=30"), ..slots }, 7), 12);
     }
 }
