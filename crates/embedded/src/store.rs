@@ -8,21 +8,23 @@ use crate::options::Options;
 use crate::outcome::{Found, Query, Status};
 use crate::reader::Reader;
 use crate::select::is_indexed;
-use crate::tell::{Start, Teller};
+use crate::tell::{Start, Teller, Untold};
 use crate::writer::{self, Request, Shared, Writer};
 use crossbeam_channel::{Sender, TrySendError};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use std::any::Any;
+use std::future::poll_fn;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Clock, Counted, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page,
-    QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Clock, Counted, Cursor, EventPage, Events, EventsFrom, Filter, KvPage, Operation,
+    Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// Items whose records are read at a time to count what the index does not know.
@@ -159,6 +161,26 @@ impl Embedded {
         self.send(Request::Query { query, reply })?;
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
+
+    /// A page. It may begin far into a segment: the way there is gone in small steps, between which others have their turn.
+    async fn told(&self, untold: &Untold, limit: usize) -> Result<EventPage> {
+        while !self.teller.approach(untold)? {
+            step_aside().await;
+        }
+        self.teller.read(untold, limit)
+    }
+}
+
+async fn step_aside() {
+    let mut aside = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut aside, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Drop for Embedded {
@@ -280,7 +302,7 @@ impl Store for Embedded {
             };
             match self.ask(Query::Events(start)).await? {
                 Found::Events(Some(untold)) => {
-                    let page = self.teller.read(&untold, limit.clamp(1, limits::EVENTS_PAGE_MAX));
+                    let page = self.told(&untold, limit.clamp(1, limits::EVENTS_PAGE_MAX)).await;
                     page.map(Events::Page).inspect_err(|fault| self.shared.note_damage(fault.to_string()))
                 }
                 Found::Events(None) => Ok(Events::Gone),

@@ -11,10 +11,11 @@ use crate::names::Names;
 use crate::options::Durability;
 use crate::record::{self, Kind, Record, RecordError};
 use crate::segment::{HEADER_BYTES, Segment, file_name};
-use std::collections::VecDeque;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use towline_domain::{EventKind, ItemAfter, ItemTold, QueueId, Timestamp};
+use towline_domain::{EventKind, ItemAfter, ItemId, ItemTold, QueueId, Timestamp};
 use towline_store::{Event, EventCursor, EventId, EventPage, StoreError};
 
 /// Bytes of the log that one page looks at, about.
@@ -23,6 +24,11 @@ const PAGE_BYTES: u64 = 1 << 20;
 const WINDOW_BYTES: usize = 256 << 10;
 /// Readers that go on where they were without looking for it.
 const PLACES_MAX: usize = 32;
+/// Where frames begin is remembered so often, of whatever was walked over, and for so many places.
+const MARK_EVERY: u64 = 256 << 10;
+const MARKS_MAX: usize = 1 << 16;
+/// Ids that older records leave out, which are remembered from those that do not.
+const UNNAMED_MAX: usize = 1 << 16;
 /// Segments that are kept for those who follow, and how long after the last of them asked.
 const RETIRED_MAX: usize = 2;
 const FOLLOWED_MS: u64 = 5000;
@@ -154,12 +160,78 @@ pub(crate) struct Teller {
     pub(crate) store: u32,
     pub(crate) salt: u64,
     pub(crate) names: Arc<Names>,
-    places: Mutex<VecDeque<FrameAt>>,
+    places: Mutex<Places>,
+    /// Chosen ids by number, of items whose records were written before each of them said it.
+    unnamed: Mutex<FxHashMap<u64, ItemId>>,
+}
+
+/// Where frames begin.
+#[derive(Debug, Default)]
+struct Places {
+    /// Where pages ended.
+    ends: VecDeque<FrameAt>,
+    /// By generation and frame: a place before each that was ever looked for, and not far before it.
+    marks: BTreeMap<(u64, u64), u64>,
+}
+
+impl Places {
+    /// The last known one up to a frame.
+    fn before(&self, generation: u64, frame: u64) -> Option<FrameAt> {
+        let ends = self.ends.iter().filter(|at| at.generation == generation && at.frame <= frame);
+        let mark = self.mark(generation, frame);
+        ends.copied().chain(mark).max_by_key(|at| at.frame)
+    }
+
+    fn mark(&self, generation: u64, frame: u64) -> Option<FrameAt> {
+        let (&(of, frame), &offset) = self.marks.range(..=(generation, frame)).next_back()?;
+        (of == generation).then_some(FrameAt { generation, frame, offset })
+    }
+
+    /// On the way; worth remembering if nothing near it is.
+    fn pass(&mut self, at: FrameAt) {
+        let last = self.mark(at.generation, at.frame).map_or(HEADER_BYTES, |mark| mark.offset);
+        if at.offset - last >= MARK_EVERY {
+            self.marks.insert((at.generation, at.frame), at.offset);
+            if self.marks.len() > MARKS_MAX {
+                self.marks.pop_first();
+            }
+        }
+    }
+
+    fn end(&mut self, at: FrameAt) {
+        self.ends.retain(|known| (known.generation, known.frame) != (at.generation, at.frame));
+        self.ends.push_back(at);
+        if self.ends.len() > PLACES_MAX {
+            self.ends.pop_front();
+        }
+    }
 }
 
 impl Teller {
     pub(crate) fn new(salt: u64, names: Arc<Names>) -> Teller {
-        Teller { store: EventId::store_of(salt), salt, names, places: Mutex::default() }
+        let (places, unnamed) = (Mutex::default(), Mutex::default());
+        Teller { store: EventId::store_of(salt), salt, names, places, unnamed }
+    }
+
+    /// Walks towards where a page begins, about as many bytes as a page looks at; whether it is there.
+    pub(crate) fn approach(&self, untold: &Untold) -> Result<bool, StoreError> {
+        let (frame, nth) = untold.after;
+        let first = if nth == WHOLE { frame + 1 } else { frame };
+        let Some(stretch) = untold.segments.first() else { return Ok(true) };
+        let mut at = self.place(stretch, first);
+        let begun = at.offset;
+        let mut window = Window { stretch, start: 0, bytes: Vec::new() };
+        while at.frame < first && at.offset < stretch.end {
+            if at.offset - begun >= PAGE_BYTES {
+                self.with_places(|places| places.end(at));
+                return Ok(false);
+            }
+            let length = frame::padded(window.peek(at)?.length as usize) as u64;
+            at = FrameAt { frame: at.frame + 1, offset: at.offset + length, ..at };
+            self.with_places(|places| places.pass(at));
+        }
+        self.with_places(|places| places.end(at));
+        Ok(true)
     }
 
     pub(crate) fn read(&self, untold: &Untold, limit: usize) -> Result<EventPage, StoreError> {
@@ -192,7 +264,10 @@ impl Teller {
                 }
                 at = FrameAt { frame: at.frame + 1, offset: at.offset + length, ..at };
             }
-            self.remember(at);
+            self.with_places(|places| {
+                places.pass(at);
+                places.end(at);
+            });
             if full {
                 break;
             }
@@ -246,10 +321,7 @@ impl Teller {
                 if kind == EventKind::Restored && record.parts & record::INDEXED == 0 {
                     return Ok(None);
                 }
-                let chosen = match record.part(record::NAMED)? {
-                    Some(bytes) => Some(record::decode_named(bytes)?),
-                    None => None,
-                };
+                let chosen = self.chosen(record)?;
                 let head =
                     record::decode_head(record.need(record::HEAD)?, record.subject, chosen, self.salt)?;
                 let error = match record.part(record::ERROR)? {
@@ -280,23 +352,29 @@ impl Teller {
 
     /// The best known place to look for a frame from.
     fn place(&self, stretch: &Stretch, frame: u64) -> FrameAt {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = places
-            .iter()
-            .filter(|at| at.generation == stretch.generation && at.frame <= frame)
-            .max_by_key(|at| at.frame);
         let begin =
             FrameAt { generation: stretch.generation, frame: stretch.first_frame, offset: HEADER_BYTES };
-        known.copied().unwrap_or(begin)
+        self.with_places(|places| places.before(stretch.generation, frame)).unwrap_or(begin)
     }
 
-    fn remember(&self, at: FrameAt) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|known| (known.generation, known.frame) != (at.generation, at.frame));
-        places.push_back(at);
-        if places.len() > PLACES_MAX {
-            places.pop_front();
+    fn with_places<T>(&self, with: impl FnOnce(&mut Places) -> T) -> T {
+        with(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The id that an item's submitter chose. Every record says it; before that was so, only the first did.
+    fn chosen(&self, record: &Record<'_>) -> Result<Option<ItemId>, RecordError> {
+        if let Some(bytes) = record.part(record::NAMED)? {
+            return record::decode_named(bytes).map(Some);
         }
+        let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(bytes) = record.part(record::INDEXED)? else {
+            return Ok(unnamed.get(&record.subject).copied());
+        };
+        let chosen = record::decode_indexed(bytes)?.id;
+        if let Some(id) = chosen.filter(|_| unnamed.len() < UNNAMED_MAX) {
+            unnamed.insert(record.subject, id);
+        }
+        Ok(chosen)
     }
 }
 
@@ -356,5 +434,35 @@ impl Window<'_> {
     fn damaged(&self, offset: u64, what: &str) -> StoreError {
         let file = file_name(self.stretch.segment.number);
         StoreError::Corrupt { file, what: format!("{what}, at byte {offset}") }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::record::{Encoder, Indexed};
+
+    /// As it was written before every record had the id.
+    fn unnamed(sequence: u64, indexed: Option<ItemId>) -> Vec<u8> {
+        let mut buffer = Vec::new();
+        let mut encoder = Encoder::new(&mut buffer, Kind::Item, Some(EventKind::Submitted), sequence);
+        if let Some(id) = indexed {
+            let indexed = Indexed { id: Some(id), ..Indexed::default() };
+            encoder.part(record::INDEXED, Some(&postcard::to_allocvec(&indexed).unwrap()));
+        }
+        encoder.finish(1);
+        buffer
+    }
+
+    #[test]
+    fn a_chosen_id_is_known_from_the_first_record_of_an_older_log() {
+        let teller = Teller::new(1, Arc::default());
+        let id = ItemId(uuid::Uuid::from_u128(17));
+        let chosen = |bytes: &[u8]| teller.chosen(&Record::read(bytes, 1).unwrap()).unwrap();
+        assert_eq!(chosen(&unnamed(5, None)), None);
+        assert_eq!(chosen(&unnamed(5, Some(id))), Some(id));
+        assert_eq!(chosen(&unnamed(5, None)), Some(id), "those behind it leave it out");
+        assert_eq!(chosen(&unnamed(6, None)), None);
     }
 }

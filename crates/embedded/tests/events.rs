@@ -6,6 +6,7 @@ mod rig;
 use futures::executor::block_on;
 use rig::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use towline_domain::{EventKind, ItemId};
 use towline_store::{Event, EventCursor, EventPage, Events, EventsFrom, Store, StoreError};
 
@@ -92,4 +93,30 @@ fn damage_is_said_and_not_told() {
     let read = block_on(store.events(EventsFrom::Oldest, 100));
     assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
     assert!(status(&store).damage.is_some());
+}
+
+#[test]
+fn a_place_far_into_a_segment_is_looked_for_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let hand = Arc::new(faulty::Hand::default());
+    let store = faulty::open_faulty(directory.path(), 16 << 20, &hand).unwrap();
+    run(&store, create("jobs")).unwrap();
+    let mut begun = page(&store, EventsFrom::Now).next;
+    for _ in 0..80 {
+        let batch = (0..10).map(|_| submit_to("jobs", payload(vec![7; 10_000]))).collect();
+        block_on(store.update(batch)).unwrap();
+    }
+    let all = told(&store, &mut begun);
+    let ask = |event: &Event| {
+        let before = hand.bytes_read();
+        let from = EventsFrom::After(EventCursor::after(event.id));
+        assert!(matches!(block_on(store.events(from, 1)), Ok(Events::Page(page)) if page.events.len() == 1));
+        hand.bytes_read() - before
+    };
+    // Many others are somewhere else.
+    for event in all.iter().take(100) {
+        ask(event);
+    }
+    let read = ask(&all[all.len() - 20]);
+    assert!(read < 3 << 20, "{read} bytes were read for one event");
 }
