@@ -4,7 +4,7 @@ use crate::config::shown;
 use crate::server::ServerError;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use towline_broker::Broker;
 use towline_postgres::{Address, Heard, Options, Postgres, Time};
@@ -49,23 +49,41 @@ impl Databases {
         let (shards, opened, broker) = (self.shards.clone(), self.opened.clone(), broker.clone());
         tokio::spawn(async move {
             let mut opened = opened.lock().await;
-            let mut probe = tokio::time::interval(PROBE_EVERY);
-            let mut listening = JoinSet::new();
-            loop {
-                tokio::select! {
-                    Some(store) = opened.recv() => {
-                        let broker = broker.clone();
-                        listening.spawn(async move {
-                            loop {
-                                // Whether all of them can be heard is not known, so all are asked as well.
-                                pass_on(&broker, &store.heard().await);
-                            }
-                        });
+            let mut tasks = JoinSet::new();
+            // Each may take long, and none waits for another.
+            let back = Arc::new(Notify::new());
+            tasks.spawn(probe(shards.clone(), back.clone()));
+            tasks.spawn(tidy(shards, back));
+            while let Some(store) = opened.recv().await {
+                let broker = broker.clone();
+                tasks.spawn(async move {
+                    loop {
+                        // Whether all of them can be heard is not known, so all are asked as well.
+                        pass_on(&broker, &store.heard().await);
                     }
-                    _ = probe.tick() => shards.probe().await,
-                }
+                });
             }
+            while tasks.join_next().await.is_some() {}
         })
+    }
+}
+
+/// Looks for databases that are gone.
+async fn probe(shards: Arc<Shards>, back: Arc<Notify>) {
+    let mut probe = tokio::time::interval(PROBE_EVERY);
+    loop {
+        probe.tick().await;
+        if shards.probe().await {
+            back.notify_one();
+        }
+    }
+}
+
+/// Brings records home that other servers wrote before they knew of a new database: once after the start, and after one was gone.
+async fn tidy(shards: Arc<Shards>, back: Arc<Notify>) {
+    loop {
+        shards.tidy().await;
+        back.notified().await;
     }
 }
 

@@ -2,19 +2,35 @@
 
 use crate::{Shard, Shards};
 use std::collections::BTreeMap;
-use towline_domain::kv::{self, KvCommand, KvRecord};
+use towline_domain::kv::{self, KvCommand};
 use towline_domain::{Queue, QueueName, QueueState, limits};
 use towline_store::{KvPage, Operation, Store, StoreError};
 
 impl Shards {
-    /// Makes every queue in every shard that answers, and brings records home: a shard may be new, or was gone when a queue
-    /// was made. To be called at the start, before anything else is asked.
+    /// Makes every queue in every shard that answers, and brings records home if there are more shards than when that was
+    /// done last: a shard may be new, or was gone when a queue was made. To be called at the start, before anything else is
+    /// asked.
     ///
     /// # Errors
-    /// If no shard answers, or one refuses a queue or a record.
+    /// If no shard answers, or one refuses a queue.
     pub async fn agree(&self) -> Result<(), StoreError> {
         self.share_queues().await?;
-        self.bring_records_home().await
+        if !self.is_arranged().await {
+            self.tidy().await;
+        }
+        Ok(())
+    }
+
+    /// Whether all that answer say that their records were arranged for as many shards as there are.
+    async fn is_arranged(&self) -> bool {
+        for shard in self.shards.iter().filter(|shard| shard.health.is_up()) {
+            let found = shard.seen(shard.store.kv_get(vec![ARRANGED.to_owned()]).await);
+            let count = found.ok().and_then(|found| found.into_iter().next().flatten());
+            if count.is_none_or(|record| record.value != self.shards.len().to_string()) {
+                return false;
+            }
+        }
+        true
     }
 
     async fn share_queues(&self) -> Result<(), StoreError> {
@@ -57,30 +73,67 @@ impl Shards {
         Ok(())
     }
 
-    /// A shard that is added at the end is the home of some records that were written before. What is there at home
-    /// already is newer, and stays.
-    async fn bring_records_home(&self) -> Result<(), StoreError> {
+    /// Brings every record to where it is looked for. A shard that is added at the end is the home of some that were written
+    /// before, and a server that does not know it yet goes on writing them elsewhere: so it is to be called now and then. It
+    /// reads all records, which may take long; whatever goes wrong with one is logged, and another time is as good.
+    pub async fn tidy(&self) {
+        let mut all = self.shards.iter().all(|shard| shard.health.is_up());
         for (at, shard) in self.shards.iter().enumerate().filter(|(_, shard)| shard.health.is_up()) {
-            let mut page = KvPage { prefix: String::new(), after: None, limit: limits::KV_PAGE_MAX };
-            loop {
-                let records = shard.seen(shard.store.kv_list(page.clone()).await)?;
-                let Some((last, _)) = records.last() else { break };
-                page.after = Some(last.clone());
-                for (key, record) in records {
-                    let home = &self.shards[self.of_text(&key)];
-                    // What a counter has counted is beside it, under a name that does not tell whose it is.
-                    if self.of_text(&key) != at && home.health.is_up() && !key.starts_with(kv::MARKS) {
-                        shard.bring(home, key, record).await?;
-                    }
+            match self.bring_home_from(at, shard).await {
+                Ok(whole) => all &= whole,
+                Err(error) => {
+                    tracing::warn!(shard = shard.name, "records could not be brought home: {error}");
+                    all = false;
                 }
             }
         }
-        Ok(())
+        if !all {
+            return;
+        }
+        for shard in &self.shards {
+            let value = self.shards.len().to_string().into();
+            let arranged = KvCommand::Set { value, ttl: None };
+            let arranged = vec![Operation::Kv { key: ARRANGED.to_owned(), command: arranged }];
+            if let Err(error) = shard.carry_out(arranged, "how many shards there are").await {
+                tracing::warn!(shard = shard.name, "{error}");
+            }
+        }
+    }
+
+    /// Whether all of them are where they belong now. What is there at home already is newer, and stays.
+    async fn bring_home_from(&self, at: usize, shard: &Shard) -> Result<bool, StoreError> {
+        let mut page = KvPage { prefix: String::new(), after: None, limit: limits::KV_PAGE_MAX };
+        let mut whole = true;
+        loop {
+            let records = shard.seen(shard.store.kv_list(page.clone()).await)?;
+            let Some((last, _)) = records.last() else { return Ok(whole) };
+            page.after = Some(last.clone());
+            for (key, _) in records {
+                let home = self.of_text(&key);
+                // What a counter has counted is beside it, under a name that does not tell whose it is.
+                if home == at || key == ARRANGED || key.starts_with(kv::MARKS) {
+                    continue;
+                }
+                let home = &self.shards[home];
+                if !home.health.is_up() {
+                    whole = false;
+                } else if let Err(error) = shard.bring(home, key).await {
+                    tracing::warn!("{error}");
+                    whole = false;
+                }
+            }
+        }
     }
 }
 
+/// A record of each shard: for how many its records are arranged.
+const ARRANGED: &str = "\0shards";
+
 impl Shard {
-    async fn bring(&self, home: &Shard, key: String, record: KvRecord) -> Result<(), StoreError> {
+    async fn bring(&self, home: &Shard, key: String) -> Result<(), StoreError> {
+        // It was seen a while ago. Another server may have brought it home since, and there it may have been deleted.
+        let found = self.ask(|store| store.kv_get(vec![key.clone()])).await?;
+        let Some(record) = found.into_iter().next().flatten() else { return Ok(()) };
         tracing::info!(from = self.name, to = home.name, key, "a record is brought home");
         let what = format!("key {key:?}");
         let seen = Some(record.value.clone());
@@ -92,7 +145,7 @@ impl Shard {
 
     /// All of it, or it is told what was refused.
     async fn carry_out(&self, operations: Vec<Operation>, what: &str) -> Result<(), StoreError> {
-        for answered in self.seen(self.store.update(operations).await)? {
+        for answered in self.ask(|store| store.update(operations)).await? {
             answered.map_err(|refusal| StoreError::Unavailable {
                 cause: self.unavailable(&format!("{what}: {refusal}")),
             })?;

@@ -69,8 +69,8 @@ impl Shards {
     }
 
     /// Asks those that are gone whether they are back, and gives those that are what they missed. To be called every
-    /// now and then.
-    pub async fn probe(&self) {
+    /// now and then. Whether one is back.
+    pub async fn probe(&self) -> bool {
         let mut back = false;
         for shard in self.shards.iter().filter(|shard| !shard.health.is_up()) {
             if shard.store.queues(None, 1).await.is_ok() {
@@ -82,5 +82,6 @@ impl Shards {
         if back && let Err(error) = self.agree().await {
             tracing::warn!("shards could not be made to agree: {error}");
         }
+        back
     }
 }

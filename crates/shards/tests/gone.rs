@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
-use towline_domain::kv::KvCommand;
+use towline_domain::kv::{KvCommand, KvRecord};
 use towline_domain::{
     Adjust, Body, FieldSet, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, Refusal, Schema,
     Submission, Timestamp, TokenSeed, limits,
@@ -18,9 +18,16 @@ use towline_store::{
     Reply, Result, Store, StoreError,
 };
 
-/// A store that can be cut off.
+/// A store that can be cut off, and more.
 #[derive(Default)]
-struct Cut(AtomicBool);
+struct Cut {
+    off: AtomicBool,
+    reads: AtomicUsize,
+    /// Done once, when records have been listed.
+    listed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// A key that it will not have.
+    refuses: Mutex<Option<String>>,
+}
 
 impl Guard for Cut {
     fn update<'a>(
@@ -28,18 +35,42 @@ impl Guard for Cut {
         store: &'a Memory,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
-        match self.read() {
-            Ok(()) => store.update(batch),
-            Err(error) => Box::pin(async { Err(error) }),
+        if self.off.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(cut_off()) });
         }
+        let refused = self.refuses.lock().unwrap().clone();
+        if batch
+            .iter()
+            .any(|operation| matches!(operation, Operation::Kv { key, .. } if Some(key) == refused.as_ref()))
+        {
+            return Box::pin(async { Ok(vec![Err(Refusal::StoreFull { what: "records", held: 1 })]) });
+        }
+        store.update(batch)
     }
 
     fn read(&self) -> Result<()> {
-        match self.0.load(Ordering::SeqCst) {
-            true => Err(StoreError::Unavailable { cause: "cut off".to_owned() }),
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        match self.off.load(Ordering::SeqCst) {
+            true => Err(cut_off()),
             false => Ok(()),
         }
     }
+
+    fn kv_list<'a>(
+        &'a self,
+        store: &'a Memory,
+        page: KvPage,
+    ) -> BoxFuture<'a, Result<Vec<(String, KvRecord)>>> {
+        let records = store.kv_list(page);
+        if let Some(then) = self.listed.lock().unwrap().take() {
+            then();
+        }
+        records
+    }
+}
+
+fn cut_off() -> StoreError {
+    StoreError::Unavailable { cause: "cut off".to_owned() }
 }
 
 struct Rig {
@@ -92,7 +123,7 @@ impl Rig {
     }
 
     fn cut(&self, part: usize, off: bool) {
-        self.parts[part].guard.0.store(off, Ordering::SeqCst);
+        self.parts[part].guard.off.store(off, Ordering::SeqCst);
     }
 
     async fn run(&self, operation: Operation) -> Answered {
@@ -269,15 +300,70 @@ async fn records_follow_their_home_when_a_shard_is_added() {
     let moved: Vec<String> = parts[2].kv_list(page).await.unwrap().into_iter().map(|(key, _)| key).collect();
     let stale = KvCommand::Set { value: "stale".into(), ttl: None };
     parts[0].update(vec![kv(moved[0].clone(), stale)]).await.unwrap();
-    three.agree().await.unwrap();
+    three.tidy().await;
     assert_eq!(three.kv_get(keys).await.unwrap(), newer);
     assert_eq!(parts[0].kv_get(vec![moved[0].clone()]).await.unwrap(), [None]);
+
+    // Who starts with as many as before has nothing to read.
+    let reads = || parts.iter().map(|part| part.guard.reads.load(Ordering::SeqCst)).sum::<usize>();
+    let before = reads();
+    three.agree().await.unwrap();
+    assert!(reads() - before < 3 * parts.len(), "queues, and how many shards there were");
+}
+
+/// Keys whose home is another part than this.
+async fn keys_elsewhere(parts: &[Arc<Guarded<Cut>>], at: usize) -> Vec<String> {
+    let (probe, mut found) = (shards(parts), Vec::new());
+    for key in (0..100).map(|n| format!("key{n}")) {
+        let set = KvCommand::Set { value: "here".into(), ttl: None };
+        probe.update(vec![kv(key.clone(), set)]).await.unwrap();
+        let elsewhere = parts[at].kv_get(vec![key.clone()]).await.unwrap()[0].is_none();
+        probe.update(vec![kv(key.clone(), KvCommand::Delete)]).await.unwrap();
+        found.extend(elsewhere.then_some(key));
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_record_that_was_deleted_meanwhile_does_not_come_back() {
+    let parts = parts(2);
+    let key = keys_elsewhere(&parts, 0).await.remove(0);
+    let set = KvCommand::Set { value: "old".into(), ttl: None };
+    parts[0].update(vec![kv(key.clone(), set)]).await.unwrap();
+    // Between its listing and its turn another server brings it home, and a caller deletes it there.
+    let (part, gone) = (parts[0].clone(), key.clone());
+    *parts[0].guard.listed.lock().unwrap() = Some(Box::new(move || {
+        futures::executor::block_on(part.store.update(vec![kv(gone, KvCommand::Delete)])).unwrap();
+    }));
+    let both = shards(&parts);
+    both.tidy().await;
+    assert!(parts[0].guard.listed.lock().unwrap().is_none(), "it was listed");
+    assert_eq!(both.kv_get(vec![key]).await.unwrap(), [None]);
+}
+
+#[tokio::test]
+async fn a_record_that_is_refused_keeps_nobody_from_starting() {
+    let parts = parts(2);
+    let mut keys = keys_elsewhere(&parts, 0).await.into_iter();
+    let (refused, fine) = (keys.next().unwrap(), keys.next().unwrap());
+    for key in [&refused, &fine] {
+        let set = KvCommand::Set { value: "old".into(), ttl: None };
+        parts[0].update(vec![kv(key.clone(), set)]).await.unwrap();
+    }
+    *parts[1].guard.refuses.lock().unwrap() = Some(refused.clone());
+    let both = shards(&parts);
+    both.agree().await.unwrap();
+    assert!(both.kv_get(vec![fine]).await.unwrap()[0].is_some(), "the others are brought home");
+    // It is tried again.
+    *parts[1].guard.refuses.lock().unwrap() = None;
+    both.agree().await.unwrap();
+    assert!(both.kv_get(vec![refused]).await.unwrap()[0].is_some());
 }
 
 #[tokio::test]
 async fn one_that_is_gone_at_the_start_joins_later() {
     let parts = parts(2);
-    parts[1].guard.0.store(true, Ordering::SeqCst);
+    parts[1].guard.off.store(true, Ordering::SeqCst);
     let late = parts[1].clone();
     let open = move || -> BoxFuture<'static, Result<Arc<dyn Store>>> {
         let late = late.clone();

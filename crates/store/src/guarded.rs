@@ -28,6 +28,14 @@ pub trait Guard: Send + Sync {
         store.events(from, limit)
     }
 
+    fn kv_list<'a>(
+        &'a self,
+        store: &'a Memory,
+        page: KvPage,
+    ) -> BoxFuture<'a, Result<Vec<(String, KvRecord)>>> {
+        store.kv_list(page)
+    }
+
     /// Asked before each read; an error is the answer to it.
     fn read(&self) -> Result<()> {
         Ok(())
@@ -93,7 +101,7 @@ impl<G: Guard> Store for Guarded<G> {
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {
-        self.read(self.store.kv_list(page))
+        self.read(self.guard.kv_list(&self.store, page))
     }
 
     fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
