@@ -454,7 +454,8 @@ impl Shared {
                     self.pass_on(queue);
                 }
             }
-            (Some(_), None) => {}
+            (Some(Held::For(span)), None) => self.lines.hold_for(queue, span, self),
+            (Some(Held::Full), None) => {}
             (None, _) if full => self.pass_on(queue),
             (None, _) => {}
         }
@@ -528,6 +529,13 @@ impl Shared {
 
     /// Wakes whoever may find something now.
     async fn after(self: &Arc<Self>, mut touched: Touched, answers: &[Answered]) {
+        if touched.swept {
+            // Who came to a line while it swept may have looked before, and those who are about to come look again.
+            for queue in self.lines.all() {
+                touched.free.insert(queue.clone());
+                touched.ready.entry(queue).or_insert(1);
+            }
+        }
         for (queue, count) in &touched.ready {
             match touched.free.contains(queue) {
                 true => self.wake_freed(queue, *count),
@@ -586,6 +594,9 @@ impl Shared {
                     self.room.made(&queue, received.items.len());
                     if !received.items.is_empty() {
                         self.go_on(&queue, received.items.len() == max, received.held, epoch);
+                    } else if let Some(Held::For(span)) = received.held {
+                        // Who asked may be gone by now: the others in line have their time all the same.
+                        self.lines.hold_for(&queue, span, &self);
                     }
                     Ok(Ok(Handed::new(&self, received)))
                 }

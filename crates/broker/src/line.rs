@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use towline_domain::command::When;
-use towline_domain::{Held, Item, QueueName, QueueState};
+use towline_domain::{Held, Item, Millis, QueueName, QueueState};
 use towline_store::{ReceiveCall, Received};
 
 /// Items on their way to a receiver. **Invariant:** dropped without being accepted, they go back to their queue.
@@ -211,8 +211,12 @@ impl Visit<'_> {
         line.closed = handed.state() != QueueState::Open;
         let stays = match handed.held() {
             None => {
-                line.held = None;
-                line.epoch.ready == epoch.ready
+                let is_so = line.epoch.ready == epoch.ready;
+                if is_so {
+                    // Neither full nor held: who finds it full the next time says so again.
+                    (line.held, line.watched) = (None, false);
+                }
+                is_so
             }
             Some(held) => line.hold(held, epoch, broker, self.queue),
         };
@@ -323,7 +327,15 @@ impl Lines {
     pub(crate) fn release(&self, queue: &QueueName) {
         self.freed(queue);
         if let Some(line) = self.lock().lines.get_mut(queue) {
-            line.held = None;
+            (line.held, line.watched) = (None, false);
+        }
+    }
+
+    /// Nothing is given out for so long, whoever it was that heard so.
+    pub(crate) fn hold_for(&self, queue: &QueueName, span: Millis, broker: &Arc<Shared>) {
+        let mut all = self.lock();
+        if let Some(line) = all.lines.get_mut(queue).filter(|line| !line.waiters.is_empty()) {
+            line.hold(Held::For(span), line.epoch, broker, queue);
         }
     }
 
@@ -341,6 +353,11 @@ impl Lines {
         let all = self.lock();
         let watched = all.lines.iter().filter(|(_, line)| line.watched);
         watched.map(|(queue, _)| queue.clone()).collect()
+    }
+
+    /// Queues that somebody visits, in line or about to be.
+    pub(crate) fn all(&self) -> Vec<QueueName> {
+        self.lock().lines.keys().cloned().collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -2,16 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, FieldSet, Flow, Item, LeaseCall, Millis, Outcome, Policy, PolicyPatch, QueueName, Schema,
-    Submission,
+    Submission, Timestamp,
 };
-use towline_store::{Answered, BoxFuture, Guard, Guarded, Memory, Operation, Result, Store};
+use towline_store::{Answered, BoxFuture, Guard, Guarded, ManualClock, Memory, Operation, Result, Store};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -149,6 +150,126 @@ async fn a_lease_that_lapses_makes_room() {
     submit(&broker, 2).await;
     let held = hold(&broker).await;
     assert_ne!(hold(&broker).await.head.id, held.head.id);
+}
+
+/// Answers to receives can be held back; a sweep lets them go, and goes on when everybody waits.
+#[derive(Default)]
+struct Slow {
+    held_back: AtomicBool,
+    receives: AtomicUsize,
+    go: Notify,
+}
+
+impl Guard for Slow {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+        let is = |what: fn(&Operation) -> bool| batch.iter().any(what);
+        if is(|operation| matches!(operation, Operation::Sweep))
+            && self.held_back.swap(false, Ordering::SeqCst)
+        {
+            return Box::pin(async move {
+                self.go.notify_one();
+                everybody_waits().await;
+                store.update(batch).await
+            });
+        }
+        let receives = is(|operation| matches!(operation, Operation::Receive(_)));
+        let answers = store.update(batch);
+        Box::pin(async move {
+            // The first to find it full looks again: the second answer is the one that counts.
+            let nth = if receives { self.receives.fetch_add(1, Ordering::SeqCst) } else { 0 };
+            if receives && nth > 1 && self.held_back.load(Ordering::SeqCst) {
+                self.go.notified().await;
+            }
+            answers.await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
+    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Slow::default() });
+    let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
+    let policy = Policy { flow: limit(1), visibility_timeout: Millis::seconds(1), ..Policy::default() };
+    let create = Operation::CreateQueue {
+        queue: queue(),
+        schema: Box::new(Schema::default()),
+        policy: Box::new(policy),
+    };
+    ok(&broker, create).await;
+    submit(&broker, 2).await;
+    let held = hold(&broker).await;
+    store.guard.held_back.store(true, Ordering::SeqCst);
+    let waiting = receive(&broker);
+    everybody_waits().await;
+    assert_eq!(store.guard.receives.load(Ordering::SeqCst), 3, "its second look is under way");
+    // The holder is dead. The sweep begins before the second look is answered, and ends it after.
+    clock.advance(1000);
+    ok(&broker, Operation::Sweep).await;
+    let got = waiting.await.unwrap();
+    assert_eq!(got.len(), 1, "{held:?} has lapsed");
+}
+
+/// Answers to receives wait while it is shut.
+#[derive(Default)]
+struct Gate {
+    shut: AtomicBool,
+    asked: AtomicUsize,
+    go: Notify,
+}
+
+impl Guard for Gate {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+        let receives = batch.iter().any(|operation| matches!(operation, Operation::Receive(_)));
+        let answers = store.update(batch);
+        Box::pin(async move {
+            self.asked.fetch_add(usize::from(receives), Ordering::SeqCst);
+            if receives && self.shut.load(Ordering::SeqCst) {
+                self.go.notified().await;
+            }
+            answers.await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_woken_and_goes_leaves_the_others_their_time() {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
+    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Gate::default() });
+    let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
+    let rate = "1/500ms,burst=1".parse().ok();
+    let policy = Policy { flow: Flow { rate, ..Flow::default() }, ..Policy::default() };
+    let create = Operation::CreateQueue {
+        queue: queue(),
+        schema: Box::new(Schema::default()),
+        policy: Box::new(policy),
+    };
+    ok(&broker, create).await;
+    submit(&broker, 3).await;
+    hold(&broker).await;
+    let (first, second) = (receive(&broker), receive(&broker));
+    everybody_waits().await;
+    // The first in line is woken when it is time to look, and goes before it is answered.
+    store.guard.shut.store(true, Ordering::SeqCst);
+    let before = store.guard.asked.load(Ordering::SeqCst);
+    while store.guard.asked.load(Ordering::SeqCst) == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    first.abort();
+    everybody_waits().await;
+    store.guard.shut.store(false, Ordering::SeqCst);
+    store.guard.go.notify_one();
+    everybody_waits().await;
+    clock.advance(500);
+    assert_eq!(second.await.unwrap().len(), 1, "its time has come");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
