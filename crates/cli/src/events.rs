@@ -9,10 +9,12 @@ use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
 use towline_api::EventShown;
-use towline_api::client::EventQuery;
+use towline_api::client::{EventQuery, has_reached};
 
 /// Looked at by one call.
 const PAGE: usize = 1000;
+/// After a page that led nowhere.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The stream itself notices a server that fell silent.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
@@ -61,9 +63,12 @@ pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
 }
 
 async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
+    // What happens while it prints is not kept yet: on a busy server there would be no end.
+    let now = EventQuery { after: Some("now".to_owned()), ..EventQuery::default() };
+    let now = session.client.events(&now, Some(1)).await?.next;
     while printer.left > 0 {
         let page = session.client.events(&query, Some(PAGE)).await?;
-        let end = page.events.is_empty() && !page.more;
+        let end = page.events.is_empty() && !page.more || has_reached(&page.next, &now);
         for event in &page.events {
             if !printer.print(event)? {
                 return Ok(());
@@ -72,7 +77,10 @@ async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Print
         if end {
             return Ok(());
         }
-        query.after = Some(page.next);
+        if query.after.replace(page.next.clone()).as_ref() == Some(&page.next) {
+            // Somebody is about to tell something before what comes next.
+            tokio::time::sleep(PAUSE).await;
+        }
     }
     Ok(())
 }
@@ -87,7 +95,7 @@ async fn follow(session: &Session, query: EventQuery, mut printer: Printer) -> R
             () = reader.gone() => return Err(Failure::ReaderGone),
         };
         // A server that was never there is not waited for.
-        let next = if events.place().is_none() { Ok(next?) } else { next };
+        let next = if events.has_begun() { next } else { Ok(next?) };
         if let Some(event) = outage.bridge(session.client.url(), AT_ONCE, async { next }).await? {
             printer.print(&event)?;
         }

@@ -58,9 +58,13 @@ async fn subscribe(session: &Session, args: SubscribeArgs) -> Result<(), Failure
     let reader = Reader::of_stdout();
     let mut outage = Outage::new(None);
     let mut left = args.count.unwrap_or(u64::MAX);
+    // A server that was never there is not waited for.
+    let mut begun = Some(client.subscribe(&args.topic).await?);
     while left > 0 {
-        let begun = outage.bridge(client.url(), GRACE, client.subscribe(&args.topic)).await?;
-        let Some(mut listening) = begun else { continue };
+        let Some(mut listening) = begun.take() else {
+            begun = outage.bridge(client.url(), GRACE, client.subscribe(&args.topic)).await?;
+            continue;
+        };
         while left > 0 {
             let heard = tokio::select! {
                 heard = next(&mut listening) => heard,

@@ -8,6 +8,7 @@ use crate::problem::Problem;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// The server says something every 15 s: one that does not is not there any more.
@@ -55,7 +56,8 @@ impl Client {
     /// Follows what happens. Nothing is asked before the first [`EventStream::next`].
     #[must_use]
     pub fn follow_events(&self, query: EventQuery) -> EventStream {
-        EventStream { client: self.clone(), query, body: None, lines: Lines::default(), pause: FIRST_PAUSE }
+        let (body, lines) = (None, Lines::default());
+        EventStream { client: self.clone(), query, body, begun: false, lines, pause: FIRST_PAUSE }
     }
 }
 
@@ -65,11 +67,18 @@ pub struct EventStream {
     client: Client,
     query: EventQuery,
     body: Option<Incoming>,
+    begun: bool,
     lines: Lines,
     pause: Duration,
 }
 
 impl EventStream {
+    /// Whether the server was ever there.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Where it would go on: the `after` of a later stream. `None`: it has not begun.
     #[must_use]
     pub fn place(&self) -> Option<&str> {
@@ -129,12 +138,28 @@ impl EventStream {
         let call = Call::get("/v1/events".to_owned()).query(self.query.pairs(None));
         let answer = self.client.transport.open(call.header("accept", "text/event-stream")?).await?;
         self.body = Some(answer.into_body());
+        self.begun = true;
         Ok(())
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self, data: &str) -> Result<T> {
         serde_json::from_str(data).map_err(|error| self.client.transport.misunderstood(error.to_string()))
     }
+}
+
+/// Whether one place in the stream of events is nowhere before another, as far as their words say.
+#[must_use]
+pub fn has_reached(place: &str, other: &str) -> bool {
+    let parts = |place: &str| -> Option<HashMap<String, (u64, u64)>> {
+        let part = |part: &str| {
+            let mut numbers = part.split('-');
+            let (store, group, nth) = (numbers.next()?, numbers.next()?, numbers.next()?);
+            Some((store.to_owned(), (group.parse().ok()?, nth.parse().ok()?)))
+        };
+        place.split('.').map(part).collect()
+    };
+    let (Some(place), Some(other)) = (parts(place), parts(other)) else { return false };
+    other.iter().all(|(store, at)| place.get(store).is_some_and(|mine| mine >= at))
 }
 
 /// What was said, up to an empty line.
@@ -215,6 +240,15 @@ mod tests {
             };
             assert_eq!(said, [first, second], "{size}");
         }
+    }
+
+    #[test]
+    fn places_are_compared_part_by_part() {
+        assert!(has_reached("0000000a-17-3", "0000000a-17-3"));
+        assert!(has_reached("0000000a-17-4.0000000b-2-0", "0000000a-9-12"));
+        assert!(!has_reached("0000000a-17-3", "0000000a-17-4"));
+        assert!(!has_reached("0000000a-17-3", "0000000a-1-0.0000000b-1-0"), "of one part it says nothing");
+        assert!(!has_reached("oldest", "0000000a-1-0") && !has_reached("0000000a-1-0", ""));
     }
 
     #[test]

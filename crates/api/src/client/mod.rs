@@ -21,7 +21,7 @@ mod upload;
 pub use buffers::{BufferQuery, ChunkRead, Content, Next};
 pub use download::Download;
 pub use error::ClientError;
-pub use events::{EventQuery, EventStream};
+pub use events::{EventQuery, EventStream, has_reached};
 pub use topics::{Heard, Listening};
 pub use upload::{Upload, UploadError};
 

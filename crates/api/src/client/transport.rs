@@ -34,6 +34,13 @@ const KEEPALIVE_RETRIES: u32 = 3;
 const IDLE_MAX: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// What a proxy says while the server behind it is away or too busy for it.
+const PASSING: [StatusCode; 4] = [
+    StatusCode::TOO_MANY_REQUESTS,
+    StatusCode::BAD_GATEWAY,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::GATEWAY_TIMEOUT,
+];
 const RAW: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 #[derive(Debug, Clone)]
@@ -284,6 +291,11 @@ impl Transport {
                     _ => Failed::Final(refused),
                 }
             }
+            // Not the server's words: it may be there again in a moment.
+            None if PASSING.contains(&status) => {
+                let cause = format!("status {status} of something in between");
+                Failed::Lost(ClientError::Unreachable { url: self.base.clone(), cause })
+            }
             None => Failed::Final(self.misunderstood(format!("status {status}"))),
         })
     }
@@ -381,6 +393,19 @@ mod tests {
         for says in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"] {
             let ClientError::Unreachable { cause, .. } = ask(says).await else { panic!("{says:?}") };
             assert_eq!(cause, "no answer in 1 s");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_proxy_says_is_no_refusal() {
+        for (status, passes) in
+            [("502 Bad Gateway", true), ("503 Service Unavailable", true), ("404 Not Found", false)]
+        {
+            let says =
+                format!("HTTP/1.1 {status}\r\ncontent-type: text/html\r\ncontent-length: 5\r\n\r\nhello");
+            let error = ask(says.leak()).await;
+            assert_eq!(matches!(&error, ClientError::Unreachable { .. }), passes, "{error}");
+            assert!(error.to_string().contains(status), "{error}");
         }
     }
 

@@ -64,7 +64,9 @@ fn how_it_ends_is_in_the_exit_code() {
         assert_eq!(wrong.code, Some(1), "{wrong:?}");
         assert!(wrong.stderr.contains("item.completed"), "{wrong:?}");
     }
-    let absent = Run::of(towline(&["events"]).env("TOWLINE_URL", "http://127.0.0.1:1"));
-    assert_eq!(absent.code, Some(3), "{absent:?}");
+    for absent in [&["events"][..], &["events", "--after", "oldest"], &["topic", "subscribe", "news"]] {
+        let absent = Run::of(towline(absent).env("TOWLINE_URL", "http://127.0.0.1:1"));
+        assert_eq!(absent.code, Some(3), "{absent:?}");
+    }
     assert_eq!(Run::of(&mut towline(&["events", "--limit", "x"])).code, Some(2));
 }

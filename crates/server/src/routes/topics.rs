@@ -2,28 +2,22 @@
 
 use crate::answer::Reply;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::body::Wire;
 use crate::path::TopicPath;
 use crate::query::{NoQuery, Query};
 use crate::refuse::Refused;
-use axum::body::Body;
+use crate::sse;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
-use http::HeaderValue;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::Sleep;
 use towline_api::{Code, CutOff, Problem, Published, Span, TopicMessage};
 use towline_broker::{Subscription, Told};
-
-const EVENTS: &str = "text/event-stream";
-/// Whoever is between the two keeps a connection open that says something now and then.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// Tells everybody who listens at this server now. Nothing is kept.
 #[utoipa::path(post, path = "/v1/topics/{topic}", operation_id = "publish", tag = "topics", security(("token" = ["topic:publish"])), params(("topic" = String, Path)), request_body = TopicMessage, responses(
@@ -55,6 +49,7 @@ pub(super) async fn publish(
     ))]
 pub(super) async fn subscribe(
     State(app): State<App>,
+    caller: Caller,
     TopicPath(topic): TopicPath,
     mut query: Query,
 ) -> Result<Response, Refused> {
@@ -66,15 +61,8 @@ pub(super) async fn subscribe(
     let subscription = app.broker.subscribe(&topic)?;
     let end = span.map(|span| Box::pin(tokio::time::sleep(Duration::from_millis(span.0))));
     let begin = Some(Ear { subscription, end, begun: false });
-    let events = stream::unfold(begin, |ear| async move {
-        let (event, ear) = ear?.hear().await?;
-        Some((Ok::<Bytes, Infallible>(event), ear))
-    });
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static(EVENTS)),
-        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    Ok((headers, Body::from_stream(events)).into_response())
+    let events = stream::unfold(begin, |ear| async move { ear?.hear().await });
+    Ok(sse::response(events, async move { caller.ended().await }))
 }
 
 struct Ear {
@@ -98,7 +86,7 @@ impl Ear {
         };
         let told = tokio::select! {
             told = self.subscription.next() => told?,
-            () = tokio::time::sleep(SIGN_OF_LIFE) => {
+            () = tokio::time::sleep(sse::SIGN_OF_LIFE) => {
                 return Some((Bytes::from_static(b": still here\n\n"), Some(self)));
             }
             () = over => return None,

@@ -63,7 +63,7 @@ pub(super) async fn follow(
     if app.is_stopping() {
         return Err(Refused::new(Code::Stopping, "the server is stopping; follow again shortly"));
     }
-    let upgrades = request.headers().contains_key(UPGRADE);
+    let upgrades = wants_socket(request.headers());
     if !upgrades && !sse::is_wanted(request.headers()) {
         return page(&app, reply, wanted, from, limit).await;
     }
@@ -76,11 +76,19 @@ pub(super) async fn follow(
     };
     let follower = following.map_err(|ended| refused(&ended))?;
     let end = span.map(|Millis(span)| Box::pin(tokio::time::sleep(Duration::from_millis(span))));
-    let reader = Reading { seen: follower.cursor().clone(), follower, wanted, end };
+    let reader = Reading { seen: follower.cursor().clone(), follower, wanted, quiet: quiet(), end };
     if upgrades {
         return socket::upgrade(app, reader, request).await;
     }
-    Ok(sse::response(stream::unfold(Line::Begin(Box::new(reader)), Line::next)))
+    let caller = reader.wanted.caller();
+    let unwelcome = async move { caller.ended().await };
+    Ok(sse::response(stream::unfold(Line::Begin(Box::new(reader)), Line::next), unwelcome))
+}
+
+/// Whatever else a client offers to speak (`h2c`), it is answered as if it had not.
+fn wants_socket(headers: &HeaderMap) -> bool {
+    let offered = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    offered.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case("websocket"))
 }
 
 fn from(query: &mut Query, headers: &HeaderMap) -> Result<EventsFrom, Refused> {
@@ -154,7 +162,13 @@ struct Reading {
     wanted: Wanted,
     /// Behind everything that was shown or passed over.
     seen: EventCursor,
+    /// Goes off when nothing was shown for a while, whatever was passed over.
+    quiet: Pin<Box<Sleep>>,
     end: Option<Pin<Box<Sleep>>>,
+}
+
+fn quiet() -> Pin<Box<Sleep>> {
+    Box::pin(tokio::time::sleep(sse::SIGN_OF_LIFE))
 }
 
 /// What comes next.
@@ -169,7 +183,7 @@ enum Next {
 
 impl Reading {
     async fn next(&mut self) -> Next {
-        let Reading { follower, end, .. } = self;
+        let Reading { follower, quiet: silence, end, .. } = self;
         let over = async {
             match end {
                 Some(end) => end.await,
@@ -177,9 +191,13 @@ impl Reading {
             }
         };
         let followed = tokio::select! {
-            followed = follower.next() => followed,
-            () = tokio::time::sleep(sse::SIGN_OF_LIFE) => return Next::Silence,
+            biased;
             () = over => return Next::Over,
+            () = silence => {
+                self.quiet = quiet();
+                return Next::Silence;
+            }
+            followed = follower.next() => followed,
         };
         match followed {
             Ok(Followed::Events(events)) => {
@@ -191,6 +209,9 @@ impl Reading {
                     }
                 }
                 self.seen = self.follower.cursor().clone();
+                if !shown.is_empty() {
+                    self.quiet = quiet();
+                }
                 Next::Events(shown)
             }
             Ok(ended) => Next::Ended(refused(&ended)),
@@ -254,5 +275,60 @@ impl Line {
         }
         let next = if events.len() > 0 { Line::Rest(reading, events) } else { Line::Next(reading) };
         (out.into(), next)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use axum::extract::FromRequestParts;
+    use std::sync::Arc;
+    use towline_broker::{Broker, Sharing, SteadyClock};
+    use towline_domain::{Policy, Schema};
+    use towline_store::{Memory, Operation};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_filter_leaves_out_is_no_sign_of_life() {
+        let clock = Arc::new(SteadyClock::new());
+        let broker = Broker::start(Arc::new(Memory::new(clock.clone(), 1)), clock, None, Sharing::Alone);
+        let follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+        let (mut asked, ()) = http::Request::get("/?queue=quiet").body(()).unwrap().into_parts();
+        let mut query = Query::from_request_parts(&mut asked, &()).await.unwrap();
+        let wanted = Wanted::of(&mut query, Caller::anybody()).unwrap();
+        let begun = follower.cursor().clone();
+        let mut reading = Reading { seen: begun.clone(), follower, wanted, quiet: quiet(), end: None };
+        // Something happens far more often than a sign of life is due.
+        let busy = tokio::spawn(async move {
+            for number in 0..1000 {
+                let queue = format!("busy-{number}").parse().unwrap();
+                let (schema, policy) = (Box::new(Schema::default()), Box::new(Policy::default()));
+                broker.update(vec![Operation::CreateQueue { queue, schema, policy }]).await.unwrap();
+                tokio::time::sleep(sse::SIGN_OF_LIFE / 10).await;
+            }
+        });
+        for _ in 0..3 {
+            let mut passed = 0;
+            loop {
+                match reading.next().await {
+                    Next::Events(events) => assert!(events.is_empty()),
+                    Next::Silence => break,
+                    Next::Ended(_) | Next::Over => panic!("it goes on"),
+                }
+                passed += 1;
+                assert!(passed < 100, "no sign of life");
+            }
+            assert!(passed > 0);
+        }
+        assert_ne!(reading.place(), Some(begun.to_string()), "who comes back need not see it all again");
+        busy.abort();
+    }
+
+    #[test]
+    fn other_upgrades_are_not_heard() {
+        let headers = |value: &'static str| HeaderMap::from_iter([(UPGRADE, value.parse().unwrap())]);
+        assert!(!wants_socket(&HeaderMap::new()));
+        assert!(!wants_socket(&headers("h2c")));
+        assert!(wants_socket(&headers("websocket")) && wants_socket(&headers("h2c, WebSocket")));
     }
 }
