@@ -1,7 +1,7 @@
 //! Groups of items, and items that wait for others.
 //!
-//! Both are made of what the store tells afterwards: whoever submits and settles pays nothing for it. One follower a broker
-//! (`follower.rs`) reads the events, counts them into one record for each group (`record.rs`), and lets those go that wait.
+//! Both are made of what the store tells afterwards: whoever submits and settles waits for none of it. One follower a
+//! broker (`follower.rs`) reads the events, counts them into one record for each group (`record.rs`), and lets those go that wait.
 //! Any number of brokers may do so on one store: what is counted is counted once, and who goes, goes once.
 //!
 //! Nobody follows before the first item of a group is submitted.
