@@ -1,65 +1,66 @@
 //! What a handler knows of the piece of work it has, and what it can do besides answering.
 
-use crate::engine::{Shared, Submitted};
+use crate::engine::{Holding, Shared, Submitted};
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::outcome::When;
 use crate::work::AnyJob;
 use std::fmt;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// Clones are the same.
 #[derive(Clone)]
 pub struct Context {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) envelope: Arc<Envelope>,
-    pub(crate) attempt: u32,
-    pub(crate) cancelled: watch::Receiver<bool>,
+    pub(crate) holding: Arc<Holding>,
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("id", &self.envelope.id)
-            .field("kind", &self.envelope.kind)
-            .field("attempt", &self.attempt)
+            .field("id", &self.envelope().id)
+            .field("kind", &self.envelope().kind)
+            .field("attempt", &self.attempt())
             .finish_non_exhaustive()
     }
 }
 
 impl Context {
+    pub(crate) fn envelope(&self) -> &Arc<Envelope> {
+        &self.holding.held.envelope
+    }
+
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.envelope.id
+        &self.envelope().id
     }
 
     #[must_use]
     pub fn kind(&self) -> &str {
-        &self.envelope.kind
+        &self.envelope().kind
     }
 
     #[must_use]
     pub fn group(&self) -> &str {
-        &self.envelope.group
+        &self.envelope().group
     }
 
     /// Whose handler queued it.
     #[must_use]
     pub fn parent(&self) -> Option<&str> {
-        self.envelope.parent.as_deref()
+        self.envelope().parent.as_deref()
     }
 
     /// From 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.holding.held.attempt
     }
 
     /// Whether there is no other attempt if this one fails.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
-        self.attempt >= self.envelope.retry.attempts
+        self.attempt() >= self.envelope().retry.attempts
     }
 
     /// Whether this piece of work is the one in its system that may do what the key stands for. It stays so in its
@@ -75,8 +76,8 @@ impl Context {
 
     /// Queues in the same group, now, whatever becomes of this attempt.
     pub async fn queue(&self, job: impl Into<AnyJob>) -> Result<String, Error> {
-        self.shared.open_group(&self.envelope).await?;
-        let submitted = Submitted { parent: Some(&self.envelope), id: None };
+        self.shared.open_group(self.envelope()).await?;
+        let submitted = Submitted { parent: Some(self.envelope()), id: None };
         Ok(self.shared.submit(&job.into(), submitted).await?.id)
     }
 
@@ -87,8 +88,8 @@ impl Context {
         ids: &[String],
         when: When,
     ) -> Result<String, Error> {
-        self.shared.open_group(&self.envelope).await?;
-        let submitted = Submitted { parent: Some(&self.envelope), id: None };
+        self.shared.open_group(self.envelope()).await?;
+        let submitted = Submitted { parent: Some(self.envelope()), id: None };
         Ok(self.shared.submit_after(&job.into(), submitted, ids, when).await?.id)
     }
 
@@ -105,14 +106,11 @@ impl Context {
     /// Whether the answer will not be taken any more: the lease was lost, or the time is over.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        *self.cancelled.borrow()
+        self.holding.is_over()
     }
 
     /// Ends when the answer will not be taken any more.
     pub async fn cancelled(&self) {
-        let mut cancelled = self.cancelled.clone();
-        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.holding.over().await;
     }
 }

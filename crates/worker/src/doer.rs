@@ -1,9 +1,12 @@
 //! How many run at a time, and which of those that wait here comes next.
 
 use crate::clock::Time;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
+
+/// More are taken when at least this part of the slots has nobody who waits for it.
+const TOGETHER: usize = 8;
 
 /// Clones are the same: kinds that share one share its room.
 #[derive(Debug, Clone)]
@@ -20,23 +23,26 @@ enum Order {
 struct Room {
     order: Order,
     slots: usize,
-    running: HashMap<String, usize>,
     taken: usize,
-    waiting: Vec<Waiting>,
+    waiting: usize,
     serial: u64,
+    kinds: HashMap<Arc<str>, OfKind>,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    about: About,
-    serial: u64,
-    go: oneshot::Sender<Slot>,
+/// What runs and waits of one kind. Forgotten when nothing does.
+#[derive(Debug, Default)]
+struct OfKind {
+    running: usize,
+    waiting: BTreeMap<Rank, oneshot::Sender<Slot>>,
 }
+
+/// Whose turn it is, and who came first.
+type Rank = (i64, u64);
 
 /// What decides who is next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct About {
-    pub(crate) kind: String,
+    pub(crate) kind: Arc<str>,
     pub(crate) priority: i32,
     pub(crate) queued_at: Time,
 }
@@ -45,14 +51,29 @@ pub(crate) struct About {
 #[derive(Debug)]
 pub(crate) struct Slot {
     doer: Doer,
-    kind: String,
+    kind: Arc<str>,
+}
+
+/// A place among those who wait, given up when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    doer: Doer,
+    kind: Arc<str>,
+    rank: Rank,
+    slot: oneshot::Receiver<Slot>,
+}
+
+impl Turn {
+    /// It is its turn when this ends.
+    pub(crate) async fn come(mut self) -> Option<Slot> {
+        (&mut self.slot).await.ok()
+    }
 }
 
 /// Whether there is room.
 pub(crate) enum Entry {
     Now(Slot),
-    /// It is its turn when this comes.
-    Soon(oneshot::Receiver<Slot>),
+    Soon(Turn),
     Full,
 }
 
@@ -83,68 +104,66 @@ impl Doer {
 
     fn new(order: Order, slots: usize) -> Doer {
         let slots = slots.max(1);
-        Doer(Arc::new(Mutex::new(Room {
-            order,
-            slots,
-            running: HashMap::new(),
-            taken: 0,
-            waiting: Vec::new(),
-            serial: 0,
-        })))
+        let kinds = HashMap::new();
+        Doer(Arc::new(Mutex::new(Room { order, slots, taken: 0, waiting: 0, serial: 0, kinds })))
     }
 
     pub(crate) fn is_same(&self, other: &Doer) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// How many more it takes: those that run, and as many again that wait for them.
+    /// How many more it takes: those that run, and as many again that wait for them. None until it takes several, if
+    /// many run: they are taken together.
     pub(crate) fn available(&self) -> usize {
         let room = self.lock();
-        room.slots.saturating_mul(2).saturating_sub(room.taken + room.waiting.len())
+        let available = room.slots.saturating_mul(2).saturating_sub(room.taken + room.waiting);
+        if available < room.slots / TOGETHER { 0 } else { available }
     }
 
     pub(crate) fn enter(&self, about: About) -> Entry {
         let mut room = self.lock();
+        let About { kind, priority, queued_at } = about;
         if room.taken < room.slots {
-            return Entry::Now(self.take(&mut room, about.kind));
+            return Entry::Now(self.take(&mut room, kind));
         }
-        if room.waiting.len() >= room.slots {
+        if room.waiting >= room.slots {
             return Entry::Full;
         }
         room.serial += 1;
-        let (go, turn) = oneshot::channel();
-        let serial = room.serial;
-        room.waiting.push(Waiting { about, serial, go });
-        Entry::Soon(turn)
+        let rank = match room.order {
+            Order::Balanced => 0,
+            Order::Priority => -i64::from(priority),
+            Order::Age => i64::try_from(queued_at.0).unwrap_or(i64::MAX),
+        };
+        let rank = (rank, room.serial);
+        let (go, slot) = oneshot::channel();
+        room.waiting += 1;
+        room.kinds.entry(Arc::clone(&kind)).or_default().waiting.insert(rank, go);
+        Entry::Soon(Turn { doer: self.clone(), kind, rank, slot })
     }
 
-    fn take(&self, room: &mut Room, kind: String) -> Slot {
+    fn take(&self, room: &mut Room, kind: Arc<str>) -> Slot {
         room.taken += 1;
-        *room.running.entry(kind.clone()).or_default() += 1;
+        room.kinds.entry(Arc::clone(&kind)).or_default().running += 1;
         Slot { doer: self.clone(), kind }
     }
 
     fn leave(&self, kind: &str) {
         let mut room = self.lock();
         room.taken -= 1;
-        if let Some(running) = room.running.get_mut(kind) {
-            *running -= 1;
-            if *running == 0 {
-                room.running.remove(kind);
-            }
+        if let Some(of_kind) = room.kinds.get_mut(kind) {
+            of_kind.running -= 1;
         }
         let mut unwanted = None;
         while room.taken < room.slots {
-            // Who left meanwhile gets nothing.
-            room.waiting.retain(|waiting| !waiting.go.is_closed());
-            let Some(next) = room.next() else { break };
-            let next = room.waiting.swap_remove(next);
-            let slot = self.take(&mut room, next.about.kind);
-            if let Err(slot) = next.go.send(slot) {
+            let Some((kind, go)) = room.next() else { break };
+            if let Err(slot) = go.send(self.take(&mut room, kind)) {
+                // It goes to the next when it is dropped.
                 unwanted = Some(slot);
                 break;
             }
         }
+        room.forget(kind);
         // Not under the lock: it comes here again.
         drop(room);
         drop(unwanted);
@@ -156,17 +175,25 @@ impl Doer {
 }
 
 impl Room {
-    fn next(&self) -> Option<usize> {
-        let running = |waiting: &Waiting| self.running.get(&waiting.about.kind).copied().unwrap_or_default();
-        let all = self.waiting.iter().enumerate();
-        let next = match self.order {
-            Order::Balanced => all.min_by_key(|(_, waiting)| (running(waiting), waiting.serial)),
-            Order::Priority => {
-                all.min_by_key(|(_, waiting)| (std::cmp::Reverse(waiting.about.priority), waiting.serial))
-            }
-            Order::Age => all.min_by_key(|(_, waiting)| (waiting.about.queued_at, waiting.serial)),
-        };
-        next.map(|(at, _)| at)
+    /// Takes the next out of those who wait.
+    fn next(&mut self) -> Option<(Arc<str>, oneshot::Sender<Slot>)> {
+        let first = |of_kind: &OfKind| of_kind.waiting.first_key_value().map(|(rank, _)| *rank);
+        let kinds = self.kinds.iter().filter_map(|(kind, of_kind)| {
+            let rank = first(of_kind)?;
+            let running = if self.order == Order::Balanced { of_kind.running } else { 0 };
+            Some(((running, rank), kind))
+        });
+        let (_, kind) = kinds.min_by_key(|(order, _)| *order)?;
+        let kind = Arc::clone(kind);
+        let (_, go) = self.kinds.get_mut(&kind)?.waiting.pop_first()?;
+        self.waiting -= 1;
+        Some((kind, go))
+    }
+
+    fn forget(&mut self, kind: &str) {
+        if self.kinds.get(kind).is_some_and(|of_kind| of_kind.running == 0 && of_kind.waiting.is_empty()) {
+            self.kinds.remove(kind);
+        }
     }
 }
 
@@ -176,12 +203,24 @@ impl Drop for Slot {
     }
 }
 
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut room = self.doer.lock();
+        let gone = room.kinds.get_mut(&self.kind).and_then(|of_kind| of_kind.waiting.remove(&self.rank));
+        if gone.is_some() {
+            room.waiting -= 1;
+            room.forget(&self.kind);
+        }
+        // A slot that came is dropped after this, not under the lock.
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn about(kind: &str, priority: i32, queued_at: u64) -> About {
-        About { kind: kind.to_owned(), priority, queued_at: Time(queued_at) }
+        About { kind: kind.into(), priority, queued_at: Time(queued_at) }
     }
 
     /// In what order those who wait come, while three of kind `a` end one after the other.
@@ -205,7 +244,7 @@ mod tests {
         while let Some(slot) = running.pop() {
             drop(slot);
             for (at, turn) in waiting.iter_mut().enumerate() {
-                if let Some(slot) = turn.as_mut().and_then(|turn| turn.try_recv().ok()) {
+                if let Some(slot) = turn.as_mut().and_then(|turn| turn.slot.try_recv().ok()) {
                     came.push(at);
                     begun.push(slot);
                     *turn = None;
@@ -232,6 +271,17 @@ mod tests {
         drop(turn);
         drop(slot);
         assert!(matches!(doer.enter(about("a", 0, 0)), Entry::Now(_)));
+        assert_eq!(doer.available(), 2);
+    }
+
+    #[test]
+    fn where_many_run_several_are_taken_together() {
+        let doer = Doer::balanced(16);
+        let mut running: Vec<Entry> = (0..32).map(|_| doer.enter(about("a", 0, 0))).collect();
+        assert_eq!(doer.available(), 0);
+        running.pop();
+        assert_eq!(doer.available(), 0, "one is left to others");
+        running.pop();
         assert_eq!(doer.available(), 2);
     }
 }

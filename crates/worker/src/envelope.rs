@@ -48,6 +48,9 @@ fn is_default_prefix(prefix: &str) -> bool {
     prefix == PREFIX
 }
 
+/// About what an envelope takes besides its input.
+const TEXT_BYTES: usize = 300;
+
 /// Names get no longer than this: they are part of keys, which backends limit.
 const ID_BYTES_MAX: usize = 200;
 
@@ -84,8 +87,10 @@ impl Envelope {
     }
 
     pub(crate) fn text(&self) -> String {
-        // Only strings and numbers: it can always be written.
-        serde_json::to_string(self).unwrap_or_default()
+        let mut text = Vec::with_capacity(TEXT_BYTES + self.input.len());
+        // Only strings and numbers: it can always be written, and is text.
+        let written = serde_json::to_writer(&mut text, self);
+        written.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_default()
     }
 
     /// As it is kept for who looks at it, and for another try, which must not end at once.

@@ -83,9 +83,9 @@ pub struct Stats {
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    queued: AtomicU64,
-    started: AtomicU64,
-    completed: AtomicU64,
+    pub(crate) queued: AtomicU64,
+    pub(crate) started: AtomicU64,
+    pub(crate) completed: AtomicU64,
     retried: AtomicU64,
     deferred: AtomicU64,
     failed: AtomicU64,

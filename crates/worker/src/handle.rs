@@ -54,12 +54,12 @@ impl<O> Handle<O> {
     }
 
     async fn ended(&self) -> Result<crate::engine::Record, Error> {
-        self.until(&format!("done {}", self.id), || self.shared.record(&self.id)).await
+        self.until("done", &self.id, || self.shared.record(&self.id)).await
     }
 
     /// Waits until the whole group has ended.
     pub async fn group_done(&self) -> Result<(), Error> {
-        self.until(&format!("group {}", self.group), || self.shared.is_group_done(&self.group)).await
+        self.until("group", &self.group, || self.shared.is_group_done(&self.group)).await
     }
 
     /// Waits until the whole group has ended: what was last said to be its result.
@@ -92,12 +92,12 @@ impl<O> Handle<O> {
     }
 
     /// Looks whenever something is said about it, and now and then.
-    async fn until<T, F>(&self, said: &str, look: impl Fn() -> F) -> Result<T, Error>
+    async fn until<T, F>(&self, what: &str, of: &str, look: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<Option<T>, crate::ports::PortError>>,
     {
         let shared = &self.shared;
-        let said = format!("{}{said}", shared.keys.0);
+        let said = shared.keys.said(what, of);
         // Before the first look: what is said after it is heard, and nobody is called about what is waited for.
         let mut heard = shared.backend.pubsub.subscribe();
         if shared.is_told_of_orphans() {

@@ -4,6 +4,11 @@
 pub(crate) struct Keys(pub(crate) String);
 
 impl Keys {
+    /// What is told to who waits.
+    pub(crate) fn said(&self, what: &str, of: &str) -> String {
+        format!("{}{what} {of}", self.0)
+    }
+
     /// How a piece of work ended.
     pub(crate) fn result(&self, id: &str) -> String {
         format!("{}result:{id}", self.0)

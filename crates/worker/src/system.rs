@@ -155,7 +155,7 @@ impl Builder {
                     format!("two kinds of work are named {:?}; give one of them another name", kind.name);
                 return Err(Error::Configuration(told));
             }
-            kinds.insert(kind.name.clone(), kind);
+            kinds.insert(Arc::clone(&kind.name), kind);
         }
         if self.config.visibility < Duration::from_millis(3) || self.config.poll_interval.is_zero() {
             let told = format!(

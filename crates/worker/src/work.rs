@@ -25,7 +25,7 @@ type ByInput<I> = dyn Fn(&I) -> Options + Send + Sync;
 
 /// What the engine knows of a kind.
 pub(crate) struct Kind {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) options: Options,
     pub(crate) codec: Option<Arc<dyn Codec>>,
     pub(crate) queue: Option<Arc<dyn Queue>>,
@@ -48,9 +48,14 @@ pub(crate) enum Run {
 
 /// One piece of work on its way into a handler.
 pub(crate) struct Taken {
-    pub(crate) input: String,
     pub(crate) codecs: Codecs,
     pub(crate) context: Context,
+}
+
+impl Taken {
+    fn input(&self) -> &str {
+        &self.context.envelope().input
+    }
 }
 
 /// The codec of the kind, and the one of the system for what groups share.
@@ -99,7 +104,7 @@ where
     let handler = Arc::new(handler);
     let run = move |taken: Taken| -> BoxFuture<'static, Ended> {
         let handler = Arc::clone(&handler);
-        let running = taken.codecs.own.decode::<I>(&taken.input).map(|input| handler(input, taken.context));
+        let running = taken.codecs.own.decode::<I>(taken.input()).map(|input| handler(input, taken.context));
         Box::pin(async move {
             // The text does not change: another attempt reads the same.
             let running =
@@ -132,7 +137,7 @@ where
         Box::pin(async move {
             let (mut pieces, mut codecs, mut ended) = (Vec::new(), Vec::new(), Vec::new());
             for taken in all {
-                match taken.codecs.own.decode::<I>(&taken.input) {
+                match taken.codecs.own.decode::<I>(taken.input()) {
                     Ok(input) => {
                         pieces.push(Piece { input, context: taken.context });
                         codecs.push(taken.codecs);
@@ -185,15 +190,21 @@ pub fn elsewhere<I, O>(name: impl Into<String>) -> Work<I, O> {
 
 impl<I, O> Work<I, O> {
     fn new(name: impl Into<String>, run: Run) -> Work<I, O> {
-        let kind =
-            Kind { name: name.into(), options: Options::new(), codec: None, queue: None, doer: None, run };
+        let kind = Kind {
+            name: name.into().into(),
+            options: Options::new(),
+            codec: None,
+            queue: None,
+            doer: None,
+            run,
+        };
         Work { kind: Arc::new(kind), by_input: None, types: PhantomData }
     }
 
     fn change(mut self, change: impl FnOnce(&mut Kind)) -> Work<I, O> {
         let kind = &self.kind;
         let mut changed = Kind {
-            name: kind.name.clone(),
+            name: Arc::clone(&kind.name),
             options: kind.options.clone(),
             codec: kind.codec.clone(),
             queue: kind.queue.clone(),

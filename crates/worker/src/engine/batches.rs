@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 #[derive(Default)]
-pub(super) struct Batches(Mutex<HashMap<String, Gathering>>);
+pub(super) struct Batches(Mutex<HashMap<Arc<str>, Gathering>>);
 
 #[derive(Default)]
 struct Gathering {
@@ -26,7 +26,7 @@ impl Batches {
         let (answer, answered) = oneshot::channel();
         let (count, serial) = {
             let mut all = self.lock();
-            let gathering = all.entry(kind.name.clone()).or_default();
+            let gathering = all.entry(Arc::clone(&kind.name)).or_default();
             // Who does not wait for an answer any more is not done.
             gathering.pieces.retain(|(_, answer)| !answer.is_closed());
             gathering.pieces.push((taken, answer));
@@ -80,7 +80,7 @@ impl Batches {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Gathering>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Gathering>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

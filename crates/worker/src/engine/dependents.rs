@@ -97,7 +97,7 @@ impl Shared {
         record: &Record,
     ) -> Result<(), PortError> {
         for dependent in self.dependents(id).await? {
-            self.met(&dependent, id, record.is_well()).await?;
+            Box::pin(self.met(&dependent, id, record.is_well())).await?;
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Shared {
         match waiting.when.turn(waiting.of, ended, well) {
             Turn::NotYet => return Ok(()),
             Turn::Go => {
-                let kind = self.kinds.get(&waiting.envelope.kind).cloned();
+                let kind = self.kinds.get(waiting.envelope.kind.as_str()).cloned();
                 let queue = kind.as_ref().map_or(&self.backend.queue, |kind| self.queue_of(kind));
                 self.push(&waiting.envelope, queue, true).await?;
             }

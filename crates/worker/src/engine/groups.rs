@@ -35,7 +35,7 @@ impl Shared {
         record: &Record,
     ) -> Result<(), PortError> {
         if !envelope.is_root() {
-            return self.member_ended(envelope).await;
+            return Box::pin(self.member_ended(envelope)).await;
         }
         if record.joined && self.count_out(envelope).await? > record.last() {
             return Ok(());
@@ -72,8 +72,8 @@ impl Shared {
     }
 
     async fn group_ended(self: &Arc<Shared>, group: &str) {
-        self.tell(&Event::GroupDone { group: group.to_owned() });
-        self.publish(&format!("group {group}")).await;
+        self.tell_often(None, || Event::GroupDone { group: group.to_owned() });
+        self.publish("group", group).await;
         if self.is_told_of_orphans() {
             tokio::spawn(Arc::clone(self).look_for_waiters(group.to_owned()));
         }
@@ -117,8 +117,8 @@ impl Shared {
     }
 
     /// Best effort: waiters look for themselves, too.
-    pub(crate) async fn publish(&self, message: &str) {
-        if let Err(error) = self.backend.pubsub.publish(format!("{}{message}", self.keys.0)).await {
+    pub(crate) async fn publish(&self, what: &str, of: &str) {
+        if let Err(error) = self.backend.pubsub.publish(self.keys.said(what, of)).await {
             self.trouble("telling who waits", &error);
         }
     }

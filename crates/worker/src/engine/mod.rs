@@ -6,11 +6,13 @@
 mod batches;
 mod dependents;
 mod groups;
+mod keep;
 mod poll;
 mod run;
 mod settle;
 mod submit;
 
+pub(crate) use keep::Holding;
 pub(crate) use settle::Record;
 pub(crate) use submit::{Placed, Submitted};
 
@@ -24,6 +26,7 @@ use crate::options::Options;
 use crate::ports::{Backend, PortError, Queue};
 use crate::work::Kind;
 use batches::Batches;
+use keep::Keeper;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,24 +41,24 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
     /// What is done here.
-    pub(crate) kinds: HashMap<String, Arc<Kind>>,
+    pub(crate) kinds: HashMap<Arc<str>, Arc<Kind>>,
     /// Each once.
     pub(crate) queues: Vec<Arc<dyn Queue>>,
     /// For kinds that have none of their own.
     pub(crate) doer: Doer,
+    /// All that are used here, each once.
+    doers: Vec<Doer>,
     pub(crate) entropy: Entropy,
     pub(crate) counters: Counters,
     pub(crate) watchers: Watchers,
     batches: Batches,
-    running: AtomicU64,
     /// Whether anything may still be taken from the queues.
     polling: AtomicU64,
     /// Told when something ends.
     room: Notify,
     /// No more is taken.
     stopping: watch::Sender<bool>,
-    /// What still runs is dropped.
-    cut: watch::Sender<bool>,
+    keeper: Keeper,
 }
 
 #[derive(Debug, Clone)]
@@ -96,7 +99,7 @@ impl Shared {
         codec: Arc<dyn Codec>,
         clock: Arc<dyn Clock>,
         config: Config,
-        kinds: HashMap<String, Arc<Kind>>,
+        kinds: HashMap<Arc<str>, Arc<Kind>>,
         doer: Doer,
         watchers: Watchers,
     ) -> Shared {
@@ -104,6 +107,12 @@ impl Shared {
         for queue in kinds.values().filter_map(|kind| kind.queue.as_ref()) {
             if !queues.iter().any(|known| Arc::ptr_eq(known, queue)) {
                 queues.push(Arc::clone(queue));
+            }
+        }
+        let mut doers: Vec<Doer> = Vec::new();
+        for doer in kinds.values().map(|kind| kind.doer.as_ref().unwrap_or(&doer)) {
+            if !doers.iter().any(|known| known.is_same(doer)) {
+                doers.push(doer.clone());
             }
         }
         Shared {
@@ -115,15 +124,15 @@ impl Shared {
             kinds,
             queues,
             doer,
+            doers,
             entropy: Entropy::new(),
             counters: Counters::default(),
             watchers,
             batches: Batches::default(),
-            running: AtomicU64::new(0),
             polling: AtomicU64::new(0),
             room: Notify::new(),
             stopping: watch::Sender::new(false),
-            cut: watch::Sender::new(false),
+            keeper: Keeper::default(),
         }
     }
 
@@ -134,12 +143,18 @@ impl Shared {
         }
     }
 
-    fn trouble(&self, doing: &'static str, error: &PortError) {
-        self.tell(&Event::Trouble { doing, error: error.to_string() });
+    /// Of what happens with every piece of work: put into words only if somebody listens.
+    pub(crate) fn tell_often(&self, counter: Option<&AtomicU64>, event: impl FnOnce() -> Event) {
+        match &self.watchers.on_event {
+            None => {
+                counter.map(|counter| counter.fetch_add(1, Ordering::Relaxed));
+            }
+            Some(_) => self.tell(&event()),
+        }
     }
 
-    pub(crate) fn running(&self) -> u64 {
-        self.running.load(Ordering::SeqCst)
+    fn trouble(&self, doing: &'static str, error: &PortError) {
+        self.tell(&Event::Trouble { doing, error: error.to_string() });
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -175,7 +190,7 @@ impl Shared {
                 () = &mut over => break,
             }
         }
-        self.cut.send_replace(true);
+        self.keeper.cut();
         self.running() == 0
     }
 }

@@ -1,7 +1,6 @@
 //! Takes from every queue in turn, as much as there is room for.
 
 use super::Shared;
-use crate::doer::Doer;
 use crate::event::Event;
 use crate::ports::{PortError, Pulled};
 
@@ -95,15 +94,9 @@ impl Shared {
         started
     }
 
-    fn budget(&self) -> usize {
-        let mut doers: Vec<&Doer> = Vec::new();
-        for kind in self.kinds.values() {
-            let doer = self.doer_of(kind);
-            if !doers.iter().any(|known| known.is_same(doer)) {
-                doers.push(doer);
-            }
-        }
-        let available = doers.iter().fold(0usize, |sum, doer| sum.saturating_add(doer.available()));
+    /// How many more are taken now.
+    pub(super) fn budget(&self) -> usize {
+        let available = self.doers.iter().fold(0usize, |sum, doer| sum.saturating_add(doer.available()));
         available.min(TAKEN_MAX)
     }
 

@@ -1,6 +1,7 @@
 //! One piece of work: taken or put back, kept alive while it runs, settled.
 
 use super::Shared;
+use super::keep::Holding;
 use super::settle::{From, Held};
 use crate::context::Context;
 use crate::doer::{About, Doer, Entry, Slot};
@@ -9,10 +10,11 @@ use crate::event::Event;
 use crate::outcome::Failure;
 use crate::ports::{Again, PortError, Pulled, Queue};
 use crate::work::{Codecs, Ended, Kind, Run, Taken};
+use futures::FutureExt;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Another process may know it.
 const UNKNOWN_DELAY: Duration = Duration::from_secs(5);
@@ -39,7 +41,7 @@ impl Shared {
         let lease = pulled.lease.clone();
         match self.judge(queue, pulled).await {
             Ok(Verdict::Run(held, entry)) => {
-                self.start(held, entry);
+                self.spawn(held, Some(entry));
                 true
             }
             Ok(Verdict::PutBack { kind, why, delay }) => {
@@ -84,7 +86,7 @@ impl Shared {
         if envelope.prefix != self.keys.0 {
             return put_back("of another system", UNKNOWN_DELAY);
         }
-        let Some(kind) = self.kinds.get(&envelope.kind) else {
+        let Some(kind) = self.kinds.get(envelope.kind.as_str()) else {
             return put_back("unknown", UNKNOWN_DELAY);
         };
         if self.watchers.accept.as_ref().is_some_and(|accept| !accept(&envelope.kind)) {
@@ -108,7 +110,7 @@ impl Shared {
             self.give_up(&held, told).await?;
             return Ok(Verdict::Settled);
         }
-        match self.doer_of(kind).enter(about(&envelope)) {
+        match self.doer_of(kind).enter(about(kind, &envelope)) {
             Entry::Full => put_back("no room", self.config.poll_interval),
             entry => Ok(Verdict::Run(held, entry)),
         }
@@ -120,7 +122,7 @@ impl Shared {
 
     /// Without the queue, whether there is room or not.
     pub(crate) fn run_here(self: &Arc<Shared>, envelope: Envelope, kind: Arc<Kind>) {
-        let entry = match self.doer_of(&kind).enter(about(&envelope)) {
+        let entry = match self.doer_of(&kind).enter(about(&kind, &envelope)) {
             Entry::Full => None,
             entry => Some(entry),
         };
@@ -128,26 +130,21 @@ impl Shared {
         self.spawn(held, entry);
     }
 
-    fn start(self: &Arc<Shared>, held: Held, entry: Entry) {
-        self.spawn(held, Some(entry));
-    }
-
     fn spawn(self: &Arc<Shared>, held: Held, entry: Option<Entry>) {
-        let running = Running::new(self);
+        let hold = self.hold(held);
         tokio::spawn(async move {
-            let shared = &running.0;
-            let mut cut = shared.cut.subscribe();
-            let (cancel, cancelled) = watch::channel(false);
+            let (shared, holding) = (&hold.shared, &hold.holding);
             let outcome = tokio::select! {
-                outcome = shared.run(&held, entry, cancelled) => outcome,
-                error = shared.keep(&held) => Err(error),
-                _ = cut.wait_for(|cut| *cut) => Ok(()),
+                // What needs no time is over before anybody waits for the other.
+                biased;
+                outcome = shared.run(holding, entry) => outcome,
+                () = holding.over() => if holding.is_lost() { Err(PortError::LeaseLost) } else { Ok(()) },
             };
-            cancel.send_replace(true);
             match outcome {
                 Ok(()) => {}
                 Err(PortError::LeaseLost) => {
-                    let (id, kind) = (held.envelope.id.clone(), held.envelope.kind.clone());
+                    let envelope = &holding.held.envelope;
+                    let (id, kind) = (envelope.id.clone(), envelope.kind.clone());
                     shared.tell(&Event::LeaseLost { id, kind });
                 }
                 // It comes back when its lease lapses.
@@ -156,45 +153,25 @@ impl Shared {
         });
     }
 
-    /// Beats for as long as it is held; ends only when that is over.
-    async fn keep(&self, held: &Held) -> PortError {
-        let From::Queue(queue, lease) = &held.from else { return std::future::pending().await };
-        let visibility = self.config.visibility;
-        loop {
-            self.sleep(visibility / 3).await;
-            match queue.heartbeat(lease, visibility).await {
-                Ok(()) => {}
-                Err(PortError::LeaseLost) => return PortError::LeaseLost,
-                Err(error) => self.trouble("keeping a lease", &error),
-            }
-        }
-    }
-
-    async fn run(
-        self: &Arc<Shared>,
-        held: &Held,
-        entry: Option<Entry>,
-        cancelled: watch::Receiver<bool>,
-    ) -> Result<(), PortError> {
+    async fn run(self: &Arc<Shared>, holding: &Arc<Holding>, entry: Option<Entry>) -> Result<(), PortError> {
         let slot: Option<Slot> = match entry {
             Some(Entry::Now(slot)) => Some(slot),
-            Some(Entry::Soon(turn)) => turn.await.ok(),
+            Some(Entry::Soon(turn)) => turn.come().await,
             Some(Entry::Full) | None => None,
         };
-        let envelope = &held.envelope;
-        let (id, kind, attempt) = (envelope.id.clone(), envelope.kind.clone(), held.attempt);
-        self.tell(&Event::Started { id, kind, attempt });
-        let context =
-            Context { shared: Arc::clone(self), envelope: Arc::clone(envelope), attempt, cancelled };
+        let held = &holding.held;
+        self.tell_often(Some(&self.counters.started), || Event::Started {
+            id: held.envelope.id.clone(),
+            kind: held.envelope.kind.clone(),
+            attempt: held.attempt,
+        });
+        let context = Context { shared: Arc::clone(self), holding: Arc::clone(holding) };
         let own = held.kind.codec.as_ref().unwrap_or(&self.codec);
         let codecs = Codecs { own: Arc::clone(own), group: Arc::clone(&self.codec) };
-        let taken = Taken { input: envelope.input.clone(), codecs, context };
+        let taken = Taken { codecs, context };
         let ended = match self.limit(held) {
             None => self.handle(&held.kind, taken).await,
-            Some(limit) => tokio::select! {
-                ended = self.handle(&held.kind, taken) => ended,
-                () = self.sleep(limit) => Err(Failure::retry(format!("it took longer than {limit:?}"))),
-            },
+            Some(limit) => Box::pin(self.handle_within(&held.kind, taken, limit)).await,
         };
         drop(slot);
         self.settle_patiently(held, ended).await
@@ -206,45 +183,58 @@ impl Shared {
         held.envelope.timeout.into_iter().chain(left).min()
     }
 
+    /// A handler that panics ends its piece of work and nothing else.
     async fn handle(self: &Arc<Shared>, kind: &Arc<Kind>, taken: Taken) -> Ended {
         match &kind.run {
             Run::One(run) => {
-                // A task of its own: a handler that panics ends its piece of work and nothing else.
-                let mut task = Task(tokio::spawn(run(taken)));
-                (&mut task.0).await.unwrap_or_else(|error| Err(died(error)))
+                let running = AssertUnwindSafe(async { run(taken).await }).catch_unwind();
+                running.await.unwrap_or_else(|panic| Err(panicked(panic)))
             }
-            Run::Batch { .. } => self.batches.add(self, kind, taken).await,
+            Run::Batch { .. } => Box::pin(self.batches.add(self, kind, taken)).await,
             Run::Elsewhere => Err(Failure::abort("nothing here does this kind of work")),
+        }
+    }
+
+    /// In a task of its own: its time ends also if it does not let go of its thread.
+    async fn handle_within(self: &Arc<Shared>, kind: &Arc<Kind>, taken: Taken, limit: Duration) -> Ended {
+        let (shared, kind) = (Arc::clone(self), Arc::clone(kind));
+        let mut task = Task(tokio::spawn(async move { shared.handle(&kind, taken).await }));
+        tokio::select! {
+            ended = &mut task.0 => ended.unwrap_or_else(|error| Err(died(error))),
+            () = self.sleep(limit) => Err(Failure::retry(format!("it took longer than {limit:?}"))),
         }
     }
 
     /// What was computed is not thrown away because the backend stumbled: settling again changes nothing.
     async fn settle_patiently(self: &Arc<Shared>, held: &Held, ended: Ended) -> Result<(), PortError> {
         let mut pause = Duration::from_millis(50);
-        for _ in 1..SETTLES_MAX {
+        let mut left = SETTLES_MAX;
+        loop {
+            left -= 1;
             match self.settle(held, &ended).await {
-                Err(error @ PortError::Unavailable(_)) => self.trouble("settling", &error),
+                Err(error @ PortError::Unavailable(_)) if left > 0 => self.trouble("settling", &error),
                 settled => return settled,
             }
             self.sleep(pause).await;
             pause *= 2;
         }
-        self.settle(held, &ended).await
     }
 }
 
-fn about(envelope: &Envelope) -> About {
-    About { kind: envelope.kind.clone(), priority: envelope.priority, queued_at: envelope.queued_at }
+fn about(kind: &Kind, envelope: &Envelope) -> About {
+    About { kind: Arc::clone(&kind.name), priority: envelope.priority, queued_at: envelope.queued_at }
 }
 
 pub(super) fn died(error: tokio::task::JoinError) -> Failure {
-    let told = match error.try_into_panic() {
-        Ok(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
-        }
-        Err(error) => error.to_string(),
-    };
+    match error.try_into_panic() {
+        Ok(panic) => panicked(panic),
+        Err(error) => Failure::retry(format!("its handler was stopped: {error}")),
+    }
+}
+
+fn panicked(panic: Box<dyn Any + Send>) -> Failure {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let told = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     Failure::retry(format!("its handler panicked: {told}"))
 }
 
@@ -254,23 +244,5 @@ struct Task<T>(tokio::task::JoinHandle<T>);
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// Counted while it exists.
-struct Running(Arc<Shared>);
-
-impl Running {
-    fn new(shared: &Arc<Shared>) -> Running {
-        shared.running.fetch_add(1, Ordering::SeqCst);
-        Running(Arc::clone(shared))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::SeqCst);
-        self.0.room.notify_one();
-        self.0.room.notify_waiters();
     }
 }

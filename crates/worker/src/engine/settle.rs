@@ -90,16 +90,19 @@ impl Shared {
         Ok(self.record(&envelope.id).await?.filter(|record| record.round == envelope.round))
     }
 
+    /// What few pieces of work need is boxed: every one would carry it.
     pub(crate) async fn settle(self: &Arc<Shared>, held: &Held, ended: &Ended) -> Result<(), PortError> {
         match ended {
             Ok(told) => match self.complete(held, told).await {
                 // The same will be refused the next time, too: too large, or too many.
-                Err(PortError::Refused(refusal)) => self.give_up(held, refusal).await,
+                Err(PortError::Refused(refusal)) => Box::pin(self.give_up(held, refusal)).await,
                 completed => completed,
             },
-            Err(Failure::Defer(until)) => self.defer(held, *until).await,
-            Err(Failure::Abort { error }) => self.give_up(held, error.clone()).await,
-            Err(Failure::Retry { error, after }) => self.try_again(held, error.clone(), *after).await,
+            Err(Failure::Defer(until)) => Box::pin(self.defer(held, *until)).await,
+            Err(Failure::Abort { error }) => Box::pin(self.give_up(held, error.clone())).await,
+            Err(Failure::Retry { error, after }) => {
+                Box::pin(self.try_again(held, error.clone(), *after)).await
+            }
         }
     }
 
@@ -110,15 +113,15 @@ impl Shared {
                 let joined = self.is_joined(envelope).await?;
                 // What a root says that is alone is found in its record.
                 if joined || *append || own != group || !envelope.is_root() {
-                    self.add_to_group(envelope, group, *append).await?;
+                    Box::pin(self.add_to_group(envelope, group, *append)).await?;
                 }
                 (Some(own.clone()), joined)
             }
-            Told::Queue(children) => match self.queue_children(envelope, children).await {
+            Told::Queue(children) => match Box::pin(self.queue_children(envelope, children)).await {
                 Ok(()) => (None, self.is_joined(envelope).await?),
                 Err(Error::Port(error)) => return Err(error),
                 // The same children cannot be queued the next time either.
-                Err(error) => return self.give_up(held, error.to_string()).await,
+                Err(error) => return Box::pin(self.give_up(held, error.to_string())).await,
             },
             Told::Void => (None, self.is_joined(envelope).await?),
         };
@@ -172,13 +175,12 @@ impl Shared {
     ) -> Result<(), PortError> {
         self.tell_dependents(&envelope.id, record).await?;
         self.close_group(envelope, record).await?;
-        self.publish(&format!("done {}", envelope.id)).await;
+        self.publish("done", &envelope.id).await;
         Ok(())
     }
 
     /// The queue hears of an ending that is stored.
     pub(crate) async fn finish(&self, held: &Held, record: &Record) -> Result<(), PortError> {
-        let (id, kind) = (held.envelope.id.clone(), held.envelope.kind.clone());
         match (&record.error, &held.from) {
             (None, From::Queue(queue, lease)) => queue.ack(lease).await?,
             (Some(error), From::Queue(queue, lease)) => {
@@ -186,10 +188,17 @@ impl Shared {
             }
             (_, From::Here) => {}
         }
-        self.tell(&match &record.error {
-            None => Event::Completed { id, kind },
-            Some(error) => Event::Failed { id, kind, error: error.clone() },
-        });
+        let named = || (held.envelope.id.clone(), held.envelope.kind.clone());
+        match &record.error {
+            None => self.tell_often(Some(&self.counters.completed), || {
+                let (id, kind) = named();
+                Event::Completed { id, kind }
+            }),
+            Some(error) => {
+                let ((id, kind), error) = (named(), error.clone());
+                self.tell(&Event::Failed { id, kind, error });
+            }
+        }
         Ok(())
     }
 

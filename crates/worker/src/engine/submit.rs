@@ -82,7 +82,7 @@ impl Shared {
         let envelope = Envelope {
             group: group.unwrap_or_else(|| group_of(&id)),
             id,
-            kind: job.kind.name.clone(),
+            kind: job.kind.name.as_ref().to_owned(),
             input,
             parent: from.parent.map(|parent| parent.id.clone()),
             queued_at: now,
@@ -103,15 +103,14 @@ impl Shared {
     /// It is counted when it is in the queue, and counts itself if nobody lived to do so.
     pub(crate) async fn enqueue(self: &Arc<Shared>, prepared: Prepared) -> Result<(), Error> {
         let Prepared { envelope, kind, skip_queue, named } = prepared;
-        let queued = Event::Queued { id: envelope.id.clone(), kind: envelope.kind.clone() };
         // Only the queue knows whether what has a name was there before.
         if skip_queue
             && named == Named::Anew
-            && self.kinds.contains_key(&envelope.kind)
+            && self.kinds.contains_key(envelope.kind.as_str())
             && !self.is_stopping()
         {
             self.open_group(&envelope).await?;
-            self.tell(&queued);
+            self.tell_queued(&envelope);
             self.run_here(envelope, kind);
             return Ok(());
         }
@@ -127,8 +126,15 @@ impl Shared {
             // Others queued it by the same key, in their group.
             Named::Anew | Named::ByKey => {}
         }
-        self.tell(&queued);
+        self.tell_queued(&envelope);
         Ok(())
+    }
+
+    fn tell_queued(&self, envelope: &Envelope) {
+        self.tell_often(Some(&self.counters.queued), || Event::Queued {
+            id: envelope.id.clone(),
+            kind: envelope.kind.clone(),
+        });
     }
 
     pub(crate) fn queue_of<'a>(&'a self, kind: &'a Kind) -> &'a Arc<dyn Queue> {

@@ -3,6 +3,7 @@
 use crate::clock::{Clock, Time};
 use crate::ports::{Again, Answer, DeadLetter, KEY_KEPT, Lease, PortError, Pulled, Push, Queue};
 use futures::future::BoxFuture;
+use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ pub struct MemoryQueue {
 #[derive(Debug, Default)]
 struct Entries {
     serial: u64,
-    entries: HashMap<u64, Entry>,
+    entries: FxHashMap<u64, Entry>,
     /// By priority, then in order of arrival.
     ready: BTreeSet<(Reverse<i32>, u64, u64)>,
     delayed: BTreeSet<(Time, u64)>,
@@ -159,19 +160,18 @@ impl Entries {
         }
     }
 
+    /// Of one that is not in `ready` any more.
     fn lease(&mut self, id: u64, until: Time) -> Option<Pulled> {
-        let mut entry = self.take(id)?;
+        let entry = self.entries.get_mut(&id)?;
         entry.deliveries += 1;
         entry.place = Place::Leased { until, delivery: entry.deliveries };
-        let pulled = Pulled {
+        self.leased.insert((until, id));
+        Some(Pulled {
             body: entry.body.clone(),
             lease: Lease(format!("{id}.{}", entry.deliveries)),
             attempt: entry.attempt,
             delivery: entry.deliveries,
-        };
-        self.leased.insert((until, id));
-        self.entries.insert(id, entry);
-        Some(pulled)
+        })
     }
 
     /// Whether the key is new; remembered if it is.
@@ -219,9 +219,14 @@ impl Queue for MemoryQueue {
         let now = self.clock.now();
         let mut entries = self.lock();
         entries.catch_up(now);
-        let ids: Vec<u64> = entries.ready.iter().take(max).map(|(_, _, id)| *id).collect();
         let until = now.after(visibility);
-        done(Ok(ids.into_iter().filter_map(|id| entries.lease(id, until)).collect()))
+        let mut pulled = Vec::with_capacity(max.min(entries.ready.len()));
+        while pulled.len() < max
+            && let Some((_, _, id)) = entries.ready.pop_first()
+        {
+            pulled.extend(entries.lease(id, until));
+        }
+        done(Ok(pulled))
     }
 
     fn heartbeat<'a>(&'a self, lease: &'a Lease, visibility: Duration) -> Answer<'a, ()> {

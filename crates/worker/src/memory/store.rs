@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, Time};
 use crate::ports::{Answer, Count, PortError, Store};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,15 +14,19 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Records {
-    values: HashMap<String, Record>,
+    serial: u64,
+    values: HashMap<Arc<str>, Record>,
     /// In order of the end of their time.
-    ends: BTreeSet<(Time, String)>,
+    ends: BTreeMap<End, Arc<str>>,
 }
+
+/// When, and which of those that end then.
+type End = (Time, u64);
 
 #[derive(Debug)]
 struct Record {
     value: String,
-    until: Time,
+    end: End,
     /// What a counter was told to count once, and the answer.
     counted: HashMap<String, i64>,
 }
@@ -43,11 +47,8 @@ impl MemoryStore {
     fn open(&self) -> (Time, MutexGuard<'_, Records>) {
         let now = self.clock.now();
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((until, key)) = records.ends.pop_first() {
-            if until > now {
-                records.ends.insert((until, key));
-                break;
-            }
+        while let Some(end) = records.ends.first_entry().filter(|end| end.key().0 <= now) {
+            let key = end.remove();
             records.values.remove(&key);
         }
         (now, records)
@@ -55,17 +56,17 @@ impl MemoryStore {
 }
 
 impl Records {
-    fn put(&mut self, key: &str, record: Record) {
-        let until = record.until;
-        if let Some(before) = self.values.insert(key.to_owned(), record) {
-            self.ends.remove(&(before.until, key.to_owned()));
-        }
-        self.ends.insert((until, key.to_owned()));
+    fn put(&mut self, key: &str, value: String, until: Time, counted: HashMap<String, i64>) {
+        self.remove(key);
+        self.serial += 1;
+        let (key, end): (Arc<str>, End) = (key.into(), (until, self.serial));
+        self.ends.insert(end, Arc::clone(&key));
+        self.values.insert(key, Record { value, end, counted });
     }
 
     fn remove(&mut self, key: &str) -> Option<Record> {
         let record = self.values.remove(key)?;
-        self.ends.remove(&(record.until, key.to_owned()));
+        self.ends.remove(&record.end);
         Some(record)
     }
 }
@@ -78,7 +79,7 @@ impl Store for MemoryStore {
 
     fn set<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> Answer<'a, ()> {
         let (now, mut records) = self.open();
-        records.put(key, Record { value, until: now.after(ttl), counted: HashMap::new() });
+        records.put(key, value, now.after(ttl), HashMap::new());
         Box::pin(async { Ok(()) })
     }
 
@@ -91,31 +92,29 @@ impl Store for MemoryStore {
         let (now, mut records) = self.open();
         let absent = !records.values.contains_key(key);
         if absent {
-            records.put(key, Record { value, until: now.after(ttl), counted: HashMap::new() });
+            records.put(key, value, now.after(ttl), HashMap::new());
         }
         Box::pin(async move { Ok(absent) })
     }
 
     fn increment<'a>(&'a self, key: &'a str, count: Count<'a>, ttl: Duration) -> Answer<'a, i64> {
         let (now, mut records) = self.open();
-        let before = records.remove(key);
-        let (value, mut counted) = match before {
-            None => (0, HashMap::new()),
-            Some(record) => match record.value.parse::<i64>() {
-                Ok(value) => (value, record.counted),
-                Err(_) => {
-                    let told = format!("{key:?} holds {:?}, which is not a number", record.value);
-                    records.put(key, record);
-                    return Box::pin(async { Err(PortError::Refused(told)) });
-                }
-            },
+        let before = records.values.get(key).map(|record| (record.value.parse::<i64>(), &record.value));
+        let value = match before {
+            None => 0,
+            Some((Ok(value), _)) => value,
+            Some((Err(_), value)) => {
+                let told = format!("{key:?} holds {value:?}, which is not a number");
+                return Box::pin(async { Err(PortError::Refused(told)) });
+            }
         };
+        let mut counted = records.remove(key).map(|record| record.counted).unwrap_or_default();
         let known = count.once.and_then(|once| counted.get(once).copied());
         let after = if known.is_some() { value } else { value.saturating_add(count.by) };
         if let (None, Some(once)) = (known, count.once) {
             counted.insert(once.to_owned(), after);
         }
-        records.put(key, Record { value: after.to_string(), until: now.after(ttl), counted });
+        records.put(key, after.to_string(), now.after(ttl), counted);
         Box::pin(async move { Ok(known.unwrap_or(after)) })
     }
 }
