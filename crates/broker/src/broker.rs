@@ -434,20 +434,28 @@ impl Shared {
                 let queue = rider.call.queue.clone();
                 self.room.made(&queue, received.items.len());
                 let held = received.held.filter(|_| !received.items.is_empty());
+                let more = received.more;
                 if useful {
                     rider.give(Attempt::Received(Handed::new(self, received)));
                 } else {
                     rider.try_again();
                 }
-                self.go_on(&queue, full, held, Some(epoch));
+                self.go_on(&queue, full.then_some(more), held, Some(epoch));
             }
             // Refused: the waiter hears it from its own attempt.
             _ => rider.try_again(),
         }
     }
 
-    /// A receive was given something: who is next in line looks, or is held.
-    fn go_on(self: &Arc<Self>, queue: &QueueName, full: bool, held: Option<Held>, epoch: Option<Epoch>) {
+    /// A receive was given something: who is next in line looks, or is held. One that was given all it asked for says how
+    /// many more would pass: one after the other, receivers would be too late for a rate.
+    fn go_on(
+        self: &Arc<Self>,
+        queue: &QueueName,
+        more: Option<usize>,
+        held: Option<Held>,
+        epoch: Option<Epoch>,
+    ) {
         match (held, epoch) {
             (Some(held), Some(epoch)) => {
                 if !self.lines.hold(queue, held, epoch, self) {
@@ -456,8 +464,11 @@ impl Shared {
             }
             (Some(Held::For(span)), None) => self.lines.hold_for(queue, span, self),
             (Some(Held::Full), None) => {}
-            (None, _) if full => self.pass_on(queue),
-            (None, _) => {}
+            (None, _) => {
+                // Where nothing limits the queue, nothing is known, and one looks for all.
+                let next = more.map_or(0, |more| more.max(1));
+                (0..next).map_while(|_| self.lines.take(queue)).for_each(Waiter::try_again);
+            }
         }
     }
 
@@ -593,7 +604,8 @@ impl Shared {
                 Ok(Some(Ok(Reply::Received(received)))) => {
                     self.room.made(&queue, received.items.len());
                     if !received.items.is_empty() {
-                        self.go_on(&queue, received.items.len() == max, received.held, epoch);
+                        let more = (received.items.len() == max).then_some(received.more);
+                        self.go_on(&queue, more, received.held, epoch);
                     } else if let Some(Held::For(span)) = received.held {
                         // Who asked may be gone by now: the others in line have their time all the same.
                         self.lines.hold_for(&queue, span, &self);

@@ -12,7 +12,9 @@ use towline_domain::{
     Adjust, FieldSet, Flow, Item, LeaseCall, Millis, Outcome, Policy, PolicyPatch, QueueName, Schema,
     Submission, Timestamp,
 };
-use towline_store::{Answered, BoxFuture, Guard, Guarded, ManualClock, Memory, Operation, Result, Store};
+use towline_store::{
+    Answered, BoxFuture, Clock, Guard, Guarded, ManualClock, Memory, Operation, Result, Store,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -323,4 +325,91 @@ async fn who_waits_for_a_rate_is_woken_when_its_time_comes() {
     // One look when they came, one when the time had come, and few in vain.
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert!(asked < 40 * 6, "{asked} receives for 40 items");
+}
+
+/// The time of the runtime, which stands still while anybody has something to do, in steps: as on a busy machine, where everybody
+/// is late, and then at once.
+struct Steps {
+    begin: tokio::time::Instant,
+    millis: u64,
+}
+
+impl Clock for Steps {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the runtime's clock is paused: it says what the test says"
+    )]
+    fn now(&self) -> Timestamp {
+        let passed = u64::try_from(self.begin.elapsed().as_millis()).unwrap();
+        Timestamp(1_800_000_000_000 + passed / self.millis * self.millis)
+    }
+}
+
+/// Every call is answered after a while, as by a disk or a database.
+struct Distant(Duration);
+
+impl Guard for Distant {
+    fn update<'a>(
+        &'a self,
+        store: &'a Memory,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+        Box::pin(async move {
+            let answers = store.update(batch).await;
+            tokio::time::sleep(self.0).await;
+            answers
+        })
+    }
+}
+
+// Time goes on only while everybody waits, so this is the same on every machine.
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "the runtime's clock is paused: it says what the test says")]
+async fn a_rate_is_used_up_within_two_percent_by_receivers_that_wait() {
+    // What comes with a step has to be used up before the next. Woken one after the other, they would get not half of it.
+    let clock = Arc::new(Steps { begin: tokio::time::Instant::now(), millis: 20 });
+    let guard = Distant(Duration::from_millis(4));
+    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard });
+    let broker = Broker::start(store, clock.clone(), None, Sharing::Alone);
+    let rate = "1000/s,burst=20".parse().ok();
+    // The store looks through all it has: what is done goes at once, and what is to do comes a second ahead.
+    let completed_ttl = Some(Millis::ZERO);
+    let policy = Policy { flow: Flow { rate, ..Flow::default() }, completed_ttl, ..Policy::default() };
+    let create = Operation::CreateQueue {
+        queue: queue(),
+        schema: Box::new(Schema::default()),
+        policy: Box::new(policy),
+    };
+    ok(&broker, create).await;
+    let more = |broker: Broker| async move {
+        let submit = || Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) };
+        broker.update((0..1000).map(|_| submit()).collect()).await.unwrap();
+    };
+    more(broker.clone()).await;
+    let given = Arc::new(AtomicUsize::new(0));
+    let end = clock.now().after(Millis::seconds(10));
+    let receivers: Vec<_> = (0..16)
+        .map(|_| {
+            let (broker, clock, given) = (broker.clone(), clock.clone(), given.clone());
+            tokio::spawn(async move {
+                loop {
+                    let item = hold(&broker).await;
+                    if clock.now() >= end {
+                        break;
+                    }
+                    given.fetch_add(1, Ordering::SeqCst);
+                    ok(&broker, commit(&item)).await;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..11 {
+        more(broker.clone()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    for receiver in receivers {
+        receiver.await.unwrap();
+    }
+    let given = given.load(Ordering::SeqCst);
+    assert!((9_800..=10_200).contains(&given), "{given} of 10,000");
 }

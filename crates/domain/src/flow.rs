@@ -3,6 +3,7 @@
 //! The rate is a leaky bucket kept as one time: when the last item that passed would have, had all of them come one by one
 //! (GCRA). A receive takes what is allowed now, and learns how long nothing more will be.
 
+use crate::counts::Counts;
 use crate::limits;
 use crate::policy::check_number;
 use crate::refusal::Refusal;
@@ -69,6 +70,16 @@ impl Flow {
             return Some(Held::Full);
         }
         self.rate.and_then(|rate| rate.wait(spent, now)).map(Held::For)
+    }
+
+    /// How many more of those that wait may be given out now, where something limits that.
+    #[must_use]
+    pub fn more(&self, counts: &Counts, spent: Spent, now: Timestamp) -> usize {
+        if !self.is_limited() {
+            return 0;
+        }
+        let more = self.allows(counts.processing, spent, now).min(counts.pending);
+        usize::try_from(more).unwrap_or(usize::MAX)
     }
 
     /// After so many items were given out; after none, what a slower rate left behind is cut.

@@ -34,7 +34,7 @@ pub struct UnreadItems {
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Answered),
-    Received { queue: QueueState, items: UnreadItems, held: Option<Held>, fields: FieldSet },
+    Received { queue: QueueState, items: UnreadItems, held: Option<Held>, more: usize, fields: FieldSet },
 }
 
 /// A question that changes nothing.
@@ -111,7 +111,7 @@ impl Outcome {
     pub fn finish(self, reader: &Reader, damage: &mut dyn FnMut(StoreError)) -> Answered {
         match self {
             Outcome::Answered(answered) => answered,
-            Outcome::Received { queue, items, held, fields } => {
+            Outcome::Received { queue, items, held, more, fields } => {
                 let items = reader.read(&items, fields).unwrap_or_else(|_| {
                     let one_by_one = items.items.into_iter().map(|item| {
                         reader.read(
@@ -121,7 +121,7 @@ impl Outcome {
                     });
                     one_by_one.filter_map(|item| item.map_err(&mut *damage).ok()).flatten().collect()
                 });
-                Ok(Reply::Received(Received { queue, items, held }))
+                Ok(Reply::Received(Received { queue, items, held, more }))
             }
         }
     }

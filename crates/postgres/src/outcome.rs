@@ -18,7 +18,14 @@ use towline_store::{Answered, Received, Reply, StoreError};
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered(Answered),
-    Received { queue: QueueId, state: QueueState, given: Vec<Given>, held: Option<Held>, fields: FieldSet },
+    Received {
+        queue: QueueId,
+        state: QueueState,
+        given: Vec<Given>,
+        held: Option<Held>,
+        more: usize,
+        fields: FieldSet,
+    },
 }
 
 /// An item that was given out, as it was at that moment.
@@ -133,9 +140,9 @@ impl Outcome {
     /// The answer, with what was read for it. An item that cannot be read costs itself alone: the leases are committed, so the
     /// others are given out, and the lease on that one lapses.
     pub(crate) fn finish(self, contents: &mut Contents) -> Answered {
-        let (state, given, held, wanted) = match self {
+        let (state, given, held, more, wanted) = match self {
             Outcome::Answered(answered) => return answered,
-            Outcome::Received { state, given, held, fields, .. } => (state, given, held, fields),
+            Outcome::Received { state, given, held, more, fields, .. } => (state, given, held, more, fields),
         };
         let mut items = Vec::with_capacity(given.len());
         for Given { seq, head, submitted, edits, errors, .. } in given {
@@ -161,7 +168,7 @@ impl Outcome {
             item.fields = only(item.fields, wanted);
             items.push(item);
         }
-        Ok(Reply::Received(Received { queue: state, items, held }))
+        Ok(Reply::Received(Received { queue: state, items, held, more }))
     }
 }
 

@@ -186,11 +186,13 @@ fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
     let mut states = Vec::new();
     let mut items = Vec::new();
     let mut held = Vec::new();
+    let mut more: usize = 0;
     for answer in answers {
         match answer {
             Ok(Reply::Received(received)) => {
                 states.push(received.queue);
                 held.push(received.held);
+                more = more.saturating_add(received.more);
                 items.extend(received.items);
             }
             other => refused = Some(other),
@@ -201,7 +203,7 @@ fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
         Some(queue) if !items.is_empty() || refused.is_none() => {
             // Who got all it wanted did not ask every shard.
             let held = if missing == 0 { None } else { soonest(held) };
-            Some(Ok(Reply::Received(Received { queue, items, held })))
+            Some(Ok(Reply::Received(Received { queue, items, held, more })))
         }
         _ => refused,
     }

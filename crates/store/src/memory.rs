@@ -269,10 +269,12 @@ impl Everything {
         if flow.rate.is_some() {
             self.spent.insert(id, spent);
         }
-        let held = flow.holds(self.counts(id).processing, spent, self.now);
+        let counts = self.counts(id);
+        let held = flow.holds(counts.processing, spent, self.now);
+        let more = flow.more(&counts, spent, self.now);
         let queue = self.queues.get(&call.queue).map(|queue| queue.state);
         let queue = queue.unwrap_or_else(|| unreachable!("receive never deletes its queue"));
-        Ok(Reply::Received(Received { queue, items, held }))
+        Ok(Reply::Received(Received { queue, items, held, more }))
     }
 
     fn by_id_do(&mut self, id: ItemId, command: Command) -> Answered {

@@ -230,13 +230,15 @@ pub struct Received {
     pub items: Vec<Item>,
     /// Why the next receive would get nothing, whatever waits.
     pub held: Option<Held>,
+    /// In a queue with a limit, how many more would be given out now: see [`towline_domain::Flow::more`].
+    pub more: usize,
 }
 
 impl Received {
     /// Nothing, and nothing known of why.
     #[must_use]
     pub fn nothing(queue: QueueState) -> Received {
-        Received { queue, items: Vec::new(), held: None }
+        Received { queue, items: Vec::new(), held: None, more: 0 }
     }
 }
 

@@ -115,7 +115,7 @@ fn queue_state(name: &str, since: Option<&Time>) -> QueueState {
 /// `visibility`: what was asked for, or the queue's.
 pub fn received(answer: &ReceiveAnswer, visibility: Millis) -> Received {
     let items = answer.items.iter().enumerate().map(|(place, item)| received_item(item, place, visibility));
-    Received { queue: queue_state(&answer.status, None), items: items.collect(), held: None }
+    Received { queue: queue_state(&answer.status, None), items: items.collect(), held: None, more: 0 }
 }
 
 fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item {

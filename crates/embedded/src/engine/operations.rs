@@ -195,8 +195,8 @@ impl Engine {
         let now = self.index.now;
         match self.index.queues.get_mut(&id) {
             Some(queue) => {
-                let held = queue.spend(given.len(), now);
-                Ok(Outcome::Received { queue: queue.queue.state, items, held, fields: call.fields })
+                let (held, more) = queue.spend(given.len(), now);
+                Ok(Outcome::Received { queue: queue.queue.state, items, held, more, fields: call.fields })
             }
             None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
         }

@@ -91,11 +91,11 @@ impl QueueIndex {
         self.queue.policy.flow.allows(self.counts.processing, self.spent, now)
     }
 
-    /// So many were given out: why the next is not, if it is not.
-    pub fn spend(&mut self, items: usize, now: Timestamp) -> Option<Held> {
+    /// So many were given out: why the next is not, if it is not, and how many more would be.
+    pub fn spend(&mut self, items: usize, now: Timestamp) -> (Option<Held>, usize) {
         let flow = &self.queue.policy.flow;
         self.spent = flow.spend(items, self.spent, now);
-        flow.holds(self.counts.processing, self.spent, now)
+        (flow.holds(self.counts.processing, self.spent, now), flow.more(&self.counts, self.spent, now))
     }
 }
 

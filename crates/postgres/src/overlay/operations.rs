@@ -199,11 +199,13 @@ impl Overlay {
         if spent != before {
             self.spent.insert(id, (spent, true));
         }
-        let held = flow.holds(self.counts(id).processing, spent, self.now);
+        let counts = self.counts(id);
+        let held = flow.holds(counts.processing, spent, self.now);
+        let more = flow.more(&counts, spent, self.now);
         match self.by_name(&call.queue) {
             Some(queue) => {
                 let (queue, state) = (queue.id, queue.state);
-                Ok(Outcome::Received { queue, state, given, held, fields: call.fields })
+                Ok(Outcome::Received { queue, state, given, held, more, fields: call.fields })
             }
             None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
         }

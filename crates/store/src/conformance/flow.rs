@@ -169,6 +169,28 @@ pub(super) fn a_rate_lets_a_burst_pass_and_then_so_many(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").processing, 13);
 }
 
+pub(super) fn who_receives_hears_how_many_more_would_pass(harness: &dyn Harness) {
+    let more = |rig: &Rig, max| rig.received(rig.receive_call("jobs", max)).more;
+    let rig = Rig::with_queue(harness, rated("100/s,burst=5"));
+    rig.submit_many("jobs", 8);
+    assert_eq!(more(&rig, 1), 4);
+    assert_eq!(more(&rig, 4), 0, "the burst is used up");
+    rig.advance(20);
+    assert_eq!(more(&rig, 1), 1);
+    rig.advance(1000);
+    assert_eq!(more(&rig, 1), 1, "no more than are there");
+    rig.advance(1000);
+    assert_eq!(more(&rig, 1), 0);
+    rig.submit_many("jobs", 8);
+    rig.submit("jobs", delayed(3_600_000));
+    rig.ok(patch(PolicyPatch { rate: Some(None), concurrency: Some(Some(12)), ..PolicyPatch::default() }));
+    assert_eq!(more(&rig, 1), 3, "places for twelve, and nine are taken");
+    rig.ok(patch(PolicyPatch { concurrency: Some(Some(100)), ..PolicyPatch::default() }));
+    assert_eq!(more(&rig, 1), 6, "one is for later");
+    rig.ok(patch(PolicyPatch { concurrency: Some(None), ..PolicyPatch::default() }));
+    assert_eq!(more(&rig, 1), 0, "nothing limits it, and nobody counts");
+}
+
 pub(super) fn what_is_not_there_uses_nothing_up(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, rated("10/s,burst=2"));
     assert_eq!(receive(&rig, 10), (0, None));

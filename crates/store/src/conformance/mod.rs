@@ -323,6 +323,7 @@ macro_rules! with_conformance_cases {
                 a_paused_queue_at_its_limit_gives_out_nothing
                 the_limit_holds_against_many
                 a_rate_lets_a_burst_pass_and_then_so_many
+                who_receives_hears_how_many_more_would_pass
                 what_is_not_there_uses_nothing_up
                 a_rate_that_changes_counts_at_once
                 a_rate_and_a_limit_hold_together

@@ -103,7 +103,7 @@ impl History {
     fn received(&mut self, items: Vec<Item>) {
         let queue = QueueState::Open;
         let operation = receive(10, self.calls);
-        self.told(operation, Ok(Reply::Received(Received { queue, items, held: None })));
+        self.told(operation, Ok(Reply::Received(Received { queue, items, held: None, more: 0 })));
     }
 
     fn snapshot(&self) -> Snapshot {
