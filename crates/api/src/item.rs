@@ -5,6 +5,7 @@ use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::text::Text;
 use crate::time::Time;
+use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::{BufferId, CountKind, Item, ItemId, Policy, QueueName, SlotName, State, Timestamp};
@@ -62,6 +63,9 @@ pub struct ItemShown {
     pub after: Option<AfterBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The trace it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceBody>,
     /// Of a dead letter: where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginShown>,
@@ -154,6 +158,7 @@ impl ItemShown {
             parent: body.parent.map(Text::from),
             after: head.after().map(AfterBody::from),
             source: body.source,
+            trace: body.trace.map(|trace| (*trace).into()),
             origin: origin.map(|origin| OriginShown {
                 queue: origin.queue.to_string(),
                 moved_at: origin.moved_at.into(),

@@ -33,6 +33,7 @@ mod tally;
 mod text;
 mod time;
 mod token;
+mod trace;
 
 pub use backoff::BackoffBody;
 pub use client::{Client, ClientError};
@@ -62,7 +63,10 @@ pub use text::Text;
 pub use time::Time;
 pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};
 /// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
-pub use towline_domain::{ItemId, Json, LeaseToken, Millis, Rate, Refusal, Timestamp};
+pub use towline_domain::{
+    ItemId, Json, LeaseToken, Millis, Rate, Refusal, Timestamp, Trace, TraceParent, TraceState,
+};
+pub use trace::TraceBody;
 
 /// Bytes of the body of one request.
 pub const BODY_BYTES_MAX: usize = 64 << 20;

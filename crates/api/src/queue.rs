@@ -5,7 +5,7 @@ use crate::policy::PolicyBody;
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
-use towline_domain::{Counts, Policy, Queue, QueueState, Refusal, Schema, SlotName};
+use towline_domain::{Counts, Policy, Queue, QueueState, Refusal, Schema, SlotName, Timestamp};
 use utoipa::ToSchema;
 
 /// A queue as it shall be. The same again is fine; a different one is a conflict.
@@ -97,6 +97,10 @@ pub struct QueueShown {
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Time>,
     pub counts: CountsShown,
+    /// Since when the item waits that is ready for longest. Left out where none is, and of queues in `score` order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub oldest_ready_at: Option<Time>,
     pub schema: SchemaBody,
     pub policy: PolicyBody,
 }
@@ -127,7 +131,7 @@ impl From<&Counts> for CountsShown {
 
 impl QueueShown {
     #[must_use]
-    pub fn new(queue: &Queue, counts: &Counts) -> QueueShown {
+    pub fn new(queue: &Queue, counts: &Counts, oldest_ready: Option<Timestamp>) -> QueueShown {
         QueueShown {
             name: queue.name.to_string(),
             state: queue.state.name().to_owned(),
@@ -138,6 +142,7 @@ impl QueueShown {
                 QueueState::Closed { since } | QueueState::Completed { since } => Some(since.into()),
             },
             counts: counts.into(),
+            oldest_ready_at: oldest_ready.map(Time::from),
             schema: (&queue.schema).into(),
             policy: (&queue.policy).into(),
         }

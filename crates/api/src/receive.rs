@@ -6,6 +6,7 @@ use crate::payload::Payload;
 use crate::span::Span;
 use crate::text::Text;
 use crate::time::Time;
+use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::{Field, FieldSet, Item, ItemId, LeaseToken, QueueName, Refusal};
@@ -95,6 +96,9 @@ pub struct ReceivedItem {
     pub parent: Option<Text<ItemId>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The trace it is a part of: what its worker does goes on there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
@@ -134,6 +138,7 @@ impl ReceivedItem {
             group: body.group,
             parent: body.parent.map(Text::from),
             source: body.source,
+            trace: body.trace.map(|trace| (*trace).into()),
             payload: fields.blob.map(Payload::from),
             state_blob: fields.state_blob.map(Payload::from),
             metadata: fields.metadata.map(Payload::from),

@@ -55,7 +55,7 @@ pub struct PutSchedule {
     /// Left as it is unless said: a new schedule is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// What each occurrence submits, as in a submit. `id`, `idempotency_key` and `ready_at` are the schedule's own.
+    /// What each occurrence submits, as in a submit. `id`, `idempotency_key`, `ready_at` and `trace` are the schedule's own.
     #[serde(deserialize_with = "object")]
     pub item: NewItem,
 }
@@ -258,6 +258,7 @@ impl From<Template> for NewItem {
             group: body.group,
             parent: body.parent.map(Text::from),
             source: body.source,
+            trace: body.trace.map(|trace| (*trace).into()),
             payload: blob.map(Payload::from),
             state_blob: state_blob.map(Payload::from),
             metadata: metadata.map(Payload::from),

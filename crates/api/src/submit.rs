@@ -10,6 +10,7 @@ use crate::problem::ErrorBody;
 use crate::span::Span;
 use crate::text::Text;
 use crate::time::Time;
+use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::command::When;
@@ -71,6 +72,9 @@ pub struct NewItem {
     /// Where the item came from, for whoever routes between systems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The trace it is a part of, in place of the one that the headers of the call name.
+    #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceBody>,
     /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is another name for it.
     #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
@@ -175,6 +179,7 @@ impl NewItem {
             fee: self.fee,
             size_bytes: self.size_bytes,
             tier: self.tier,
+            trace: self.trace.map(TraceBody::get).transpose()?.map(Box::new),
         };
         Ok(Submission {
             id: self.id.map(|id| id.get("id")).transpose()?,

@@ -17,7 +17,7 @@ use towline_api::{
     ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem, OrderBody, OriginShown,
     PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown, ReceiveAnswer, ReceiveRequest,
     ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer, SettleRequest, Settled, Span,
-    SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, VerbName,
+    SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, TraceBody, VerbName,
 };
 use uuid::Uuid;
 
@@ -182,14 +182,16 @@ fn queue() -> impl Strategy<Value = QueueShown> {
     let counts = any::<[u64; 6]>().prop_map(|[pending, scheduled, processing, paused, completed, failed]| {
         CountsShown { pending, scheduled, processing, paused, completed, failed }
     });
-    (text(), text(), any::<bool>(), time(), option::of(time()), counts, schema(), policy()).prop_map(
-        |(name, state, paused, created_at, since, counts, schema, policy)| QueueShown {
+    let times = (time(), option::of(time()), option::of(time()));
+    (text(), text(), any::<bool>(), times, counts, schema(), policy()).prop_map(
+        |(name, state, paused, (created_at, since, oldest_ready_at), counts, schema, policy)| QueueShown {
             name,
             state,
             paused,
             created_at,
             since,
             counts,
+            oldest_ready_at,
             schema,
             policy,
         },
@@ -202,6 +204,14 @@ fn after() -> impl Strategy<Value = AfterBody> {
         .prop_map(|(group, items, when, (expect, count))| AfterBody { group, expect, items, when, count })
 }
 
+fn trace() -> impl Strategy<Value = TraceBody> {
+    let state = option::of("[a-z][a-z0-9]{0,9}=[!-+./-9]{1,20}".prop_map(|state| Text::parse(&state)));
+    (1..=u128::MAX, 1..=u64::MAX, any::<u8>(), state).prop_map(|(trace, span, flags, tracestate)| TraceBody {
+        traceparent: Text::parse(&format!("00-{trace:032x}-{span:016x}-{flags:02x}")),
+        tracestate,
+    })
+}
+
 fn new_item() -> impl Strategy<Value = NewItem> {
     let when = (option::of(span()), option::of(time()), option::of(any::<i64>()), option::of(any::<i64>()));
     let names = (option::of(id()), option::of(id()), vec(option::of(text()), 5), texts(), texts());
@@ -209,6 +219,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
     let spans = vec(option::of(span()), 4);
     let numbers =
         (option::of(any::<u64>()), option::of(any::<u64>()), option::of(backoff()), option::of(after()));
+    let numbers = (numbers, option::of(trace()));
     (when, names, params(), fields, spans, numbers).prop_map(
         |(when, names, params, fields, spans, numbers)| {
             let (delay, ready_at, priority, max_retries) = when;
@@ -216,7 +227,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
             let [idempotency_key, fairness_key, group, source, tier] = labels.try_into().unwrap();
             let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
             let [completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
-            let (fee, size_bytes, backoff, after) = numbers;
+            let ((fee, size_bytes, backoff, after), trace) = numbers;
             NewItem {
                 id,
                 inputs,
@@ -231,6 +242,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
                 after,
                 parent,
                 source,
+                trace,
                 payload,
                 state_blob,
                 metadata,
@@ -297,9 +309,9 @@ fn item() -> impl Strategy<Value = ItemShown> {
     let numbers = (any::<i16>(), any::<[u32; 4]>(), option::of(any::<u64>()), option::of(any::<u64>()));
     let times = (time(), time(), vec(option::of(time()), 4));
     let maps = (texts(), texts(), texts(), params(), params());
-    let whence = (option::of(origin), option::of(after()));
+    let whence = (option::of(origin), option::of(after()), option::of(trace()));
     (names, numbers, times, maps, errors, whence, vec(option::of(payload()), 4)).prop_map(
-        |(names, numbers, times, maps, errors, (origin, after), fields)| {
+        |(names, numbers, times, maps, errors, (origin, after, trace), fields)| {
             let (id, parent, queue, state, labels) = names;
             let [failure, idempotency_key, fairness_key, group, source, tier] = labels.try_into().unwrap();
             let (priority, [attempt, retries, deliveries, transitions], fee, size_bytes) = numbers;
@@ -331,6 +343,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 after,
                 parent,
                 source,
+                trace,
                 origin,
                 inputs,
                 params,
@@ -369,6 +382,7 @@ fn received() -> impl Strategy<Value = ReceivedItem> {
         group: item.group,
         parent: item.parent,
         source: item.source,
+        trace: item.trace,
         payload: item.payload,
         state_blob: item.state_blob,
         metadata: item.metadata,

@@ -6,6 +6,7 @@ use crate::depot::Depot;
 use crate::entropy;
 use crate::feed::Feed;
 use crate::groups::{self, Groups};
+use crate::latency::{CALLS, Latencies, Latency};
 use crate::line::{Attempt, Epoch, Handed, Lines, Waiter};
 use crate::others::{self, Others};
 use crate::results::Results;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) depot: Option<Depot>,
     pub(crate) collected: Totals,
     pub(crate) tally: Tally,
+    latencies: Latencies,
     pub(crate) topics: Arc<Topics>,
     pub(crate) feed: Feed,
     pub(crate) groups: Groups,
@@ -121,6 +123,7 @@ impl Broker {
             depot,
             collected: Totals::default(),
             tally: Tally::default(),
+            latencies: Latencies::default(),
             topics: Arc::default(),
             feed: Feed::default(),
             groups: Groups::default(),
@@ -155,6 +158,12 @@ impl Broker {
     #[must_use]
     pub fn done(&self) -> Done {
         self.0.tally.read()
+    }
+
+    /// How long batches took the store since the start, by what they are about as in [`CALLS`](crate::CALLS).
+    #[must_use]
+    pub fn latencies(&self) -> [Latency; CALLS.len()] {
+        self.0.latencies.read()
     }
 
     /// Carries out a batch and serves whoever waits for what it brings, also if the caller goes away meanwhile.
@@ -388,7 +397,9 @@ impl Shared {
         }
         let own = batch.len();
         let riders = self.take_riders(&touched, &mut batch);
+        let timed = Latencies::begin(batch.first());
         let answered = self.store.update(batch).await;
+        self.latencies.end(&timed);
         let mut answers = match answered {
             Ok(answers) => answers,
             Err(fault) => {
@@ -593,7 +604,10 @@ impl Shared {
         tokio::spawn(async move {
             let queue = call.queue.clone();
             let max = call.max as usize;
-            let answered = self.store.update(vec![Operation::Receive(call)]).await;
+            let batch = vec![Operation::Receive(call)];
+            let timed = Latencies::begin(batch.first());
+            let answered = self.store.update(batch).await;
+            self.latencies.end(&timed);
             self.alarm.updated(None);
             self.feed.updated();
             if let Ok(answers) = &answered {

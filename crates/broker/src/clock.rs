@@ -53,6 +53,21 @@ fn advance(time: Duration, elapsed: Duration, wall: Duration) -> Duration {
     }
 }
 
+/// Measures how long something took, which decides nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch(Instant);
+
+#[expect(clippy::disallowed_methods, reason = "how long something took decides nothing")]
+impl Stopwatch {
+    pub(crate) fn start() -> Stopwatch {
+        Stopwatch(Instant::now())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place where time enters")]
 fn machine() -> (Instant, Duration) {
     (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())

@@ -5,7 +5,7 @@ use crate::output::{Format, Output};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use towline_api::Client;
+use towline_api::{Client, Trace, TraceBody};
 
 #[derive(Debug, Args)]
 pub struct Connection {
@@ -59,6 +59,9 @@ impl Connection {
         if let Some(token) = self.token()? {
             client = client.token(&token)?;
         }
+        if let Some(trace) = trace() {
+            client = client.trace(&trace);
+        }
         Ok(Session { client, output: Output::new(format) })
     }
 
@@ -79,4 +82,11 @@ impl Connection {
         }
         Ok(Some(token))
     }
+}
+
+/// The trace that whoever started this process is at: it says so in the environment, as programs without headers do.
+fn trace() -> Option<Trace> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let (parent, state) = (variable("TRACEPARENT"), variable("TRACESTATE"));
+    TraceBody::of_headers(parent.as_deref().into_iter(), state.as_deref().into_iter())
 }

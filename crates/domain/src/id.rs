@@ -78,6 +78,14 @@ pub struct QueueId(pub u32);
 #[serde(transparent)]
 pub struct LeaseToken(pub Uuid);
 
+impl LeaseToken {
+    /// When it was given out, by the clock of the store that did: a token begins with it, as ids do.
+    #[must_use]
+    pub fn given_at(self) -> Timestamp {
+        Timestamp(self.0.as_u64_pair().0 >> 16)
+    }
+}
+
 impl fmt::Display for LeaseToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.simple().fmt(f)
@@ -87,7 +95,7 @@ impl fmt::Display for LeaseToken {
 impl fmt::Debug for LeaseToken {
     /// A token is a secret: logs get enough of it to tell two apart.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lease:{:04x}…", self.0.as_u64_pair().0 >> 48)
+        write!(f, "lease:{:04x}…", self.0.as_u64_pair().0 & 0xffff)
     }
 }
 
@@ -103,11 +111,13 @@ impl std::str::FromStr for LeaseToken {
 pub struct TokenSeed(pub [u8; 32]);
 
 impl TokenSeed {
+    /// 48 bits of time and 80 that nobody can guess.
     #[must_use]
-    pub fn token(&self, index: u32) -> LeaseToken {
+    pub fn token(&self, index: u32, now: Timestamp) -> LeaseToken {
         let hash = blake3::keyed_hash(&self.0, &index.to_le_bytes());
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash.as_bytes()[..16]);
+        bytes[..6].copy_from_slice(&now.0.to_be_bytes()[2..]);
         LeaseToken(Uuid::from_bytes(bytes))
     }
 }
@@ -148,8 +158,17 @@ mod tests {
     #[test]
     fn tokens_of_one_seed_differ() {
         let seed = TokenSeed([7; 32]);
-        assert_ne!(seed.token(0), seed.token(1));
-        assert_eq!(seed.token(3), seed.token(3));
-        assert!(!format!("{:?}", seed.token(0)).contains(&seed.token(0).to_string()));
+        let token = |index| seed.token(index, Timestamp(17));
+        assert_ne!(token(0), token(1));
+        assert_eq!(token(3), token(3));
+        assert!(!format!("{:?}", token(0)).contains(&token(0).to_string()));
+        assert_ne!(format!("{:?}", token(0)), format!("{:?}", token(1)), "not by their time alone");
+    }
+
+    #[test]
+    fn a_token_says_when_it_was_given_out() {
+        for now in [Timestamp(0), Timestamp(1_763_300_000_000), Timestamp::MAX] {
+            assert_eq!(TokenSeed([7; 32]).token(2, now).given_at(), now);
+        }
     }
 }

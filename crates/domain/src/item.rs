@@ -11,6 +11,7 @@ use crate::json::Json;
 use crate::name::{BufferId, QueueName, SlotName};
 use crate::policy::{Overrides, Policy};
 use crate::time::{Millis, Timestamp};
+use crate::trace::Trace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -291,6 +292,9 @@ pub struct Body {
     pub fee: Option<u64>,
     pub size_bytes: Option<u64>,
     pub tier: Option<String>,
+    /// What its submitter was at. Not content: the same submit in another trace is the same.
+    #[serde(default, with = "crate::readable", skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Box<Trace>>,
 }
 
 /// One idempotency key, one item: in the queue it was submitted to, wherever the item goes, with the content it had then.

@@ -35,6 +35,7 @@ pub mod score;
 pub mod state_name;
 pub mod tally;
 pub mod time;
+pub mod trace;
 
 pub use after::{After, Condition, GroupCounts, GroupTag, Observed, On};
 pub use backoff::{Backoff, Jitter};
@@ -62,3 +63,4 @@ pub use score::{Order, OrderKey, ScoreWeights};
 pub use state_name::StateName;
 pub use tally::{Ending, Finish, Hour, HourTally, Tally, TallyTag};
 pub use time::{Millis, Timestamp};
+pub use trace::{Trace, TraceParent, TraceState};

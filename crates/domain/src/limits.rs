@@ -10,6 +10,9 @@ pub const TAGS_MAX: usize = 32;
 pub const TAG_KEY_BYTES_MAX: usize = 128;
 pub const TAG_VALUE_BYTES_MAX: usize = 512;
 pub const LABEL_BYTES_MAX: usize = 255;
+/// As many as W3C Trace Context asks everybody to hand on.
+pub const TRACESTATE_BYTES_MAX: usize = 512;
+pub const TRACESTATE_MEMBERS_MAX: usize = 32;
 pub const PARAMS_MAX: usize = 256;
 pub const PARAM_NAME_BYTES_MAX: usize = 255;
 /// All parameters of an item, or all output parameters of a commit, as JSON text.

@@ -129,6 +129,9 @@ impl Template {
         if after.is_some() {
             return refuse("item.after", "what an occurrence waits for is its time; leave it out");
         }
+        if body.trace.is_some() {
+            return refuse("item.trace", "each occurrence is a trace of its own; leave it out");
+        }
         if body.idempotency_key.is_some() {
             let message = "each occurrence is an item of its own, and made once; leave the key out";
             return refuse("item.idempotency_key", message);

@@ -70,6 +70,17 @@ impl Lane {
         Some(first)
     }
 
+    /// The first that is really here; what is listed before it goes.
+    fn first_live(&mut self, is_live: impl Fn(Entry) -> bool) -> Option<Entry> {
+        while let Some(entry) = self.first() {
+            if is_live(entry) {
+                return Some(entry);
+            }
+            self.pop();
+        }
+        None
+    }
+
     /// Takes note that an item left; drops its entry now if it is at the front, or later.
     fn leave(&mut self, entry: Entry, is_live: impl Fn(i64, Entry) -> bool, rank: i64) {
         self.live -= 1;
@@ -148,16 +159,18 @@ impl Lanes {
             Lanes::Ranked(lanes) => {
                 let mut lane = lanes.first_entry()?;
                 let rank = *lane.key();
-                while let Some(entry) = lane.get().first() {
-                    if is_live(rank, entry) {
-                        return Some((rank, entry));
-                    }
-                    lane.get_mut().pop();
-                }
-                None
+                lane.get_mut().first_live(|entry| is_live(rank, entry)).map(|entry| (rank, entry))
             }
             Lanes::Scored(tree) => tree.first().copied(),
         }
+    }
+
+    /// Since when the item is ready that is so for longest: the first of one of the ranks. A score does not tell.
+    pub fn oldest(&mut self, is_live: impl Fn(i64, Entry) -> bool) -> Option<Timestamp> {
+        let Lanes::Ranked(lanes) = self else { return None };
+        let firsts =
+            lanes.iter_mut().filter_map(|(&rank, lane)| lane.first_live(|entry| is_live(rank, entry)));
+        firsts.map(|first| first.time).min()
     }
 }
 
@@ -192,6 +205,8 @@ mod tests {
                     }
                 }
                 let first = model.borrow().first().copied();
+                let oldest = model.borrow().iter().map(|(_, entry)| entry.time).min();
+                prop_assert_eq!(lanes.oldest(is_live), oldest);
                 prop_assert_eq!(lanes.first(is_live), first);
             }
         }

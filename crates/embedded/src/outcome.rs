@@ -10,8 +10,8 @@ use std::sync::Arc;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, Head, Held, ItemId, QueueName, QueueState, Timestamp};
 use towline_store::{
-    Answered, Counted, Cursor, Filter, KvPage, Page, QueueView, Received, Reply, StoreError, StoredItem,
-    TallyRange, TallyRow,
+    Answered, Counted, Cursor, Figures, Filter, KvPage, Page, QueueView, Received, Reply, StoreError,
+    StoredItem, TallyRange, TallyRow,
 };
 
 /// An item that still has to be read: its head, and the records its other parts are in.
@@ -51,6 +51,7 @@ pub enum Query {
     KvList(KvPage),
     Events(Start),
     Status,
+    Figures,
 }
 
 #[derive(Debug)]
@@ -82,6 +83,7 @@ pub enum Found {
     /// `None`: what followed there is not kept any more.
     Events(Option<Untold>),
     Status(Status),
+    Figures(Box<Figures>),
 }
 
 /// How a store is doing.

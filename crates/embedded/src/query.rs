@@ -4,29 +4,21 @@ use crate::engine::{Engine, READ_BYTES_MAX};
 use crate::outcome::{Found, Query};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use towline_domain::{FieldSet, limits};
-use towline_store::{Cursor, QueueView};
+use towline_domain::{FieldSet, QueueId, limits};
+use towline_store::Cursor;
 
 impl Engine {
-    pub fn query(&self, query: Query) -> Found {
+    pub fn query(&mut self, query: Query) -> Found {
         match query {
             Query::Queue(name) => {
-                let queue = self.index.queue_named(&name);
-                Found::Queue(
-                    queue.map(|queue| {
-                        Box::new(QueueView { queue: queue.queue.clone(), counts: queue.counts })
-                    }),
-                )
+                let id = self.index.names.get(&name).copied();
+                Found::Queue(id.and_then(|id| self.index.view(id)).map(Box::new))
             }
             Query::Queues { after, limit } => {
                 let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let ids = self.index.names.range((from, Bound::Unbounded)).take(limit.min(limits::PAGE_MAX));
-                let queues = ids.filter_map(|(_, id)| self.index.queues.get(id));
-                Found::Queues(
-                    queues
-                        .map(|queue| QueueView { queue: queue.queue.clone(), counts: queue.counts })
-                        .collect(),
-                )
+                let names = self.index.names.range((from, Bound::Unbounded));
+                let ids: Vec<QueueId> = names.map(|(_, id)| *id).take(limit.min(limits::PAGE_MAX)).collect();
+                Found::Queues(ids.into_iter().filter_map(|id| self.index.view(id)).collect())
             }
             Query::Get { ids, fields } => {
                 let mut sequences = Vec::new();
@@ -90,6 +82,7 @@ impl Engine {
             }
             Query::Events(start) => Found::Events(self.untold(start)),
             Query::Status => Found::Status(self.status()),
+            Query::Figures => Found::Figures(Box::new(self.figures)),
         }
     }
 

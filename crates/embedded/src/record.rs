@@ -241,7 +241,11 @@ pub fn encode_change(
     if let Some((body, fields)) = change.submitted() {
         // An item without a body part has the default body: the plain item of a plain queue.
         if *body != Body::default() {
-            encoder.encoded(BODY, body);
+            match &body.trace {
+                None => encoder.encoded(BODY, body),
+                // Behind the rest: bodies were written before there were traces.
+                Some(trace) => encoder.encoded(BODY, &(body, trace)),
+            }
             parts |= BODY;
         }
         for field in Field::ALL {
@@ -501,7 +505,11 @@ pub fn decode_indexed(bytes: &[u8]) -> Result<Indexed, RecordError> {
 }
 
 pub fn decode_body(bytes: &[u8]) -> Result<Body, RecordError> {
-    decode_static(bytes)
+    let (mut body, behind): (Body, &[u8]) = take(bytes)?;
+    if !behind.is_empty() {
+        body.trace = Some(decode_static(behind)?);
+    }
+    Ok(body)
 }
 
 pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, RecordError> {
@@ -567,6 +575,21 @@ mod tests {
         let record = Record::read(&buffer, 1).unwrap();
         assert_eq!(decode_queue(record.need(HEAD).unwrap()).unwrap(), queue);
         (queue, length)
+    }
+
+    #[test]
+    fn a_trace_lies_behind_its_body() {
+        let mut body = Body { source: Some("elsewhere".to_owned()), ..Body::default() };
+        let before = postcard::to_allocvec(&body).unwrap();
+        assert_eq!(decode_body(&before).unwrap(), body);
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap();
+        for state in [None, Some("congo=t61".parse().unwrap())] {
+            body.trace = Some(Box::new(towline_domain::Trace { parent, state }));
+            assert_eq!(postcard::to_allocvec(&body).unwrap(), before, "who knows no traces reads the same");
+            let with = postcard::to_allocvec(&(&body, &body.trace.as_ref().unwrap())).unwrap();
+            assert_eq!(decode_body(&with).unwrap(), body);
+            assert!(decode_body(&with[..with.len() - 1]).is_err(), "half a trace is damage");
+        }
     }
 
     #[test]

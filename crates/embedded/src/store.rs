@@ -23,8 +23,8 @@ use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Clock, Counted, Cursor, EventPage, Events, EventsFrom, Filter, KvPage, Operation,
-    Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Clock, Counted, Cursor, EventPage, Events, EventsFrom, Figures, Filter, KvPage,
+    Operation, Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// Items whose records are read at a time to count what the index does not know.
@@ -320,6 +320,16 @@ impl Store for Embedded {
         async move {
             match self.ask(Query::Tally { queue, asked }).await? {
                 Found::Tally(rows) => Ok(rows),
+                _ => Err(StoreError::Closed),
+            }
+        }
+        .boxed()
+    }
+
+    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+        async {
+            match self.ask(Query::Figures).await? {
+                Found::Figures(figures) => Ok(*figures),
                 _ => Err(StoreError::Closed),
             }
         }

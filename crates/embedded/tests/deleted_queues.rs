@@ -57,7 +57,7 @@ impl Steps {
     }
 
     /// Items in the index, those of deleted queues included.
-    fn held(&self) -> u64 {
+    fn held(&mut self) -> u64 {
         match self.0.query(Query::Status) {
             Found::Status(status) => status.items,
             other => panic!("{other:?}"),

@@ -11,6 +11,7 @@ use crate::session::Session;
 use crate::store::Shared;
 use crate::write::{self, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use towline_domain::{CountKind, QueueId, Timestamp};
 use towline_store::Operation;
 
@@ -136,6 +137,9 @@ impl Decided {
     pub(crate) fn committed(self, shared: &Shared, contents: Contents) -> Done {
         let Decided { fetched: Fetched { overlay, begins, all_due, removal }, outcomes, .. } = self;
         shared.news.committed(&overlay);
+        let mut figures = shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        *figures = figures.plus(&overlay.figures);
+        drop(figures);
         let mut first: BTreeMap<QueueId, Place> = BTreeMap::new();
         let mut next_removal: Option<Timestamp> = None;
         for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio_postgres::{Row, Statement};
 use towline_domain::kv::KvRecord;
 use towline_domain::{Counts, ItemId, QueueId, Spent, Timestamp};
-use towline_store::StoreError;
+use towline_store::{Figures, StoreError};
 
 /// Items carried out by time in one batch, so that a million leases lapsing at once do not hold everybody up.
 pub(crate) const SWEEP_MAX: usize = 1024;
@@ -315,6 +315,7 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         body_slot: 0,
         counted: FxHashMap::default(),
         tallies: Tallies::default(),
+        figures: Figures::default(),
         queues: BTreeMap::new(),
         tells: shared.events.is_some(),
         told: Vec::new(),

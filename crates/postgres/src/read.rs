@@ -139,7 +139,8 @@ impl Reader {
             let ready_by_now = u64::try_from(row.get::<_, i64>(7)).unwrap_or(0);
             counts.pending += ready_by_now;
             counts.scheduled = counts.scheduled.saturating_sub(ready_by_now);
-            Ok(QueueView { queue: read_queue(row.get(0))?, counts })
+            let oldest_ready = row.get::<_, Option<i64>>(8).map(timestamp);
+            Ok(QueueView { queue: read_queue(row.get(0))?, counts, oldest_ready })
         };
         rows.iter().map(view).collect()
     }

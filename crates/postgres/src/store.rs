@@ -18,14 +18,14 @@ use crate::sweeps::Sweeps;
 use crate::upkeep::Upkeep;
 use crate::worker::{self, Call};
 use futures::future::ready;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
-    Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Figures, Filter, KvPage, Operation, Page,
+    QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
@@ -34,6 +34,7 @@ pub struct Postgres {
     reader: Reader,
     waiting_max: usize,
     news: Arc<News>,
+    figures: Arc<StdMutex<Figures>>,
     /// End with the store.
     tasks: Vec<AbortHandle>,
 }
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) hints: Hints,
     pub(crate) sweeps: Sweeps,
     pub(crate) upkeep: Upkeep,
+    /// Of what was committed.
+    pub(crate) figures: Arc<StdMutex<Figures>>,
     pub(crate) events: Option<Kept>,
 }
 
@@ -100,6 +103,7 @@ impl Postgres {
             };
             tasks.push(tokio::spawn(news::run(listener)).abort_handle());
         }
+        let figures = Arc::new(StdMutex::new(Figures::default()));
         let shared = Arc::new(Shared {
             target,
             schema: options.schema,
@@ -111,6 +115,7 @@ impl Postgres {
             hints: Hints::default(),
             sweeps: Sweeps::default(),
             upkeep: Upkeep::default(),
+            figures: figures.clone(),
             events: options.events,
         });
         let (calls, taken) = mpsc::channel(options.waiting_max);
@@ -120,7 +125,7 @@ impl Postgres {
         }
         tasks.push(tokio::spawn(expiry::run(reader.clone(), shared.clock.clone())).abort_handle());
         tasks.push(tokio::spawn(inbox::run(shared, reader.clone())).abort_handle());
-        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, tasks })
+        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, figures, tasks })
     }
 
     /// Waits for what other servers tell. For one caller: what it has heard is gone.
@@ -196,6 +201,11 @@ impl Store for Postgres {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         self.reader.run(move |reader| async move { reader.tally(queue, asked).await })
+    }
+
+    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+        let figures = *self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        Box::pin(ready(Ok(figures)))
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

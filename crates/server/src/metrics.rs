@@ -5,13 +5,16 @@ use crate::refuse::Refused;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use towline_api::Code;
-use towline_broker::VERBS;
-use towline_domain::limits;
+use towline_broker::{CALLS, LATENCY_BOUNDS, VERBS};
+use towline_domain::{Ending, Millis, Order, limits};
+use towline_store::{Figures, RetryReason, Spans};
 
 /// Queues that are told one by one; a monitor that is told of more breaks down.
 const QUEUES_TOLD_MAX: usize = 1000;
@@ -50,9 +53,11 @@ impl Metrics {
     /// Everything there is, as text.
     pub(crate) async fn tell(&self, app: &App) -> Result<Vec<u8>, Refused> {
         let now = Now::new();
-        now.tell(app).await?;
+        let figures = app.broker.store().figures().await?;
+        now.tell(app, &figures).await?;
         let mut families = self.registry.gather();
         families.extend(now.0.gather());
+        families.extend(spans(app, &figures));
         let mut text = Vec::new();
         TextEncoder::new().encode(&families, &mut text).map_err(internal)?;
         Ok(text)
@@ -63,6 +68,65 @@ fn internal(error: prometheus::Error) -> Refused {
     Refused::new(Code::Internal, error.to_string())
 }
 
+/// Histograms that others keep.
+fn spans(app: &App, figures: &Figures) -> [MetricFamily; 3] {
+    let items = |name: &str, help: &str, spans: &Spans| {
+        let bounds = Spans::BOUNDS_MS.map(Duration::from_millis);
+        let sum = Duration::from_millis(spans.sum().0);
+        histogram(name, help, vec![metric(None, &bounds, spans.counts(), sum)])
+    };
+    let latencies = CALLS.into_iter().zip(app.broker.latencies());
+    let updates = latencies
+        .map(|(call, latency)| metric(Some(("call", call)), &LATENCY_BOUNDS, &latency.counts, latency.sum));
+    [
+        items(
+            "towline_item_wait_seconds",
+            "From when an item could be given out until it was, at every delivery.",
+            &figures.waited,
+        ),
+        items("towline_item_run_seconds", "From a delivery until its holder settled it.", &figures.ran),
+        histogram(
+            "towline_store_update_seconds",
+            "From handing the store a batch to its durable answer, by what it begins with.",
+            updates.collect(),
+        ),
+    ]
+}
+
+fn histogram(name: &str, help: &str, metrics: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(MetricType::HISTOGRAM);
+    family.set_metric(metrics);
+    family
+}
+
+/// `counts`: for each bound, and those beyond the last.
+fn metric(label: Option<(&str, &str)>, bounds: &[Duration], counts: &[u64], sum: Duration) -> Metric {
+    let mut so_far = 0;
+    let buckets = bounds.iter().zip(counts).map(|(bound, count)| {
+        so_far += count;
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(bound.as_secs_f64());
+        bucket.set_cumulative_count(so_far);
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(counts.iter().sum());
+    histogram.set_sample_sum(sum.as_secs_f64());
+    let label = label.map(|(name, value)| {
+        let mut label = LabelPair::default();
+        label.set_name(name.to_owned());
+        label.set_value(value.to_owned());
+        label
+    });
+    let mut metric = Metric::from_label(label.into_iter().collect());
+    metric.set_histogram(histogram);
+    metric
+}
+
 /// What is read when somebody asks.
 struct Now(Registry);
 
@@ -71,7 +135,7 @@ impl Now {
         Now(Registry::new())
     }
 
-    async fn tell(&self, app: &App) -> Result<(), Refused> {
+    async fn tell(&self, app: &App, figures: &Figures) -> Result<(), Refused> {
         let done = app.broker.done();
         self.counter("towline_items_submitted_total", "Items that were new.", done.submitted)?;
         self.counter("towline_items_received_total", "Deliveries.", done.received)?;
@@ -80,6 +144,14 @@ impl Now {
         self.counter("towline_refusals_total", "Operations that were refused.", done.refused)?;
         let calls = VERBS.into_iter().zip(done.verbs);
         self.counters("towline_lease_calls_total", "Calls of lease holders.", "verb", calls)?;
+        let completed = figures.finished.get(Ending::Completed);
+        self.counter("towline_items_completed_total", "Items that were committed.", completed)?;
+        let failed = Ending::ALL.into_iter().filter(|ending| *ending != Ending::Completed);
+        let failed = failed.map(|ending| (ending.name(), figures.finished.get(ending)));
+        self.counters("towline_items_failed_total", "Items that failed, by kind.", "kind", failed)?;
+        let retried = RetryReason::ALL.into_iter().map(|reason| (reason.name(), figures.retried(reason)));
+        let words = "Attempts that ended without a result and are made again, by reason.";
+        self.counters("towline_items_retried_total", words, "reason", retried)?;
         let gone = app.broker.collected();
         let removed = [
             ("output", gone.outputs),
@@ -113,9 +185,20 @@ impl Now {
     async fn queues(&self, app: &App) -> Result<(), Refused> {
         let opts = Opts::new("towline_items", "Items by queue and state, of the first 1000 queues by name.");
         let items = IntGaugeVec::new(opts, &["queue", "state"]).map_err(internal)?;
+        let oldest = Opts::new(
+            "towline_oldest_ready_seconds",
+            "How long the item waits that is ready for longest, of the same queues; 0: none is ready.",
+        );
+        let oldest = GaugeVec::new(oldest, &["queue"]).map_err(internal)?;
+        let now = app.now();
         let queues = app.broker.store().queues(None, QUEUES_TOLD_MAX.min(limits::PAGE_MAX)).await?;
         for view in &queues {
             let counts = &view.counts;
+            if !matches!(view.queue.policy.order, Order::Score(_)) {
+                let waits = view.oldest_ready.map_or(Millis::ZERO, |since| now.since(since));
+                let seconds = Duration::from_millis(waits.0).as_secs_f64();
+                oldest.with_label_values(&[view.queue.name.as_str()]).set(seconds);
+            }
             for (state, count) in [
                 ("pending", counts.pending),
                 ("scheduled", counts.scheduled),
@@ -127,6 +210,7 @@ impl Now {
                 items.with_label_values(&[view.queue.name.as_str(), state]).set(count.cast_signed());
             }
         }
+        self.0.register(Box::new(oldest)).map_err(internal)?;
         self.0.register(Box::new(items)).map_err(internal)
     }
 

@@ -1,12 +1,13 @@
 //! A store that is opened when it can be: a shard that is gone must not keep a server from starting.
 
+use futures::future::ready;
 use futures::lock::Mutex;
 use std::sync::{Arc, OnceLock};
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
-    Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Figures, Filter, KvPage, Operation, Page,
+    QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
@@ -100,6 +101,14 @@ impl Store for Later {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         self.ask(|store| store.tally(queue, asked))
+    }
+
+    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+        match self.opened.get() {
+            Some(store) => store.figures(),
+            // It has done nothing yet.
+            None => Box::pin(ready(Ok(Figures::default()))),
+        }
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

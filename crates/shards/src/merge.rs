@@ -23,8 +23,9 @@ pub(crate) fn state(states: impl IntoIterator<Item = QueueState>) -> Option<Queu
 pub(crate) fn views(parts: Vec<QueueView>) -> Option<QueueView> {
     let state = state(parts.iter().map(|part| part.queue.state))?;
     let counts = parts.iter().fold(Counts::default(), |sum, part| sum.plus(&part.counts));
+    let oldest_ready = parts.iter().filter_map(|part| part.oldest_ready).min();
     let first = parts.into_iter().next()?;
-    Some(QueueView { queue: Queue { state, ..first.queue }, counts })
+    Some(QueueView { queue: Queue { state, ..first.queue }, counts, oldest_ready })
 }
 
 /// What finished in each shard, together; `None`: none of them has the queue.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, EventCursor, EventPage, Events, EventsFrom, Filter, KvPage,
-    Operation, Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Counted, Cursor, EventCursor, EventPage, Events, EventsFrom, Figures, Filter,
+    KvPage, Operation, Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
 };
 
 /// A cursor is a shard and the cursor in it.
@@ -132,6 +132,12 @@ impl Shards {
         Ok(merge::tallies(parts.into_iter().flatten().collect()))
     }
 
+    /// Of those that are gone, too: what was counted does not become less.
+    async fn all_figures(&self) -> Result<Figures> {
+        let parts = join_all(self.shards.iter().map(|shard| shard.store.figures())).await;
+        parts.into_iter().try_fold(Figures::default(), |sum, part| Ok(sum.plus(&part?)))
+    }
+
     /// What the shards tell that answer. One that is gone goes on where it was when it is back; one that is new, or was
     /// gone when the reader began, is told from the oldest on.
     async fn told(&self, from: EventsFrom, limit: usize) -> Result<Events> {
@@ -245,6 +251,10 @@ impl Store for Shards {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         Box::pin(self.tallied(queue, asked))
+    }
+
+    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+        Box::pin(self.all_figures())
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

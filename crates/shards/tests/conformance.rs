@@ -31,6 +31,7 @@ const WEAKER: &[&str] = &[
     // Items are given out and listed in order within a shard.
     "queues::a_paused_queue_takes_items_and_gives_none",
     "queues::a_queue_made_again_is_another_queue",
+    "queues::since_when_an_item_is_ready_is_told",
     // A queue's revision counts what happened to it in one shard.
     "closing::batches_complete_a_closed_queue_once",
     "submit::payloads_come_back_byte_for_byte",

@@ -1,6 +1,7 @@
 //! The reference store with something in front of it, for tests that watch it, slow it down or break it.
 
 use crate::event::{Events, EventsFrom};
+use crate::figures::Figures;
 use crate::filter::{Counted, Cursor, Filter, Page};
 use crate::memory::Memory;
 use crate::operation::{Answered, Operation, Result};
@@ -94,6 +95,10 @@ impl<G: Guard> Store for Guarded<G> {
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         self.read(self.store.tally(queue, asked))
+    }
+
+    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+        self.read(self.store.figures())
     }
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>> {

@@ -4,8 +4,8 @@
 
 use crate::operation::{Answered, Result};
 use crate::{
-    Clock, Counted, Cursor, Event, EventCursor, EventId, EventPage, Events, EventsFrom, Filter, KvPage,
-    Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store, StoreError, StoredItem,
+    Clock, Counted, Cursor, Event, EventCursor, EventId, EventPage, Events, EventsFrom, Figures, Filter,
+    KvPage, Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store, StoreError, StoredItem,
     TallyRange, TallyRow, item_context,
 };
 use futures::future::{BoxFuture, ready};
@@ -17,8 +17,9 @@ use towline_domain::command::{NewQueue, Receive};
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
-    Change, Command, Context, Counts, FieldSet, Fields, Finish, Head, Hour, HourTally, Item, ItemId, Queue,
-    QueueId, QueueName, Refusal, Spent, State, Submission, Tally, Timestamp, decide, limits,
+    Change, Command, Context, CountKind, Counts, FieldSet, Fields, Finish, Head, Hour, HourTally, Item,
+    ItemId, Order, Queue, QueueId, QueueName, Refusal, Spent, State, Submission, Tally, Timestamp, decide,
+    limits,
 };
 
 pub struct Memory {
@@ -49,6 +50,7 @@ struct Everything {
     /// The latest, by numbers without a gap.
     events: VecDeque<Event>,
     last_event: u64,
+    figures: Figures,
 }
 
 /// Events that are kept.
@@ -88,7 +90,10 @@ impl Everything {
     }
 
     fn view(&self, queue: &Queue) -> QueueView {
-        QueueView { queue: queue.clone(), counts: self.counts(queue.id) }
+        let ready = |head: &Head| head.queue == queue.id && head.count_kind(self.now) == CountKind::Pending;
+        let ready = self.items.values().filter(|item| ready(&item.head)).map(|item| item.head.ready_at);
+        let oldest_ready = if matches!(queue.policy.order, Order::Score(_)) { None } else { ready.min() };
+        QueueView { queue: queue.clone(), counts: self.counts(queue.id), oldest_ready }
     }
 
     fn stored(&self, item: &Item, fields: FieldSet) -> StoredItem {
@@ -247,7 +252,7 @@ impl Everything {
                 break;
             }
             let receive = Receive {
-                token: call.seed.token(u32::try_from(items.len()).unwrap_or(u32::MAX)),
+                token: call.seed.token(u32::try_from(items.len()).unwrap_or(u32::MAX), self.now),
                 visibility: call.visibility,
                 assigned: call.assigned,
                 make_buffers: call.make_buffers,
@@ -328,6 +333,7 @@ impl Everything {
 
     fn apply(&mut self, sequence: Option<u64>, queue: &QueueName, change: &Change) {
         self.tell(queue, change);
+        self.figures.add(change, self.now);
         if let Some(finish) = change.finish() {
             self.tally(&finish);
         }
@@ -485,6 +491,10 @@ impl Store for Memory {
 
     fn made(&self, id: ItemId) -> bool {
         id.sequence(self.lock().salt).is_some()
+    }
+
+    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+        Box::pin(ready(Ok(self.lock().figures)))
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

@@ -1,7 +1,7 @@
 //! The trait.
 
 use crate::operation::{Answered, Result};
-use crate::{Counted, Cursor, Events, EventsFrom, Filter, Operation, Page, TallyRange, TallyRow};
+use crate::{Counted, Cursor, Events, EventsFrom, Figures, Filter, Operation, Page, TallyRange, TallyRow};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +44,9 @@ impl Clock for ManualClock {
 pub struct QueueView {
     pub queue: Queue,
     pub counts: Counts,
+    /// Since when the item waits that is ready for longest; `None`: none is, or the queue is in `score` order, where nobody
+    /// can tell without looking at them all.
+    pub oldest_ready: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +97,8 @@ pub trait Store: Send + Sync {
     /// An error is nobody's answer: some of the batch may have happened, or none of it.
     fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>>;
 
-    /// A queue and how many items it has in each state, in constant time.
+    /// A queue, how many items it has in each state, and since when one is ready: in a time that does not grow with their
+    /// number.
     fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>>;
 
     /// Queues in order of name, after `after`.
@@ -121,6 +125,9 @@ pub trait Store: Send + Sync {
     /// How many items of a queue finished in each hour that `asked` covers, in order of time and value; `None`: there is no
     /// such queue. An hour in which none did has no row.
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>>;
+
+    /// What has been done here since the store was opened.
+    fn figures(&self) -> BoxFuture<'_, Result<Figures>>;
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>>;
 

@@ -40,7 +40,7 @@ use crate::token::{NewToken, TokenMade, TokenPage, TokenShown, Whoami};
 use http::Method;
 use std::path::Path;
 use std::time::Duration;
-use towline_domain::{ItemId, QueueName};
+use towline_domain::{ItemId, QueueName, Trace};
 use transport::{Call, Repeat, Transport};
 
 pub type Result<T> = std::result::Result<T, ClientError>;
@@ -118,6 +118,13 @@ impl Client {
     pub fn ca_file(mut self, path: &Path) -> Result<Client> {
         self.transport.set_ca_file(path)?;
         Ok(self)
+    }
+
+    /// Every call is a part of this trace, and so are items that are submitted without one of their own.
+    #[must_use]
+    pub fn trace(mut self, trace: &Trace) -> Client {
+        self.transport.set_trace(trace);
+        self
     }
 
     /// Sent as a bearer token with every call.

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
+use towline_domain::Trace;
 
 /// The most a client reads of one answer: a page of the largest items and more.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
@@ -49,6 +50,7 @@ pub(super) struct Transport {
     /// Without a slash at the end.
     base: String,
     token: Option<HeaderValue>,
+    trace: Vec<(&'static str, HeaderValue)>,
     pub(super) format: Format,
     pub(super) patience: Duration,
 }
@@ -157,12 +159,21 @@ impl Transport {
         }
         let http = pool(&trust)?;
         let patience = Duration::from_secs(10);
-        Ok(Transport { http, base, token: None, format: Format::MessagePack, patience })
+        Ok(Transport { http, base, token: None, trace: Vec::new(), format: Format::MessagePack, patience })
     }
 
     pub(super) fn set_ca_file(&mut self, path: &Path) -> Result<()> {
         self.http = pool(&Trust::File(path))?;
         Ok(())
+    }
+
+    pub(super) fn set_trace(&mut self, trace: &Trace) {
+        let headers = [
+            ("traceparent", Some(trace.parent.to_string())),
+            ("tracestate", trace.state.as_ref().map(ToString::to_string)),
+        ];
+        let value = |text: Option<String>| HeaderValue::try_from(text?).ok();
+        self.trace = headers.into_iter().filter_map(|(name, text)| Some((name, value(text)?))).collect();
     }
 
     pub(super) fn set_token(&mut self, token: &str) -> Result<()> {
@@ -327,6 +338,9 @@ impl Transport {
         }
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
+        }
+        for (name, value) in &self.trace {
+            request = request.header(*name, value.clone());
         }
         for (name, value) in &call.headers {
             request = request.header(name, value);

@@ -7,7 +7,7 @@ use crate::source::Source;
 use crate::value::{duration, item_id, time};
 use clap::Args;
 use std::time::Duration;
-use towline_api::{ItemId, Millis, NewItem, Time};
+use towline_api::{ItemId, Millis, NewItem, Time, Trace, TraceParent, TraceState};
 
 /// Submit an item, and print its id alone.
 ///
@@ -26,6 +26,12 @@ pub struct SubmitArgs {
     /// An id of your own, a UUID; ids are used once.
     #[arg(long, value_name = "UUID", value_parser = item_id)]
     id: Option<ItemId>,
+    /// The trace it is a part of, as in the header of W3C Trace Context [env: TRACEPARENT]
+    #[arg(long, value_name = "00-TRACE-SPAN-FLAGS")]
+    traceparent: Option<TraceParent>,
+    /// What goes with that trace [env: TRACESTATE]
+    #[arg(long, value_name = "KEY=VALUE,...", requires = "traceparent")]
+    tracestate: Option<TraceState>,
     /// While the queue is full, wait this long for room; at most 5m for each call.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Millis>,
@@ -68,7 +74,9 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
 
 impl SubmitArgs {
     fn item(self) -> Result<NewItem, Failure> {
+        let state = self.tracestate;
         Ok(NewItem {
+            trace: self.traceparent.map(|parent| Trace { parent, state }.into()),
             id: self.id.map(Into::into),
             idempotency_key: self.idempotency_key,
             ready_at: self.at,

@@ -25,6 +25,7 @@ mod schedule;
 mod settle;
 mod tls;
 mod tokens;
+mod traces;
 mod wait;
 mod watch;
 mod while_alive;

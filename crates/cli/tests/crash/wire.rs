@@ -196,6 +196,7 @@ pub fn queue(shown: &QueueShown) -> QueueView {
             completed: counts.completed,
             failed: counts.failed,
         },
+        oldest_ready: shown.oldest_ready_at.as_ref().map(time),
     }
 }
 
@@ -207,7 +208,7 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         "paused" => State::Paused,
         "processing" => State::Processing(Lease {
             // Not shown; the checker knows, or knows that nobody does.
-            token: TokenSeed([0; 32]).token(0),
+            token: TokenSeed([0; 32]).token(0, Timestamp(0)),
             deadline: time(item.lease_expires_at.as_ref().unwrap()),
             visibility: Millis::ZERO,
             unacknowledged: false,
@@ -279,5 +280,5 @@ fn commit_of_nothing() -> Action {
 }
 
 pub fn nobodys_token() -> LeaseToken {
-    TokenSeed([0x77; 32]).token(7)
+    TokenSeed([0x77; 32]).token(7, Timestamp(0))
 }

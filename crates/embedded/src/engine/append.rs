@@ -36,6 +36,7 @@ impl Engine {
         };
         let (length, mut parts) =
             record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), chosen, self.salt);
+        self.figures.add(&change, self.index.now);
         let finished = self.finished(&change);
         let start = self.fit_with(start, finished.as_ref().map_or(0, |finished| finished.bytes))?;
         if let Some(finished) = finished {

@@ -171,7 +171,7 @@ impl Engine {
                 break;
             }
             let command = Command::Receive(Receive {
-                token: call.seed.token(u32::try_from(given.len()).unwrap_or(u32::MAX)),
+                token: call.seed.token(u32::try_from(given.len()).unwrap_or(u32::MAX), self.index.now),
                 visibility: call.visibility,
                 assigned: call.assigned,
                 make_buffers: call.make_buffers,

@@ -234,7 +234,9 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
 fn content_bytes(body: &Body, fields: &Fields) -> usize {
     let tags: usize = body.tags.iter().map(|(name, value)| name.len() + value.len() + 24).sum();
     let inputs = body.inputs.iter().map(|(slot, buffer)| slot.as_str().len() + buffer.as_str().len() + 8);
-    fields.bytes() + params_bytes(&body.params) + tags + inputs.sum::<usize>() + 4 * limits::LABEL_BYTES_MAX
+    let trace = body.trace.as_ref().map_or(0, |_| limits::TRACESTATE_BYTES_MAX + 32);
+    let labels = 4 * limits::LABEL_BYTES_MAX;
+    fields.bytes() + params_bytes(&body.params) + tags + inputs.sum::<usize>() + labels + trace
 }
 
 fn outcome_bytes(outcome: &Outcome) -> usize {

@@ -27,7 +27,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{
     CountKind, Counts, Head, Held, Hour, ItemId, Queue, QueueId, QueueName, Spent, Timestamp,
 };
-use towline_store::QueueLookup;
+use towline_store::{QueueLookup, QueueView};
 
 /// Items made ready in one go. The rest follow with the next: what is late still gets its place in the order.
 const READY_MAX: usize = 65_536;
@@ -171,6 +171,14 @@ impl Index {
             .lanes
             .first(|rank, entry| is_live(table, id, order, rank, entry))
             .map(|(_, entry)| entry.sequence)
+    }
+
+    pub fn view(&mut self, queue: QueueId) -> Option<QueueView> {
+        let Index { queues, table, .. } = self;
+        let known = queues.get_mut(&queue)?;
+        let order = &known.queue.policy.order;
+        let oldest_ready = known.lanes.oldest(|rank, entry| is_live(table, queue, order, rank, entry));
+        Some(QueueView { queue: known.queue.clone(), counts: known.counts, oldest_ready })
     }
 
     /// When time next changes something or makes something ready.

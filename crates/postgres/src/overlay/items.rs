@@ -83,6 +83,7 @@ impl Overlay {
             return;
         };
         self.tell(change, None);
+        self.figures.add(change, self.now);
         if let Some(finish) = change.finish() {
             self.tallies.add(&finish);
         }

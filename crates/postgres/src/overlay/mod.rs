@@ -22,7 +22,7 @@ use towline_domain::{
     AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Head, ItemId, Order, OrderKey,
     Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told,
 };
-use towline_store::QueueLookup;
+use towline_store::{Figures, QueueLookup};
 
 /// The batch has to begin anew, with the lock of this queue: its counts must be exact.
 #[derive(Debug)]
@@ -59,6 +59,7 @@ pub(crate) struct Overlay {
     pub(crate) body_slot: u8,
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
     pub(crate) tallies: Tallies,
+    pub(crate) figures: Figures,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
     /// What this batch tells, in order, if it tells anything, and the partition of `events` for it.
     pub(crate) tells: bool,

@@ -5,7 +5,7 @@ use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
     Adjust, Body, Counts, FieldSet, Fields, ItemId, LeaseCall, LeaseToken, Millis, Outcome, Policy, Schema,
-    Submission, TokenSeed,
+    Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, QueueView, ReceiveCall, Reply, Store};
 
@@ -40,7 +40,7 @@ pub fn release() -> Verb {
 }
 
 pub fn stranger() -> LeaseToken {
-    TokenSeed([0xaa; 32]).token(0)
+    TokenSeed([0xaa; 32]).token(0, Timestamp(0))
 }
 
 pub fn left(state: &'static str) -> Answered {

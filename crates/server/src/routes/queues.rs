@@ -21,12 +21,17 @@ pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, Refus
     found.ok_or_else(|| Refusal::QueueNotFound { name: queue.to_string() }.into())
 }
 
+fn shown(view: &QueueView) -> QueueShown {
+    QueueShown::new(&view.queue, &view.counts, view.oldest_ready)
+}
+
 /// Carries out an operation that answers with the queue, and shows it.
 async fn change_and_show(app: &App, reply: Reply, operation: Operation) -> Result<Response, Refused> {
     let Answer::Queue(queue) = update(app, operation).await? else { return Err(unexpected()) };
     // Its counts; a queue deleted meanwhile has none.
-    let counts = app.broker.store().queue(queue.name.clone()).await?.map(|view| view.counts);
-    reply.with(&QueueShown::new(&queue, &counts.unwrap_or_default()))
+    let view = app.broker.store().queue(queue.name.clone()).await?;
+    let (counts, oldest_ready) = view.map_or_else(Default::default, |view| (view.counts, view.oldest_ready));
+    reply.with(&QueueShown::new(&queue, &counts, oldest_ready))
 }
 
 /// Queues in order of name: those whose items the caller may read.
@@ -51,11 +56,8 @@ pub(super) async fn list(
     check_limit(limit)?;
     let views = app.broker.store().queues(after, limit).await?;
     let next = (views.len() == limit).then(|| views.last().map(|view| view.queue.name.to_string())).flatten();
-    let queues: Vec<QueueShown> = views
-        .iter()
-        .filter(|view| caller.may(&view.queue.name, Right::Read))
-        .map(|view| QueueShown::new(&view.queue, &view.counts))
-        .collect();
+    let queues: Vec<QueueShown> =
+        views.iter().filter(|view| caller.may(&view.queue.name, Right::Read)).map(shown).collect();
     let count = queues.len();
     reply.with_long(&QueuePage { queues, next }, count)
 }
@@ -121,7 +123,7 @@ pub(super) async fn show(
     QueuePath(queue): QueuePath,
 ) -> Result<Response, Refused> {
     let view = find(&app, queue).await?;
-    reply.with(&QueueShown::new(&view.queue, &view.counts))
+    reply.with(&shown(&view))
 }
 
 /// Deletes a queue and its finished items; with `force`, unfinished ones too.

@@ -11,10 +11,11 @@ use crate::query::NoQuery;
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
+use http::HeaderMap;
 use std::time::Duration;
-use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted};
+use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted, TraceBody};
 use towline_domain::change::Answer;
-use towline_domain::{QueueName, Refusal, limits};
+use towline_domain::{QueueName, Refusal, Trace, limits};
 use towline_store::{Operation, Reply as Stored, StoreError};
 
 /// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable. With `wait`, items for which
@@ -31,12 +32,13 @@ pub(super) async fn submit(
     _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
+    headers: HeaderMap,
     Wire(body): Wire<SubmitRequest>,
 ) -> Result<Response, Refused> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
     let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?;
-    let (batch, refused) = aside(count * 64, || prepare(&queue, body.items));
+    let (batch, refused) = aside(count * 64, || prepare(&queue, body.items, trace_of(&headers)));
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
         Vec::new()
@@ -62,13 +64,24 @@ pub(super) async fn submit(
     reply.with_long(&SubmitAnswer { items }, count)
 }
 
-/// What goes to the store, and for each element, why it does not.
-fn prepare(queue: &QueueName, items: Vec<NewItem>) -> (Vec<Operation>, Vec<Option<Submitted>>) {
+/// The trace that a call is a part of.
+fn trace_of(headers: &HeaderMap) -> Option<Box<Trace>> {
+    let all = |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    TraceBody::of_headers(all("traceparent"), all("tracestate")).map(Box::new)
+}
+
+/// What goes to the store, and for each element, why it does not. `trace`: of those that name none.
+fn prepare(
+    queue: &QueueName,
+    items: Vec<NewItem>,
+    trace: Option<Box<Trace>>,
+) -> (Vec<Operation>, Vec<Option<Submitted>>) {
     let mut batch = Vec::with_capacity(items.len());
     let refused = items
         .into_iter()
         .map(|item| match item.get() {
-            Ok(submission) => {
+            Ok(mut submission) => {
+                submission.body.trace = submission.body.trace.or_else(|| trace.clone());
                 batch.push(Operation::Submit { queue: queue.clone(), submission: Box::new(submission) });
                 None
             }

@@ -47,4 +47,5 @@ mod streams;
 mod submitting;
 mod tallies;
 mod tokens;
+mod traces;
 mod waiting_for_results;

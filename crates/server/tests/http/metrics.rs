@@ -18,6 +18,24 @@ async fn figures(rig: &Rig) -> HashMap<String, f64> {
         .collect()
 }
 
+/// Receives what is there.
+async fn take(rig: &Rig) -> (String, String) {
+    let item = rig.receive("jobs").await;
+    let text = |name: &str| item[name].as_str().unwrap().to_owned();
+    (text("id"), text("lease"))
+}
+
+/// Asks until it is so.
+async fn figures_once(rig: &Rig, is_so: impl Fn(&HashMap<String, f64>) -> bool) -> HashMap<String, f64> {
+    loop {
+        let seen = figures(rig).await;
+        if is_so(&seen) {
+            return seen;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_done_is_counted() {
     let rig = Rig::start().await;
@@ -53,6 +71,65 @@ async fn what_was_done_is_counted() {
     assert_eq!((state("pending"), state("scheduled"), state("completed")), (3.0, 1.0, 1.0));
     assert!(seen["towline_store_syncs_total"] > 0.0 && seen["towline_store_written_bytes_total"] > 0.0);
     assert!(seen["process_resident_memory_bytes"] > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_items_ended_and_why_they_are_tried_again_is_counted() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({"max_retries": 1, "backoff": "none"})).await;
+    rig.submit("jobs", json!([{}])).await;
+    let (id, lease) = take(&rig).await;
+    rig.act(&id, "retry", json!({"lease": lease, "error": "busy", "delay": 0})).await.good();
+    let (id, lease) = take(&rig).await;
+    rig.act(&id, "retry", json!({"lease": lease, "error": "busy"})).await.good();
+    rig.submit("jobs", json!([{}, {}])).await;
+    let (id, lease) = take(&rig).await;
+    rig.act(&id, "fail", json!({"lease": lease})).await.good();
+    let (id, lease) = take(&rig).await;
+    rig.act(&id, "commit", json!({"lease": lease})).await.good();
+    rig.submit("jobs", json!([{"expire_after": "5ms"}])).await;
+    // Nobody asks: the sweeper does it.
+    let expired = "towline_items_failed_total{kind=\"expired\"}";
+    let seen = figures_once(&rig, |seen| seen[expired] > 0.0).await;
+    for (name, value) in [
+        ("towline_items_completed_total", 1.0),
+        ("towline_items_failed_total{kind=\"retries_exhausted\"}", 1.0),
+        ("towline_items_failed_total{kind=\"explicit\"}", 1.0),
+        (expired, 1.0),
+        ("towline_items_failed_total{kind=\"cancelled\"}", 0.0),
+        ("towline_items_failed_total{kind=\"poison\"}", 0.0),
+        ("towline_items_retried_total{reason=\"retried\"}", 1.0),
+        ("towline_items_retried_total{reason=\"lapsed\"}", 0.0),
+        ("towline_item_wait_seconds_count", 4.0),
+        ("towline_item_wait_seconds_bucket{le=\"+Inf\"}", 4.0),
+        ("towline_item_run_seconds_count", 4.0),
+        ("towline_item_run_seconds_bucket{le=\"+Inf\"}", 4.0),
+        ("towline_store_update_seconds_count{call=\"submit\"}", 3.0),
+        ("towline_store_update_seconds_count{call=\"receive\"}", 4.0),
+        ("towline_store_update_seconds_count{call=\"settle\"}", 4.0),
+    ] {
+        assert_eq!(seen.get(name), Some(&value), "{name}: {seen:?}");
+    }
+    assert!(seen["towline_store_update_seconds_sum{call=\"submit\"}"] > 0.0);
+    assert!(seen["towline_store_update_seconds_count{call=\"sweep\"}"] > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_long_the_oldest_is_ready_is_told() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({})).await;
+    let oldest = "towline_oldest_ready_seconds{queue=\"jobs\"}";
+    rig.submit("jobs", json!([{"delay": "1h"}])).await;
+    assert_eq!(figures(&rig).await.get(oldest), Some(&0.0));
+    assert!(rig.get("/v1/queues/jobs").await.good()["oldest_ready_at"].is_null());
+    let ids = rig.submit("jobs", json!([{}])).await;
+    figures_once(&rig, |seen| seen[oldest] > 0.0).await;
+    let shown = rig.get("/v1/queues/jobs").await.good();
+    assert_eq!(shown["oldest_ready_at"], rig.item(&ids[0]).await["ready_at"], "{shown}");
+    take(&rig).await;
+    assert_eq!(figures(&rig).await.get(oldest), Some(&0.0));
+    rig.queue("scored", json!({"order": "score"})).await;
+    assert!(figures(&rig).await.keys().all(|name| !name.contains("oldest_ready_seconds{queue=\"scored")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

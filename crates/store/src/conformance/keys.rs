@@ -171,3 +171,16 @@ pub(super) fn an_id_is_free_when_its_item_is_gone(harness: &dyn Harness) {
         rig.commit(&held);
     }
 }
+
+pub(super) fn the_same_in_another_trace_is_the_same_item(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let within = |number| {
+        let mut submission = keyed("k", "work");
+        submission.body.trace = trace(number);
+        submission
+    };
+    let id = rig.submit("jobs", within(1));
+    assert_eq!(submitted(&rig.run(submit("jobs", within(2)))), (id, false));
+    assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (id, false));
+    assert_eq!(rig.item(id).body.trace, trace(1), "the first one's");
+}

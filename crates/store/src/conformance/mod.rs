@@ -15,6 +15,7 @@
 mod acts;
 mod closing;
 mod events;
+mod figures;
 mod flow;
 mod keys;
 mod kv;
@@ -127,6 +128,7 @@ macro_rules! with_conformance_cases {
                 a_queue_of_finished_items_is_deleted_without_force
                 a_queue_made_again_is_another_queue
                 what_left_a_queue_outlives_it
+                since_when_an_item_is_ready_is_told
             }
             closing {
                 closing_an_empty_queue_completes_it
@@ -151,6 +153,7 @@ macro_rules! with_conformance_cases {
                 one_bad_element_never_fails_its_neighbours
                 operations_of_a_batch_see_what_came_before
                 a_batch_has_a_largest_size
+                a_trace_stays_with_its_item
             }
             once {
                 an_item_and_its_record_come_together_or_not_at_all
@@ -162,6 +165,7 @@ macro_rules! with_conformance_cases {
             keys {
                 the_same_key_and_content_is_the_same_item
                 the_same_key_with_another_content_is_a_conflict
+                the_same_in_another_trace_is_the_same_item
                 a_key_holds_within_its_batch_and_its_queue
                 a_key_claims_what_was_submitted_not_what_became_of_it
                 a_key_stays_with_its_queue_when_the_item_moves
@@ -313,6 +317,13 @@ macro_rules! with_conformance_cases {
                 a_queue_takes_its_tallies_along
                 they_survive
                 what_was_restored_was_counted_elsewhere
+            }
+            figures {
+                every_ending_and_every_retry_is_counted
+                how_long_items_wait_and_run_is_measured
+                a_batch_is_measured_whole
+                what_was_restored_was_counted_elsewhere
+                a_lease_says_when_it_began_after_a_reopening
             }
             flow {
                 no_more_are_processed_than_the_limit

@@ -318,3 +318,36 @@ pub(super) fn what_left_a_queue_outlives_it(harness: &dyn Harness) {
     assert_eq!(rig.stored(dead.id).queue, name("dead"));
     assert_eq!(rig.take("dead").id, dead.id);
 }
+
+pub(super) fn since_when_an_item_is_ready_is_told(harness: &dyn Harness) {
+    for order in [Order::Fifo, Order::Priority] {
+        let rig = Rig::with_queue(harness, Policy { order, ..lenient() });
+        let oldest = || rig.view("jobs").oldest_ready.map(|since| since.since(START).0);
+        assert_eq!(oldest(), None);
+        rig.submit("jobs", delayed(50));
+        assert_eq!(oldest(), None, "not yet");
+        rig.advance(10);
+        let low = rig.submit("jobs", with_priority(9));
+        rig.advance(10);
+        rig.update((0..200).map(|n| submit("jobs", with_priority(n % 7 - 9))).collect());
+        assert_eq!(oldest(), Some(10));
+        rig.ok(Operation::Pause { id: low });
+        assert_eq!(oldest(), Some(20));
+        rig.ok(Operation::Resume { id: low });
+        assert_eq!(oldest(), Some(10), "it has its place again");
+        rig.delete(low);
+        // Nothing has to happen for it to be ready.
+        rig.advance(40);
+        rig.advance(3);
+        let held = rig.receive("jobs", 200);
+        assert_eq!((held.len(), oldest()), (200, Some(50)));
+        rig.take("jobs");
+        assert_eq!(oldest(), None, "all are held");
+        assert_eq!(rig.lease(&held[3], release()), left("pending"));
+        assert_eq!(oldest(), Some(63), "since it was given back");
+    }
+    let scored = Order::Score(Box::default());
+    let rig = Rig::with_queue(harness, Policy { order: scored, ..lenient() });
+    rig.submit("jobs", payload("work"));
+    assert_eq!(rig.view("jobs").oldest_ready, None, "a score does not tell");
+}

@@ -92,7 +92,7 @@ pub(super) fn tokens_are_the_seeds_in_order(harness: &dyn Harness) {
     let call = rig.receive_call("jobs", 10);
     let seed = call.seed;
     for (n, item) in rig.received(call).items.iter().enumerate() {
-        let token = seed.token(u32::try_from(n).expect("few"));
+        let token = seed.token(u32::try_from(n).expect("few"), START);
         assert_eq!(item.head.lease().map(|lease| lease.token), Some(token));
     }
 }

@@ -100,6 +100,7 @@ fn furnish(rig: &Rig) {
         fee: Some(3),
         size_bytes: Some(4),
         tier: Some("PRO".to_owned()),
+        trace: trace(4),
         ..Body::default()
     };
     let whole = Submission {

@@ -14,8 +14,8 @@ use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::kv::{KvCommand, KvRecord};
 use towline_domain::{
-    Adjust, Counts, FieldSet, Item, ItemId, LeaseToken, Policy, QueueName, QueueState, Refusal, Submission,
-    Timestamp, TokenSeed,
+    Adjust, CountKind, Counts, FieldSet, Item, ItemId, LeaseToken, Order, Policy, QueueName, QueueState,
+    Refusal, Submission, Timestamp, TokenSeed,
 };
 
 pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -365,9 +365,15 @@ impl Rig {
         }
         let views = self.queues();
         assert!(views.is_sorted_by(|a, b| a.queue.name < b.queue.name), "queues by name");
-        for QueueView { queue, counts: counted } in views {
+        for QueueView { queue, counts: counted, oldest_ready } in views {
             let sum = counts.remove(&queue.name).unwrap_or_default();
             assert_eq!(counted, sum, "counts of {} are the sum of its items' states", queue.name);
+            let ready = listed.iter().filter(|stored| {
+                stored.queue == queue.name && stored.item.head.count_kind(self.now()) == CountKind::Pending
+            });
+            let oldest = ready.map(|stored| stored.item.head.ready_at).min();
+            let oldest = oldest.filter(|_| !matches!(queue.policy.order, Order::Score(_)));
+            assert_eq!(oldest_ready, oldest, "since when an item of {} is ready", queue.name);
             if !matches!(queue.state, QueueState::Open) {
                 let completed = matches!(queue.state, QueueState::Completed { .. });
                 assert_eq!(completed, sum.unfinished() == 0, "{} has {sum:?}", queue.name);

@@ -102,6 +102,7 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
         fee: Some(u64::MAX),
         size_bytes: Some(0),
         tier: Some("whatever".to_owned()),
+        trace: trace(3),
     };
     let overrides = Overrides {
         max_retries: Some(9),
@@ -296,7 +297,7 @@ pub(super) fn one_bad_element_never_fails_its_neighbours(harness: &dyn Harness) 
 pub(super) fn operations_of_a_batch_see_what_came_before(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let call = rig.receive_call("jobs", 1);
-    let token = call.seed.token(0);
+    let token = call.seed.token(0, START);
     let second = rig.receive_call("jobs", 5);
     let answers = rig.update(vec![
         Operation::Receive(Box::new(rig.receive_call("jobs", 1))),
@@ -340,4 +341,35 @@ pub(super) fn a_batch_has_a_largest_size(harness: &dyn Harness) {
     assert_eq!(block_on(rig.store.get(ids, FieldSet::NONE)).err(), Some(too_large("ids", most + 1)));
     let keys = vec!["k".to_owned(); most + 1];
     assert_eq!(block_on(rig.store.kv_get(keys)).err(), Some(too_large("keys", most + 1)));
+}
+
+pub(super) fn a_trace_stays_with_its_item(harness: &dyn Harness) {
+    let dead = Some(name("dead"));
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: dead, max_retries: 1, ..lenient() });
+    rig.create("dead", lenient());
+    let with = |number| Submission {
+        body: Body { trace: trace(number), ..Body::default() },
+        ..Submission::default()
+    };
+    let (bare, traced) = (rig.submit("jobs", Submission::default()), rig.submit("jobs", with(1)));
+    let whole = Submission { fields: payload("work").fields, ..with(2) };
+    let whole = rig.submit("jobs", whole);
+    let kept = |id| rig.item(id).body.trace;
+    assert_eq!((kept(bare), kept(traced), kept(whole)), (None, trace(1), trace(2)));
+    let held = rig.receive("jobs", 10);
+    for held in &held {
+        assert_eq!(held.item.body.trace, kept(held.id), "its receiver is told");
+    }
+    rig.update(held.iter().map(|held| held.call(retry("again"))).collect());
+    rig.advance(60_000);
+    for held in rig.receive("jobs", 10) {
+        assert_eq!(held.item.body.trace, kept(held.id), "and the next one");
+        rig.fail(&held);
+    }
+    assert_eq!((kept(bare), kept(traced), kept(whole)), (None, trace(1), trace(2)), "dead letters keep it");
+    let Some(rig) = rig.reopen(harness) else { return };
+    let kept = |id| rig.item(id).body.trace;
+    assert_eq!((kept(bare), kept(traced), kept(whole)), (None, trace(1), trace(2)));
+    rig.ok(Operation::Redrive { id: traced });
+    assert_eq!(rig.take("jobs").item.body.trace, trace(1));
 }

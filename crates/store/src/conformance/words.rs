@@ -7,7 +7,7 @@ use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, Body, FieldEdits, Fields, ItemId, LeaseCall, LeaseToken, Millis, Outcome, Policy, Queue,
-    QueueName, Schema, Submission, Timestamp,
+    QueueName, Schema, Submission, Timestamp, Trace, TraceParent,
 };
 use uuid::Uuid;
 
@@ -138,6 +138,11 @@ pub(super) fn to_priority(priority: i16) -> Adjust {
 
 pub(super) fn edits(edits: FieldEdits) -> Adjust {
     Adjust { edits, ..Adjust::default() }
+}
+
+pub(super) fn trace(number: u8) -> Option<Box<Trace>> {
+    let parent = TraceParent { trace_id: [number; 16], span_id: [7; 8], flags: 1 };
+    Some(Box::new(Trace { parent, state: "rojo=00f0,congo=t61".parse().ok() }))
 }
 
 /// A submit under an id its submitter chose.

@@ -131,9 +131,8 @@ impl Checker {
     /// Whether a receive whose answer nobody has may have given out this token.
     fn may_be_token(&self, record: &Record, token: LeaseToken) -> bool {
         self.possible_receives(record).any(|open| match open.operation() {
-            Operation::Receive(call) => {
-                (0..call.max.min(towline_domain::limits::RECEIVE_MAX)).any(|n| call.seed.token(n) == token)
-            }
+            Operation::Receive(call) => (0..call.max.min(towline_domain::limits::RECEIVE_MAX))
+                .any(|n| call.seed.token(n, token.given_at()) == token),
             _ => false,
         })
     }

@@ -323,6 +323,7 @@ impl Checker {
             if before.now != after.now {
                 for view in &mut queues {
                     view.counts.pending += std::mem::take(&mut view.counts.scheduled);
+                    view.oldest_ready = None;
                 }
             }
             queues

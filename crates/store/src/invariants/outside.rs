@@ -2,7 +2,7 @@
 
 use super::item::{lease_call, settle_verb};
 use super::{Checker, Snapshot};
-use towline_domain::{Head, LeaseCall, LeaseToken, SettleVerb, State, TokenSeed};
+use towline_domain::{Head, LeaseCall, LeaseToken, SettleVerb, State, Timestamp, TokenSeed};
 
 /// Settles remembered of each item that may have been carried out unseen.
 const UNSEEN_KEPT: usize = 8;
@@ -71,5 +71,5 @@ impl Checker {
 fn unseen(head: &Head) -> LeaseToken {
     let mut seed = [0xff; 32];
     seed[..16].copy_from_slice(head.id.0.as_bytes());
-    TokenSeed(seed).token(head.deliveries)
+    TokenSeed(seed).token(head.deliveries, Timestamp(0))
 }

@@ -2,7 +2,7 @@
 
 use crate::Operation;
 use crate::conformance::rig::START;
-use crate::conformance::words::name;
+use crate::conformance::words::{name, trace};
 use towline_domain::backoff::Growth;
 use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
@@ -107,6 +107,7 @@ pub(super) fn body(key: Option<u8>, content: u8) -> Body {
         group: content.is_multiple_of(3).then(|| format!("g{}", content % 2)),
         params: [("n".to_owned(), Json::string(&(content % 3).to_string()))].into(),
         fee: Some(u64::from(content) * 37 % 1000),
+        trace: content.is_multiple_of(5).then(|| trace(content | 1)).flatten(),
         ..Body::default()
     }
 }

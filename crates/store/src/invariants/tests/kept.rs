@@ -420,7 +420,7 @@ fn as_shown(mut snapshot: Snapshot) -> Snapshot {
         let head = &mut stored.item.head;
         (head.revision, head.last_settle) = (0, None);
         if let State::Processing(lease) = &mut head.state {
-            (lease.token, lease.visibility) = (TokenSeed([0; 32]).token(0), Millis::ZERO);
+            (lease.token, lease.visibility) = (TokenSeed([0; 32]).token(0, Timestamp(0)), Millis::ZERO);
         }
     }
     snapshot
