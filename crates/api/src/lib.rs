@@ -48,7 +48,7 @@ pub use kv::{
     TopicMessage,
 };
 pub use order::{OrderBody, ScoreBody, ScoreOrder};
-pub use policy::{LeaseRuleBody, PolicyBody};
+pub use policy::{FairnessBody, LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
 pub use queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown, SchemaBody};
 pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};

@@ -5,8 +5,9 @@ use crate::object::object_if_any;
 use crate::order::OrderBody;
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
 use towline_domain::flow::RateError;
-use towline_domain::{LeaseRule, Millis, Policy, PolicyPatch, QueueName, Rate, Refusal};
+use towline_domain::{Fairness, LeaseRule, Millis, Policy, PolicyPatch, QueueName, Rate, Refusal};
 use utoipa::ToSchema;
 
 /// In a new queue what is left out has its default; in a change it stays. `null` takes a limit away.
@@ -71,6 +72,18 @@ pub struct PolicyBody {
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub rate: Option<Option<String>>,
+    /// Items of different `fairness_key`s take turns: `{}`, or `{"weights": {"gold": 3}}` where some give more in a turn.
+    #[serde(deserialize_with = "given_object", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<FairnessBody>)]
+    pub fairness: Option<Option<FairnessBody>>,
+}
+
+/// How keys share a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FairnessBody {
+    /// Items that a key gives in a turn: 1 to 1,000, of up to 100 keys. Others give 1.
+    pub weights: BTreeMap<String, i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -87,6 +100,12 @@ pub struct LeaseRuleBody {
 /// Tells `null` from absent.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
     T::deserialize(value).map(Some)
+}
+
+fn given_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    value: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    object_if_any(value).map(Some)
 }
 
 pub(crate) fn count<T: TryFrom<i64>>(what: &'static str, value: i64) -> Result<T, Refusal> {
@@ -141,7 +160,23 @@ impl PolicyBody {
             tally_tags: self.tally_tags.map(|tags| tags.into_iter().collect()),
             concurrency: inner(self.concurrency, |value| count("concurrency", value))?,
             rate: inner(self.rate, |text| rate(&text))?,
+            fairness: inner(self.fairness, FairnessBody::get)?,
         })
+    }
+}
+
+impl FairnessBody {
+    fn get(self) -> Result<Fairness, Refusal> {
+        let weight = |(key, weight)| Ok((key, count("fairness", weight)?));
+        let weights: Result<_, Refusal> = self.weights.into_iter().map(weight).collect();
+        Ok(Fairness { weights: weights? })
+    }
+}
+
+impl From<&Fairness> for FairnessBody {
+    fn from(fairness: &Fairness) -> FairnessBody {
+        let weights = fairness.weights.iter().map(|(key, &weight)| (key.clone(), weight.into()));
+        FairnessBody { weights: weights.collect() }
     }
 }
 
@@ -195,6 +230,7 @@ impl From<&Policy> for PolicyBody {
             tally_tags: Some(policy.tally_tags.iter().cloned().collect()),
             concurrency: Some(policy.flow.concurrency.map(i64::from)),
             rate: Some(policy.flow.rate.map(|rate| rate.to_string())),
+            fairness: Some(policy.flow.fairness.as_ref().map(FairnessBody::from)),
         }
     }
 }
@@ -210,9 +246,12 @@ mod tests {
         policy.tally_tags = ["team".to_owned()].into();
         policy.flow.concurrency = Some(8);
         policy.flow.rate = "500/30s,burst=7".parse().ok();
-        let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
-        let read: PolicyBody = serde_json::from_str(&shown).unwrap();
-        assert_eq!(read.policy().unwrap(), policy, "{shown}");
+        for weights in [None, Some([].into()), Some([("gold".to_owned(), 3)].into())] {
+            policy.flow.fairness = weights.map(|weights| Fairness { weights });
+            let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
+            let read: PolicyBody = serde_json::from_str(&shown).unwrap();
+            assert_eq!(read.policy().unwrap(), policy, "{shown}");
+        }
     }
 
     #[test]
@@ -240,6 +279,7 @@ mod tests {
             (r#"{"depth_limit":-3}"#, "depth_limit"),
             (r#"{"concurrency":-3}"#, "concurrency"),
             (r#"{"rate":"fast"}"#, "1000/s"),
+            (r#"{"fairness":{"weights":{"a":-1}}}"#, "-1"),
             (r#"{"dead_letter_queue":"a b"}"#, "a b"),
         ] {
             let message = serde_json::from_str::<PolicyBody>(text).unwrap().policy().unwrap_err().to_string();

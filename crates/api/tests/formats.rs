@@ -13,11 +13,12 @@ use towline_api::backoff::BackoffSpelled;
 use towline_api::params::Params;
 use towline_api::payload::Payload;
 use towline_api::{
-    Acted, Action, AfterBody, BackoffBody, CountShown, CountsShown, ErrorBody, FieldsBody, Format, ItemError,
-    ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem, OrderBody, OriginShown,
-    PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown, ReceiveAnswer, ReceiveRequest,
-    ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer, SettleRequest, Settled, Span,
-    SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, TraceBody, VerbName,
+    Acted, Action, AfterBody, BackoffBody, CountShown, CountsShown, ErrorBody, FairnessBody, FieldsBody,
+    Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem,
+    OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown,
+    ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
+    SettleRequest, Settled, Span, SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, TraceBody,
+    VerbName,
 };
 use uuid::Uuid;
 
@@ -145,9 +146,14 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
         option::of(span()),
         option::of(vec(text(), 0..3)),
     );
-    let flow = (option::of(option::of(any::<i64>())), option::of(option::of(text())));
+    let fairness = btree_map(text(), any::<i64>(), 0..3).prop_map(|weights| FairnessBody { weights });
+    let flow = (
+        option::of(option::of(any::<i64>())),
+        option::of(option::of(text())),
+        option::of(option::of(fairness)),
+    );
     (spans, numbers, rest, flow).prop_map(|(spans, (max_retries, poison_after, depth_limit), rest, flow)| {
-        let (concurrency, rate) = flow;
+        let (concurrency, rate, fairness) = flow;
         let (backoff, order, lease, dead_letter_queue, visibility_timeout, tally_tags) = rest;
         let [item_ttl, completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
         PolicyBody {
@@ -167,6 +173,7 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
             tally_tags,
             concurrency,
             rate,
+            fairness,
         }
     })
 }

@@ -3,7 +3,8 @@
 use crate::exit::Failure;
 use crate::value::{Limit, duration, limit};
 use clap::Args;
-use towline_api::{BackoffBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Rate, Span};
+use std::collections::BTreeMap;
+use towline_api::{BackoffBody, FairnessBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Rate, Span};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy")]
@@ -51,6 +52,9 @@ pub struct PolicyArgs {
     /// At most so many items are given out in a time: `1000/s`, `10/m`, `500/30s`, `1000/s,burst=50`.
     #[arg(long, value_name = "RATE|none", value_parser = limit::<Rate>)]
     rate: Option<Limit<Rate>>,
+    /// Items of different fairness keys take turns: `on`, or `gold=3,silver=2` where some give more than one in a turn.
+    #[arg(long, value_name = "on|KEY=N,...|none", value_parser = fairness)]
+    fairness: Option<Limit<FairnessBody>>,
     /// An assigned lease must be acknowledged within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lease_ack_timeout: Option<Millis>,
@@ -92,6 +96,7 @@ impl PolicyArgs {
             }),
             concurrency: self.concurrency.map(|limit| limit.0),
             rate: self.rate.map(|Limit(rate)| rate.map(|rate| rate.to_string())),
+            fairness: self.fairness.map(|limit| limit.0),
         }
     }
 
@@ -104,6 +109,29 @@ impl PolicyArgs {
             body => Ok(body),
         }
     }
+}
+
+/// `on`, `none`, weights by key, or all of it as JSON.
+fn fairness(text: &str) -> Result<Limit<FairnessBody>, String> {
+    match text {
+        "none" => return Ok(Limit(None)),
+        "on" => return Ok(Limit(Some(FairnessBody::default()))),
+        _ if text.starts_with('{') => {
+            return serde_json::from_str(text)
+                .map(|body| Limit(Some(body)))
+                .map_err(|error| error.to_string());
+        }
+        _ => {}
+    }
+    let mut weights = BTreeMap::new();
+    for part in text.split(',') {
+        let wrong = || format!("{part:?} is not KEY=N; write `on`, `none` or weights like gold=3,silver=2");
+        let (key, weight) = part.rsplit_once('=').ok_or_else(wrong)?;
+        if weights.insert(key.trim().to_owned(), weight.trim().parse().map_err(|_| wrong())?).is_some() {
+            return Err(format!("{key:?} has two weights"));
+        }
+    }
+    Ok(Limit(Some(FairnessBody { weights })))
 }
 
 pub fn order(text: &str) -> Result<OrderBody, String> {
@@ -169,6 +197,28 @@ mod tests {
             ("base=1s,", "name=value"),
         ] {
             let error = backoff(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn fairness_people_write() {
+        let weights = |text: &str| fairness(text).unwrap().0.map(|body| body.weights);
+        assert_eq!(weights("none"), None);
+        assert_eq!(weights("on"), Some([].into()));
+        let both = Some([("gold".to_owned(), 3), ("a=b".to_owned(), 2)].into());
+        assert_eq!(weights("gold=3, a=b=2"), both);
+        assert_eq!(weights(r#"{"weights":{"gold":3,"a=b":2}}"#), both);
+        for (text, words) in [
+            ("", "KEY=N"),
+            ("off", "none"),
+            ("gold", "gold=3"),
+            ("gold=x", "gold=x"),
+            ("gold=3,", "KEY=N"),
+            ("gold=3,gold=4", "two"),
+            ("{\"weight\":1}", "weights"),
+        ] {
+            let error = fairness(text).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
         }
     }

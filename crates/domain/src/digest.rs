@@ -104,6 +104,11 @@ pub fn group(name: &str) -> u64 {
     tag("", name)
 }
 
+/// 64 bits that stand for a fairness key.
+pub(crate) fn fairness(key: &str) -> u64 {
+    Hasher::new("towline|fairness").part(key.as_bytes()).finish_short()
+}
+
 /// 64 bits that stand for a lease and a slot, and do not give the lease away.
 pub(crate) fn attempt(token: LeaseToken, slot: &str) -> u64 {
     Hasher::new("towline|attempt").part(token.0.as_bytes()).part(slot.as_bytes()).finish_short()

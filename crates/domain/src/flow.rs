@@ -9,6 +9,7 @@ use crate::policy::check_number;
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -19,6 +20,16 @@ pub struct Flow {
     /// At most this many items are processed at once.
     pub concurrency: Option<u32>,
     pub rate: Option<Rate>,
+    /// Keys take turns; see [`crate::turn`].
+    pub fairness: Option<Fairness>,
+}
+
+/// How keys share a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fairness {
+    /// Items that a key gives in a turn. One, of keys that are not here.
+    pub weights: BTreeMap<String, u32>,
 }
 
 /// So many items in so much time; `burst` of them at once after a rest.
@@ -47,13 +58,20 @@ impl Flow {
         if let Some(count) = self.concurrency {
             check_number("concurrency", u64::from(count), 1, u64::from(limits::CONCURRENCY_MAX))?;
         }
+        self.fairness.as_ref().map_or(Ok(()), Fairness::check)?;
         self.rate.as_ref().map_or(Ok(()), Rate::check)
     }
 
-    /// Whether it takes exact counts to give something out.
+    /// Whether who gives something out must know what others gave.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        self.concurrency.is_some() || self.rate.is_some()
+        self.concurrency.is_some() || self.rate.is_some() || self.takes_turns()
+    }
+
+    /// Whether keys take turns: otherwise all items stand in one order, whatever their keys.
+    #[must_use]
+    pub fn takes_turns(&self) -> bool {
+        self.fairness.is_some()
     }
 
     /// How many items may be given out while so many are processed.
@@ -89,6 +107,32 @@ impl Flow {
             Some(rate) => rate.spend(items as u64, spent, now),
             None => spent,
         }
+    }
+}
+
+impl Fairness {
+    fn check(&self) -> Result<(), Refusal> {
+        let (given, max) = (self.weights.len(), limits::WEIGHTS_MAX);
+        if given > max {
+            let message = format!("{given} weights given; use at most {max}, other keys have 1");
+            return Err(Refusal::invalid("fairness", message));
+        }
+        for (key, &weight) in &self.weights {
+            if key.is_empty() || key.len() > limits::LABEL_BYTES_MAX {
+                let message = format!(
+                    "a weight for a key of {} bytes; use 1 to {}",
+                    key.len(),
+                    limits::LABEL_BYTES_MAX
+                );
+                return Err(Refusal::invalid("fairness", message));
+            }
+            if !(1..=limits::WEIGHT_MAX).contains(&weight) {
+                let message =
+                    format!("weight {weight} of {key:?} is out of range; use 1 to {}", limits::WEIGHT_MAX);
+                return Err(Refusal::invalid("fairness", message));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -329,7 +373,7 @@ mod tests {
 
         #[test]
         fn nothing_overflows(count: u32, per: u64, burst: u32, spent: u64, now: u64, items: u32) {
-            let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), concurrency: Some(burst) };
+            let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), concurrency: Some(burst), ..Flow::default() };
             let _ = (flow.check(), flow.allows(0, Spent(spent), Timestamp(now)), flow.holds(0, Spent(spent), Timestamp(now)));
             let _ = flow.spend(items as usize, Spent(spent), Timestamp(now));
         }

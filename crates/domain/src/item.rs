@@ -12,6 +12,7 @@ use crate::name::{BufferId, QueueName, SlotName};
 use crate::policy::{Overrides, Policy};
 use crate::time::{Millis, Timestamp};
 use crate::trace::Trace;
+use crate::turn::KeyTag;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -40,6 +41,9 @@ pub struct Head {
     /// What it is counted under when it ends, without its body.
     #[serde(default, with = "crate::readable")]
     pub group: Option<GroupTag>,
+    /// Whose item it is where keys take turns, without its body.
+    #[serde(default, with = "crate::readable")]
+    pub fairness_key: KeyTag,
     pub extras: Option<Box<Extras>>,
 }
 

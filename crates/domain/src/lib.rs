@@ -36,6 +36,7 @@ pub mod state_name;
 pub mod tally;
 pub mod time;
 pub mod trace;
+pub mod turn;
 
 pub use after::{After, Condition, GroupCounts, GroupTag, Observed, On};
 pub use backoff::{Backoff, Jitter};
@@ -45,7 +46,7 @@ pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
 pub use event::{EventKind, ItemAfter, ItemTold, Told};
 pub use fields::{Field, FieldEdits, FieldSet, Fields};
-pub use flow::{Flow, Held, Rate, Spent};
+pub use flow::{Fairness, Flow, Held, Rate, Spent};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};
 pub use item::{
     AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,
@@ -64,3 +65,4 @@ pub use state_name::StateName;
 pub use tally::{Ending, Finish, Hour, HourTally, Tally, TallyTag};
 pub use time::{Millis, Timestamp};
 pub use trace::{Trace, TraceParent, TraceState};
+pub use turn::{KeyTag, Turn, Weights};

@@ -51,6 +51,9 @@ pub const RATE_PERIOD_MAX: Millis = Millis::days(366);
 pub const RATE_BURST_MAX: u32 = 1_000_000;
 /// How long a burst that was used up takes to come back: times beyond that cannot be kept.
 pub const RATE_REFILL_MAX: Millis = Millis::MAX;
+/// Keys of a queue that have a weight of their own.
+pub const WEIGHTS_MAX: usize = 100;
+pub const WEIGHT_MAX: u32 = 1000;
 /// Tags of a queue by which it counts what finished.
 pub const TALLY_TAGS_MAX: usize = 4;
 /// Values of one such tag that are told apart in an hour; the others are counted together.

@@ -1,7 +1,7 @@
 //! What a queue promises about time, retries and room. Every field has a default that suits a newcomer.
 
 use crate::backoff::Backoff;
-use crate::flow::{Flow, Rate};
+use crate::flow::{Fairness, Flow, Rate};
 use crate::limits;
 use crate::name::QueueName;
 use crate::refusal::Refusal;
@@ -90,7 +90,7 @@ impl Policy {
             dead_letter_queue,
             lease,
             tally_tags,
-            flow: Flow { concurrency, rate },
+            flow: Flow { concurrency, rate, fairness },
         } = self;
         let fields = [
             ("policy.visibility_timeout", *visibility_timeout == other.visibility_timeout),
@@ -108,6 +108,7 @@ impl Policy {
             ("policy.tally_tags", *tally_tags == other.tally_tags),
             ("policy.concurrency", *concurrency == other.flow.concurrency),
             ("policy.rate", *rate == other.flow.rate),
+            ("policy.fairness", *fairness == other.flow.fairness),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -207,6 +208,7 @@ pub struct PolicyPatch {
     pub tally_tags: Option<BTreeSet<String>>,
     pub concurrency: Option<Option<u32>>,
     pub rate: Option<Option<Rate>>,
+    pub fairness: Option<Option<Fairness>>,
 }
 
 impl PolicyPatch {
@@ -235,6 +237,9 @@ impl PolicyPatch {
         }
         if let Some(rate) = self.rate {
             after.flow.rate = rate;
+        }
+        if let Some(fairness) = self.fairness {
+            after.flow.fairness = fairness;
         }
         after
     }

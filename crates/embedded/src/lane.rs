@@ -4,9 +4,12 @@
 //! leave it, so a lane is a list of blocks to push at one end and pop at the other, and a small tree for the few that
 //! come late. What leaves a lane other than by its front (cancelled, paused, expired) stays in the list until it gets
 //! to the front and is then passed over: an entry counts only while the item's slot agrees with it.
+//!
+//! Where keys take turns, all items stand in one tree, by key and then in the queue's order: the next of a key and the next
+//! key are both a look away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use towline_domain::{Order, OrderKey, Timestamp};
+use towline_domain::{Flow, KeyTag, Order, OrderKey, Timestamp, Turn, Weights};
 
 const BLOCK: usize = 512;
 
@@ -105,21 +108,100 @@ impl Lane {
 pub enum Lanes {
     Ranked(BTreeMap<i64, Lane>),
     Scored(BTreeSet<(i64, Entry)>),
+    Keyed(Keyed),
+}
+
+/// Of a queue whose keys take turns.
+#[derive(Debug, Default)]
+pub struct Keyed {
+    ready: BTreeSet<(KeyTag, i64, Entry)>,
+    /// The same by time, unless they stand by a score.
+    by_time: Option<BTreeSet<Entry>>,
+    weights: Weights,
+    /// Not in the log: after an opening everybody begins anew.
+    turn: Turn,
+}
+
+/// Before every entry.
+const FIRST: Entry = Entry { time: Timestamp(0), sequence: 0 };
+
+impl Keyed {
+    fn first(&self) -> Option<(i64, Entry)> {
+        let from = |key: KeyTag| self.ready.range((key, i64::MIN, FIRST)..).next();
+        let key = self.turn.next(&self.weights, |key| from(key).map(|first| first.0))?;
+        from(key).map(|&(_, rank, entry)| (rank, entry))
+    }
+
+    fn push(&mut self, key: KeyTag, rank: i64, entry: Entry) {
+        self.ready.insert((key, rank, entry));
+        if let Some(by_time) = &mut self.by_time {
+            by_time.insert(entry);
+        }
+    }
+
+    fn leave(&mut self, key: KeyTag, rank: i64, entry: Entry) {
+        self.ready.remove(&(key, rank, entry));
+        if let Some(by_time) = &mut self.by_time {
+            by_time.remove(&entry);
+        }
+    }
 }
 
 impl Lanes {
-    pub fn new(order: &Order) -> Lanes {
+    pub fn new(order: &Order, flow: &Flow) -> Lanes {
         match order {
+            _ if flow.takes_turns() => {
+                let by_time = (!matches!(order, Order::Score(_))).then(BTreeSet::new);
+                Lanes::Keyed(Keyed { weights: Weights::of(flow), by_time, ..Keyed::default() })
+            }
             Order::Fifo | Order::Priority => Lanes::Ranked(BTreeMap::new()),
             Order::Score(_) => Lanes::Scored(BTreeSet::new()),
         }
     }
 
-    pub fn push(&mut self, key: OrderKey, sequence: u64) {
+    /// The policy changed. Whether all that stands here has to stand elsewhere: in lanes that are new.
+    pub fn change(&mut self, flow: &Flow) -> bool {
+        match self {
+            Lanes::Keyed(keyed) if flow.takes_turns() => {
+                keyed.weights = Weights::of(flow);
+                false
+            }
+            Lanes::Keyed(_) => true,
+            _ => flow.takes_turns(),
+        }
+    }
+
+    /// All entries, those that count and those that do not, in no order.
+    pub fn entries(&self) -> Vec<(i64, Entry)> {
+        match self {
+            Lanes::Ranked(lanes) => {
+                let entries = |lane: &Lane| lane.blocks.iter().flatten().chain(&lane.late).copied().collect();
+                lanes
+                    .iter()
+                    .flat_map(|(&rank, lane)| {
+                        let entries: Vec<Entry> = entries(lane);
+                        entries.into_iter().map(move |entry| (rank, entry))
+                    })
+                    .collect()
+            }
+            Lanes::Scored(tree) => tree.iter().copied().collect(),
+            Lanes::Keyed(keyed) => keyed.ready.iter().map(|&(_, rank, entry)| (rank, entry)).collect(),
+        }
+    }
+
+    /// This key has given an item.
+    pub fn gave(&mut self, whose: KeyTag) {
+        if let Lanes::Keyed(keyed) = self {
+            keyed.turn = keyed.turn.gave(whose, &keyed.weights);
+        }
+    }
+
+    pub fn push(&mut self, whose: KeyTag, key: OrderKey, sequence: u64) {
         let entry = Entry { time: key.time, sequence };
         match self {
             Lanes::Ranked(lanes) => lanes.entry(key.rank).or_default().push(entry),
             Lanes::Scored(tree) => drop(tree.insert((key.rank, entry))),
+            Lanes::Keyed(keyed) => keyed.push(whose, key.rank, entry),
         }
     }
 
@@ -138,7 +220,13 @@ impl Lanes {
     }
 
     /// An item leaves, from wherever it stands.
-    pub fn leave(&mut self, key: OrderKey, sequence: u64, is_live: impl Fn(i64, Entry) -> bool) {
+    pub fn leave(
+        &mut self,
+        whose: KeyTag,
+        key: OrderKey,
+        sequence: u64,
+        is_live: impl Fn(i64, Entry) -> bool,
+    ) {
         let entry = Entry { time: key.time, sequence };
         match self {
             Lanes::Ranked(lanes) => {
@@ -150,6 +238,7 @@ impl Lanes {
                 }
             }
             Lanes::Scored(tree) => drop(tree.remove(&(key.rank, entry))),
+            Lanes::Keyed(keyed) => keyed.leave(whose, key.rank, entry),
         }
     }
 
@@ -162,15 +251,22 @@ impl Lanes {
                 lane.get_mut().first_live(|entry| is_live(rank, entry)).map(|entry| (rank, entry))
             }
             Lanes::Scored(tree) => tree.first().copied(),
+            Lanes::Keyed(keyed) => keyed.first(),
         }
     }
 
     /// Since when the item is ready that is so for longest: the first of one of the ranks. A score does not tell.
     pub fn oldest(&mut self, is_live: impl Fn(i64, Entry) -> bool) -> Option<Timestamp> {
-        let Lanes::Ranked(lanes) = self else { return None };
-        let firsts =
-            lanes.iter_mut().filter_map(|(&rank, lane)| lane.first_live(|entry| is_live(rank, entry)));
-        firsts.map(|first| first.time).min()
+        match self {
+            Lanes::Ranked(lanes) => {
+                let firsts = lanes
+                    .iter_mut()
+                    .filter_map(|(&rank, lane)| lane.first_live(|entry| is_live(rank, entry)));
+                firsts.map(|first| first.time).min()
+            }
+            Lanes::Scored(_) => None,
+            Lanes::Keyed(keyed) => keyed.by_time.as_ref()?.first().map(|first| first.time),
+        }
     }
 }
 
@@ -185,14 +281,14 @@ mod tests {
         #[test]
         fn a_lane_is_a_sorted_set(steps in proptest::collection::vec((0..3u8, -2..3i64, 0..50u64), 1..3000)) {
             let model = RefCell::new(BTreeSet::new());
-            let mut lanes = Lanes::new(&Order::Priority);
+            let mut lanes = Lanes::new(&Order::Priority, &Flow::default());
             let is_live = |rank, entry| model.borrow().contains(&(rank, entry));
             for (sequence, (what, rank, time)) in steps.into_iter().enumerate() {
                 let sequence = sequence as u64;
                 match what {
                     0 | 1 => {
                         let time = Timestamp(if what == 0 { sequence } else { time });
-                        lanes.push(OrderKey { rank, time }, sequence);
+                        lanes.push(KeyTag::NONE, OrderKey { rank, time }, sequence);
                         model.borrow_mut().insert((rank, Entry { time, sequence }));
                     }
                     _ => {
@@ -200,7 +296,7 @@ mod tests {
                         let gone = model.borrow().iter().nth(nth).copied();
                         if let Some((rank, entry)) = gone {
                             model.borrow_mut().remove(&(rank, entry));
-                            lanes.leave(OrderKey { rank, time: entry.time }, entry.sequence, is_live);
+                            lanes.leave(KeyTag::NONE, OrderKey { rank, time: entry.time }, entry.sequence, is_live);
                         }
                     }
                 }

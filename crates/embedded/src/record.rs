@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use towline_domain::item::Settle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    After, AttemptError, Body, Change, EventKind, Extras, Field, Flow, GroupTag, Head, Hour, ItemId, Outcome,
-    Queue, QueueId, QueueName, State, Tally, TallyTag, Timestamp, digest,
+    After, AttemptError, Body, Change, EventKind, Extras, Field, Flow, GroupTag, Head, Hour, ItemId, KeyTag,
+    Outcome, Queue, QueueId, QueueName, State, Tally, TallyTag, Timestamp, digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -302,12 +302,16 @@ pub fn encode_head(encoder: &mut Encoder<'_>, head: &Head) {
     // Behind the rest: heads were written before there were such things. Up to the last that there is.
     let tally_tags = head.extras.as_ref().map_or(&[][..], |extras| &extras.tally_tags);
     let waits = (head.group, head.extras.as_ref().and_then(|extras| extras.after.as_ref()));
-    let has_waits = waits.0.is_some() || waits.1.is_some();
+    let has_key = !head.fairness_key.is_none();
+    let has_waits = has_key || waits.0.is_some() || waits.1.is_some();
     if has_waits || !tally_tags.is_empty() {
         encoder.behind(&tally_tags);
     }
     if has_waits {
         encoder.behind(&waits);
+    }
+    if has_key {
+        encoder.behind(&head.fairness_key);
     }
 }
 
@@ -322,6 +326,9 @@ pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind
     }
     if has_flow {
         encoder.behind(&(flow.concurrency, flow.rate));
+    }
+    if flow.takes_turns() {
+        encoder.behind(&flow.fairness);
     }
     encoder.finish(salt)
 }
@@ -464,11 +471,16 @@ impl<'a> Record<'a> {
 pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -> Result<Head, RecordError> {
     let (stored, behind): (StoredHead<'static>, &[u8]) = take(bytes)?;
     let mut extras = stored.extras.map(|extras| Box::new(extras.into_owned()));
-    let mut group = None;
+    let (mut group, mut fairness_key) = (None, KeyTag::NONE);
     if !behind.is_empty() {
-        let (tally_tags, behind): (Vec<(String, String)>, &[u8]) = take(behind)?;
-        let after: Option<Box<After>>;
-        (group, after) = if behind.is_empty() { (None, None) } else { decode_static(behind)? };
+        let (tally_tags, mut behind): (Vec<(String, String)>, &[u8]) = take(behind)?;
+        let mut after: Option<Box<After>> = None;
+        if !behind.is_empty() {
+            ((group, after), behind) = take(behind)?;
+        }
+        if !behind.is_empty() {
+            fairness_key = decode_static(behind)?;
+        }
         if let Some(extras) = &mut extras {
             (extras.tally_tags, extras.after) = (tally_tags, after);
         }
@@ -487,6 +499,7 @@ pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -
         expires_at: stored.expires_at,
         last_settle: stored.last_settle,
         group,
+        fairness_key,
         extras,
     })
 }
@@ -555,7 +568,10 @@ pub fn decode_queue(bytes: &[u8]) -> Result<Queue, RecordError> {
     }
     if !behind.is_empty() {
         let flow = &mut queue.policy.flow;
-        (flow.concurrency, flow.rate) = decode_static(behind)?;
+        ((flow.concurrency, flow.rate), behind) = take(behind)?;
+    }
+    if !behind.is_empty() {
+        queue.policy.flow.fairness = decode_static(behind)?;
     }
     Ok(queue)
 }
@@ -564,7 +580,7 @@ pub fn decode_queue(bytes: &[u8]) -> Result<Queue, RecordError> {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use towline_domain::{Policy, QueueState, Schema};
+    use towline_domain::{Fairness, Policy, QueueState, Schema};
 
     fn stored(policy: Policy) -> (Queue, usize) {
         let (id, name, created_at) = (QueueId(7), "jobs".parse().unwrap(), Timestamp(5));
@@ -598,10 +614,12 @@ mod tests {
         // As it was written before there was anything behind it.
         assert_eq!(plain, HEADER_BYTES + 4 + postcard::to_allocvec(&queue).unwrap().len());
         let tally_tags = || ["team".to_owned()].into();
-        let flow = || Flow { concurrency: Some(3), rate: "10/s".parse().ok() };
+        let flow = || Flow { concurrency: Some(3), rate: "10/s".parse().ok(), ..Flow::default() };
         let (_, tagged) = stored(Policy { tally_tags: tally_tags(), ..Policy::default() });
         let (_, limited) = stored(Policy { flow: flow(), ..Policy::default() });
         let (_, both) = stored(Policy { tally_tags: tally_tags(), flow: flow(), ..Policy::default() });
-        assert!(plain < tagged && plain < limited && limited.max(tagged) < both);
+        let fairness = Some(Fairness { weights: [("gold".to_owned(), 3)].into() });
+        let (_, fair) = stored(Policy { flow: Flow { fairness, ..flow() }, ..Policy::default() });
+        assert!(plain < tagged && plain < limited && limited.max(tagged) < both && limited < fair);
     }
 }

@@ -7,7 +7,7 @@ use crate::entry::Place;
 use crate::record::{BODY, FIELDS, HEAD, Indexed, Parts};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use towline_domain::{CountKind, Head, ItemId, QueueId, State, Timestamp};
+use towline_domain::{CountKind, Head, ItemId, KeyTag, QueueId, State, Timestamp};
 
 /// Small enough that one item that stays keeps little memory.
 const CHUNK: usize = 512;
@@ -239,6 +239,7 @@ impl Table {
             expires_at: None,
             last_settle: None,
             group: None,
+            fairness_key: KeyTag::NONE,
             extras: None,
         }
     }
@@ -251,6 +252,7 @@ impl Table {
             && head.expires_at.is_none()
             && head.extras.is_none()
             && head.group.is_none()
+            && head.fairness_key.is_none()
             && head.id == ItemId::derive(self.salt, head.created_at, sequence)
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use towline_domain::{FieldSet, Head, LeaseToken, State, Timestamp};
+use towline_domain::{FieldSet, Head, KeyTag, LeaseToken, State, Timestamp};
 use towline_embedded::disk::RealDisk;
 use towline_embedded::reader::Reader;
 use towline_embedded::{Embedded, Engine};
@@ -30,6 +30,11 @@ fn without_tallies() -> PathBuf {
 /// As it was written before heads said of which group they are.
 fn without_groups() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-groups")
+}
+
+/// As it was written before heads said of which key they are.
+fn without_fairness() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1-without-fairness")
 }
 
 /// As it was written before removals said what they removed.
@@ -221,6 +226,7 @@ fn files_without_tallies_open_with_everything_else_in_them() {
         for stored in &mut items {
             stored.item.head.extras.iter_mut().for_each(|extras| extras.tally_tags.clear());
             stored.item.head.group = None;
+            stored.item.head.fairness_key = KeyTag::NONE;
             forget_tokens(&mut stored.item.head);
         }
         let mut queues = block_on(store.queues(None, 100)).unwrap();
@@ -253,7 +259,7 @@ fn files_whose_heads_know_no_group_open_with_everything_else_in_them() {
     if bless() {
         return;
     }
-    let [old, new] = [without_groups(), fixtures()].map(|fixtures| {
+    let [old, new] = [without_groups(), without_fairness()].map(|fixtures| {
         let directory = tempfile::tempdir().unwrap();
         unpack(&fixtures, directory.path());
         assert_eq!(towline_embedded::verify(directory.path()).unwrap().findings, []);
@@ -264,6 +270,27 @@ fn files_whose_heads_know_no_group_open_with_everything_else_in_them() {
         let groups = items.iter_mut().filter_map(|stored| stored.item.head.group.take()).count();
         items.iter_mut().for_each(|stored| forget_tokens(&mut stored.item.head));
         (items, groups)
+    });
+    assert_eq!(old.0, new.0);
+    assert!(old.1 == 0 && new.1 > 0, "{} {}", old.1, new.1);
+}
+
+#[test]
+fn files_whose_heads_know_no_key_open_with_everything_else_in_them() {
+    if bless() {
+        return;
+    }
+    let [old, new] = [without_fairness(), fixtures()].map(|fixtures| {
+        let directory = tempfile::tempdir().unwrap();
+        unpack(&fixtures, directory.path());
+        assert_eq!(towline_embedded::verify(directory.path()).unwrap().findings, []);
+        let clock = Arc::new(ManualClock::new(end()));
+        let store = Embedded::open(directory.path(), options(64 << 10), clock).unwrap();
+        let page = store.list(Filter::default(), None, 10_000, FieldSet::ALL);
+        let mut items = block_on(page).unwrap().items;
+        let keys = items.iter_mut().map(|stored| std::mem::take(&mut stored.item.head.fairness_key));
+        let keys = keys.filter(|key| !key.is_none()).count();
+        (items, keys)
     });
     assert_eq!(old.0, new.0);
     assert!(old.1 == 0 && new.1 > 0, "{} {}", old.1, new.1);

@@ -10,5 +10,6 @@ WITH next AS (UPDATE catalog SET version = version + 1 RETURNING version),
      gone_ids AS (DELETE FROM chosen_ids USING gone WHERE seq BETWEEN first_seq AND last_seq),
      gone_counters AS (DELETE FROM counters WHERE queue = $1),
      gone_tallies AS (DELETE FROM tallies WHERE queue = $1),
-     gone_rates AS (DELETE FROM rates WHERE queue = $1)
+     gone_rates AS (DELETE FROM rates WHERE queue = $1),
+     gone_turns AS (DELETE FROM turns WHERE queue = $1)
 UPDATE queues SET name = NULL, definition = NULL, version = next.version FROM next WHERE queues.id = $1

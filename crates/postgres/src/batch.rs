@@ -157,7 +157,9 @@ impl Decided {
             shared.hints.put(queue, place);
         }
         for outcome in &outcomes {
+            // Keys that take turns leave items behind that stand before others.
             if let Outcome::Received { queue, given, .. } = outcome
+                && !overlay.takes_turns(*queue)
                 && let (Some(begin), Some(last)) = (begins.get(queue), given.last())
             {
                 shared.hints.given(*queue, *begin, last.place);

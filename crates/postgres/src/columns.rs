@@ -3,7 +3,7 @@
 use crate::image::{millis, queue_number};
 use crate::session::Parameters;
 use crate::split::{Finished, Laid};
-use towline_domain::Timestamp;
+use towline_domain::{KeyTag, Timestamp};
 
 /// Rows of `pages`.
 #[derive(Debug, Default)]
@@ -19,6 +19,7 @@ pub(crate) struct Pages {
     due: Vec<Option<i64>>,
     wake: Vec<Option<i64>>,
     heads: Vec<Vec<u8>>,
+    key: Vec<Option<i64>>,
 }
 
 impl Pages {
@@ -38,6 +39,7 @@ impl Pages {
         self.due.push(page.due.map(millis));
         self.wake.push(page.wake.map(millis));
         self.heads.push(page.heads);
+        self.key.push(page.whose.map(KeyTag::number));
     }
 
     /// What `queries/insert_pages.sql` and `queries/update_pages.sql` take.
@@ -54,6 +56,7 @@ impl Pages {
             &self.due,
             &self.wake,
             &self.heads,
+            &self.key,
         ]
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::code;
 use serde::{Deserialize, Serialize};
-use towline_domain::{Extras, GroupTag, Head};
+use towline_domain::{Extras, GroupTag, Head, KeyTag};
 
 /// As it is read.
 #[derive(Debug, Deserialize)]
@@ -11,14 +11,16 @@ pub(crate) struct Stored {
     extras: Box<Extras>,
     #[serde(default)]
     group: Option<GroupTag>,
-    /// There is nothing but the group.
+    #[serde(default)]
+    fairness: KeyTag,
+    /// There is nothing but the group and the key.
     #[serde(default)]
     bare: bool,
 }
 
 impl Stored {
-    pub(crate) fn open(self) -> (Option<Box<Extras>>, Option<GroupTag>) {
-        (Some(self.extras).filter(|_| !self.bare), self.group)
+    pub(crate) fn open(self) -> (Option<Box<Extras>>, Option<GroupTag>, KeyTag) {
+        (Some(self.extras).filter(|_| !self.bare), self.group, self.fairness)
     }
 }
 
@@ -28,17 +30,31 @@ struct Whole<'a> {
     extras: &'a Extras,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupTag>,
+    #[serde(skip_serializing_if = "KeyTag::is_none")]
+    fairness: KeyTag,
+}
+
+pub(crate) fn are_any(head: &Head) -> bool {
+    head.extras.is_some() || head.group.is_some() || !head.fairness_key.is_none()
 }
 
 /// `None`: it has nothing of the kind.
 pub(crate) fn to_json(head: &Head) -> Option<String> {
-    match (&head.extras, head.group) {
-        (Some(extras), group) => Some(code::to_json(&Whole { extras, group })),
-        // Many members of a group have nothing else: the least that servers before there were groups can read.
-        (None, Some(group)) => {
-            let group = group.0;
-            Some(format!(r#"{{"overrides":{{}},"lapses":0,"score":0,"group":{group},"bare":true}}"#))
+    let (group, fairness) = (head.group, head.fairness_key);
+    match &head.extras {
+        Some(extras) => Some(code::to_json(&Whole { extras, group, fairness })),
+        None if are_any(head) => {
+            // Many have nothing else: the least that servers before there was such a thing can read.
+            let mut text = r#"{"overrides":{},"lapses":0,"score":0"#.to_owned();
+            if let Some(group) = group {
+                text.push_str(&format!(r#","group":{}"#, group.0));
+            }
+            if !fairness.is_none() {
+                text.push_str(&format!(r#","fairness":{}"#, fairness.number()));
+            }
+            text.push_str(r#","bare":true}"#);
+            Some(text)
         }
-        (None, None) => None,
+        None => None,
     }
 }

@@ -5,9 +5,10 @@ use crate::error::{Failure, damaged};
 use crate::hint::{Begin, Place, START};
 use crate::image::{self, millis, queue_id, queue_number, timestamp};
 use crate::overlay::operations::READ_BYTES_MAX;
-use crate::overlay::{KeyOwner, Overlay, Slot};
+use crate::overlay::{KeyOwner, Overlay, Slot, TurnSlot};
 use crate::plan::{Items, Plan};
 use crate::session::{Parameters, Session, Step, pipeline};
+use crate::statements::Statements;
 use crate::store::Shared;
 use crate::tally::Tallies;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::{Row, Statement};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Counts, ItemId, QueueId, Spent, Timestamp};
+use towline_domain::{Counts, ItemId, KeyTag, QueueId, Spent, Timestamp, Turn, Weights};
 use towline_store::{Figures, StoreError};
 
 /// Items carried out by time in one batch, so that a million leases lapsing at once do not hold everybody up.
@@ -74,7 +75,13 @@ pub(crate) async fn fetch(
     let receives: Vec<ReceiveFrom> = plan
         .receives
         .iter()
-        .map(|(&queue, &wanted)| ReceiveFrom::new(queue, begins[&queue].after, wanted))
+        .map(|(&queue, &wanted)| {
+            let flow = catalog.by_id(queue).map(|queue| &queue.policy.flow);
+            match flow.filter(|flow| flow.takes_turns()) {
+                None => ReceiveFrom::new(queue, begins[&queue].after, wanted),
+                Some(flow) => ReceiveFrom::in_turn(queue, wanted, &Weights::of(flow)),
+            }
+        })
         .collect();
     let submits = i32::try_from(plan.submits).unwrap_or(i32::MAX);
     let sweep_max = SWEEP_MAX as i64;
@@ -99,14 +106,22 @@ pub(crate) async fn fetch(
         .then(|| sent.push(&statements.key_owners, vec![&plan.key_queues, &plan.keys]));
     let counts = (!lock_list.is_empty()).then(|| sent.push(&statements.counts, vec![&lock_list]));
     let rated = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.rate.is_some());
+    let turning = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.takes_turns());
+    let turns = plan.locks.iter().any(turning).then(|| sent.push(&statements.turns, vec![&lock_list]));
     let rates = plan.locks.iter().any(rated).then(|| sent.push(&statements.rates, vec![&lock_list]));
     let due = plan.sweeps.then(|| sent.push(&statements.due, vec![&since, &until, &sweep_max]));
     let gone = removes.then(|| sent.push(&statements.remove_due, vec![&until, &sweep_max]));
     let next_removal = removes.then(|| sent.push(&statements.next_removal, vec![]));
     let first_receive = sent.steps.len();
     for receive in &receives {
-        sent.push(&statements.receivable, receive.parameters());
+        let (statement, parameters) = receive.statement(statements);
+        sent.push(statement, parameters);
     }
+    let without_key: Vec<usize> = receives
+        .iter()
+        .filter(|receive| receive.weights.is_some())
+        .map(|receive| sent.push(&statements.without_key, vec![&receive.queue, &sweep_max]))
+        .collect();
     let numbers = (submits > 0).then(|| sent.push(&statements.new_sequences, vec![&locks, &submits]));
     let queue_number = plan.creates_queue.then(|| sent.push(&statements.new_queue, vec![]));
     // Last: not before the time of anything that was waited for and is seen here.
@@ -127,11 +142,20 @@ pub(crate) async fn fetch(
     read_counts(&mut overlay, &plan.locks, at(counts));
     let spent = |row: &Row| (queue_id(row.get(0)), (Spent(row.get::<_, i64>(1).cast_unsigned()), false));
     overlay.spent = at(rates).iter().map(spent).collect();
+    for row in at(turns) {
+        let turn = Turn { key: KeyTag::from_number(row.get(1)), given: row.get::<_, i32>(2).cast_unsigned() };
+        overlay.turns.insert(queue_id(row.get(0)), TurnSlot { turn, ..TurnSlot::default() });
+    }
     for row in at(named).iter().chain(at(due)) {
         overlay.fetched(image::read(row, shared.salt)?);
     }
     overlay.event_slot = rows[version].first().map_or(0, |row| row.get(2));
     overlay.removed_whole(at(gone));
+    for row in without_key.iter().flat_map(|&at| &rows[at]) {
+        let page = image::read(row, shared.salt)?;
+        overlay.without_key.insert(page.0.first);
+        overlay.fetched(page);
+    }
     let mut short = Vec::new();
     for (receive, rows) in receives.iter().zip(&rows[first_receive..]) {
         for row in rows {
@@ -170,6 +194,8 @@ struct ReceiveFrom {
     place: i64,
     seq: i64,
     wanted: i64,
+    /// Of its keys, if they take turns: those that have a weight, and which.
+    weights: Option<(Vec<i64>, Vec<i32>)>,
 }
 
 impl ReceiveFrom {
@@ -182,19 +208,35 @@ impl ReceiveFrom {
             place: millis(key.time),
             seq: seq.cast_signed(),
             wanted: i64::try_from(wanted).unwrap_or(i64::MAX),
+            weights: None,
         }
     }
 
+    fn in_turn(id: QueueId, wanted: usize, weights: &Weights) -> ReceiveFrom {
+        let weights = weights.iter().map(|(key, weight)| (key.number(), weight.cast_signed())).unzip();
+        ReceiveFrom { weights: Some(weights), ..ReceiveFrom::new(id, START, wanted) }
+    }
+
     fn restarted(&self) -> ReceiveFrom {
-        ReceiveFrom::new(self.id, START, usize::try_from(self.wanted).unwrap_or(usize::MAX))
+        ReceiveFrom {
+            weights: self.weights.clone(),
+            ..ReceiveFrom::new(self.id, START, usize::try_from(self.wanted).unwrap_or(usize::MAX))
+        }
     }
 
     fn is_from_the_start(&self) -> bool {
         self.rank == START.0.rank
     }
 
-    fn parameters(&self) -> Parameters<'_> {
-        vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted]
+    fn statement<'a>(&'a self, statements: &'a Statements) -> (&'a Statement, Parameters<'a>) {
+        match &self.weights {
+            None => {
+                (&statements.receivable, vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted])
+            }
+            Some((keys, weights)) => {
+                (&statements.receivable_in_turn, vec![&self.queue, &self.wanted, keys, weights])
+            }
+        }
     }
 }
 
@@ -257,8 +299,8 @@ async fn look_again(
             }
             receive.wanted = held + wanted - usable;
             let pages = overlay.pages.len();
-            let rows =
-                pipeline(vec![session.step(&session.statements.receivable, receive.parameters())]).await?;
+            let (statement, parameters) = receive.statement(&session.statements);
+            let rows = pipeline(vec![session.step(statement, parameters)]).await?;
             for row in rows.iter().flatten() {
                 overlay.fetched(image::read(row, shared.salt)?);
             }
@@ -301,6 +343,8 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         catalog: catalog.clone(),
         locked: FxHashMap::default(),
         spent: BTreeMap::new(),
+        turns: BTreeMap::new(),
+        without_key: BTreeSet::new(),
         entries: FxHashMap::default(),
         by_id: FxHashMap::default(),
         ready: FxHashMap::default(),

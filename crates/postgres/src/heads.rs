@@ -80,7 +80,7 @@ impl<'a> Packer<'a> {
         };
         set(&mut first, SCHEDULED, counted == CountKind::Scheduled);
         let chosen = set(&mut first, CHOSEN_ID, made != head.id);
-        set(&mut first, EXTRAS, head.extras.is_some() || head.group.is_some());
+        set(&mut first, EXTRAS, extras::are_any(head));
         set(&mut first, SETTLED, head.last_settle.is_some());
         set(&mut first, EXPIRES, head.expires_at.is_some());
         set(&mut second, SIDE, kept.side);
@@ -287,7 +287,8 @@ fn one(
             Settle { token, verb, left, digest: source.digest()? }
         })
     };
-    let (extras, group) = if first & EXTRAS != 0 { json::<Stored>(source)?.open() } else { (None, None) };
+    let (extras, group, fairness_key) =
+        if first & EXTRAS != 0 { json::<Stored>(source)?.open() } else { Default::default() };
     let mut at = match before {
         Some(before) if second & FOLLOWS != 0 => before.kept.at.after(),
         _ if second & FOLLOWS != 0 => return Err(LIKE),
@@ -330,6 +331,7 @@ fn one(
         expires_at,
         last_settle,
         group,
+        fairness_key,
         extras,
     };
     Ok(Image { seq, head, counted, kept: Kept { at, edited, side: second & SIDE != 0 } })

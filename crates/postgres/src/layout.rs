@@ -24,7 +24,8 @@ impl Layout {
         for (page, numbers) in overlay.pages.values() {
             let there = || numbers.iter().filter_map(|seq| Some((*seq, overlay.entries.get(seq)?)));
             let removed = !overlay.removed.is_empty() && there().count() < numbers.len();
-            if removed || there().any(|(_, entry)| entry.changed) {
+            let moved = overlay.without_key.contains(&page.first);
+            if removed || moved || there().any(|(_, entry)| entry.changed) {
                 let pieces: Vec<Piece<'_>> =
                     there().map(|(seq, entry)| piece(overlay, seq, entry, kept(entry))).collect();
                 layout.replace(overlay, page, &pieces);
@@ -105,6 +106,7 @@ fn piece<'a>(overlay: &Overlay, seq: u64, entry: &'a Entry, kept: Kept) -> Piece
         packed: Packed { seq, head: &entry.head, counted: entry.counted, kept },
         standing: overlay.standing(&entry.head, entry.counted),
         key: overlay.key(&entry.head),
+        whose: overlay.whose(&entry.head),
         touch: if entry.changed { entry.touch } else { UNTOUCHED },
     }
 }

@@ -24,6 +24,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("../migrations/0005_tags_by_value.sql"), compatible_with: 1 },
     Migration { sql: include_str!("../migrations/0006_rates.sql"), compatible_with: 1 },
     Migration { sql: include_str!("../migrations/0007_events.sql"), compatible_with: 1 },
+    Migration { sql: include_str!("../migrations/0008_turns.sql"), compatible_with: 1 },
 ];
 
 /// Whoever migrates holds this lock of the database.

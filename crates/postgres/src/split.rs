@@ -6,7 +6,7 @@
 
 use crate::heads::{Packed, Packer};
 use crate::image::Standing;
-use towline_domain::{CountKind, OrderKey, QueueId, State, Timestamp};
+use towline_domain::{CountKind, KeyTag, OrderKey, QueueId, State, Timestamp};
 
 /// A page of this many items or fewer is not worth taking apart.
 const SMALL: usize = 4;
@@ -27,6 +27,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) standing: Standing,
     /// Its place in the order, while it is pending, whether ready or not.
     pub(crate) key: Option<OrderKey>,
+    /// Where keys take turns: whose it is.
+    pub(crate) whose: Option<KeyTag>,
     /// Who touched it.
     pub(crate) touch: u32,
 }
@@ -37,6 +39,7 @@ pub(crate) struct Laid {
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) queue: QueueId,
+    pub(crate) whose: Option<KeyTag>,
     pub(crate) ready: i32,
     pub(crate) place: Option<(OrderKey, u64)>,
     pub(crate) scheduled: i32,
@@ -59,6 +62,7 @@ pub(crate) struct Finished {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Common {
     queue: QueueId,
+    whose: Option<KeyTag>,
     waits: Option<(OrderKey, Timestamp)>,
     ends: Option<Option<Timestamp>>,
 }
@@ -70,16 +74,19 @@ impl Common {
             State::Completed { remove_at, .. } | State::Failed { remove_at, .. } => Some(remove_at),
             _ => None,
         };
-        Common { queue: head.queue, waits: piece.key.map(|key| (key, head.ready_at)), ends }
+        let waits = piece.key.map(|key| (key, head.ready_at));
+        Common { queue: head.queue, whose: piece.whose, waits, ends }
     }
 
     /// Both, if they can be.
     fn with(self, other: Common) -> Option<Common> {
         let agree = self.queue == other.queue
+            && self.whose == other.whose
             && (self.waits.is_none() || other.waits.is_none() || self.waits == other.waits)
             && (self.ends.is_none() || other.ends.is_none() || self.ends == other.ends);
         agree.then_some(Common {
             queue: self.queue,
+            whose: self.whose,
             waits: self.waits.or(other.waits),
             ends: self.ends.or(other.ends),
         })
@@ -156,10 +163,12 @@ impl Laid {
             [] => unreachable!("a page has an item"),
             [first, ..] => (first.packed, pieces[pieces.len() - 1].packed),
         };
+        let whose = pieces.first().and_then(|piece| piece.whose);
         let mut page = Laid {
             first: first.seq,
             last: last.seq,
             queue: first.head.queue,
+            whose,
             ready: 0,
             place: None,
             scheduled: 0,
@@ -210,6 +219,7 @@ mod tests {
             expires_at: None,
             last_settle: None,
             group: None,
+            fairness_key: KeyTag::NONE,
             extras: None,
         }
     }
@@ -222,6 +232,7 @@ mod tests {
                 packed: Packed { seq: index as u64, head, counted, kept: Kept::default() },
                 standing: Standing::of(head, &Order::Fifo, counted),
                 key: Some(Order::Fifo.key(head)),
+                whose: Some(head.fairness_key),
                 touch: touched(index),
             }
         });
@@ -254,6 +265,14 @@ mod tests {
         let mut heads = alike(4);
         heads[2] = head(2, 6);
         assert_eq!(cut(&heads, |_| 1), [(0, 1), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn what_is_of_another_key_is_apart() {
+        let mut heads = alike(6);
+        heads[3].fairness_key = KeyTag::of("a");
+        heads[4].fairness_key = KeyTag::of("a");
+        assert_eq!(cut(&heads, |_| 1), [(0, 2), (3, 4), (5, 5)]);
     }
 
     #[test]

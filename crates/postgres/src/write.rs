@@ -185,6 +185,8 @@ pub(crate) async fn write(
     push!(tally, rows.tallies.is_empty(), rows.tallies.all_parameters(&shard));
     push!(tally_tags, rows.tagged.is_empty(), rows.tagged.tag_parameters(&shard, &values_max));
     push!(put_rates, rows.rates.0.is_empty(), vec![&rows.rates.0, &rows.rates.1]);
+    let turns = &rows.turns;
+    push!(put_turns, turns.0.is_empty(), vec![&turns.0, &turns.1, &turns.2, &turns.3]);
     for put in &rows.queues {
         push!(put_queue, false, vec![&put.0, &put.1, &put.2]);
     }
@@ -236,6 +238,7 @@ struct Rows<'a> {
     queues: Vec<(i32, String, String)>,
     queues_gone: Vec<i32>,
     rates: (Vec<i32>, Vec<i64>),
+    turns: (Vec<i32>, Vec<i64>, Vec<i32>, Vec<bool>),
 }
 
 #[derive(Default)]
@@ -302,6 +305,12 @@ impl<'a> Rows<'a> {
             rows.rates.0.push(queue_number(id));
             // A time that does not fit limits nothing.
             rows.rates.1.push(i64::try_from(spent.0).unwrap_or(0));
+        }
+        for (&id, turn) in overlay.turns.iter().filter(|(_, turn)| turn.changed) {
+            rows.turns.0.push(queue_number(id));
+            rows.turns.1.push(turn.turn.key.number());
+            rows.turns.2.push(turn.turn.given.cast_signed());
+            rows.turns.3.push(turn.begins);
         }
         for (&id, queue) in &overlay.queues {
             match queue {

@@ -74,6 +74,12 @@ const WEAKER: &[&str] = &[
     "flow::what_is_not_there_uses_nothing_up",
     "flow::a_rate_that_changes_counts_at_once",
     "flow::a_rate_and_a_limit_hold_together",
+    // Keys take turns in each shard.
+    "fairness::a_few_do_not_wait_for_many",
+    "fairness::weights_are_kept",
+    "fairness::each_key_has_the_queues_order",
+    "fairness::items_without_a_key_are_one_key",
+    "fairness::it_is_turned_on_and_off_while_items_wait",
     // Each shard closes and completes its part of a queue by itself, and tells so.
     "events::queues_are_told_of",
     "races::the_depth_limit_holds_against_many",

@@ -6,8 +6,8 @@ use towline_domain::backoff::{Backoff, Growth, Jitter};
 use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Adjust, Body, Field, FieldEdits, FieldSet, Fields, Flow, ItemId, Json, LeaseCall, LeaseToken, Millis,
-    Order, Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, Timestamp, TokenSeed,
+    Adjust, Body, Fairness, Field, FieldEdits, FieldSet, Fields, Flow, ItemId, Json, LeaseCall, LeaseToken,
+    Millis, Order, Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, ReceiveCall, Reply};
 use uuid::Uuid;
@@ -67,6 +67,10 @@ pub fn create_queues() -> Vec<Operation> {
         Policy {
             order: Order::Score(Box::new(ScoreWeights { age_unit: Millis(1000), ..ScoreWeights::default() })),
             poison_after: Some(2),
+            flow: Flow {
+                fairness: Some(Fairness { weights: [("t1".to_owned(), 2)].into() }),
+                ..Flow::default()
+            },
             completed_ttl: None,
             ..quick.clone()
         },
@@ -90,7 +94,9 @@ fn submission(rng: &mut Rng, serial: &mut u64) -> Submission {
         _ => rng.usize(0..60),
     };
     blob.extend((0..extra).map(|_| rng.u8(..)));
-    let mut body = Body::default();
+    let tenant = *serial % 4;
+    let fairness_key = (tenant > 0).then(|| format!("t{tenant}"));
+    let mut body = Body { fairness_key, ..Body::default() };
     if rng.u32(0..6) == 0 {
         body.idempotency_key = Some(format!("key-{}", rng.u32(0..40)));
     }

@@ -9,7 +9,7 @@ use crate::{
     TallyRange, TallyRow, item_context,
 };
 use futures::future::{BoxFuture, ready};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use towline_domain as domain;
 use towline_domain::change::{Answer, QueueChange};
@@ -18,8 +18,8 @@ use towline_domain::digest::ContentDigest;
 use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
     Change, Command, Context, CountKind, Counts, FieldSet, Fields, Finish, Head, Hour, HourTally, Item,
-    ItemId, Order, Queue, QueueId, QueueName, Refusal, Spent, State, Submission, Tally, Timestamp, decide,
-    limits,
+    ItemId, KeyTag, Order, OrderKey, Queue, QueueId, QueueName, Refusal, Spent, State, Submission, Tally,
+    Timestamp, Turn, Weights, decide, limits,
 };
 
 pub struct Memory {
@@ -47,6 +47,8 @@ struct Everything {
     tallies: BTreeMap<QueueId, BTreeMap<Hour, HourTally<Tally>>>,
     /// Of queues with a rate.
     spent: BTreeMap<QueueId, Spent>,
+    /// Of queues whose keys take turns.
+    turns: BTreeMap<QueueId, Turn>,
     /// The latest, by numbers without a gap.
     events: VecDeque<Event>,
     last_event: u64,
@@ -236,21 +238,23 @@ impl Everything {
         // An item can expire in the call that submitted it, before the next sweep.
         let ready =
             |head: &Head| head.queue == queue.id && head.state == State::Pending && head.ready_at <= self.now;
-        let mut candidates: Vec<_> = self
-            .items
-            .iter()
-            .filter(|(_, item)| ready(&item.head))
-            .map(|(&sequence, item)| (queue.policy.order.key(&item.head), sequence))
-            .collect();
-        candidates.sort_unstable();
-        if queue.paused {
-            candidates.clear();
+        // One key is all of them where keys take no turns.
+        let key = |head: &Head| if flow.takes_turns() { head.fairness_key } else { KeyTag::NONE };
+        let mut candidates: BTreeMap<KeyTag, BTreeSet<(OrderKey, u64)>> = BTreeMap::new();
+        for (&sequence, item) in self.items.iter().filter(|(_, item)| ready(&item.head) && !queue.paused) {
+            let place = (queue.policy.order.key(&item.head), sequence);
+            candidates.entry(key(&item.head)).or_default().insert(place);
         }
+        let weights = Weights::of(&flow);
+        let mut turn = self.turns.get(&id).copied().unwrap_or_default();
         let mut items = Vec::new();
-        for (_, sequence) in candidates {
-            if items.len() == call.max as usize || items.len() as u64 == allowed {
-                break;
-            }
+        while items.len() < call.max as usize && (items.len() as u64) < allowed {
+            let from = |from| candidates.range(from..).next().map(|(&key, _)| key);
+            let Some(whose) = turn.next(&weights, from) else { break };
+            let Some((_, sequence)) = candidates.get_mut(&whose).and_then(BTreeSet::pop_first) else {
+                candidates.remove(&whose);
+                continue;
+            };
             let receive = Receive {
                 token: call.seed.token(u32::try_from(items.len()).unwrap_or(u32::MAX), self.now),
                 visibility: call.visibility,
@@ -266,9 +270,13 @@ impl Everything {
                 }
                 Err(refusal) => return Err(refusal),
             }
+            turn = turn.gave(whose, &weights);
             if let Some(item) = self.items.get(&sequence) {
                 items.push(with_fields(item, call.fields));
             }
+        }
+        if flow.takes_turns() {
+            self.turns.insert(id, turn);
         }
         let spent = flow.spend(items.len(), spent, self.now);
         if flow.rate.is_some() {
@@ -352,13 +360,20 @@ impl Everything {
         }
         match change.queue() {
             None => {}
-            Some(QueueChange::Put(after)) => drop(self.queues.insert(after.name.clone(), (**after).clone())),
+            Some(QueueChange::Put(after)) => {
+                // Who begins to take turns begins anew.
+                if !after.policy.flow.takes_turns() {
+                    self.turns.remove(&after.id);
+                }
+                self.queues.insert(after.name.clone(), (**after).clone());
+            }
             Some(QueueChange::Deleted) => {
                 let Some(gone) = self.queues.remove(queue) else {
                     return;
                 };
                 self.tallies.remove(&gone.id);
                 self.spent.remove(&gone.id);
+                self.turns.remove(&gone.id);
                 self.items.retain(|_, item| item.head.queue != gone.id);
                 self.sequences.retain(|_, sequence| self.items.contains_key(sequence));
             }

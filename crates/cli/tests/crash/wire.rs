@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, Errors};
 use towline_domain::item::Claim;
 use towline_domain::refusal::LostWhy;
 use towline_domain::{
-    Counts, FailureKind, Head, Item, ItemId, Lease, LeaseToken, Millis, Outcome, Queue, QueueId, QueueName,
-    QueueState, Refusal, State, Timestamp, TokenSeed,
+    Counts, FailureKind, Head, Item, ItemId, KeyTag, Lease, LeaseToken, Millis, Outcome, Queue, QueueId,
+    QueueName, QueueState, Refusal, State, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, QueueView, ReceiveCall, Received, Reply, StoredItem};
 
@@ -159,6 +159,7 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
         expires_at: None,
         last_settle: None,
         group: None,
+        fairness_key: KeyTag::NONE,
         extras: None,
     };
     Item {
@@ -266,6 +267,7 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         expires_at: item.expires_at.as_ref().map(time),
         last_settle: None,
         group: None,
+        fairness_key: KeyTag::NONE,
         extras: None,
     };
     StoredItem {

@@ -10,6 +10,7 @@ use crate::limits;
 use crate::queue::QueueState;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
+use crate::turn::KeyTag;
 
 /// The changes that make the item, in order: a change carries one error, and an item may have had many. Its state, its
 /// times, its lease and its id stay what they are; its numbers of queues are this store's already.
@@ -42,6 +43,7 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
     }
     head.queue = queue.id;
     head.group = body.group.as_deref().map(GroupTag::of);
+    head.fairness_key = KeyTag::of_any(body.fairness_key.as_deref());
     if let Some(extras) = &mut head.extras {
         extras.tally_tags.retain(|(name, value)| body.tags.get(name) == Some(value));
         extras.tally_tags.truncate(limits::TALLY_TAGS_MAX);

@@ -14,6 +14,7 @@ use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
 use crate::score::Order;
 use crate::time::{Millis, Timestamp};
+use crate::turn::KeyTag;
 
 pub(super) fn submit(
     context: &Context<'_>,
@@ -81,6 +82,7 @@ pub(super) fn submit(
         expires_at: expire_after.map(|span| now.after(span)),
         last_settle: None,
         group: body.group.as_deref().map(GroupTag::of),
+        fairness_key: KeyTag::of_any(body.fairness_key.as_deref()),
         extras: (extras != Extras::default()).then(|| Box::new(extras)),
     };
     let item = ItemChange {

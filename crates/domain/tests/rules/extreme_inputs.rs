@@ -8,9 +8,9 @@ use towline_domain::item::{Extras, Origin, Settle, SettleVerb, Settled};
 use towline_domain::limits;
 use towline_domain::{
     Adjust, Backoff, Body, Command, Context, Counts, FailureKind, Field, FieldEdits, Fields, Flow, Head,
-    ItemId, Jitter, Json, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Only, Order, Outcome, Overrides,
-    Policy, PolicyPatch, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName, Submission,
-    Timestamp, decide,
+    ItemId, Jitter, Json, KeyTag, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Only, Order, Outcome,
+    Overrides, Policy, PolicyPatch, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName,
+    Submission, Timestamp, decide,
 };
 use uuid::Uuid;
 
@@ -251,6 +251,7 @@ fn head() -> BoxedStrategy<Head> {
             expires_at,
             last_settle,
             group: None,
+            fairness_key: KeyTag::NONE,
             extras: extras.map(Box::new),
         })
         .boxed()

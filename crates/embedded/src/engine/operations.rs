@@ -179,6 +179,7 @@ impl Engine {
             match self.change_item(sequence, command)? {
                 Ok(_) => {
                     self.read_budget = self.read_budget.saturating_sub(bytes.max(1));
+                    self.index.gave(id, sequence);
                     given.push(sequence);
                 }
                 // Its expiry is due, and the sweep of this group has not come to it.

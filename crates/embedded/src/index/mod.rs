@@ -18,14 +18,14 @@ use crate::record::{ERROR, Indexed, Key};
 use crate::table::{Slot, Table};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use stand::{is_live, order_key};
+use stand::{is_live, order_key, whose};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tallies::Hours;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    CountKind, Counts, Head, Held, Hour, ItemId, Queue, QueueId, QueueName, Spent, Timestamp,
+    CountKind, Counts, Head, Held, Hour, ItemId, OrderKey, Queue, QueueId, QueueName, Spent, Timestamp,
 };
 use towline_store::{QueueLookup, QueueView};
 
@@ -96,6 +96,23 @@ impl QueueIndex {
         let flow = &self.queue.policy.flow;
         self.spent = flow.spend(items, self.spent, now);
         (flow.holds(self.counts.processing, self.spent, now), flow.more(&self.counts, self.spent, now))
+    }
+
+    /// Where the policy says now that keys take turns, or that they do not, all that is ready stands anew. At once: items
+    /// in two places would be given out twice.
+    fn relane(&mut self, table: &Table) {
+        let policy = &self.queue.policy;
+        if !self.lanes.change(&policy.flow) {
+            return;
+        }
+        let mut ready = self.lanes.entries();
+        ready.retain(|&(rank, entry)| is_live(table, self.queue.id, &policy.order, rank, entry));
+        ready.sort_unstable();
+        self.lanes = Lanes::new(&policy.order, &policy.flow);
+        for (rank, entry) in ready {
+            let key = OrderKey { rank, time: entry.time };
+            self.lanes.push(whose(table, entry.sequence), key, entry.sequence);
+        }
     }
 }
 
@@ -173,6 +190,14 @@ impl Index {
             .map(|(_, entry)| entry.sequence)
     }
 
+    /// An item was given out: its key has had that much of its turn.
+    pub fn gave(&mut self, queue: QueueId, sequence: u64) {
+        let whose = whose(&self.table, sequence);
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.lanes.gave(whose);
+        }
+    }
+
     pub fn view(&mut self, queue: QueueId) -> Option<QueueView> {
         let Index { queues, table, .. } = self;
         let known = queues.get_mut(&queue)?;
@@ -214,7 +239,7 @@ impl Index {
             queue.counts.remove(CountKind::Scheduled);
             queue.counts.add(CountKind::Pending);
             if let Some(key) = order_key(&self.table, &queue.queue.policy.order, sequence) {
-                queue.lanes.push(key, sequence);
+                queue.lanes.push(whose(&self.table, sequence), key, sequence);
             }
         }
         while let Some((time, _)) = self.kv_timers.first() {
@@ -245,10 +270,11 @@ impl Index {
                     Some(known) => {
                         let old = std::mem::replace(&mut known.place, place);
                         known.queue = *queue;
+                        known.relane(&self.table);
                         self.drop_live(old);
                     }
                     None => {
-                        let lanes = Lanes::new(&queue.policy.order);
+                        let lanes = Lanes::new(&queue.policy.order, &queue.policy.flow);
                         let known = QueueIndex {
                             counts: Counts::default(),
                             lanes,

@@ -4,7 +4,7 @@
 //! busy log have moved several times.
 
 use super::Index;
-use super::stand::{key_of, kind_at};
+use super::stand::{key_of, kind_at, whose_of};
 use towline_domain::{CountKind, QueueId, Timestamp};
 
 impl Index {
@@ -38,7 +38,7 @@ impl Index {
                 CountKind::Pending => {
                     let order = &queue.queue.policy.order;
                     let key = key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head));
-                    queue.lanes.push(key, sequence);
+                    queue.lanes.push(whose_of(extra), key, sequence);
                 }
                 _ => {}
             }

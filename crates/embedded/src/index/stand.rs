@@ -3,12 +3,13 @@
 use super::Index;
 use crate::lane;
 use crate::table::{Extra, READY, SCHEDULED, Slot, Table};
-use towline_domain::{CountKind, Head, Order, OrderKey, QueueId, State, Timestamp};
+use towline_domain::{CountKind, Head, KeyTag, Order, OrderKey, QueueId, State, Timestamp};
 
 /// Where an item stands: what has to be undone when it moves.
 struct Standing {
     queue: QueueId,
     kind: CountKind,
+    whose: KeyTag,
     key: Option<OrderKey>,
     scheduled: Option<Timestamp>,
     timer: Option<Timestamp>,
@@ -22,6 +23,7 @@ impl Index {
         Some(Standing {
             queue: slot.queue,
             kind: slot.kind(),
+            whose: whose_of(extra),
             key: order
                 .filter(|_| slot.has(READY))
                 .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
@@ -54,7 +56,7 @@ impl Index {
         if let Some(key) = standing.key {
             let order = &queue.queue.policy.order;
             let live = |rank, entry| is_live(table, standing.queue, order, rank, entry);
-            queue.lanes.leave(key, sequence, live);
+            queue.lanes.leave(standing.whose, key, sequence, live);
         }
     }
 
@@ -82,7 +84,7 @@ impl Index {
         };
         queue.counts.add(standing.kind);
         if let Some(key) = standing.key {
-            queue.lanes.push(key, sequence);
+            queue.lanes.push(standing.whose, key, sequence);
         }
     }
 }
@@ -112,6 +114,15 @@ pub(super) fn key_of(order: &Order, priority: i16, ready_at: Timestamp, head: Op
 pub(super) fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<OrderKey> {
     let slot = table.slot(sequence)?;
     Some(key_of(order, slot.priority, slot.ready_at, table.extra(sequence).map(|extra| &extra.head)))
+}
+
+/// A plain item has no key.
+pub(super) fn whose_of(extra: Option<&Extra>) -> KeyTag {
+    extra.map_or(KeyTag::NONE, |extra| extra.head.fairness_key)
+}
+
+pub(super) fn whose(table: &Table, sequence: u64) -> KeyTag {
+    whose_of(table.extra(sequence))
 }
 
 /// Whether a lane's entry still stands for an item that is ready there.

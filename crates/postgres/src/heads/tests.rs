@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeMap;
 use towline_domain::item::{Extras, Settled};
-use towline_domain::{After, Condition, FailureKind, GroupTag, On, SettleVerb};
+use towline_domain::{After, Condition, FailureKind, GroupTag, KeyTag, On, SettleVerb};
 
 const SALT: u64 = 7;
 const FIRST: u64 = 1000;
@@ -23,6 +23,7 @@ fn head(seq: u64, state: State) -> Head {
         expires_at: None,
         last_settle: None,
         group: None,
+        fairness_key: KeyTag::NONE,
         extras: None,
     }
 }

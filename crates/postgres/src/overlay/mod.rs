@@ -19,8 +19,8 @@ use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Head, ItemId, Order, OrderKey,
-    Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told,
+    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Head, ItemId, KeyTag, Order, OrderKey,
+    Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told, Turn,
 };
 use towline_store::{Figures, QueueLookup};
 
@@ -37,10 +37,15 @@ pub(crate) struct Overlay {
     pub(crate) locked: FxHashMap<QueueId, Counts>,
     /// How far rates are used up, and whether that is news.
     pub(crate) spent: BTreeMap<QueueId, (Spent, bool)>,
+    /// Whose turn it is, where keys take turns.
+    pub(crate) turns: BTreeMap<QueueId, TurnSlot>,
+    /// First numbers of pages that were fetched because they are of no key, in a queue whose keys take turns.
+    pub(crate) without_key: BTreeSet<u64>,
     /// Boxed: they are moved about.
     pub(crate) entries: FxHashMap<u64, Box<Entry>>,
     pub(crate) by_id: FxHashMap<ItemId, u64>,
-    pub(crate) ready: FxHashMap<QueueId, BTreeSet<Place>>,
+    /// By key where keys take turns; then in the queue's order.
+    pub(crate) ready: FxHashMap<QueueId, BTreeSet<(KeyTag, Place)>>,
     pub(crate) keys: FxHashMap<(QueueId, String), KeyOwner>,
     pub(crate) kv: BTreeMap<String, Slot>,
     /// Sequence numbers for new items.
@@ -112,6 +117,15 @@ pub(crate) struct KeyOwner {
     pub(crate) stored: bool,
 }
 
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct TurnSlot {
+    pub(crate) turn: Turn,
+    /// It is news.
+    pub(crate) changed: bool,
+    /// Its keys begin to take turns.
+    pub(crate) begins: bool,
+}
+
 /// A key-value record, there or not.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
@@ -168,8 +182,9 @@ impl Overlay {
                 && head.ready_at <= self.now
                 && let Some(queue) = self.catalog.by_id(head.queue)
             {
+                let whose = if queue.policy.flow.takes_turns() { head.fairness_key } else { KeyTag::NONE };
                 let place = (queue.policy.order.key(&head), seq);
-                self.ready.entry(head.queue).or_default().insert(place);
+                self.ready.entry(head.queue).or_default().insert((whose, place));
             }
             let entry = Entry {
                 head,
@@ -194,7 +209,7 @@ impl Overlay {
             self.entries.get(seq).is_some_and(|entry| entry.head.expires_at.is_none_or(|at| at > self.now))
         };
         let ready = self.ready.get(&queue).into_iter().flatten();
-        ready.filter(|(_, seq)| lasts(seq)).count() as i64
+        ready.filter(|(_, (_, seq))| lasts(seq)).count() as i64
     }
 
     /// Items of a queue that were fetched as ready.
@@ -238,11 +253,21 @@ impl Overlay {
         Standing::of(head, self.order_of(head.queue), counted)
     }
 
-    fn place_of(&self, seq: u64, entry: &Entry) -> Option<Place> {
+    pub(crate) fn takes_turns(&self, queue: QueueId) -> bool {
+        self.by_id(queue).is_some_and(|(queue, _)| queue.policy.flow.takes_turns())
+    }
+
+    /// Whose it is, where keys take turns.
+    pub(crate) fn whose(&self, head: &Head) -> Option<KeyTag> {
+        self.takes_turns(head.queue).then_some(head.fairness_key)
+    }
+
+    fn place_of(&self, seq: u64, entry: &Entry) -> Option<(KeyTag, Place)> {
         if entry.counted != CountKind::Pending {
             return None;
         }
         let (queue, _) = self.by_id(entry.head.queue)?;
-        Some((queue.policy.order.key(&entry.head), seq))
+        let whose = self.whose(&entry.head).unwrap_or_default();
+        Some((whose, (queue.policy.order.key(&entry.head), seq)))
     }
 }

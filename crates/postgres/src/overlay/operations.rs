@@ -1,13 +1,15 @@
 //! Operations: what each is about, what is decided, and what is answered.
 
-use super::{KeyOwner, NeedsLock, Overlay, Slot};
+use super::{KeyOwner, NeedsLock, Overlay, Slot, TurnSlot};
+use crate::hint::START;
 use crate::outcome::{Given, Outcome};
 use towline_domain as domain;
 use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, FieldSet, ItemId, QueueName, Refusal, Spent, Submission, decide, limits,
+    Command, Context, FieldSet, ItemId, KeyTag, QueueName, Refusal, Spent, Submission, Turn, Weights, decide,
+    limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
@@ -160,10 +162,18 @@ impl Overlay {
         let spent = self.spent.get(&id).map_or(Spent::default(), |spent| spent.0);
         let allowed = flow.allows(self.counts(id).processing, spent, self.now);
         let max = usize::try_from(allowed.min(u64::from(call.max))).unwrap_or(0);
+        let (takes_turns, weights) = (flow.takes_turns(), Weights::of(&flow));
+        let mut turn = self.turns.get(&id).map_or(Turn::default(), |slot| slot.turn);
         let mut given = Vec::new();
         while !paused && given.len() < max {
-            let first = self.ready.get(&id).and_then(|ready| ready.first().copied());
-            let Some(place @ (_, seq)) = first else { break };
+            let first = self.ready.get(&id).and_then(|ready| {
+                if !takes_turns {
+                    return ready.first().copied();
+                }
+                let from = |key: KeyTag| ready.range((key, START)..).next().copied();
+                from(turn.next(&weights, |key| from(key).map(|first| first.0))?)
+            });
+            let Some((whose, place @ (_, seq))) = first else { break };
             let bytes = match self.entries.get(&seq) {
                 Some(entry) if call.fields != FieldSet::NONE => entry.bytes(),
                 _ => 0,
@@ -184,6 +194,7 @@ impl Overlay {
                     if let Some(entry) = self.entries.get(&seq) {
                         given.push(Given::of(seq, place, entry));
                     }
+                    turn = turn.gave(whose, &weights);
                 }
                 // Its expiry is due, and the sweep has not come to it.
                 Err(Refusal::NotDue { .. }) => {
@@ -193,6 +204,10 @@ impl Overlay {
                 }
                 Err(refusal) => return refuse(refusal),
             }
+        }
+        if takes_turns && !given.is_empty() {
+            let slot = self.turns.entry(id).or_default();
+            (slot.turn, slot.changed) = (turn, true);
         }
         let before = spent;
         let spent = flow.spend(given.len(), before, self.now);
@@ -228,9 +243,16 @@ impl Overlay {
             return Err(Refusal::QueueNotFound { name: name.to_string() });
         };
         let id = queue.id;
+        let took_turns = queue.policy.flow.takes_turns();
         let context = Context { queue: Some(queue), counts: self.counts(id), ..Context::default() };
         let change = decide(&context, command, self.now)?;
         self.tell(&change, Some(id));
+        if let Some(QueueChange::Put(after)) = change.queue()
+            && after.policy.flow.takes_turns()
+            && !took_turns
+        {
+            self.turns.insert(id, TurnSlot { turn: Turn::default(), changed: true, begins: true });
+        }
         if change.queue() == Some(&QueueChange::Deleted) {
             self.queues.insert(id, None);
         }

@@ -16,3 +16,5 @@ UPDATE catalog SET version = 0, body_slot = 0;
 DELETE FROM inbox;
 DELETE FROM inbox_refused;
 DELETE FROM events;
+DELETE FROM rates;
+DELETE FROM turns;

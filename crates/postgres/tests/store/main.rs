@@ -16,6 +16,7 @@ mod plans;
 mod races;
 mod reclaim;
 mod server;
+mod tenants;
 mod tls;
 mod upgrades;
 mod words;

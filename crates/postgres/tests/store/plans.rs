@@ -5,6 +5,7 @@ use crate::server::{RUNTIME, SHARED, connect};
 use towline_postgres::Time;
 
 const SCHEMA: &str = include_str!("../../migrations/0001_store.sql");
+const TURNS: &str = include_str!("../../migrations/0008_turns.sql");
 
 macro_rules! query {
     ($($file:literal),+) => {
@@ -53,6 +54,31 @@ fn a_sweep_reads_no_further_than_the_present() {
 fn a_receive_begins_where_it_is_told_to() {
     let plan = plan(&walk("receivable", "integer, bigint, bigint, bigint, bigint"), "1, 0, 0, 0, 10");
     follows(&plan, "pages_ready", "ROW(rank, place, foremost) > ROW($2, $3, $4)");
+}
+
+/// A statement of the functions for turns, from one word to another, with parameters for what it calls by name.
+fn of_turns(from: &str, names: &[&str]) -> String {
+    let text = TURNS.split(from).nth(1).unwrap().split(';').next().unwrap();
+    let numbered = names
+        .iter()
+        .zip(2..)
+        .fold(text.to_owned(), |text, (name, number)| text.replace(name, &format!("${number}")));
+    format!("(integer{}) AS SELECT {numbered}", ", bigint".repeat(names.len()))
+}
+
+#[test]
+fn a_key_in_turn_begins_where_it_is_told_to() {
+    let names = ["keys[n]", "ranks[n]", "places[n]", "foremosts[n]"];
+    let plan = plan(&of_turns("OPEN here FOR\n                    SELECT", &names), "1, 5, 0, 0, 0");
+    follows(&plan, "pages_by_key", "ROW(key, rank, place, foremost) > ROW($2, $3, $4, $5)");
+    follows(&plan, "pages_by_key", "key <= $2");
+}
+
+#[test]
+fn the_next_key_is_the_next_in_the_index() {
+    let statement = of_turns("SELECT key INTO last", &["last"]).replace("AS SELECT", "AS SELECT key");
+    let plan = plan(&statement, "1, 5");
+    follows(&plan, "pages_by_key", "key > $2");
 }
 
 #[test]

@@ -15,6 +15,7 @@
 mod acts;
 mod closing;
 mod events;
+mod fairness;
 mod figures;
 mod flow;
 mod keys;
@@ -340,6 +341,21 @@ macro_rules! with_conformance_cases {
                 a_rate_and_a_limit_hold_together
                 numbers_out_of_range_are_refused
                 limits_survive
+            }
+            fairness {
+                a_few_do_not_wait_for_many
+                weights_are_kept
+                who_was_away_has_no_credit
+                each_key_has_the_queues_order
+                items_without_a_key_are_one_key
+                it_is_turned_on_and_off_while_items_wait
+                whatever_happens_to_an_item_it_keeps_its_key
+                a_paused_queue_keeps_its_turns
+                what_leaves_the_queue_leaves_its_turn
+                it_goes_on_after_a_reopening
+                a_queue_made_again_begins_anew
+                many_who_receive_at_once_share_the_turns
+                weights_out_of_range_are_refused
             }
             events {
                 each_step_of_a_life_is_told_once

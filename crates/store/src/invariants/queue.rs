@@ -41,6 +41,8 @@ pub(super) struct Bounds {
     pub(super) dead_letters: bool,
     /// The most that may be processed at once; `None`: nobody ever set a limit.
     pub(super) concurrency: Option<u64>,
+    /// Its keys may have taken turns.
+    pub(super) turns: bool,
 }
 
 impl Default for Bounds {
@@ -55,6 +57,7 @@ impl Default for Bounds {
             poison: false,
             dead_letters: false,
             concurrency: None,
+            turns: false,
         }
     }
 }
@@ -79,6 +82,7 @@ impl Bounds {
         self.dead_letters |= policy.dead_letter_queue.is_some();
         let concurrency = policy.flow.concurrency.map_or(u64::MAX, u64::from);
         self.concurrency = self.concurrency.max(Some(concurrency));
+        self.turns |= policy.flow.takes_turns();
     }
 
     pub(super) fn join(&mut self, other: &Bounds) {
@@ -91,6 +95,7 @@ impl Bounds {
         self.poison |= other.poison;
         self.dead_letters |= other.dead_letters;
         self.concurrency = self.concurrency.max(other.concurrency);
+        self.turns |= other.turns;
     }
 }
 

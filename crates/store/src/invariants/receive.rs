@@ -5,16 +5,24 @@ use super::history::{Cause, Open, Span};
 use super::item::{Delivery, Record, lease_call, settle_verb};
 use crate::{ReceiveCall, Received};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use towline_domain::command::Verb;
 use towline_domain::{Item, Order, SettleVerb};
 
 impl Checker {
     pub(super) fn received(&mut self, call: &ReceiveCall, received: &Received, span: &Span) {
         self.queue_state_seen(&call.queue, received.queue, received.items.len(), span);
-        if let Some(order) = self.queues.get(&call.queue).and_then(|queue| queue.order()).cloned() {
-            for pair in received.items.windows(2) {
-                if self.order_of(&order, &pair[0], &pair[1]) == Ordering::Greater {
-                    let (first, second) = (pair[0].head.id, pair[1].head.id);
+        let record = self.queues.get(&call.queue);
+        if let Some((order, turns)) =
+            record.and_then(|queue| Some((queue.order()?.clone(), queue.bounds.turns)))
+        {
+            // Where keys take turns, the order is that of each key.
+            let key = |item: &Item| if turns { item.body.fairness_key.clone() } else { None };
+            let mut last: BTreeMap<Option<String>, &Item> = BTreeMap::new();
+            for item in &received.items {
+                let Some(before) = last.insert(key(item), item) else { continue };
+                if self.order_of(&order, before, item) == Ordering::Greater {
+                    let (first, second) = (before.head.id, item.head.id);
                     let message =
                         format!("{}: item {first} came before item {second}, against {order:?}", span.key);
                     self.report(11, message);

@@ -7,8 +7,8 @@ use towline_domain::backoff::Growth;
 use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Backoff, Body, Field, FieldEdits, Fields, ItemId, Json, LeaseRule, Millis, Only, Order, Outcome,
-    Overrides, Policy, PolicyPatch, Schema, ScoreWeights, StateName,
+    Backoff, Body, Fairness, Field, FieldEdits, Fields, Flow, ItemId, Json, LeaseRule, Millis, Only, Order,
+    Outcome, Overrides, Policy, PolicyPatch, Queue, Schema, ScoreWeights, StateName,
 };
 
 pub(super) const QUEUES: [&str; 3] = ["quick", "ranked", "scored"];
@@ -56,6 +56,7 @@ pub(super) fn policy(queue: usize) -> Policy {
                 ..Backoff::default()
             },
             failed_ttl: Some(Millis(400)),
+            flow: Flow { fairness: Some(Fairness::default()), ..Flow::default() },
             order: Order::Score(Box::new(ScoreWeights {
                 age_unit: Millis::seconds(1),
                 ..ScoreWeights::default()
@@ -75,7 +76,7 @@ pub(super) fn create(queue: usize) -> Operation {
 
 pub(super) fn patch(number: u8) -> PolicyPatch {
     let none = PolicyPatch::default;
-    match number % 10 {
+    match number % 13 {
         0 => PolicyPatch { max_retries: Some(0), ..none() },
         1 => PolicyPatch { max_retries: Some(4), ..none() },
         2 => PolicyPatch { depth_limit: Some(Some(3)), ..none() },
@@ -88,6 +89,9 @@ pub(super) fn patch(number: u8) -> PolicyPatch {
         },
         7 => PolicyPatch { concurrency: Some(Some(2)), ..none() },
         8 => PolicyPatch { concurrency: Some(None), ..none() },
+        9 => PolicyPatch { fairness: Some(Some(fairness(1))), ..none() },
+        10 => PolicyPatch { fairness: Some(Some(fairness(3))), ..none() },
+        11 => PolicyPatch { fairness: Some(None), ..none() },
         6 => {
             PolicyPatch { failed_ttl: Some(Some(Millis::ZERO)), lease: Some(LeaseRule::default()), ..none() }
         }
@@ -99,11 +103,26 @@ pub(super) fn patch(number: u8) -> PolicyPatch {
     }
 }
 
+fn fairness(weight: u32) -> Fairness {
+    Fairness { weights: [("t1".to_owned(), weight)].into() }
+}
+
+/// Off and on again: whoever begins to take turns begins anew.
+pub(super) fn new_turns(queue: &Queue) -> Vec<Operation> {
+    let patch = |fairness| {
+        let patch = PolicyPatch { fairness: Some(fairness), ..PolicyPatch::default() };
+        Operation::ChangePolicy { queue: queue.name.clone(), patch: Box::new(patch) }
+    };
+    let flow = &queue.policy.flow;
+    if flow.takes_turns() { vec![patch(None), patch(flow.fairness.clone())] } else { Vec::new() }
+}
+
 pub(super) fn body(key: Option<u8>, content: u8) -> Body {
     let parity = if content.is_multiple_of(2) { "even" } else { "odd" };
     Body {
         idempotency_key: key.map(|key| format!("k{}", key % 4)),
         tags: [("parity".to_owned(), parity.to_owned())].into(),
+        fairness_key: (!content.is_multiple_of(4)).then(|| format!("t{}", content % 4)),
         group: content.is_multiple_of(3).then(|| format!("g{}", content % 2)),
         params: [("n".to_owned(), Json::string(&(content % 3).to_string()))].into(),
         fee: Some(u64::from(content) * 37 % 1000),

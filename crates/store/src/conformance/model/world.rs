@@ -8,6 +8,7 @@ use crate::conformance::rig::START;
 use crate::conformance::words::{chosen, name};
 use crate::operation::Answered;
 use crate::{ManualClock, Memory, Operation, ReceiveCall, Reply, Store};
+use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::sync::Arc;
@@ -149,6 +150,11 @@ impl World {
         }
         if step.reopen && survives {
             self.reopen(harness)?;
+            // A store may forget whose turn it is.
+            let queues = block_on(self.reference.store.queues(None, 100)).expect("the store answers");
+            let again: Vec<Operation> = queues.iter().flat_map(|view| new_turns(&view.queue)).collect();
+            self.reference.update(again.clone());
+            self.subject.update(again);
         }
         let pairs: Vec<_> = step.batch.iter().filter_map(|action| self.resolve(action)).collect();
         let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();

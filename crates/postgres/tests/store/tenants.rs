@@ -1,0 +1,125 @@
+//! One tenant's many items do not keep another's few waiting. `TOWLINE_SOAK=1`: a hundred thousand of them.
+
+use crate::harness::{new_schema, open};
+use crate::server::{RUNTIME, SHARED, connect};
+use crate::words::*;
+use towline_domain::{Body, Fairness, Flow, Policy, PolicyPatch, Submission};
+use towline_postgres::{Postgres, Time};
+use towline_store::{Operation, Reply, Store};
+
+fn many() -> usize {
+    if std::env::var_os("TOWLINE_SOAK").is_some() { 100_000 } else { 5_000 }
+}
+
+fn fair() -> Flow {
+    Flow { fairness: Some(Fairness::default()), ..Flow::default() }
+}
+
+fn submit_of(tenant: &str) -> Operation {
+    let body = Body { fairness_key: Some(tenant.to_owned()), ..Body::default() };
+    let submission = Submission { body, ..Submission::default() };
+    Operation::Submit { queue: "jobs".parse().unwrap(), submission: Box::new(submission) }
+}
+
+fn submit_many(store: &dyn Store, tenant: &str, count: usize) {
+    for first in (0..count).step_by(1000) {
+        let batch = (first..count.min(first + 1000)).map(|_| submit_of(tenant)).collect();
+        update(store, batch);
+    }
+}
+
+/// Whose items the next receives of one bring.
+fn next(store: &dyn Store, receives: usize) -> Vec<String> {
+    let one = |n| match run(store, receive_call("jobs", 1, seed(0, n))) {
+        Ok(Reply::Received(received)) => received.items[0].body.fairness_key.clone().unwrap(),
+        other => panic!("a receive was answered with {other:?}"),
+    };
+    (0..receives).map(one).collect()
+}
+
+fn count(keys: &[String], key: &str) -> usize {
+    keys.iter().filter(|other| *other == key).count()
+}
+
+fn turn_on(store: &dyn Store) {
+    let patch = PolicyPatch { fairness: Some(fair().fairness), ..PolicyPatch::default() };
+    let queue = "jobs".parse().unwrap();
+    run(store, Operation::ChangePolicy { queue, patch: Box::new(patch) }).unwrap();
+}
+
+fn new_store(policy: Policy) -> (Postgres, String) {
+    let schema = new_schema();
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, create("jobs", policy)).unwrap();
+    (store, schema)
+}
+
+fn number(schema: &str, query: &str) -> i64 {
+    RUNTIME.block_on(async {
+        let client = connect(SHARED.config().options(format!("-c search_path={schema}"))).await.unwrap();
+        client.query_one(query, &[]).await.unwrap().get(0)
+    })
+}
+
+#[test]
+fn ten_items_start_within_twenty_receives_whatever_waits_before_them() {
+    let (store, _) = new_store(Policy { flow: fair(), ..Policy::default() });
+    submit_many(&store, "large", many());
+    submit_many(&store, "small", 10);
+    let given = next(&store, 20);
+    assert_eq!(count(&given, "small"), 10, "{given:?}");
+}
+
+#[test]
+fn two_servers_take_the_same_turns() {
+    let (one, schema) = new_store(Policy { flow: fair(), ..Policy::default() });
+    let other = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    for tenant in ["a", "b", "c"] {
+        submit_many(&one, tenant, 50);
+    }
+    let mut given = Vec::new();
+    for n in 0..30 {
+        given.extend(next(if n % 2 == 0 { &one } else { &other }, 1));
+    }
+    assert_eq!(["a", "b", "c"].map(|tenant| count(&given, tenant)), [10; 3], "{given:?}");
+}
+
+#[test]
+fn what_waited_before_fairness_came_is_put_into_pages_by_key_step_by_step() {
+    let (store, schema) = new_store(Policy::default());
+    submit_many(&store, "large", many());
+    submit_many(&store, "small", 10);
+    turn_on(&store);
+    let waiting = "SELECT count(*) FROM pages WHERE rank IS NOT NULL AND key IS NULL";
+    assert!(number(&schema, waiting) > 0);
+    let mut given = Vec::new();
+    // Some of them with each receive.
+    while number(&schema, waiting) > 0 {
+        given.extend(next(&store, 1));
+        assert!(given.len() < 1000, "it goes on");
+    }
+    given.extend(next(&store, 20));
+    assert_eq!(count(&given, "small"), 10, "{given:?}");
+    assert_eq!(number(&schema, "SELECT count(*) FROM turns WHERE rank IS NULL"), 1, "it is over");
+    let rest = run(&store, receive_call("jobs", 10_000, seed(1, 0)));
+    assert_eq!(leases(&rest).len(), (many() + 10 - given.len()).min(10_000));
+}
+
+#[test]
+fn a_page_that_somebody_holds_is_not_forgotten() {
+    let (store, schema) = new_store(Policy::default());
+    submit_many(&store, "a", 2);
+    submit_many(&store, "b", 2);
+    turn_on(&store);
+    // Somebody has the first page for a moment.
+    RUNTIME.block_on(async {
+        let mut client = connect(SHARED.config().options(format!("-c search_path={schema}"))).await.unwrap();
+        let held = client.transaction().await.unwrap();
+        held.execute("SELECT 1 FROM pages ORDER BY first_seq LIMIT 1 FOR UPDATE", &[]).await.unwrap();
+        let call = receive_call("jobs", 4, seed(0, 0));
+        let answered = store.update(vec![call]).await.unwrap().remove(0);
+        assert_eq!(leases(&answered).len(), 2, "what is behind it is given out");
+        held.rollback().await.unwrap();
+    });
+    assert_eq!(next(&store, 2), ["a", "a"]);
+}
