@@ -56,6 +56,16 @@ pub struct ServeArgs {
     /// pretty or json [default: pretty]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
+    /// A collector that takes spans by OTLP over HTTP, like http://host:4318 [default: OTEL_EXPORTER_OTLP_ENDPOINT, else
+    /// none are made]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+    /// A file with headers for it, a line each, like `authorization: Bearer ...` [default: OTEL_EXPORTER_OTLP_HEADERS]
+    #[arg(long, value_name = "PATH")]
+    otlp_headers_file: Option<String>,
+    /// Which share of the traces that begin here is recorded, 0 to 1 [default: OTEL_TRACES_SAMPLER, else 1]
+    #[arg(long, value_name = "SHARE")]
+    trace_sample: Option<String>,
     /// Connections at one time [default: 10000]
     #[arg(long, value_name = "COUNT")]
     connections_max: Option<String>,
@@ -121,6 +131,9 @@ impl ServeArgs {
             ("drain", &self.drain),
             ("log", &self.log),
             ("log_format", &self.log_format),
+            ("otlp_endpoint", &self.otlp_endpoint),
+            ("otlp_headers_file", &self.otlp_headers_file),
+            ("trace_sample", &self.trace_sample),
             ("connections_max", &self.connections_max),
             ("body_bytes_max", &self.body_bytes_max),
             ("bodies_bytes_max", &self.bodies_bytes_max),

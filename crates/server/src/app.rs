@@ -4,6 +4,7 @@ use crate::auth::Auth;
 use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
+use crate::traces::Traces;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -31,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) tls: bool,
     pub(crate) auth: Auth,
     pub(crate) metrics: Metrics,
+    /// Only where a collector is configured.
+    pub(crate) traces: Option<Traces>,
     /// For its figures; all else goes by way of the broker.
     embedded: Option<Arc<Embedded>>,
     /// For their health.
@@ -50,6 +53,7 @@ impl App {
         broker: Broker,
         backend: &Backend,
         metrics: Metrics,
+        traces: Option<Traces>,
         auth: Auth,
         settings: &Settings,
     ) -> App {
@@ -63,6 +67,7 @@ impl App {
             tls: settings.tls_files().is_some(),
             auth,
             metrics,
+            traces,
             embedded: backend.embedded(),
             shards: backend.shards(),
             stopping: watch::Sender::new(false),

@@ -25,6 +25,7 @@ mod server;
 mod sse;
 mod tls;
 mod tokens;
+mod traces;
 
 pub use backend::Schema;
 pub use config::{ConfigError, Settings};

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::refuse::Refused;
+use crate::traces::Sent;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -162,6 +163,12 @@ impl Now {
         let words = "Removed from object storage: outputs nobody committed, payload fields no item names, buffers whose \
                      time was over, and what belonged to nothing.";
         self.counters("towline_collected_total", words, "kind", removed.into_iter())?;
+        if let Some(traces) = &app.traces {
+            let Sent { sent, dropped, lost } = traces.sent();
+            let words = "Spans, by what became of them: sent, dropped for want of room, or lost because nobody took them.";
+            let spans = [("sent", sent), ("dropped", dropped), ("lost", lost)];
+            self.counters("towline_spans_total", words, "outcome", spans.into_iter())?;
+        }
         let followers = app.broker.followers() as u64;
         self.gauge("towline_event_followers", "Who follows events at this server.", followers)?;
         self.shards(app)?;

@@ -8,11 +8,13 @@ use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 use crate::tls::{Tls, TlsError};
+use crate::traces::Traces;
 use crate::{listen, routes};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -20,6 +22,9 @@ use towline_broker::{Broker, SteadyClock, Storage, entropy};
 use towline_buffers::{BufferError, Buffers, Location};
 use towline_embedded::OpenError;
 use towline_store::{Clock, StoreError};
+
+/// How long the last spans may take on their way out.
+const LAST_SPANS: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -42,6 +47,8 @@ pub enum ServerError {
          `towline token create NAME --scope admin`, with --data or --store as here"
     )]
     NoTokens,
+    #[error("cannot send spans: {0}")]
+    Traces(String),
     #[error("cannot keep figures: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot wait for signals: {0}")]
@@ -55,6 +62,7 @@ pub struct Server {
     buffers: Buffers,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
+    traces: Option<Traces>,
     tls: Option<Arc<Tls>>,
     audit: Arc<Audit>,
     listener: TcpListener,
@@ -90,7 +98,9 @@ impl Server {
             return Err(ServerError::NoTokens);
         }
         let buffers = open_buffers(&settings).await?;
+        let traces = Traces::start(&settings.traces).map_err(ServerError::Traces)?;
         Ok(Server {
+            traces,
             settings,
             backend,
             buffers,
@@ -160,12 +170,13 @@ impl Server {
     /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
     /// and closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, backend, buffers, clock, metrics, tls, audit, listener, address } = self;
+        let Server { settings, backend, buffers, clock, metrics, traces, tls, audit, listener, address } =
+            self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
-        let app =
-            App::new(broker, &backend, metrics, Auth::new(settings.asks_for_tokens(), audit), &settings);
+        let auth = Auth::new(settings.asks_for_tokens(), audit);
+        let app = App::new(broker, &backend, metrics, traces, auth, &settings);
         let checking = app.auth.required.then(|| tokio::spawn(Auth::keep_checking(app.clone())));
         let router = routes::router(app.clone());
         tracing::info!(%address, tls = tls.is_some(), tokens = app.auth.required, store = %settings.store_shown(), durability = ?settings.durability, "serving");
@@ -178,6 +189,9 @@ impl Server {
         app.unfollowed(settings.drain).await;
         listening.inspect(JoinHandle::abort);
         checking.inspect(JoinHandle::abort);
+        if let Some(traces) = &app.traces {
+            traces.stop(LAST_SPANS).await;
+        }
         drop(app);
         let closed = tokio::task::spawn_blocking(move || backend.close()).await;
         if !closed.unwrap_or(false) {

@@ -1,6 +1,6 @@
 //! What can be configured.
 
-use super::{LogFormat, Settings, StoreChoice, shown};
+use super::{LogFormat, Settings, StoreChoice, shown, traces};
 use std::str::FromStr;
 use std::time::Duration;
 use towline_buffers::{BufferError, Secret, WriteOnce};
@@ -162,6 +162,30 @@ pub const KEYS: &[Key] = &[
                 "json" => LogFormat::Json,
                 _ => return Err("use pretty or json".to_owned()),
             };
+            Ok(())
+        },
+    },
+    Key {
+        name: "otlp_endpoint",
+        help: "a collector that takes spans by OTLP over HTTP, like http://host:4318 (OTEL_EXPORTER_OTLP_ENDPOINT, else none are made)",
+        set: |settings, value| {
+            settings.traces.endpoint = Some(traces::endpoint(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "otlp_headers_file",
+        help: "a file with headers for it, a line each, like authorization: Bearer ... (OTEL_EXPORTER_OTLP_HEADERS)",
+        set: |settings, value| {
+            settings.traces.headers = traces::headers(&read_secret(value)?)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "trace_sample",
+        help: "which share of the traces that begin here is recorded, 0 to 1 (OTEL_TRACES_SAMPLER, else 1)",
+        set: |settings, value| {
+            settings.traces.sample_ppm = Some(traces::sample(value)?);
             Ok(())
         },
     },

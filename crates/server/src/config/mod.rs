@@ -4,9 +4,11 @@
 
 mod buffers;
 mod keys;
+mod traces;
 
 pub use buffers::BufferSettings;
 pub use keys::{KEYS, Key};
+pub use traces::TraceSettings;
 
 use crate::tls::TlsFiles;
 use std::net::SocketAddr;
@@ -52,6 +54,7 @@ pub struct Settings {
     pub buffers: BufferSettings,
     pub offload: OffloadRule,
     pub collection: CollectionRule,
+    pub traces: TraceSettings,
 }
 
 /// Where queues and items are.
@@ -131,6 +134,7 @@ impl Default for Settings {
             buffers: BufferSettings::default(),
             offload: OffloadRule::default(),
             collection: CollectionRule::default(),
+            traces: TraceSettings::default(),
         }
     }
 }
@@ -161,7 +165,13 @@ impl Settings {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[(&str, String)],
     ) -> Result<Settings, ConfigError> {
-        let mut settings = Settings::default();
+        let environment: Vec<(String, String)> = environment.into_iter().collect();
+        let traces = TraceSettings::of(&environment).map_err(|(name, why)| {
+            let value = environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+            let (source_name, value) = ("the environment".to_owned(), value.unwrap_or_default());
+            ConfigError::Value { source_name, name, value, why }
+        })?;
+        let mut settings = Settings { traces, ..Settings::default() };
         match file {
             Some(path) => settings.read_file(path)?,
             None if Path::new(FILE_DEFAULT).exists() => settings.read_file(Path::new(FILE_DEFAULT))?,
@@ -317,6 +327,9 @@ mod tests {
             ("collection_grace", "0s"),
             ("s3_secret_access_key_file", "/does/not/exist"),
             ("s3_write_once", "never"),
+            ("otlp_endpoint", "grpc://here"),
+            ("otlp_headers_file", "/does/not/exist"),
+            ("trace_sample", "2"),
         ] {
             let message = load("", &[], &[(name, value)]).unwrap_err().to_string();
             assert!(message.contains(&name.replace('_', "-")) && message.contains(value), "{message}");
@@ -330,6 +343,40 @@ mod tests {
         std::fs::write(&path, "hush\n").unwrap();
         let settings = load("", &[], &[("s3_secret_access_key_file", path.to_str().unwrap())]).unwrap();
         assert_eq!(settings.buffers.secret_access_key, Some(towline_buffers::Secret::new("hush")));
+        assert!(!format!("{settings:?}").contains("hush"));
+    }
+
+    #[test]
+    fn where_spans_go_is_said_in_the_usual_words_or_in_our_own() {
+        let endpoint = |environment: &[(&str, &str)], flags: &[(&str, &str)]| {
+            let settings = load("", environment, flags).unwrap();
+            settings.traces.wanted().map(str::to_owned)
+        };
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/otlp/");
+        assert_eq!(endpoint(&[], &[]), None);
+        assert_eq!(endpoint(&[base], &[]).as_deref(), Some("http://collector:4318/otlp/v1/traces"));
+        let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://there/spans");
+        assert_eq!(endpoint(&[base, traces], &[]).as_deref(), Some("https://there/spans"));
+        let own = ("otlp_endpoint", "http://[::1]:4318");
+        assert_eq!(endpoint(&[base], &[own]).as_deref(), Some("http://[::1]:4318/v1/traces"));
+        let own = ("otlp_endpoint", "http://here/spans");
+        assert_eq!(endpoint(&[base], &[own]).as_deref(), Some("http://here/spans"));
+        assert_eq!(endpoint(&[base, ("OTEL_SDK_DISABLED", "True")], &[own]), None);
+        assert_eq!(endpoint(&[base, ("OTEL_TRACES_EXPORTER", "none")], &[]), None);
+        assert_eq!(endpoint(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], &[]), None);
+        for wrong in
+            [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "there")]
+        {
+            let message = load("", &[base, wrong], &[]).unwrap_err().to_string();
+            assert!(message.contains(wrong.0) && message.contains(wrong.1), "{message}");
+        }
+        assert_eq!(load("trace_sample = \"0.25\"", &[], &[]).unwrap().traces.sample_ppm, Some(250_000));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("headers");
+        std::fs::write(&path, "authorization: Bearer hush\n\nx-team: a: b\n").unwrap();
+        let settings = load("", &[], &[("otlp_headers_file", path.to_str().unwrap())]).unwrap();
+        let known = |name: &str, value: &str| (name.to_owned(), towline_api::Hidden(value.to_owned()));
+        assert_eq!(settings.traces.headers, [known("authorization", "Bearer hush"), known("x-team", "a: b")]);
         assert!(!format!("{settings:?}").contains("hush"));
     }
 

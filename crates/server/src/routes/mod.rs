@@ -24,6 +24,7 @@ use crate::auth::{self, Table};
 use crate::guard;
 use crate::metrics;
 use crate::refuse::Refused;
+use crate::traces;
 use axum::Router;
 use axum::middleware;
 use axum::routing::get;
@@ -121,7 +122,7 @@ pub(crate) fn router(app: App) -> Router {
     table.open("/v1/openapi.json", "describe");
     // Made of our own words: it always has a JSON form.
     let served = Bytes::from(description.to_json().unwrap_or_default());
-    router
+    let router = router
         .route(
             "/v1/openapi.json",
             get(move || async move { ([(CONTENT_TYPE, Format::Json.content_type())], served) }),
@@ -140,8 +141,12 @@ pub(crate) fn router(app: App) -> Router {
         })
         .layer(middleware::from_fn_with_state((app.clone(), Arc::new(table)), auth::admit))
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
-        .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
-        .with_state(app)
+        .layer(middleware::from_fn_with_state(app.clone(), metrics::measure));
+    match app.traces {
+        Some(_) => router.layer(middleware::from_fn_with_state(app.clone(), traces::follow)),
+        None => router,
+    }
+    .with_state(app)
 }
 
 /// Carries out one operation.

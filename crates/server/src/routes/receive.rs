@@ -6,6 +6,7 @@ use crate::body::Wire;
 use crate::path::QueuePath;
 use crate::query::NoQuery;
 use crate::refuse::Refused;
+use crate::traces::Within;
 use axum::extract::State;
 use axum::response::Response;
 use std::time::Duration;
@@ -34,6 +35,7 @@ pub(super) async fn receive(
     _: NoQuery,
     reply: Reply,
     QueuePath(queue): QueuePath,
+    within: Within,
     Wire(body): Wire<ReceiveRequest>,
 ) -> Result<Response, Refused> {
     if app.is_stopping() {
@@ -56,7 +58,11 @@ pub(super) async fn receive(
         },
         make_buffers: body.create_output_buffers.unwrap_or(false),
     };
+    let since = app.traces.as_ref().map(|_| app.now());
     let received = app.broker.receive(request).await??;
+    if let (Some(traces), Some(since)) = (&app.traces, since) {
+        traces.received(&within, &queue, &received.items, since);
+    }
     let count = received.items.len();
     let items = received.items.into_iter().filter_map(|item| ReceivedItem::new(&queue, item)).collect();
     reply.with_long(&ReceiveAnswer { status: received.queue.name().to_owned(), items }, count)

@@ -8,6 +8,7 @@ use crate::body::Wire;
 use crate::path::{ItemPath, VerbPath};
 use crate::query::NoQuery;
 use crate::refuse::Refused;
+use crate::traces::Within;
 use axum::extract::State;
 use axum::response::Response;
 use std::collections::HashSet;
@@ -32,6 +33,7 @@ pub(super) async fn settle(
     _: NoQuery,
     reply: Reply,
     caller: Caller,
+    within: Within,
     Wire(body): Wire<SettleRequest>,
 ) -> Result<Response, Refused> {
     let count = body.actions.len();
@@ -40,7 +42,15 @@ pub(super) async fn settle(
         body.actions.iter().filter_map(|action| action.id.clone()?.get("id").ok()).collect();
     let foreign: HashSet<ItemId> = caller.foreign(&app, &named, Right::Receive).await?.into_iter().collect();
     let (batch, ids, refused) = aside(count * 64, || prepare(body.actions, &caller, &foreign));
+    let settling = match &app.traces {
+        Some(traces) => {
+            let ids: Vec<ItemId> = ids.iter().flatten().copied().collect();
+            traces.settle(&within, &app, "settle", &ids).await
+        }
+        None => None,
+    };
     let answers = if batch.is_empty() { Vec::new() } else { app.broker.update(batch).await? };
+    drop(settling);
     let mut broken = false;
     let results = merge(refused, answers, |at, answer| {
         let Some(id) = ids[at] else { return Settled::default() };
@@ -117,7 +127,7 @@ fn settled(id: ItemId, answer: Result<Stored, Refusal>) -> Result<Settled, Optio
     ))]
 pub(super) async fn act(
     State(app): State<App>,
-    _: NoQuery,
+    (NoQuery, within): (NoQuery, Within),
     reply: Reply,
     ItemPath(id): ItemPath,
     VerbPath(verb): VerbPath,
@@ -132,7 +142,12 @@ pub(super) async fn act(
     (action.id, action.verb) = (Some(id.into()), Some(verb.into()));
     let (id, call) = action.get(entropy::number())?;
     caller.check_target(call.adjust.queue.as_ref())?;
+    let settling = match &app.traces {
+        Some(traces) => traces.settle(&within, &app, verb.name(), &[id]).await,
+        None => None,
+    };
     let answer = app.broker.update(vec![Operation::Lease { id, call: Box::new(call) }]).await?.pop();
+    drop(settling);
     let settled = settled(id, answer.ok_or(StoreError::Closed)?);
     reply.with(&settled.map_err(|refusal| refusal.map_or_else(unexpected, Refused::from))?)
 }

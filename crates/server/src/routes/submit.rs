@@ -9,11 +9,12 @@ use crate::body::Wire;
 use crate::path::QueuePath;
 use crate::query::NoQuery;
 use crate::refuse::Refused;
+use crate::traces::{self, Submitting, Within};
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use std::time::Duration;
-use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted, TraceBody};
+use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
 use towline_domain::{QueueName, Refusal, Trace, limits};
 use towline_store::{Operation, Reply as Stored, StoreError};
@@ -33,18 +34,22 @@ pub(super) async fn submit(
     reply: Reply,
     QueuePath(queue): QueuePath,
     headers: HeaderMap,
+    within: Within,
     Wire(body): Wire<SubmitRequest>,
 ) -> Result<Response, Refused> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
     let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?;
-    let (batch, refused) = aside(count * 64, || prepare(&queue, body.items, trace_of(&headers)));
+    let submitting = app.traces.as_ref().and_then(|traces| traces.submit(&within, &queue, count));
+    let trace = submitting.as_ref().map(Submitting::trace).or_else(|| traces::of_headers(&headers));
+    let (batch, refused) = aside(count * 64, || prepare(&queue, body.items, trace.map(Box::new)));
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
         Vec::new()
     } else {
         app.broker.submit(&queue, batch, wait).await?
     };
+    drop(submitting);
     // A queue that is not there is not there for any of them.
     if let Some(Err(refusal @ Refusal::QueueNotFound { .. })) = answers.first() {
         return Err(refusal.clone().into());
@@ -62,12 +67,6 @@ pub(super) async fn submit(
         return Err(unexpected());
     }
     reply.with_long(&SubmitAnswer { items }, count)
-}
-
-/// The trace that a call is a part of.
-fn trace_of(headers: &HeaderMap) -> Option<Box<Trace>> {
-    let all = |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    TraceBody::of_headers(all("traceparent"), all("tracestate")).map(Box::new)
 }
 
 /// What goes to the store, and for each element, why it does not. `trace`: of those that name none.

@@ -29,6 +29,7 @@ mod one_connection;
 mod openapi;
 mod operators;
 mod other_sites;
+mod otlp;
 mod proxy;
 mod purges;
 mod queues;
