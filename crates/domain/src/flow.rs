@@ -93,7 +93,8 @@ impl Flow {
     /// How many more of those that wait may be given out now, where something limits that.
     #[must_use]
     pub fn more(&self, counts: &Counts, spent: Spent, now: Timestamp) -> usize {
-        if !self.is_limited() {
+        // Turns say whose an item is, not how many there are.
+        if self.concurrency.is_none() && self.rate.is_none() {
             return 0;
         }
         let more = self.allows(counts.processing, spent, now).min(counts.pending);
@@ -257,6 +258,16 @@ mod tests {
 
     fn rate(text: &str) -> Flow {
         Flow { rate: Some(text.parse().unwrap()), ..Flow::default() }
+    }
+
+    #[test]
+    fn how_many_more_is_known_where_something_limits_it() {
+        let counts = Counts { pending: 7, processing: 2, ..Counts::default() };
+        let more = |flow: Flow| flow.more(&counts, Spent::default(), NOW);
+        assert_eq!(more(Flow::default()), 0);
+        assert_eq!(more(Flow { fairness: Some(Fairness::default()), ..Flow::default() }), 0);
+        assert_eq!(more(Flow { concurrency: Some(5), ..Flow::default() }), 3);
+        assert_eq!(more(rate("1000/s")), 7);
     }
 
     #[test]
