@@ -50,6 +50,8 @@ pub struct ItemShown {
     pub remove_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_key: Option<String>,
     pub tags: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness_key: Option<String>,
@@ -152,6 +154,7 @@ impl ItemShown {
             lease_expires_at: head.lease().map(|lease| lease.deadline.into()),
             remove_at: remove_at.map(Time::from),
             idempotency_key: body.idempotency_key,
+            replace_key: body.replace_key,
             tags: body.tags,
             fairness_key: body.fairness_key,
             group: body.group,

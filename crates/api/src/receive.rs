@@ -88,6 +88,8 @@ pub struct ReceivedItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -134,6 +136,7 @@ impl ReceivedItem {
             params: body.params,
             tags: body.tags,
             idempotency_key: body.idempotency_key,
+            replace_key: body.replace_key,
             fairness_key: body.fairness_key,
             group: body.group,
             parent: body.parent.map(Text::from),

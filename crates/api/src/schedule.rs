@@ -253,6 +253,8 @@ impl From<Template> for NewItem {
             delay: (delay != Millis::ZERO).then_some(delay.into()),
             ready_at: None,
             idempotency_key: None,
+            replace_key: None,
+            delay_max: None,
             tags: body.tags,
             fairness_key: body.fairness_key,
             group: body.group,

@@ -57,6 +57,12 @@ pub struct NewItem {
     /// One key, one item in a queue: a repetition gets the first item back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Takes the place of the item of the queue that was submitted with the same key and still waits, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replace_key: Option<String>,
+    /// However often it is replaced, not later than this after the first submit with its `replace_key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_max: Option<Span>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,6 +186,7 @@ impl NewItem {
             size_bytes: self.size_bytes,
             tier: self.tier,
             trace: self.trace.map(TraceBody::get).transpose()?.map(Box::new),
+            replace_key: self.replace_key,
         };
         Ok(Submission {
             id: self.id.map(|id| id.get("id")).transpose()?,
@@ -187,6 +194,7 @@ impl NewItem {
             after: self.after.map(AfterBody::get).transpose()?.map(Box::new),
             priority: self.priority.map_or(Ok(0), priority)?,
             ready: when(self.delay, self.ready_at)?.unwrap_or(When::NOW),
+            delay_max: span("delay_max", self.delay_max)?,
             overrides,
             body,
             fields,
@@ -206,9 +214,12 @@ pub struct Submitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub id: Option<Text<ItemId>>,
-    /// `false`: the idempotency key was known, this is the first item.
+    /// `false`: no new item was made. The idempotency key was known and this is the first item, or it was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<bool>,
+    /// `true`: it waited, and is what was submitted now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorBody>,
 }
@@ -216,7 +227,12 @@ pub struct Submitted {
 impl Submitted {
     #[must_use]
     pub fn accepted(id: ItemId, created: bool) -> Submitted {
-        Submitted { id: Some(id.into()), created: Some(created), error: None }
+        Submitted { id: Some(id.into()), created: Some(created), ..Submitted::default() }
+    }
+
+    #[must_use]
+    pub fn replaced(id: ItemId) -> Submitted {
+        Submitted { replaced: Some(true), ..Submitted::accepted(id, false) }
     }
 
     #[must_use]

@@ -221,9 +221,9 @@ fn trace() -> impl Strategy<Value = TraceBody> {
 
 fn new_item() -> impl Strategy<Value = NewItem> {
     let when = (option::of(span()), option::of(time()), option::of(any::<i64>()), option::of(any::<i64>()));
-    let names = (option::of(id()), option::of(id()), vec(option::of(text()), 5), texts(), texts());
+    let names = (option::of(id()), option::of(id()), vec(option::of(text()), 6), texts(), texts());
     let fields = vec(option::of(payload()), 4);
-    let spans = vec(option::of(span()), 4);
+    let spans = vec(option::of(span()), 5);
     let numbers =
         (option::of(any::<u64>()), option::of(any::<u64>()), option::of(backoff()), option::of(after()));
     let numbers = (numbers, option::of(trace()));
@@ -231,9 +231,11 @@ fn new_item() -> impl Strategy<Value = NewItem> {
         |(when, names, params, fields, spans, numbers)| {
             let (delay, ready_at, priority, max_retries) = when;
             let (id, parent, labels, inputs, tags) = names;
-            let [idempotency_key, fairness_key, group, source, tier] = labels.try_into().unwrap();
+            let [idempotency_key, replace_key, fairness_key, group, source, tier] =
+                labels.try_into().unwrap();
             let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
-            let [completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
+            let [completed_ttl, failed_ttl, expire_after, give_up_after, delay_max] =
+                spans.try_into().unwrap();
             let ((fee, size_bytes, backoff, after), trace) = numbers;
             NewItem {
                 id,
@@ -243,6 +245,8 @@ fn new_item() -> impl Strategy<Value = NewItem> {
                 delay,
                 ready_at,
                 idempotency_key,
+                replace_key,
+                delay_max,
                 tags,
                 fairness_key,
                 group,
@@ -312,7 +316,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
             .collect::<Vec<_>>()
     });
     let origin = (text(), time()).prop_map(|(queue, moved_at)| OriginShown { queue, moved_at });
-    let names = (id(), option::of(id()), text(), text(), vec(option::of(text()), 6));
+    let names = (id(), option::of(id()), text(), text(), vec(option::of(text()), 7));
     let numbers = (any::<i16>(), any::<[u32; 4]>(), option::of(any::<u64>()), option::of(any::<u64>()));
     let times = (time(), time(), vec(option::of(time()), 4));
     let maps = (texts(), texts(), texts(), params(), params());
@@ -320,7 +324,8 @@ fn item() -> impl Strategy<Value = ItemShown> {
     (names, numbers, times, maps, errors, whence, vec(option::of(payload()), 4)).prop_map(
         |(names, numbers, times, maps, errors, (origin, after, trace), fields)| {
             let (id, parent, queue, state, labels) = names;
-            let [failure, idempotency_key, fairness_key, group, source, tier] = labels.try_into().unwrap();
+            let [failure, idempotency_key, replace_key, fairness_key, group, source, tier] =
+                labels.try_into().unwrap();
             let (priority, [attempt, retries, deliveries, transitions], fee, size_bytes) = numbers;
             let (created_at, ready_at, later) = times;
             let [finished_at, expires_at, lease_expires_at, remove_at] = later.try_into().unwrap();
@@ -344,6 +349,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 lease_expires_at,
                 remove_at,
                 idempotency_key,
+                replace_key,
                 tags,
                 fairness_key,
                 group,
@@ -385,6 +391,7 @@ fn received() -> impl Strategy<Value = ReceivedItem> {
         params: item.params,
         tags: item.tags,
         idempotency_key: item.idempotency_key,
+        replace_key: item.replace_key,
         fairness_key: item.fairness_key,
         group: item.group,
         parent: item.parent,
@@ -416,7 +423,7 @@ proptest! {
     #[test]
     fn submits(items in vec(new_item(), 0..3), answers in vec((option::of(id()), option::of(any::<bool>()), option::of(error())), 0..3)) {
         same(&SubmitRequest { items, wait: None });
-        let items = answers.into_iter().map(|(id, created, error)| Submitted { id, created, error }).collect();
+        let items = answers.into_iter().map(|(id, created, error)| Submitted { id, created, replaced: created, error }).collect();
         same(&SubmitAnswer { items });
     }
 

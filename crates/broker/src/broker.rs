@@ -354,6 +354,8 @@ impl Touched {
         self.grouped |= submission.after.is_some() || submission.body.group.is_some();
         match submission.ready {
             When::After(Millis::ZERO) => self.ready(queue),
+            // How far it was pushed back before, only the store knows.
+            When::After(_) if submission.delay_max.is_some() => self.due(Millis::ZERO),
             When::After(delay) => self.due(delay),
             When::At(_) => self.due(Millis::ZERO),
         }

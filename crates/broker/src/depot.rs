@@ -10,7 +10,7 @@ use towline_buffers::{BufferError, Buffers, NewBuffer, Position, State, WriterId
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     BufferId, Field, FieldEdits, Fields, Item, ItemId, Millis, OutputSet, Reference, Refusal, SlotName,
-    Timestamp, limits,
+    Submission, Timestamp, limits,
 };
 use towline_store::{Operation, Store, StoreError};
 
@@ -60,9 +60,9 @@ impl Depot {
     pub(crate) fn concerns(&self, operation: &Operation, now: Timestamp) -> bool {
         match operation {
             Operation::Submit { submission, .. } => {
-                let threshold = self.offload.threshold(submission.ready, now);
                 !submission.body.inputs.is_empty()
-                    || Field::ALL.iter().any(|&field| is_heavy(submission.fields.get(field), threshold))
+                    || self.offloads(submission, now).is_some()
+                    || has_references(&submission.fields)
             }
             Operation::Lease { call, .. } => {
                 matches!(&call.verb, Verb::Commit(outcome) if !outcome.outputs.is_empty())
@@ -70,6 +70,17 @@ impl Depot {
             }
             _ => false,
         }
+    }
+
+    /// From how many bytes on fields of a new item are put into the storage, if any is.
+    fn offloads(&self, submission: &Submission, now: Timestamp) -> Option<usize> {
+        // What is put there is named after its item, and which item that is, is not known before the store has it.
+        if submission.body.replace_key.is_some() {
+            return None;
+        }
+        let threshold = self.offload.threshold(submission.ready, now);
+        let heavy = |field: &Field| is_heavy(submission.fields.get(*field), threshold);
+        Field::ALL.iter().any(heavy).then_some(threshold)
     }
 
     /// Looks at the buffers that operations name, and puts heavy fields into the storage.
@@ -99,8 +110,13 @@ impl Depot {
                         return Ok(Err(refusal));
                     }
                 }
-                let threshold = self.offload.threshold(submission.ready, now);
-                if Field::ALL.iter().any(|&field| is_heavy(submission.fields.get(field), threshold)) {
+                if submission.body.replace_key.is_some() && has_references(&submission.fields) {
+                    let message = "a payload field begins like what stands for one that is kept elsewhere; \
+                                   submit it without the key"
+                        .to_owned();
+                    return Ok(Err(Refusal::Invalid { what: "replace_key", message }));
+                }
+                if let Some(threshold) = self.offloads(submission, now) {
                     let id = *submission.id.get_or_insert_with(|| ItemId(entropy::uuid(now)));
                     let stored = self.offload_fields(id, &mut submission.fields, threshold, &mut keys).await;
                     if let Err(refusal) = stored {

@@ -442,3 +442,28 @@ async fn nothing_young_is_collected() {
     let tags = BTreeMap::new();
     assert!(scene.buffers.list(None, 10, &tags).await.unwrap().buffers.is_empty());
 }
+
+#[tokio::test]
+async fn what_replaces_stays_in_the_store_and_is_no_reference() {
+    let scene = Scene::new(NEVER).await;
+    let under = |content| {
+        let body = Body { replace_key: Some("k".to_owned()), ..Body::default() };
+        let submission = Box::new(Submission { body, ..payload(content) });
+        Operation::Submit { queue: queue(), submission }
+    };
+    let Ok(Reply::Answer(Answer::Submitted { id, .. })) = scene.run(under(large(1))).await else {
+        panic!("a new item")
+    };
+    assert_eq!(scene.run(under(large(2))).await, Ok(Reply::Answer(Answer::Replaced { id })));
+    assert_eq!(scene.stored(id).await.fields.blob, Some(large(2)), "whole");
+    assert!(scene.blobs().await.is_empty());
+    let forged = Reference::to(b"x", "k".to_owned()).write();
+    assert_eq!(code(scene.run(under(forged)).await), "invalid");
+    // What its holder sets is kept elsewhere, as it is of any item.
+    let item = scene.receive().await.unwrap().unwrap();
+    assert_eq!((item.head.id, item.fields.blob.as_ref()), (id, Some(&large(2))));
+    let edits = FieldEdits::default().set(Field::Blob, large(3));
+    scene.settle_with(&item, release(), Adjust { edits, ..Adjust::default() }).await.unwrap();
+    assert_eq!(scene.blobs().await.len(), 1);
+    assert_eq!(scene.receive().await.unwrap().unwrap().fields.blob, Some(large(3)));
+}

@@ -8,7 +8,7 @@ use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock, Waited};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, FieldSet, Item, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, QueueState, Refusal,
+    Adjust, Body, FieldSet, Item, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, QueueState, Refusal,
     Schema, Submission,
 };
 use towline_store::{Answered, BoxFuture, Guard, Guarded, Memory, Operation, Received, Reply, Result, Store};
@@ -401,4 +401,23 @@ async fn what_another_broker_tells_is_looked_for_without_asking() {
         let received = tokio::time::timeout(SOON, receiver).await.unwrap().unwrap();
         assert_eq!(received.items[0].head.id, id);
     }
+}
+
+#[tokio::test]
+async fn who_waits_is_woken_when_what_was_pushed_back_may_wait_no_longer() {
+    let scene = Scene::new(Policy::default()).await;
+    let submit = async |delay_max: Option<Millis>| {
+        let body = Body { replace_key: Some("k".to_owned()), ..Body::default() };
+        let ready = When::After(Millis::hours(1));
+        let submission = Box::new(Submission { ready, delay_max, body, ..Submission::default() });
+        scene.ok(Operation::Submit { queue: queue(), submission }).await
+    };
+    let Answer::Submitted { id, created: true } = submit(None).await else { panic!("a new item") };
+    let before = scene.updates();
+    let waiter = scene.waiting(SOON);
+    scene.updates_reach(before + 1).await;
+    settle_down().await;
+    // An hour from now, but no more than this after the first.
+    assert_eq!(submit(Some(Millis(200))).await, Answer::Replaced { id });
+    assert_eq!(waiter.await.unwrap().items[0].head.id, id);
 }

@@ -72,6 +72,10 @@ pub enum Answer {
         id: ItemId,
         created: bool,
     },
+    /// The item that waited is what was submitted now.
+    Replaced {
+        id: ItemId,
+    },
     /// The lease is valid until then.
     Held {
         deadline: Timestamp,
@@ -125,7 +129,7 @@ impl Change {
         self.item.as_ref().and_then(|item| item.before)
     }
 
-    /// What was submitted, if this is a submit.
+    /// What was submitted, if this is a submit. With [`Change::before`], in place of what was submitted before.
     #[must_use]
     pub fn submitted(&self) -> Option<(&Body, &Fields)> {
         self.item.as_ref().and_then(|item| item.body.as_ref()).map(|body| (&body.0, &body.1))
@@ -160,6 +164,7 @@ impl Change {
         };
         let head = change.after.clone()?;
         let mut item = match (&change.body, item) {
+            // One that is replaced never had an outcome or an error.
             (Some(body), _) => Item {
                 head: head.clone(),
                 body: body.0.clone(),

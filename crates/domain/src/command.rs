@@ -105,6 +105,8 @@ pub struct Submission {
     pub after: Option<Box<After>>,
     pub priority: i16,
     pub ready: When,
+    /// However often it is replaced, no later than this after the first submit.
+    pub delay_max: Option<Millis>,
     pub overrides: Overrides,
     pub body: Body,
     pub fields: Fields,
@@ -118,6 +120,7 @@ impl Default for Submission {
             after: None,
             priority: 0,
             ready: When::NOW,
+            delay_max: None,
             overrides: Overrides::default(),
             body: Body::default(),
             fields: Fields::default(),

@@ -86,6 +86,12 @@ pub fn key(text: &str) -> ContentDigest {
     Hasher::new("towline|key").part(text.as_bytes()).finish()
 }
 
+/// 128 bits that stand for a replace key in an index that it shares with idempotency keys.
+#[must_use]
+pub fn replace_key(text: &str) -> ContentDigest {
+    Hasher::new("towline|replace").part(text.as_bytes()).finish()
+}
+
 /// 128 bits that stand for what a counter has counted.
 #[must_use]
 pub fn counted(counter: &str, once: &str) -> ContentDigest {

@@ -72,6 +72,8 @@ events! {
     Restored = 33 "item.restored",
     Prioritized = 34 "item.prioritized",
     Moved = 35 "item.moved",
+    /// A submit with its replace key took its place.
+    Replaced = 36 "item.replaced",
 }
 
 impl EventKind {

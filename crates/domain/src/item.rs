@@ -32,7 +32,7 @@ pub struct Head {
     pub deliveries: u32,
     /// Every change adds one: a store that lost a race sees it here.
     pub revision: u32,
-    /// Changes of state, for auditing.
+    /// Changes of state and of queue, for auditing.
     pub transitions: u32,
     /// When the item fails as `expired` if it is not finished.
     pub expires_at: Option<Timestamp>,
@@ -232,6 +232,13 @@ impl Head {
         self.extras.as_ref().and_then(|extras| extras.after.as_deref())
     }
 
+    /// Whether nothing has happened to it since it was submitted: only such an item is replaced by its key. What is not
+    /// will never be again, so of all items with a key one at most is.
+    #[must_use]
+    pub fn is_replaceable(&self) -> bool {
+        self.state == State::Pending && self.transitions == 0
+    }
+
     /// Forgets what it waited for.
     pub(crate) fn wait_no_more(&mut self) {
         if self.after().is_some() {
@@ -279,7 +286,7 @@ impl Head {
     }
 }
 
-/// What was submitted, apart from the payload fields. Never changes.
+/// What was submitted, apart from the payload fields. Changes only when the item is replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Body {
     pub idempotency_key: Option<String>,
@@ -299,9 +306,14 @@ pub struct Body {
     /// What its submitter was at. Not content: the same submit in another trace is the same.
     #[serde(default, with = "crate::readable", skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<Trace>>,
+    /// The next submit with the same key takes the place of this one, while it waits untouched. **Invariant:** it has a claim,
+    /// and no idempotency key.
+    #[serde(default, with = "crate::readable")]
+    pub replace_key: Option<String>,
 }
 
 /// One idempotency key, one item: in the queue it was submitted to, wherever the item goes, with the content it had then.
+/// Of an item with a replace key, the queue where that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     pub queue: QueueId,

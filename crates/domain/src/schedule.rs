@@ -121,7 +121,8 @@ impl Template {
     /// Of a submit as anybody would make it. Each occurrence makes an item of its own, so what makes two of them one is
     /// refused.
     pub fn of(submission: Submission) -> Result<Template, Refusal> {
-        let Submission { id, once: _, after, priority, ready, overrides, body, fields } = submission;
+        let Submission { id, once: _, after, priority, ready, delay_max, overrides, body, fields } =
+            submission;
         let refuse = |what, message: &str| Err(Refusal::invalid(what, message));
         if id.is_some() {
             return refuse("item.id", "each occurrence is an item of its own; leave the id out");
@@ -135,6 +136,10 @@ impl Template {
         if body.idempotency_key.is_some() {
             let message = "each occurrence is an item of its own, and made once; leave the key out";
             return refuse("item.idempotency_key", message);
+        }
+        if body.replace_key.is_some() || delay_max.is_some() {
+            let message = "each occurrence is an item of its own, and replaces none; leave it out";
+            return refuse("item.replace_key", message);
         }
         let delay = match ready {
             When::After(delay) => delay,
@@ -199,7 +204,17 @@ impl Schedule {
             }
         }
         let (priority, overrides, fields) = (*priority, overrides.clone(), self.spec.item.fields());
-        Submission { id: Some(id), once: None, after: None, priority, ready, overrides, body, fields }
+        Submission {
+            id: Some(id),
+            once: None,
+            after: None,
+            priority,
+            ready,
+            delay_max: None,
+            overrides,
+            body,
+            fields,
+        }
     }
 
     /// The id of an occurrence's item.

@@ -87,12 +87,16 @@ pub struct Key {
 
 impl Indexed {
     pub fn of(body: &Body, id: Option<ItemId>) -> Option<Indexed> {
-        let key = match (&body.idempotency_key, body.claim) {
-            (Some(key), Some(claim)) => {
-                Some(Key { queue: claim.queue, digest: digest::key(key), content: claim.content })
-            }
-            _ => None,
+        let digest = match (&body.idempotency_key, &body.replace_key) {
+            (Some(key), _) => Some(digest::key(key)),
+            (None, Some(key)) => Some(digest::replace_key(key)),
+            (None, None) => None,
         };
+        let key = body.claim.zip(digest).map(|(claim, digest)| Key {
+            queue: claim.queue,
+            digest,
+            content: claim.content,
+        });
         let mut labels: Vec<u64> = body.tags.iter().map(|(name, value)| digest::tag(name, value)).collect();
         labels.extend(body.group.as_deref().map(group_label));
         let indexed = Indexed { id, key, labels };
@@ -241,16 +245,15 @@ pub fn encode_change(
     if let Some((body, fields)) = change.submitted() {
         // An item without a body part has the default body: the plain item of a plain queue.
         if *body != Body::default() {
-            match &body.trace {
-                None => encoder.encoded(BODY, body),
-                // Behind the rest: bodies were written before there were traces.
-                Some(trace) => encoder.encoded(BODY, &(body, trace)),
-            }
+            encode_body(&mut encoder, body);
             parts |= BODY;
         }
+        // Nothing of an item that is replaced stays: what the new one has not is said to be unset.
+        let replaces = change.before().is_some();
         for field in Field::ALL {
-            if let Some(bytes) = fields.get(field) {
-                encoder.raw(field_part(field), bytes);
+            let bytes = fields.get(field);
+            if bytes.is_some() || replaces {
+                encoder.part(field_part(field), bytes.map(|bytes| &bytes[..]));
                 parts |= field_part(field);
             }
         }
@@ -281,6 +284,16 @@ pub fn encode_change(
         encoder.encoded(NAMED, &id);
     }
     (encoder.finish(salt), parts)
+}
+
+fn encode_body(encoder: &mut Encoder<'_>, body: &Body) {
+    // Behind the rest: bodies were written before there were traces and replace keys.
+    match (&body.replace_key, &body.trace) {
+        (None, None) => encoder.encoded(BODY, body),
+        (None, Some(trace)) => encoder.encoded(BODY, &(body, trace)),
+        (Some(key), None) => encoder.encoded(BODY, &(body, key)),
+        (Some(key), Some(trace)) => encoder.encoded(BODY, &(body, key, trace)),
+    }
 }
 
 pub fn encode_head(encoder: &mut Encoder<'_>, head: &Head) {
@@ -518,7 +531,12 @@ pub fn decode_indexed(bytes: &[u8]) -> Result<Indexed, RecordError> {
 }
 
 pub fn decode_body(bytes: &[u8]) -> Result<Body, RecordError> {
-    let (mut body, behind): (Body, &[u8]) = take(bytes)?;
+    let (mut body, mut behind): (Body, &[u8]) = take(bytes)?;
+    // What is claimed by no idempotency key is by a replace key.
+    if body.claim.is_some() && body.idempotency_key.is_none() {
+        let (key, rest) = take(behind)?;
+        (body.replace_key, behind) = (Some(key), rest);
+    }
     if !behind.is_empty() {
         body.trace = Some(decode_static(behind)?);
     }

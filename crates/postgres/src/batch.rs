@@ -69,6 +69,9 @@ pub(crate) async fn attempt(
     let mut plan = Plan::of(operations, &catalog, shared.salt, how.thorough);
     plan.locks.extend(how.locks);
     plan.sweeps = how.sweep;
+    if plan.replaces {
+        fetch::name_owners(session, &mut plan, shared.salt, how.thorough).await?;
+    }
     let fetched = fetch::fetch(session, shared, &plan, &catalog, how.patient).await;
     let mut fetched = match fetched {
         Ok(Fetch::Done(fetched)) => *fetched,

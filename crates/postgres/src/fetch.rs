@@ -5,8 +5,8 @@ use crate::error::{Failure, damaged};
 use crate::hint::{Begin, Place, START};
 use crate::image::{self, millis, queue_id, queue_number, timestamp};
 use crate::overlay::operations::READ_BYTES_MAX;
-use crate::overlay::{KeyOwner, Overlay, Slot, TurnSlot};
-use crate::plan::{Items, Plan};
+use crate::overlay::{KeyOwner, Overlay, ReplaceOwner, Slot, TurnSlot};
+use crate::plan::{Items, Plan, read_replace_key};
 use crate::session::{Parameters, Session, Step, pipeline};
 use crate::statements::Statements;
 use crate::store::Shared;
@@ -166,6 +166,9 @@ pub(crate) async fn fetch(
         }
     }
     read_keys(&mut overlay, at(keys))?;
+    if overlay.replace_keys.values().any(|owner| !plan.named.contains(&owner.id)) {
+        return Ok(Fetch::Moved);
+    }
     read_kv(&mut overlay, &plan.kv_keys, at(kv));
     let first = at(numbers).first().map_or(0, |row| row.get::<_, i64>(0).cast_unsigned());
     overlay.fresh = first..first + plan.submits as u64;
@@ -185,6 +188,20 @@ pub(crate) async fn fetch(
         (generation, next.map_or(Timestamp::MAX, timestamp))
     });
     Ok(Fetch::Done(Box::new(Fetched { overlay, begins, all_due, removal })))
+}
+
+/// Names the items that have the replace keys of the batch: whoever is about to take their places locks them with all else
+/// that it names. If others have the keys by the time they are locked, it begins anew.
+pub(crate) async fn name_owners(
+    session: &Session,
+    plan: &mut Plan,
+    salt: u64,
+    thorough: bool,
+) -> Result<(), Failure> {
+    let rows = session.client.query(&session.statements.key_owners, &[&plan.key_queues, &plan.keys]).await?;
+    let replaced = rows.iter().filter(|row| read_replace_key(row.get(1)).is_some());
+    plan.name(replaced.map(|row| ItemId(row.get(3))), salt, thorough);
+    Ok(())
 }
 
 struct ReceiveFrom {
@@ -349,6 +366,7 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         by_id: FxHashMap::default(),
         ready: FxHashMap::default(),
         keys: FxHashMap::default(),
+        replace_keys: FxHashMap::default(),
         kv: BTreeMap::new(),
         fresh: 0..0,
         fresh_queue: None,
@@ -394,11 +412,19 @@ pub(crate) fn counts_of(row: &Row, from: usize) -> Counts {
 fn read_keys(overlay: &mut Overlay, rows: &[Row]) -> Result<(), StoreError> {
     for row in rows {
         let wrong = |what: &str| damaged("of keys", what);
-        let key = String::from_utf8(row.get(1)).map_err(|_| wrong("not text"))?;
+        let text = |key: &[u8]| String::from_utf8(key.to_vec()).map_err(|_| wrong("not text"));
+        let (queue, stored): (QueueId, &[u8]) = (queue_id(row.get(0)), row.get(1));
+        if let Some(key) = read_replace_key(stored) {
+            let seq = row.get::<_, i64>(2).cast_unsigned();
+            let owner = ReplaceOwner { seq, id: ItemId(row.get(3)), stored: Some(seq) };
+            overlay.replace_keys.insert((queue, text(key)?), owner);
+            continue;
+        }
+        let key = text(stored)?;
         let content = row.get::<_, &[u8]>(4).try_into().map_err(|_| wrong("not a digest"))?;
         let seq = row.get::<_, i64>(2).cast_unsigned();
         let owner = KeyOwner { seq, id: ItemId(row.get(3)), content, stored: true };
-        overlay.keys.insert((queue_id(row.get(0)), key), owner);
+        overlay.keys.insert((queue, key), owner);
     }
     Ok(())
 }

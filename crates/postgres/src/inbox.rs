@@ -254,6 +254,7 @@ fn read(row: &Row) -> Result<Operation, Refusal> {
         after: None,
         priority: row.get(3),
         ready: row.get::<_, Option<i64>>(4).map_or(When::NOW, |at| When::At(timestamp(at))),
+        delay_max: None,
         overrides: Overrides {
             max_retries: row.get::<_, Option<i32>>(14).map(i32::cast_unsigned),
             expire_after: row.get::<_, Option<i64>>(15).map(|span| Millis(span.cast_unsigned())),

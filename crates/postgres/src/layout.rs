@@ -74,6 +74,7 @@ impl Layout {
             let at = self.bodies.push(overlay.body_slot, seq, body, fields);
             let side = entry.chosen_id
                 || body.idempotency_key.is_some()
+                || body.replace_key.is_some()
                 || body.group.is_some()
                 || !body.tags.is_empty();
             let kept = Kept { at, edited: None, side: side || has_more(entry) };

@@ -25,6 +25,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("../migrations/0006_rates.sql"), compatible_with: 1 },
     Migration { sql: include_str!("../migrations/0007_events.sql"), compatible_with: 1 },
     Migration { sql: include_str!("../migrations/0008_turns.sql"), compatible_with: 1 },
+    Migration { sql: include_str!("../migrations/0009_replacing.sql"), compatible_with: 1 },
 ];
 
 /// Whoever migrates holds this lock of the database.

@@ -37,6 +37,7 @@ pub(crate) struct Given {
     pub(crate) kept: Kept,
     /// Of an item that is new in this batch: nothing has to be read.
     submitted: Option<Box<(Body, Fields)>>,
+    replaced: Option<Box<Body>>,
     edits: Vec<FieldEdits>,
     errors: Vec<AttemptError>,
 }
@@ -49,6 +50,7 @@ impl Given {
             head: entry.head.clone(),
             kept: entry.kept,
             submitted: entry.submitted.clone(),
+            replaced: entry.replaced.clone(),
             edits: entry.edits.clone(),
             errors: entry.errors.iter().map(|(_, error)| error.clone()).collect(),
         }
@@ -70,6 +72,8 @@ pub(crate) struct Contents {
     pieces: Pieces,
     bodies: Read,
     edits: FxHashMap<u64, FieldEdits>,
+    /// In place of what `bodies` has.
+    replaced: FxHashMap<u64, Body>,
     errors: FxHashMap<u64, Vec<AttemptError>>,
     outcomes: FxHashMap<u64, CommitOutcome>,
     /// Of which something does not read.
@@ -96,7 +100,13 @@ impl Contents {
                     };
                 }
             }
-            contents.edits.insert(row.get::<_, i64>(0).cast_unsigned(), edit);
+            let seq = row.get::<_, i64>(0).cast_unsigned();
+            contents.edits.insert(seq, edit);
+            match row.get::<_, Option<&str>>(9).map(|text| text_of(seq, "edits", text)) {
+                Some(Ok(body)) => drop(contents.replaced.insert(seq, body)),
+                Some(Err(damage)) => drop(contents.damage.insert(seq, damage)),
+                None => {}
+            }
         }
         for row in errors {
             let seq = row.get::<_, i64>(0).cast_unsigned();
@@ -123,7 +133,10 @@ impl Contents {
         let Some(submitted) = self.bodies.take(&self.pieces, seq) else {
             return Err(damaged(format_args!("{seq} of pages"), "no row of bodies goes with it"));
         };
-        let (body, mut fields) = submitted?;
+        let (mut body, mut fields) = submitted?;
+        if let Some(replaced) = self.replaced.remove(&seq) {
+            body = replaced;
+        }
         if let Some(edits) = self.edits.get(&seq) {
             edits.apply(&mut fields);
         }
@@ -145,7 +158,7 @@ impl Outcome {
             Outcome::Received { state, given, held, more, fields, .. } => (state, given, held, more, fields),
         };
         let mut items = Vec::with_capacity(given.len());
-        for Given { seq, head, submitted, edits, errors, .. } in given {
+        for Given { seq, head, submitted, replaced, edits, errors, .. } in given {
             let mut item = match submitted {
                 Some(submitted) => {
                     let (body, fields) = *submitted;
@@ -163,6 +176,9 @@ impl Outcome {
                     }
                 }
             };
+            if let Some(body) = replaced {
+                item.body = *body;
+            }
             edits.iter().for_each(|edits| edits.apply(&mut item.fields));
             errors.into_iter().for_each(|error| item.errors.push(error));
             item.fields = only(item.fields, wanted);

@@ -56,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) named: Vec<ItemId>,
     pub(crate) key_queues: Vec<i32>,
     pub(crate) keys: Vec<Vec<u8>>,
+    /// Of these, replace keys: who has one is to be locked.
+    pub(crate) replaces: bool,
     pub(crate) kv_keys: Vec<Vec<u8>>,
     pub(crate) submits: usize,
     pub(crate) creates_queue: bool,
@@ -90,6 +92,18 @@ fn at_most(flow: &Flow, ends: usize) -> usize {
     slots.min(flow.rate.map_or(usize::MAX, |rate| rate.burst as usize))
 }
 
+/// Lies before the text of a replace key, in the table that it shares with idempotency keys: no text begins with it.
+const REPLACE_KEY: u8 = 0xff;
+
+pub(crate) fn replace_key(key: &str) -> Vec<u8> {
+    [&[REPLACE_KEY], key.as_bytes()].concat()
+}
+
+/// The text of a replace key; `None`: it is an idempotency key.
+pub(crate) fn read_replace_key(stored: &[u8]) -> Option<&[u8]> {
+    stored.strip_prefix(&[REPLACE_KEY])
+}
+
 impl Plan {
     pub(crate) fn of(operations: &[Operation], catalog: &Catalog, salt: u64, thorough: bool) -> Plan {
         let mut plan = Plan::default();
@@ -110,6 +124,10 @@ impl Plan {
                     if let Some(key) = &submission.body.idempotency_key {
                         plan.key_queues.push(queue_number(queue.id));
                         plan.keys.push(key.as_bytes().to_vec());
+                    }
+                    if let Some(key) = &submission.body.replace_key {
+                        plan.replace(queue.id, key);
+                        may_take_ready += 1;
                     }
                     if queue.policy.depth_limit.is_some() {
                         plan.locks.insert(queue.id);
@@ -160,6 +178,9 @@ impl Plan {
                         plan.key_queues.push(queue_number(queue.id));
                         plan.keys.push(key.as_bytes().to_vec());
                     }
+                    if let (Some(queue), Some(key)) = (claimed_in, &restore.item.body.replace_key) {
+                        plan.replace(queue.id, key);
+                    }
                 }
                 Operation::Sweep => plan.asked_to_sweep = true,
                 Operation::If { .. } => {}
@@ -174,6 +195,18 @@ impl Plan {
         plan.receives.values_mut().for_each(|wanted| *wanted += may_take_ready);
         plan.items = Items::of(&plan.named, salt, thorough);
         plan
+    }
+
+    fn replace(&mut self, queue: QueueId, key: &str) {
+        self.replaces = true;
+        self.key_queues.push(queue_number(queue));
+        self.keys.push(replace_key(key));
+    }
+
+    /// Names these items as well.
+    pub(crate) fn name(&mut self, ids: impl Iterator<Item = ItemId>, salt: u64, thorough: bool) {
+        self.named.extend(ids);
+        self.items = Items::of(&self.named, salt, thorough);
     }
 }
 

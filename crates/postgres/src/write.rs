@@ -7,9 +7,11 @@ use crate::image::{Image, Kept, millis, queue_number};
 use crate::layout::Layout;
 use crate::outcome::{Contents, Outcome};
 use crate::overlay::{Entry, Overlay};
+use crate::plan::replace_key;
 use crate::session::{Parameters, SHARDS, Session, Step, pipeline};
 use crate::tally::Columns;
 use crate::told;
+use std::borrow::Cow;
 use tokio_postgres::Row;
 use towline_domain::{Field, FieldSet, Hour, limits};
 use uuid::Uuid;
@@ -161,9 +163,12 @@ pub(crate) async fn write(
         bodies.first.is_empty(),
         vec![&layout.slots, &bodies.first, &bodies.last, &bodies.blob]
     );
+    let released = &rows.released;
+    push!(release_keys, released.0.is_empty(), vec![&released.0, &released.1, &released.2]);
     let keys = &rows.keys;
     push!(insert_keys, keys.seq.is_empty(), vec![&keys.queue, &keys.key, &keys.seq, &keys.id, &keys.content]);
     push!(insert_chosen_ids, rows.chosen.0.is_empty(), vec![&rows.chosen.0, &rows.chosen.1]);
+    push!(remove_tags, rows.retagged.is_empty(), vec![&rows.retagged]);
     push!(insert_tags, rows.tags.0.is_empty(), vec![&rows.tags.0, &rows.tags.1, &rows.tags.2]);
     push!(edit, rows.edits.seq.is_empty(), rows.edits.parameters());
     let errors = &rows.errors;
@@ -225,8 +230,12 @@ struct Rows<'a> {
     layout: Layout,
     edits: Edits<'a>,
     keys: Keys<'a>,
+    /// Keys that go to others: of which queue, from which item.
+    released: (Vec<i32>, Vec<Vec<u8>>, Vec<i64>),
     chosen: (Vec<Uuid>, Vec<i64>),
     tags: (Vec<i64>, Vec<&'a [u8]>, Vec<&'a [u8]>),
+    /// Items with other tags than before.
+    retagged: Vec<i64>,
     errors: (Vec<i64>, Vec<i64>, Vec<String>),
     /// Items that may have more errors than are kept.
     many_errors: Vec<i64>,
@@ -246,12 +255,13 @@ struct Edits<'a> {
     seq: Vec<i64>,
     sets: [Vec<bool>; 4],
     values: [Vec<Option<&'a [u8]>>; 4],
+    bodies: Vec<Option<String>>,
 }
 
 #[derive(Default)]
 struct Keys<'a> {
     queue: Vec<i32>,
-    key: Vec<&'a [u8]>,
+    key: Vec<Cow<'a, [u8]>>,
     seq: Vec<i64>,
     id: Vec<Uuid>,
     content: Vec<&'a [u8]>,
@@ -286,12 +296,13 @@ impl<'a> Rows<'a> {
         for ((queue, key), owner) in &overlay.keys {
             if !owner.stored && overlay.owns(owner) {
                 rows.keys.queue.push(queue_number(*queue));
-                rows.keys.key.push(key.as_bytes());
+                rows.keys.key.push(Cow::Borrowed(key.as_bytes()));
                 rows.keys.seq.push(owner.seq.cast_signed());
                 rows.keys.id.push(owner.id.0);
                 rows.keys.content.push(&owner.content);
             }
         }
+        rows.replace_keys(overlay);
         rows.kv(overlay);
         for (&queue, change) in &overlay.counted {
             if change.iter().any(|&change| change != 0) {
@@ -323,14 +334,37 @@ impl<'a> Rows<'a> {
         rows
     }
 
+    /// Keys of new items, wherever they were before.
+    fn replace_keys(&mut self, overlay: &'a Overlay) {
+        for ((queue, key), owner) in &overlay.replace_keys {
+            if owner.stored == Some(owner.seq) || !overlay.entries.contains_key(&owner.seq) {
+                continue;
+            }
+            let (queue, key) = (queue_number(*queue), replace_key(key));
+            if let Some(stored) = owner.stored {
+                self.released.0.push(queue);
+                self.released.1.push(key.clone());
+                self.released.2.push(stored.cast_signed());
+            }
+            self.keys.queue.push(queue);
+            self.keys.key.push(Cow::Owned(key));
+            self.keys.seq.push(owner.seq.cast_signed());
+            self.keys.id.push(owner.id.0);
+            self.keys.content.push(&[]);
+        }
+    }
+
     fn item(&mut self, number: u64, entry: &'a Entry) {
         let seq = number.cast_signed();
-        if let Some(submitted) = &entry.submitted {
-            let body = &submitted.0;
-            if entry.chosen_id {
-                self.chosen.0.push(entry.head.id.0);
-                self.chosen.1.push(seq);
-            }
+        if entry.chosen_id {
+            self.chosen.0.push(entry.head.id.0);
+            self.chosen.1.push(seq);
+        }
+        if entry.replaced.is_some() {
+            self.retagged.push(seq);
+        }
+        let submitted = entry.submitted.as_ref().map(|submitted| &submitted.0);
+        if let Some(body) = submitted.or(entry.replaced.as_deref()) {
             let group = body.group.as_ref().map(|group| ("", group.as_str()));
             let tags = body.tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             for (name, value) in tags.chain(group) {
@@ -341,6 +375,7 @@ impl<'a> Rows<'a> {
         }
         if !entry.edits.is_empty() {
             self.edits.seq.push(seq);
+            self.edits.bodies.push(entry.replaced.as_deref().map(code::to_json));
             for field in Field::ALL {
                 let last = entry.edits.iter().rev().find_map(|edits| edits.get(field));
                 self.edits.sets[field as usize].push(last.is_some());
@@ -386,6 +421,7 @@ impl Edits<'_> {
             parameters.push(sets);
             parameters.push(values);
         }
+        parameters.push(&self.bodies);
         parameters
     }
 }

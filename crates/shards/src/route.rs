@@ -1,7 +1,7 @@
 //! Where an operation goes.
 
 use crate::Shards;
-use towline_domain::{ItemId, QueueName, digest};
+use towline_domain::{Body, ItemId, QueueName, digest};
 use towline_store::Operation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,11 @@ pub(crate) enum Route {
     Item(ItemId),
 }
 
+/// The key that items have in common of which one shard must know all: none has both.
+fn key_of(body: &Body) -> Option<&str> {
+    body.idempotency_key.as_deref().or(body.replace_key.as_deref())
+}
+
 impl Shards {
     pub(crate) fn route(&self, operation: &Operation) -> Route {
         match operation {
@@ -26,11 +31,11 @@ impl Shards {
                 Route::One(self.of_text(key))
             }
             Operation::Submit { queue, submission } => {
-                let key = submission.body.idempotency_key.as_deref().map(|key| (queue, key));
+                let key = key_of(&submission.body).map(|key| (queue, key));
                 self.home(submission.id, key).map_or(Route::Any, Route::One)
             }
             Operation::Restore(restore) => {
-                let key = restore.item.body.idempotency_key.as_deref();
+                let key = key_of(&restore.item.body);
                 let home = self.home(Some(restore.item.head.id), restore.claimed_in.as_ref().zip(key));
                 home.map_or(Route::Any, Route::One)
             }

@@ -37,6 +37,10 @@ const WEAKER: &[&str] = &[
     "submit::payloads_come_back_byte_for_byte",
     // A depth limit is that of each shard.
     "submit::the_depth_limit_holds_inside_a_batch",
+    "replacing::one_that_is_ready_keeps_its_place",
+    "replacing::no_new_place_is_taken",
+    // A receive goes to all shards, and what its batch submits to one.
+    "replacing::a_batch_sees_its_own_replacing",
     // Every shard makes tokens of its own of the seed.
     "receive::tokens_are_the_seeds_in_order",
     "order::fifo_is_by_ready_time_then_submission",

@@ -176,20 +176,22 @@ impl Everything {
             return Err(Refusal::QueueNotFound { name: name.to_string() });
         };
         let key_owner = self.key_owner(queue.id, submission.body.idempotency_key.as_ref());
-        let sequence = self.last_item + 1;
+        let replaces = self.replaceable(queue.id, submission.body.replace_key.as_ref());
+        let sequence = replaces.map_or(self.last_item + 1, |(sequence, _)| sequence);
         let taken = submission.id.and_then(|id| self.sequences.get(&id)).and_then(|seq| self.items.get(seq));
         let context = Context {
             queue: Some(queue),
             counts: self.counts(queue.id),
             item: taken.map(|item| &item.head),
             key_owner,
+            replaces: replaces.map(|(_, head)| head),
             record: submission.once.as_ref().and_then(|once| self.kv.get(&once.key)),
             new_id: Some(ItemId::derive(self.salt, self.now, sequence)),
             ..Context::default()
         };
         let change = decide(&context, Command::Submit(submission), self.now)?;
         if !change.is_empty() {
-            self.last_item = sequence;
+            self.last_item = self.last_item.max(sequence);
             self.apply(Some(sequence), &name, &change);
         }
         Ok(Reply::Answer(change.answer().clone()))
@@ -204,6 +206,16 @@ impl Everything {
         })
     }
 
+    /// The item that a submit with this key takes the place of.
+    fn replaceable(&self, queue: QueueId, key: Option<&String>) -> Option<(u64, &Head)> {
+        let owns = |item: &Item| {
+            let claimed = item.body.claim.is_some_and(|claim| claim.queue == queue);
+            claimed && item.head.is_replaceable() && item.body.replace_key.as_ref() == key
+        };
+        key?;
+        self.items.iter().find(|(_, item)| owns(item)).map(|(&sequence, item)| (sequence, &item.head))
+    }
+
     fn restore(&mut self, restore: Restore) -> Answered {
         let name = restore.queue.clone();
         let item = restore.item(self);
@@ -216,6 +228,9 @@ impl Everything {
             queue: Some(queue),
             item: taken.map(|item| &item.head),
             key_owner: claimed_in.and_then(|queue| self.key_owner(queue, item.body.idempotency_key.as_ref())),
+            replaces: claimed_in
+                .and_then(|queue| self.replaceable(queue, item.body.replace_key.as_ref()))
+                .map(|(_, head)| head),
             ..Context::default()
         };
         let answer = Answer::Submitted { id: item.head.id, created: true };

@@ -65,7 +65,7 @@ impl Scene {
         let count = items.len();
         let answers = client.submit(&self.queue, items).await?;
         ensure!(answers.len() == count, "{count} items were submitted, {} answered", answers.len());
-        for Submitted { id, created, error } in answers {
+        for Submitted { id, created, error, .. } in answers {
             if let Some(error) = error {
                 anyhow::bail!("an item was refused: {} ({})", error.message, error.code);
             }

@@ -7,7 +7,7 @@ use crate::source::Source;
 use crate::value::{duration, item_id, time};
 use clap::Args;
 use std::time::Duration;
-use towline_api::{ItemId, Millis, NewItem, Time, Trace, TraceParent, TraceState};
+use towline_api::{ItemId, Millis, NewItem, Span, Time, Trace, TraceParent, TraceState};
 
 /// Submit an item, and print its id alone.
 ///
@@ -20,6 +20,12 @@ pub struct SubmitArgs {
     /// One key, one item: a repetition prints the id of the first.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Take the place of the item with this key that still waits, if there is one: it keeps its id, which is printed.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["idempotency_key", "id"])]
+    replace_key: Option<String>,
+    /// However often it is replaced, not later than this after the first submit with its --replace-key.
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "replace_key")]
+    delay_max: Option<Millis>,
     /// Not before this time, like 2030-01-31T08:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "delay")]
     at: Option<Time>,
@@ -79,6 +85,8 @@ impl SubmitArgs {
             trace: self.traceparent.map(|parent| Trace { parent, state }.into()),
             id: self.id.map(Into::into),
             idempotency_key: self.idempotency_key,
+            replace_key: self.replace_key,
+            delay_max: self.delay_max.map(Span::from),
             ready_at: self.at,
             ..self.item.item()?
         })

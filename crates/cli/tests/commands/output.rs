@@ -17,6 +17,21 @@ fn create_and_submit_print_what_a_variable_needs() {
 }
 
 #[test]
+fn what_replaces_prints_the_id_that_waits() {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    let submit = ["queue", "submit", "jobs", "--replace-key", "doc-7", "--delay", "5m", "--delay-max", "1h"];
+    let id = server.ok(&submit);
+    assert_eq!(server.ok(&submit), id);
+    let whole = server.json(&[&submit[..], &["--payload", "latest", "-o", "json"]].concat());
+    assert_eq!((whole["id"].as_str(), whole["replaced"].as_bool()), (Some(&*id), Some(true)));
+    let counts = server.json(&["queue", "show", "jobs"])["counts"].clone();
+    assert_eq!((counts["scheduled"].as_u64(), counts["pending"].as_u64()), (Some(1), Some(0)));
+    let usage = server.run(&["queue", "submit", "jobs", "--delay-max", "1h"]);
+    assert_eq!(usage.code, Some(2), "{usage:?}");
+}
+
+#[test]
 fn everything_is_found_under_the_singular_and_the_plural() {
     let server = Server::start();
     server.ok(&["queues", "create", "jobs"]);

@@ -39,6 +39,8 @@ pub struct Context<'a> {
     pub item: Option<&'a Head>,
     /// Who has the submission's idempotency key, and with what content.
     pub key_owner: Option<(ItemId, ContentDigest)>,
+    /// Who has the submission's replace key: replaced, if it still can be.
+    pub replaces: Option<&'a Head>,
     /// The record that the submission's [`Once`](crate::command::Once) names.
     pub record: Option<&'a KvRecord>,
     /// The id the store made for a new item.

@@ -145,7 +145,10 @@ pub(super) fn move_to(context: &Context<'_>, to: &QueueName, now: Timestamp) -> 
         let (name, state) = (target.name.to_string(), target.state.name());
         return Err(Refusal::QueueClosed { name, state, since });
     }
-    let mut change = item_change(head, Head { queue: target.id, ..revised(head) }, EventKind::Moved, answer);
+    // Counted, so that it is not replaced by its key any more, also when it is moved back.
+    let transitions = head.transitions.saturating_add(1);
+    let after = Head { queue: target.id, transitions, ..revised(head) };
+    let mut change = item_change(head, after, EventKind::Moved, answer);
     change.queue = context.completes(head, now);
     Ok(change)
 }

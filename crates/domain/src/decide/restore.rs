@@ -20,12 +20,23 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
         let (name, state) = (queue.name.to_string(), queue.state.name());
         return Err(Refusal::QueueClosed { name, state, since });
     }
-    let Item { mut head, body, fields, outcome, errors } = item;
+    let Item { mut head, mut body, fields, outcome, errors } = item;
     if let Some(taken) = context.item {
         return Err(Refusal::IdTaken { id: taken.id });
     }
     if let (Some(key), Some((id, _))) = (&body.idempotency_key, context.key_owner) {
         return Err(Refusal::KeyConflict { key: key.clone(), id });
+    }
+    if body.replace_key.is_some() {
+        // What is not replaced any more must not take the key from one that is.
+        body.claim = body.claim.filter(|claim| head.is_replaceable() && claim.queue == queue.id);
+        body.replace_key = body.replace_key.filter(|_| body.claim.is_some());
+        let taken = context.replaces.filter(|owner| owner.is_replaceable());
+        if let (Some(key), Some(owner)) = (&body.replace_key, taken) {
+            let message =
+                format!("item {} waits under {key:?}, and of two one would never be replaced", owner.id);
+            return Err(Refusal::invalid("replace_key", message));
+        }
     }
     check_times(&head)?;
     head.overrides().map_or(Ok(()), |overrides| overrides.check())?;

@@ -1,10 +1,10 @@
 //! Decisions about a new item.
 
-use super::{Context, unchanged};
+use super::{Context, before, unchanged};
 use crate::after::GroupTag;
 use crate::change::{Answer, Change, ItemChange};
 use crate::command::{Once, Submission};
-use crate::digest;
+use crate::digest::{self, ContentDigest};
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::item::{Body, Claim, Extras, Head, State};
@@ -44,19 +44,26 @@ pub(super) fn submit(
     if let Some(head) = context.item {
         return Err(Refusal::IdTaken { id: head.id });
     }
+    let replaces =
+        context.replaces.filter(|head| submission.body.replace_key.is_some() && head.is_replaceable());
     let depth = context.counts.depth();
-    if let Some(limit) = queue.policy.depth_limit.filter(|&limit| depth >= limit) {
+    // One that is replaced takes no new place.
+    let full = |limit: &u64| replaces.is_none() && depth >= *limit;
+    if let Some(limit) = queue.policy.depth_limit.filter(full) {
         return Err(Refusal::QueueFull { name: queue.name.to_string(), depth, limit });
     }
-    let Some(id) = submission.id.or(context.new_id) else {
+    let Some(id) = replaces.map(|head| head.id).or(submission.id).or(context.new_id) else {
         return Err(Refusal::invalid("id", "the store made no id for this item"));
     };
 
-    let Submission { priority, ready, overrides, mut body, fields, after, .. } = submission;
-    body.claim = body
-        .idempotency_key
-        .is_some()
-        .then(|| Claim { queue: queue.id, content: digest::content(&body, &fields) });
+    let created_at = replaces.map_or(now, |head| head.created_at);
+    let ready_at = ready_at(&submission, replaces, now);
+    let Submission { priority, overrides, mut body, fields, after, .. } = submission;
+    body.claim = match (&body.idempotency_key, &body.replace_key) {
+        (Some(_), _) => Some(Claim { queue: queue.id, content: digest::content(&body, &fields) }),
+        (None, Some(_)) => Some(Claim { queue: queue.id, content: ContentDigest::default() }),
+        (None, None) => None,
+    };
     let score = match &queue.policy.order {
         Order::Score(weights) => {
             let size = body.size_bytes.unwrap_or(fields.bytes() as u64);
@@ -73,11 +80,11 @@ pub(super) fn submit(
         queue: queue.id,
         state,
         priority,
-        created_at: now,
-        ready_at: ready.resolve(now),
+        created_at,
+        ready_at,
         retries: 0,
         deliveries: 0,
-        revision: 1,
+        revision: replaces.map_or(1, |head| head.revision.wrapping_add(1)),
         transitions: 0,
         expires_at: expire_after.map(|span| now.after(span)),
         last_settle: None,
@@ -86,15 +93,30 @@ pub(super) fn submit(
         extras: (extras != Extras::default()).then(|| Box::new(extras)),
     };
     let item = ItemChange {
-        before: None,
+        before: replaces.map(before),
         after: Some(head),
         body: Some(Box::new((body, fields))),
         edits: FieldEdits::default(),
         outcome: None,
         error: None,
     };
-    let answer = Answer::Submitted { id, created: true };
-    Ok(Change { event: Some(EventKind::Submitted), answer, item: Some(item), queue: None, record })
+    let (event, answer) = match replaces {
+        Some(_) => (EventKind::Replaced, Answer::Replaced { id }),
+        None => (EventKind::Submitted, Answer::Submitted { id, created: true }),
+    };
+    Ok(Change { event: Some(event), answer, item: Some(item), queue: None, record })
+}
+
+/// When a new item, or one that is replaced, is given out.
+fn ready_at(submission: &Submission, replaces: Option<&Head>, now: Timestamp) -> Timestamp {
+    let ready_at = submission.ready.resolve(now);
+    let (first, ready_at) = match replaces {
+        None => (now, ready_at),
+        // Ready then and now: it keeps its place in line, or one that is replaced all the time would never be first.
+        Some(head) if ready_at == now => (head.created_at, head.ready_at.min(now)),
+        Some(head) => (head.created_at, ready_at),
+    };
+    submission.delay_max.map_or(ready_at, |most| ready_at.min(first.after(most)))
 }
 
 /// The record after, if it is what the submitter saw and the time has come.
@@ -124,6 +146,7 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
     if let Some(after) = &submission.after {
         after.check(submission.id, body.group.as_deref())?;
     }
+    check_replace(submission)?;
     if let crate::command::When::After(delay) = submission.ready
         && delay > limits::DELAY_MAX
     {
@@ -146,6 +169,32 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
     queue.schema.check_inputs(&body.inputs, &body.params)
 }
 
+/// What goes together with a replace key: an item that is replaced has no history, and nobody counts on it.
+fn check_replace(submission: &Submission) -> Result<(), Refusal> {
+    let Submission { body, delay_max, .. } = submission;
+    if body.replace_key.is_none() {
+        let message = "it bounds how far a `replace_key` pushes an item back; give one";
+        return delay_max.map_or(Ok(()), |_| Err(Refusal::invalid("delay_max", message)));
+    }
+    let others = [
+        ("an `idempotency_key`", body.idempotency_key.is_some()),
+        ("an `id`", submission.id.is_some()),
+        ("a `group`", body.group.is_some()),
+        ("`after`", submission.after.is_some()),
+        ("a schedule", submission.once.is_some()),
+    ];
+    if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
+        let message = format!("it does not go together with {other}; leave one of them out");
+        return Err(Refusal::invalid("replace_key", message));
+    }
+    match delay_max {
+        Some(most) if *most > limits::DELAY_MAX => {
+            Err(Refusal::invalid("delay_max", format!("{most} is longer than {}", limits::DELAY_MAX)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whatever queue it is for.
 pub(crate) fn check_content(body: &Body, fields: &Fields) -> Result<(), Refusal> {
     fields.check()?;
@@ -165,6 +214,9 @@ pub(crate) fn check_content(body: &Body, fields: &Fields) -> Result<(), Refusal>
 fn check_body(body: &Body) -> Result<(), Refusal> {
     if let Some(key) = &body.idempotency_key {
         check_text("idempotency_key", key, limits::KEY_BYTES_MAX)?;
+    }
+    if let Some(key) = &body.replace_key {
+        check_text("replace_key", key, limits::KEY_BYTES_MAX)?;
     }
     for (what, text) in [
         ("fairness_key", &body.fairness_key),

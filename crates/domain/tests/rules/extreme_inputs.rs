@@ -271,9 +271,11 @@ fn body() -> BoxedStrategy<Body> {
         label(),
         text(),
     )
-        .prop_map(|(idempotency_key, group, tags, fee, tier, param)| Body {
-            idempotency_key,
-            group,
+        .prop_map(|(key, group, tags, fee, tier, param)| Body {
+            // Most that have this key have nothing that does not go with it.
+            replace_key: key.clone().filter(|_| fee.is_some()),
+            idempotency_key: key.filter(|_| fee.is_none()),
+            group: group.filter(|_| fee.is_none() || tier.is_some()),
             tags,
             fee,
             size_bytes: fee,
@@ -285,20 +287,20 @@ fn body() -> BoxedStrategy<Body> {
 }
 
 fn command() -> BoxedStrategy<Command> {
-    let submit = (any::<bool>(), priority(), when(), overrides(), body(), text()).prop_map(
-        |(chosen, priority, ready, overrides, body, blob)| {
+    let submit = (any::<bool>(), priority(), when(), overrides(), body(), text(), prop::option::of(millis()))
+        .prop_map(|(chosen, priority, ready, overrides, body, blob, delay_max)| {
             Command::Submit(Box::new(Submission {
                 id: chosen.then(|| ItemId(Uuid::from_u128(1))),
                 after: None,
                 once: None,
                 priority,
                 ready,
+                delay_max: delay_max.filter(|_| body.replace_key.is_some()),
                 overrides,
                 body,
                 fields: Fields { blob: Some(blob.into()), ..Fields::default() },
             }))
-        },
-    );
+        });
     let receive = (token(), prop::option::of(millis()), any::<bool>(), any::<bool>()).prop_map(
         |(token, visibility, assigned, make_buffers)| {
             Command::Receive(Receive { token, visibility, assigned, make_buffers })
@@ -394,6 +396,7 @@ proptest! {
             queue: (whole != 1).then_some(&queue),
             counts,
             item: (whole % 4 != 2).then_some(&head),
+            replaces: (whole % 4 == 2).then_some(&head),
             record: None,
             key_owner: (whole % 8 == 3).then_some((head.id, [7; 16])),
             new_id: (whole != 4).then_some(ItemId(Uuid::from_u128(5))),

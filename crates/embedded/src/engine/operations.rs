@@ -10,8 +10,8 @@ use towline_domain::change::Answer;
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, FieldSet, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest,
-    limits,
+    Command, Context, FieldSet, Head, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide,
+    digest, limits,
 };
 use towline_store::{
     Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore, StoreError, item_context,
@@ -74,20 +74,25 @@ impl Engine {
         let Some(queue) = self.index.queue_named(name) else {
             return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
         };
-        if self.index.table.len() >= self.options.items_max {
+        let replaces = self.replaceable(queue.queue.id, submission.body.replace_key.as_deref());
+        if replaces.is_none() && self.index.table.len() >= self.options.items_max {
             return Ok(Err(Refusal::StoreFull { what: "items", held: self.index.table.len() }));
         }
-        let chosen_id = submission.id;
+        let chosen_id = match &replaces {
+            Some((sequence, _)) => self.index.chosen_id(*sequence),
+            None => submission.id,
+        };
         let key = submission.body.idempotency_key.as_deref().map(digest::key);
         let owner = key.and_then(|key| self.index.key_owner(queue.queue.id, key));
         let taken =
-            chosen_id.and_then(|id| self.index.find(id)).and_then(|sequence| self.index.head(sequence));
-        let sequence = self.next_item;
+            submission.id.and_then(|id| self.index.find(id)).and_then(|sequence| self.index.head(sequence));
+        let sequence = replaces.as_ref().map_or(self.next_item, |(sequence, _)| *sequence);
         let context = Context {
             queue: Some(&queue.queue),
             counts: queue.counts,
             item: taken.as_ref(),
             key_owner: owner,
+            replaces: replaces.as_ref().map(|(_, head)| head),
             record: submission
                 .once
                 .as_ref()
@@ -105,7 +110,7 @@ impl Engine {
                     {
                         return Ok(Err(refusal));
                     }
-                    self.next_item += 1;
+                    self.next_item = self.next_item.max(sequence + 1);
                     let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, chosen_id));
                     return self
                         .append_item(sequence, change, indexed)
@@ -114,6 +119,13 @@ impl Engine {
                 Ok(Ok(Reply::Answer(change.answer().clone())))
             }
         }
+    }
+
+    /// The item that a submit with this key takes the place of.
+    fn replaceable(&self, queue: QueueId, key: Option<&str>) -> Option<(u64, Head)> {
+        let sequence = self.index.replace_key_owner(queue, digest::replace_key(key?))?;
+        let head = self.index.head(sequence).filter(Head::is_replaceable)?;
+        Some((sequence, head))
     }
 
     fn restore(&mut self, restore: Restore) -> Result<Answered, StoreError> {
@@ -128,10 +140,13 @@ impl Engine {
         let id = item.head.id;
         let claim = item.body.claim.zip(item.body.idempotency_key.as_deref());
         let taken = self.index.find(id).and_then(|sequence| self.index.head(sequence));
+        let claimed_in = item.body.claim.map(|claim| claim.queue);
+        let replaces = claimed_in.and_then(|queue| self.replaceable(queue, item.body.replace_key.as_deref()));
         let context = Context {
             queue: Some(&queue.queue),
             item: taken.as_ref(),
             key_owner: claim.and_then(|(claim, key)| self.index.key_owner(claim.queue, digest::key(key))),
+            replaces: replaces.as_ref().map(|(_, head)| head),
             ..Context::default()
         };
         let changes = match domain::restore(&context, item) {

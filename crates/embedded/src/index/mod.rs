@@ -170,6 +170,12 @@ impl Index {
         Some((extra.head.id, content))
     }
 
+    /// The latest item that was submitted with this replace key, whether it can be replaced or not.
+    pub fn replace_key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<u64> {
+        let sequence = self.keys.get(&key)?.iter().find(|owner| owner.0 == queue)?.1;
+        self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
+    }
+
     /// Every item with this idempotency key, in whatever queue.
     pub fn keyed(&self, key: ContentDigest) -> impl Iterator<Item = u64> + '_ {
         self.keys.get(&key).into_iter().flatten().map(|owner| owner.1)
@@ -395,13 +401,16 @@ impl Index {
         if let Some(Key { queue, digest, .. }) = indexed.key {
             let owners = self.keys.entry(digest).or_default();
             match owners.iter_mut().find(|owner| owner.0 == queue) {
-                Some(owner) => owner.1 = sequence,
+                // Of items with one replace key the latest: an older one may be carried behind it.
+                Some(owner) => owner.1 = owner.1.max(sequence),
                 None => owners.push((queue, sequence)),
             }
         }
         if let Some(id) = indexed.id {
             self.ids.insert(id, sequence);
         }
+        let before = self.table.extra_mut(sequence).and_then(|extra| extra.indexed.take());
+        self.drop_labels(sequence, &before.map_or_else(Vec::new, |before| before.labels));
         for &label in &indexed.labels {
             self.labels.entry(label).or_default().insert(sequence);
         }
@@ -410,6 +419,17 @@ impl Index {
                 extra.head.id = id;
             }
             extra.indexed = Some(indexed);
+        }
+    }
+
+    fn drop_labels(&mut self, sequence: u64, labels: &[u64]) {
+        for label in labels {
+            if let Some(set) = self.labels.get_mut(label) {
+                set.remove(&sequence);
+                if set.is_empty() {
+                    self.labels.remove(label);
+                }
+            }
         }
     }
 
@@ -439,14 +459,7 @@ impl Index {
         {
             self.ids.remove(&id);
         }
-        for label in indexed.labels {
-            if let Some(set) = self.labels.get_mut(&label) {
-                set.remove(&sequence);
-                if set.is_empty() {
-                    self.labels.remove(&label);
-                }
-            }
-        }
+        self.drop_labels(sequence, &indexed.labels);
     }
 
     /// The head of an item whose queue exists.

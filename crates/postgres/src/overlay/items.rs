@@ -1,10 +1,12 @@
 //! Applying decided changes to items of the batch.
 
-use super::{Entry, KeyOwner, NeedsLock, Overlay};
-use crate::image::Kept;
+use super::{Entry, KeyOwner, NeedsLock, Overlay, ReplaceOwner, payload_bytes};
+use crate::image::{Kept, Location, PARTS};
 use crate::split::UNTOUCHED;
 use towline_domain::change::QueueChange;
-use towline_domain::{Change, Command, CountKind, Field, QueueId, QueueState, Refusal, decide};
+use towline_domain::{
+    Body, Change, Command, CountKind, Field, FieldEdits, Fields, QueueId, QueueState, Refusal, decide,
+};
 use towline_store::{Answered, QueueLookup, Reply, item_context};
 
 impl Overlay {
@@ -96,6 +98,9 @@ impl Overlay {
             }
             Some(head) => {
                 entry.head = head.clone();
+                if let Some((body, fields)) = change.submitted() {
+                    entry.replace(body, fields);
+                }
                 if let Some(edits) = change.edits() {
                     let added = Field::ALL.iter().filter_map(|&field| edits.get(field)?.as_ref());
                     let added = added.map(|value| value.len() as u64).sum::<u64>();
@@ -135,6 +140,11 @@ impl Overlay {
             let owner = KeyOwner { seq, id: head.id, content: claim.content, stored: false };
             self.keys.insert((claim.queue, key.clone()), owner);
         }
+        if let (Some(key), Some(claim)) = (&body.replace_key, body.claim) {
+            let key = (claim.queue, key.clone());
+            let stored = self.replace_keys.get(&key).and_then(|owner| owner.stored);
+            self.replace_keys.insert(key, ReplaceOwner { seq, id: head.id, stored });
+        }
         self.by_id.insert(head.id, seq);
         let entry = Entry {
             head: head.clone(),
@@ -145,10 +155,30 @@ impl Overlay {
             touch: UNTOUCHED,
             submitted: Some(Box::new((body.clone(), fields.clone()))),
             chosen_id,
+            replaced: None,
             edits: Vec::new(),
             errors: change.error().map(|error| (head.revision, error.clone())).into_iter().collect(),
             outcome: change.outcome().cloned(),
         };
         self.put(seq, Box::new(entry));
+    }
+}
+
+impl Entry {
+    /// What was submitted now, in place of what was before.
+    fn replace(&mut self, body: &Body, fields: &Fields) {
+        if self.submitted.is_some() {
+            self.submitted = Some(Box::new((body.clone(), fields.clone())));
+            return;
+        }
+        let edit = |edits: FieldEdits, field| match fields.get(field) {
+            Some(value) => edits.set(field, value.clone()),
+            None => edits.unset(field),
+        };
+        self.edits = vec![Field::ALL.into_iter().fold(FieldEdits::default(), edit)];
+        self.replaced = Some(Box::new(body.clone()));
+        // Nothing of what was submitted before is read again.
+        let at = Location { has: 0, lengths: [0; PARTS], ..self.kept.at };
+        self.kept = Kept { at, edited: Some(payload_bytes(body, fields)), side: true };
     }
 }

@@ -47,6 +47,7 @@ pub(crate) struct Overlay {
     /// By key where keys take turns; then in the queue's order.
     pub(crate) ready: FxHashMap<QueueId, BTreeSet<(KeyTag, Place)>>,
     pub(crate) keys: FxHashMap<(QueueId, String), KeyOwner>,
+    pub(crate) replace_keys: FxHashMap<(QueueId, String), ReplaceOwner>,
     pub(crate) kv: BTreeMap<String, Slot>,
     /// Sequence numbers for new items.
     pub(crate) fresh: Range<u64>,
@@ -89,6 +90,8 @@ pub(crate) struct Entry {
     /// Of an item that is new.
     pub(crate) submitted: Option<Box<(Body, Fields)>>,
     pub(crate) chosen_id: bool,
+    /// Of an item that is stored: submitted in its place.
+    pub(crate) replaced: Option<Box<Body>>,
     pub(crate) edits: Vec<FieldEdits>,
     /// With the revision each came with.
     pub(crate) errors: Vec<(u32, AttemptError)>,
@@ -99,14 +102,15 @@ impl Entry {
     /// At most this much payload.
     pub(crate) fn bytes(&self) -> u64 {
         match &self.submitted {
-            Some(submitted) => {
-                let (body, fields) = &**submitted;
-                let params = body.params.iter().map(|(name, value)| name.len() + value.as_str().len());
-                (fields.bytes() + params.sum::<usize>()) as u64
-            }
+            Some(submitted) => payload_bytes(&submitted.0, &submitted.1),
             None => self.kept.bytes(),
         }
     }
+}
+
+fn payload_bytes(body: &Body, fields: &Fields) -> u64 {
+    let params = body.params.iter().map(|(name, value)| name.len() + value.as_str().len());
+    (fields.bytes() + params.sum::<usize>()) as u64
 }
 
 #[derive(Debug, Clone)]
@@ -124,6 +128,15 @@ pub(crate) struct TurnSlot {
     pub(crate) changed: bool,
     /// Its keys begin to take turns.
     pub(crate) begins: bool,
+}
+
+/// Who was the latest to be submitted with a replace key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReplaceOwner {
+    pub(crate) seq: u64,
+    pub(crate) id: ItemId,
+    /// Who is stored as such.
+    pub(crate) stored: Option<u64>,
 }
 
 /// A key-value record, there or not.
@@ -195,6 +208,7 @@ impl Overlay {
                 touch: UNTOUCHED,
                 submitted: None,
                 chosen_id: false,
+                replaced: None,
                 edits: Vec::new(),
                 errors: Vec::new(),
                 outcome: None,

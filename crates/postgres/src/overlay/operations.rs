@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, FieldSet, ItemId, KeyTag, QueueName, Refusal, Spent, Submission, Turn, Weights, decide,
-    limits,
+    Command, Context, FieldSet, Head, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn,
+    Weights, decide, limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
@@ -79,7 +79,8 @@ impl Overlay {
         let owner = key.and_then(|key| self.keys.get(&(queue.id, key)));
         let key_owner = owner.filter(|owner| self.owns(owner)).map(|owner| (owner.id, owner.content));
         let taken = submission.id.and_then(|id| self.by_id.get(&id)).and_then(|seq| self.entries.get(seq));
-        let seq = self.fresh.start;
+        let replaces = submission.body.replace_key.as_ref().and_then(|key| self.replaceable(queue.id, key));
+        let seq = replaces.map_or(self.fresh.start, |(seq, _)| seq);
         if self.fresh.is_empty() {
             unreachable!("a number was drawn for every submit");
         }
@@ -88,6 +89,7 @@ impl Overlay {
             counts: self.counts(queue.id),
             item: taken.map(|entry| &entry.head),
             key_owner,
+            replaces: replaces.map(|(_, head)| head),
             record: submission.once.as_ref().and_then(|once| self.kv.get(&once.key)?.record.as_ref()),
             new_id: Some(ItemId::derive(self.salt, self.now, seq)),
             ..Context::default()
@@ -96,7 +98,9 @@ impl Overlay {
         match decide(&context, Command::Submit(submission), self.now) {
             Err(refusal) => Ok(Err(refusal)),
             Ok(change) => {
-                if !change.is_empty() {
+                if change.before().is_some() {
+                    self.apply(seq, &change);
+                } else if !change.is_empty() {
                     self.fresh.start += 1;
                     self.add(seq, chosen_id, &change);
                     if let Some((key, record)) = change.record() {
@@ -118,10 +122,14 @@ impl Overlay {
         let key = item.body.claim.map(|claim| claim.queue).zip(item.body.idempotency_key.clone());
         let owner = key.and_then(|key| self.keys.get(&key)).filter(|owner| self.owns(owner));
         let taken = self.by_id.get(&id).and_then(|seq| self.entries.get(seq));
+        let claimed_in = item.body.claim.map(|claim| claim.queue);
+        let replaces = claimed_in.zip(item.body.replace_key.as_ref());
+        let replaces = replaces.and_then(|(queue, key)| self.replaceable(queue, key));
         let context = Context {
             queue: Some(queue),
             item: taken.map(|entry| &entry.head),
             key_owner: owner.map(|owner| (owner.id, owner.content)),
+            replaces: replaces.map(|(_, head)| head),
             ..Context::default()
         };
         let changes = domain::restore(&context, item)?;
@@ -133,6 +141,13 @@ impl Overlay {
             }
         }
         Ok(Reply::Answer(Answer::Submitted { id, created: true }))
+    }
+
+    /// The item that a submit with this key takes the place of.
+    fn replaceable(&self, queue: QueueId, key: &str) -> Option<(u64, &Head)> {
+        let owner = self.replace_keys.get(&(queue, key.to_owned()))?;
+        let entry = self.entries.get(&owner.seq).filter(|entry| entry.head.is_replaceable())?;
+        Some((owner.seq, &entry.head))
     }
 
     /// Whether the key's owner is still there.

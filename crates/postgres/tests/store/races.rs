@@ -6,6 +6,7 @@ use crate::words::*;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::{ItemId, LeaseToken, Policy, QueueState};
@@ -173,6 +174,46 @@ fn one_key_one_id_one_record_of_many_servers() {
     let sum = block_on(towline_store::Store::kv_get(&stores[2], vec!["sum".to_owned()])).unwrap();
     let sum = sum[0].as_ref().map(|record| record.value.clone());
     assert_eq!(sum, Some((10 * SERVERS * CALLERS).to_string().into()));
+}
+
+#[test]
+fn under_one_replace_key_one_waits_whichever_servers_submit() {
+    let stores = servers();
+    run(&stores[0], create("jobs", Policy::default())).unwrap();
+    let keys = 4;
+    let made = race(
+        |number, store| {
+            let mut made = 0;
+            for round in 0..15 {
+                // In opposite orders, and with receives between that take away what was about to be replaced.
+                let mut batch: Vec<_> = (0..keys)
+                    .map(|key| replacing("jobs", &format!("k{key}"), &format!("{number}/{round}")))
+                    .collect();
+                if number % 2 == 0 {
+                    batch.reverse();
+                }
+                for answer in update(store, batch) {
+                    match answer {
+                        Ok(Reply::Answer(Answer::Submitted { created: true, .. })) => made += 1,
+                        Ok(Reply::Answer(Answer::Replaced { .. })) => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+                if round % 3 == number % 3 {
+                    let settles = receive(store, "jobs", 2, seed(number, round));
+                    let settles = settles.iter().map(|&(id, token)| lease(id, token, commit())).collect();
+                    assert!(update(store, settles).iter().all(|answer| *answer == left("completed")));
+                }
+            }
+            made
+        },
+        &stores,
+    );
+    for store in &stores {
+        let counts = counts(store, "jobs");
+        assert!(counts.pending <= keys, "{counts:?}");
+        assert_eq!(counts.total(), made.iter().sum::<u64>(), "who was told so made an item");
+    }
 }
 
 #[test]

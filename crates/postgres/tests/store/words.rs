@@ -27,6 +27,13 @@ pub fn keyed(queue: &str, key: &str, payload: &str) -> Operation {
     Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
 }
 
+pub fn replacing(queue: &str, key: &str, payload: &str) -> Operation {
+    let fields = Fields { blob: Some(payload.to_owned().into()), ..Fields::default() };
+    let body = Body { replace_key: Some(key.to_owned()), ..Body::default() };
+    let submission = Submission { fields, body, ..Submission::default() };
+    Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
+}
+
 pub fn lease(id: ItemId, token: LeaseToken, verb: Verb) -> Operation {
     Operation::Lease { id, call: Box::new(LeaseCall { token, verb, adjust: Adjust::default() }) }
 }

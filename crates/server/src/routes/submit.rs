@@ -57,6 +57,7 @@ pub(super) async fn submit(
     let mut broken = false;
     let items = merge(refused, answers, |_, answer| match answer {
         Ok(Stored::Answer(Answer::Submitted { id, created })) => Submitted::accepted(id, created),
+        Ok(Stored::Answer(Answer::Replaced { id })) => Submitted::replaced(id),
         Err(refusal) => Submitted::refused(&refusal),
         Ok(_) => {
             broken = true;

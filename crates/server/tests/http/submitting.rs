@@ -100,6 +100,44 @@ async fn one_key_one_item() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn under_one_replace_key_one_waits() {
+    let rig = Rig::start().await;
+    rig.queue("jobs", json!({"depth_limit": 1})).await;
+    let submit = async |item: Value| {
+        rig.post("/v1/queues/jobs/items", json!({"items": [item]})).await.good()["items"][0].clone()
+    };
+    let first = submit(json!({"replace_key": "doc-7", "params": {"n": 1}, "tags": {"team": "a"}})).await;
+    assert_eq!(first["created"], true);
+    let id = first["id"].as_str().unwrap();
+    let second = submit(json!({"replace_key": "doc-7", "payload": "aGk="})).await;
+    assert_eq!(second, json!({"id": id, "created": false, "replaced": true}));
+    let item = rig.item(id).await;
+    assert_eq!(
+        (&item["replace_key"], &item["params"], &item["tags"]),
+        (&json!("doc-7"), &json!({}), &json!({}))
+    );
+    let held = rig.receive("jobs").await;
+    assert_eq!(
+        (&held["id"], &held["payload"], &held["replace_key"]),
+        (&json!(id), &json!("aGk="), &json!("doc-7"))
+    );
+    let third = submit(json!({"replace_key": "doc-7", "delay": "1h", "delay_max": "2h"})).await;
+    assert!(third["created"] == true && third["id"] != id, "{third}");
+    for (item, words) in [
+        (json!({"replace_key": ""}), "replace_key"),
+        (json!({"replace_key": "k", "idempotency_key": "k"}), "idempotency_key"),
+        (json!({"replace_key": "k", "group": "g"}), "group"),
+        (json!({"replace_key": "k", "id": "0189a7c0-1111-4222-8333-444455556666"}), "`id`"),
+        (json!({"delay": "1s", "delay_max": "2s"}), "delay_max"),
+        (json!({"replace_key": "k", "delay_max": "soon"}), "delay_max"),
+    ] {
+        let refused = submit(item.clone()).await;
+        assert_eq!(refused["error"]["code"], "invalid", "{item}: {refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(words), "{item}: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_submitter_may_choose_the_id() {
     let rig = Rig::start().await;
     rig.queue("jobs", json!({})).await;

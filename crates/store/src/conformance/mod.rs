@@ -30,6 +30,7 @@ mod races;
 mod reads;
 mod receive;
 mod reopen;
+mod replacing;
 mod restoring;
 mod retries;
 mod rig;
@@ -174,6 +175,20 @@ macro_rules! with_conformance_cases {
                 a_known_key_is_answered_by_a_closed_or_full_queue
                 a_chosen_id_is_used_once
                 an_id_is_free_when_its_item_is_gone
+            }
+            replacing {
+                the_one_that_waits_becomes_what_was_submitted_last
+                what_something_happened_to_is_left_alone
+                each_submit_pushes_it_back_up_to_a_bound
+                one_that_is_ready_keeps_its_place
+                no_new_place_is_taken
+                keys_are_apart
+                a_batch_sees_its_own_replacing
+                what_does_not_go_together_is_refused
+                replacing_is_told
+                what_replaced_survives
+                a_replace_key_goes_along
+                one_waits_however_many_submit_at_once
             }
             receive {
                 nothing_is_given_before_its_time

@@ -26,7 +26,7 @@ impl Harness for Elsewhere {
 }
 
 /// The queues of `from` in `to`, under other numbers, and everything in them.
-fn moved(from: &Rig, harness: &dyn Harness) -> Rig {
+pub(super) fn moved(from: &Rig, harness: &dyn Harness) -> Rig {
     let to = Rig::open(harness);
     to.clock.set(from.now());
     to.create("first", Policy::default());

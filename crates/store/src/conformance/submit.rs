@@ -103,6 +103,7 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
         size_bytes: Some(0),
         tier: Some("whatever".to_owned()),
         trace: trace(3),
+        replace_key: None,
     };
     let overrides = Overrides {
         max_retries: Some(9),
@@ -118,6 +119,7 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
         after: None,
         priority: i16::MIN,
         ready: When::At(START.after(Millis(50))),
+        delay_max: None,
         overrides: overrides.clone(),
         body: body.clone(),
         fields: payload("work").fields,

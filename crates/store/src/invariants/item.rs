@@ -147,6 +147,7 @@ pub(super) fn lease_call(open: &Open) -> Option<&LeaseCall> {
 pub(super) fn same_body(a: &Body, b: &Body) -> bool {
     // The claim is the store's own note on the key.
     a.idempotency_key == b.idempotency_key
+        && a.replace_key == b.replace_key
         && a.tags == b.tags
         && a.fairness_key == b.fairness_key
         && a.group == b.group

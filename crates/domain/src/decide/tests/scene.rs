@@ -85,6 +85,7 @@ impl Scene {
             counts,
             item: self.item.as_ref().map(|item| &item.head),
             key_owner: self.key_owner,
+            replaces: None,
             record: None,
             new_id: submits.then(|| ItemId::derive(7, self.now, 1)),
             target: self.target.as_ref(),

@@ -119,11 +119,14 @@ pub(super) fn new_turns(queue: &Queue) -> Vec<Operation> {
 
 pub(super) fn body(key: Option<u8>, content: u8) -> Body {
     let parity = if content.is_multiple_of(2) { "even" } else { "odd" };
+    let replace_key = key.filter(|key| key % 7 > 3).map(|key| format!("r{}", key % 2));
     Body {
-        idempotency_key: key.map(|key| format!("k{}", key % 4)),
+        idempotency_key: key.filter(|key| key % 7 <= 3).map(|key| format!("k{}", key % 7)),
         tags: [("parity".to_owned(), parity.to_owned())].into(),
         fairness_key: (!content.is_multiple_of(4)).then(|| format!("t{}", content % 4)),
-        group: content.is_multiple_of(3).then(|| format!("g{}", content % 2)),
+        // Of the two together one would be refused.
+        group: (content.is_multiple_of(3) && replace_key.is_none()).then(|| format!("g{}", content % 2)),
+        replace_key,
         params: [("n".to_owned(), Json::string(&(content % 3).to_string()))].into(),
         fee: Some(u64::from(content) * 37 % 1000),
         trace: content.is_multiple_of(5).then(|| trace(content | 1)).flatten(),

@@ -54,7 +54,7 @@ impl Side {
 
     pub(super) fn rename(&self, answered: &mut Answered) {
         match answered {
-            Ok(Reply::Answer(Answer::Submitted { id, .. })) => self.rename_id(id),
+            Ok(Reply::Answer(Answer::Submitted { id, .. } | Answer::Replaced { id })) => self.rename_id(id),
             Ok(Reply::Answer(Answer::Queue(queue))) => self.rename_queue(&mut queue.id),
             Ok(Reply::Received(Received { items, .. })) => {
                 items.iter_mut().for_each(|item| self.rename_item(item));

@@ -59,6 +59,8 @@ impl World {
         let queue = |number: u8| name(QUEUES[usize::from(number) % QUEUES.len()]);
         match *action {
             Action::Submit { queue: to, key, content, priority, delay, own_id, overrides, once } => {
+                let body = body(key, content);
+                let bounded = body.replace_key.is_some() && content.is_multiple_of(2);
                 same(Operation::Submit {
                     queue: queue(to),
                     submission: Box::new(Submission {
@@ -71,8 +73,9 @@ impl World {
                             delay if delay % 2 == 0 => When::After(Millis(u64::from(delay))),
                             delay => When::At(START.after(Millis(u64::from(delay)))),
                         },
+                        delay_max: bounded.then_some(Millis(u64::from(content))),
                         overrides: own_overrides(overrides),
-                        body: body(key, content),
+                        body,
                         fields: fields(content),
                     }),
                 })

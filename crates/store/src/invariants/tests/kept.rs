@@ -216,6 +216,7 @@ impl World {
             after: None,
             priority: i16::try_from(self.dice.below(5)).unwrap() - 2,
             ready,
+            delay_max: None,
             overrides: Overrides {
                 max_retries: self.dice.one_in(5).then_some(1),
                 expire_after: self.dice.one_in(9).then_some(Millis(900)),

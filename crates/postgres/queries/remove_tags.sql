@@ -1,0 +1,1 @@
+DELETE FROM tags WHERE seq = ANY ($1::bigint[])
