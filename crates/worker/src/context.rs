@@ -7,6 +7,7 @@ use crate::outcome::When;
 use crate::work::AnyJob;
 use std::fmt;
 use std::sync::Arc;
+use towline_domain::Trace;
 
 /// Clones are the same.
 #[derive(Clone)]
@@ -49,6 +50,13 @@ impl Context {
     #[must_use]
     pub fn parent(&self) -> Option<&str> {
         self.envelope().parent.as_deref()
+    }
+
+    /// What whoever queued it was at, as W3C Trace Context has it. Children are part of the same trace unless their options say
+    /// otherwise.
+    #[must_use]
+    pub fn trace(&self) -> Option<&Trace> {
+        self.envelope().trace.as_deref()
     }
 
     /// From 1.

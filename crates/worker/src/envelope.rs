@@ -4,7 +4,7 @@ use crate::clock::Time;
 use crate::options::Retry;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use towline_domain::digest;
+use towline_domain::{Trace, digest};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Envelope {
@@ -29,6 +29,9 @@ pub(crate) struct Envelope {
     /// What its system calls itself: a queue may be shared by several.
     #[serde(default = "default_prefix", skip_serializing_if = "is_default_prefix")]
     pub(crate) prefix: String,
+    /// What whoever queued it was at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<Box<Trace>>,
     /// It has its name from a key that it was queued with.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keyed: bool,

@@ -56,6 +56,7 @@ pub use schedule::Schedule;
 #[cfg(feature = "server")]
 pub use server::Server;
 pub use system::{Builder, System};
+pub use towline_domain::{Trace, TraceParent, TraceState};
 pub use work::{AnyJob, Job, Piece, Work, batch, elsewhere, work};
 
 /// The guide's programs are run as tests.

@@ -4,6 +4,7 @@
 use crate::clock::Time;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use towline_domain::Trace;
 
 /// Attempts, and the pauses between them: `base`, `base * factor`, ... up to `max`, each shortened by up to `jitter`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -65,6 +66,7 @@ pub struct Options {
     pub(crate) timeout: Option<Duration>,
     pub(crate) skip_queue: Option<bool>,
     pub(crate) dedupe_key: Option<String>,
+    pub(crate) trace: Option<Box<Trace>>,
 }
 
 impl Options {
@@ -126,6 +128,12 @@ impl Options {
         self
     }
 
+    /// The trace that it is a part of, in place of its parent's.
+    pub fn trace(mut self, trace: Trace) -> Options {
+        self.trace = Some(Box::new(trace));
+        self
+    }
+
     /// What is not said here is as there.
     pub(crate) fn or(self, outer: &Options) -> Options {
         // One of the two says when: a delay here is not mixed with a time there.
@@ -140,6 +148,7 @@ impl Options {
             timeout: self.timeout.or(outer.timeout),
             skip_queue: self.skip_queue.or(outer.skip_queue),
             dedupe_key: self.dedupe_key.or_else(|| outer.dedupe_key.clone()),
+            trace: self.trace.or_else(|| outer.trace.clone()),
         }
     }
 }

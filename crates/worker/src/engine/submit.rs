@@ -64,8 +64,18 @@ impl Shared {
     /// Decides everything about it.
     pub(crate) fn prepare(&self, job: &AnyJob, from: Submitted<'_>) -> Result<Prepared, Error> {
         let now = self.clock.now();
-        let Options { delay, run_at, retry, priority, group, deadline, timeout, skip_queue, dedupe_key } =
-            job.resolved(&self.config.defaults);
+        let Options {
+            delay,
+            run_at,
+            retry,
+            priority,
+            group,
+            deadline,
+            timeout,
+            skip_queue,
+            dedupe_key,
+            trace,
+        } = job.resolved(&self.config.defaults);
         // A name of its own for each key, so that whoever queues it again waits for the same. The times of a schedule have
         // theirs, whatever the key.
         let keyed = dedupe_key
@@ -92,6 +102,7 @@ impl Shared {
             priority: priority.unwrap_or_default(),
             retry: retry.unwrap_or_default(),
             prefix: self.keys.0.clone(),
+            trace: trace.or_else(|| from.parent.and_then(|parent| parent.trace.clone())),
             keyed: named == Named::ByKey,
             round: 0,
         };

@@ -4,7 +4,7 @@ use crate::{Kind, Log, World};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use towline::{Clock, Context, Error, Event, Failure, Options, Outcome, Retry, work};
+use towline::{Clock, Context, Error, Event, Failure, Options, Outcome, Retry, Trace, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -230,4 +230,52 @@ pub async fn what_skips_the_queue_runs_here_and_is_queued_when_it_fails(kind: Ki
     gate.add_permits(1);
     assert_eq!(world.drive(handle.result()).await.as_deref(), Ok("done"));
     assert_eq!(log.read().len(), 2);
+}
+
+pub async fn a_trace_goes_on_with_work_and_what_comes_of_it(kind: Kind) {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+    let trace = |parent: &str, state: Option<&str>| Trace {
+        parent: parent.parse().unwrap(),
+        state: state.map(|state| state.parse().unwrap()),
+    };
+    let world = World::new(kind).await;
+    let log = Log::default();
+    let told = |log: &Log, context: &Context| {
+        let trace = context.trace().map(|trace| (trace.parent.to_string(), trace.state.clone()));
+        log.add(format!("{} {} {trace:?}", context.kind(), context.attempt()));
+    };
+    let child = {
+        let log = log.clone();
+        work("child", move |(): (), context: Context| {
+            told(&log, &context);
+            async { Ok(Outcome::<()>::Void) }
+        })
+    };
+    let root = {
+        let (log, child) = (log.clone(), child.clone());
+        work("root", move |(): (), context: Context| {
+            told(&log, &context);
+            let own = child.of(()).options(Options::new().trace(trace(OTHER, None)));
+            let (first, children) = (context.attempt() == 1, [child.of(()), own]);
+            async move { if first { Err(Failure::retry("again")) } else { Ok(Outcome::<()>::queue(children)) } }
+        })
+    };
+    let system = world.system().work(&root).work(&child).start().unwrap();
+    let traced = root.of(()).options(Options::new().trace(trace(PARENT, Some("vendor=1"))));
+    let handle = system.queue(traced).await.unwrap();
+    world.drive(handle.group_done()).await.unwrap();
+    let handle = system.queue(child.of(())).await.unwrap();
+    world.drive(handle.done()).await.unwrap();
+    let mut log = log.read();
+    log[2..4].sort();
+    let own = format!("Some(({PARENT:?}, Some(TraceState(\"vendor=1\"))))");
+    let expected = [
+        format!("root 1 {own}"),
+        format!("root 2 {own}"),
+        format!("child 1 Some(({OTHER:?}, None))"),
+        format!("child 1 {own}"),
+        "child 1 None".to_owned(),
+    ];
+    assert_eq!(log, expected);
 }

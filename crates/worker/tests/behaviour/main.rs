@@ -57,6 +57,7 @@ behaviour! {
     attempts::what_is_said_when_it_is_queued_wins
     attempts::a_key_is_queued_once_and_both_who_queued_it_get_the_result
     attempts::what_skips_the_queue_runs_here_and_is_queued_when_it_fails
+    attempts::a_trace_goes_on_with_work_and_what_comes_of_it
     batches::they_go_when_they_are_enough_or_have_waited_and_each_has_its_own_answer
     batches::stopping_lets_them_go
     batches::a_handler_that_answers_too_little_or_panics_is_told_and_tried_again
