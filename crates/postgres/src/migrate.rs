@@ -25,7 +25,9 @@ const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("../migrations/0006_rates.sql"), compatible_with: 1 },
     Migration { sql: include_str!("../migrations/0007_events.sql"), compatible_with: 1 },
     Migration { sql: include_str!("../migrations/0008_turns.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../migrations/0009_replacing.sql"), compatible_with: 1 },
+    // Who does not know that items are replaced would give out what they were before.
+    Migration { sql: include_str!("../migrations/0009_replacing.sql"), compatible_with: 9 },
+    Migration { sql: include_str!("../migrations/0010_rotation.sql"), compatible_with: 9 },
 ];
 
 /// Whoever migrates holds this lock of the database.

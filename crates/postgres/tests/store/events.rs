@@ -97,6 +97,33 @@ fn what_one_server_does_another_tells() {
     }
 }
 
+/// One that rotated where another one had just done so truncated what was told last.
+#[test]
+fn rotations_at_once_take_nothing_from_who_keeps_up() {
+    let schema = new_schema();
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    let mut at = now(&store);
+    let rotate = |_| {
+        let other = begin(&schema, "COMMIT");
+        RUNTIME.spawn(async move {
+            for time in 0.. {
+                let sql = format!("SELECT rotate_events(1, 0, 0, {time})");
+                // It waits for nobody longer than a moment.
+                let _ = other.batch_execute(&sql).await;
+            }
+        })
+    };
+    let others: Vec<_> = (0..4).map(rotate).collect();
+    for nth in 0..200 {
+        let made = put(&store);
+        let EventPage { events, next, .. } = page(&store, EventsFrom::After(at));
+        assert_eq!(items(&events), [made], "number {nth}");
+        at = next;
+    }
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[test]
 fn the_oldest_go_and_who_comes_for_them_is_told_so() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
