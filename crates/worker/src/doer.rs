@@ -23,6 +23,8 @@ enum Order {
 struct Room {
     order: Order,
     slots: usize,
+    /// How many may wait for them.
+    line: usize,
     taken: usize,
     waiting: usize,
     serial: u64,
@@ -105,7 +107,25 @@ impl Doer {
     fn new(order: Order, slots: usize) -> Doer {
         let slots = slots.max(1);
         let kinds = HashMap::new();
-        Doer(Arc::new(Mutex::new(Room { order, slots, taken: 0, waiting: 0, serial: 0, kinds })))
+        let room = Room { order, slots, line: slots, taken: 0, waiting: 0, serial: 0, kinds };
+        Doer(Arc::new(Mutex::new(room)))
+    }
+
+    /// It works for so many queues: however few slots it has, one of each may wait for them.
+    pub(crate) fn serve(&self, queues: usize) {
+        let mut room = self.lock();
+        room.line = room.line.max(queues.saturating_add(room.slots / TOGETHER));
+    }
+
+    /// What is not worth taking: more are taken together.
+    pub(crate) fn few(&self) -> usize {
+        self.lock().slots / TOGETHER
+    }
+
+    /// How many places may be promised to what has yet to come. Whatever has a slot left takes `few` besides these, and at least one.
+    pub(crate) fn promised_max(&self) -> usize {
+        let room = self.lock();
+        room.line - room.slots / TOGETHER
     }
 
     pub(crate) fn is_same(&self, other: &Doer) -> bool {
@@ -116,7 +136,7 @@ impl Doer {
     /// many run: they are taken together.
     pub(crate) fn available(&self) -> usize {
         let room = self.lock();
-        let available = room.slots.saturating_mul(2).saturating_sub(room.taken + room.waiting);
+        let available = room.slots.saturating_add(room.line).saturating_sub(room.taken + room.waiting);
         if available < room.slots / TOGETHER { 0 } else { available }
     }
 
@@ -126,7 +146,7 @@ impl Doer {
         if room.taken < room.slots {
             return Entry::Now(self.take(&mut room, kind));
         }
-        if room.waiting >= room.slots {
+        if room.waiting >= room.line {
             return Entry::Full;
         }
         room.serial += 1;
@@ -272,6 +292,21 @@ mod tests {
         drop(slot);
         assert!(matches!(doer.enter(about("a", 0, 0)), Entry::Now(_)));
         assert_eq!(doer.available(), 2);
+    }
+
+    #[test]
+    fn who_has_a_slot_left_takes_some_besides_what_was_promised() {
+        for (slots, queues) in [(1, 1), (1, 5), (7, 3), (8, 8), (16, 15), (64, 2), (256, 1), (256, 300)] {
+            let doer = Doer::balanced(slots);
+            doer.serve(queues);
+            assert!(doer.promised_max() >= queues, "{slots} slots, {queues} queues");
+            let _running: Vec<Entry> = (1..slots).map(|_| doer.enter(about("a", 0, 0))).collect();
+            let left = doer.available() - doer.promised_max();
+            assert!(left >= doer.few().max(1), "{slots} slots, {queues} queues: {left}");
+        }
+        let unlimited = Doer::unlimited();
+        unlimited.serve(3);
+        assert!(unlimited.available() - unlimited.promised_max() >= unlimited.few());
     }
 
     #[test]

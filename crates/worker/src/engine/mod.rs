@@ -27,6 +27,7 @@ use crate::ports::{Backend, PortError, Queue};
 use crate::work::Kind;
 use batches::Batches;
 use keep::Keeper;
+use poll::Promised;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) doer: Doer,
     /// All that are used here, each once.
     doers: Vec<Doer>,
+    promised: Promised,
     pub(crate) entropy: Entropy,
     pub(crate) counters: Counters,
     pub(crate) watchers: Watchers,
@@ -115,6 +117,7 @@ impl Shared {
                 doers.push(doer.clone());
             }
         }
+        let promised = Promised::new(&doers, queues.len());
         Shared {
             backend,
             keys: Keys(prefix),
@@ -125,6 +128,7 @@ impl Shared {
             queues,
             doer,
             doers,
+            promised,
             entropy: Entropy::new(),
             counters: Counters::default(),
             watchers,

@@ -1,6 +1,7 @@
 //! Takes from every queue in turn, as much as there is room for.
 
 use super::Shared;
+use crate::doer::Doer;
 use crate::event::Event;
 use crate::ports::{PortError, Pulled};
 
@@ -8,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -41,27 +42,27 @@ impl Shared {
                 continue;
             }
             let round = self.round(budget, lead).await;
-            lead = (lead + 1) % self.queues.len();
+            lead = round.next;
             troubles = if round.trouble { troubles + 1 } else { 0 };
-            if round.more && round.started {
+            if round.more && round.started > 0 {
                 // Other tasks have their turn even if the queues never say "not yet".
                 tokio::task::yield_now().await;
                 continue;
             }
             // What was put back is for others: who did so does not stand in their way.
-            let stands_back = round.trouble || (round.pulled && !round.started);
+            let stands_back = round.trouble || (round.pulled && round.started == 0);
             let mut pause = self.config.poll_interval;
             if stands_back {
                 pause = pause
                     .saturating_mul(2u32.saturating_pow(troubles))
                     .mul_f64(1.0 + self.entropy.fraction() / 2.0);
             }
-            if !stands_back {
-                waits.begin(self, budget);
-            }
+            let everywhere = stands_back || waits.begin(self, lead);
             let come = tokio::select! {
                 () = self.sleep(pause.min(PAUSE_MAX.max(self.config.poll_interval))) => None,
                 come = waits.next(self) => Some(come),
+                // There was none to wait with at every queue.
+                () = room, if !everywhere => None,
                 _ = stopping.wait_for(|stopping| *stopping) => None,
             };
             if !self.take_all(come).await {
@@ -94,25 +95,33 @@ impl Shared {
         started
     }
 
-    /// How many more are taken now.
+    /// How many more are taken now, besides what is promised to who waits at the queues.
     pub(super) fn budget(&self) -> usize {
         let available = self.doers.iter().fold(0usize, |sum, doer| sum.saturating_add(doer.available()));
-        available.min(TAKEN_MAX)
+        let left = available.saturating_sub(self.promised.now.load(Ordering::SeqCst));
+        if left < self.promised.few { 0 } else { left.min(TAKEN_MAX) }
     }
 
-    /// Every queue has its share, and each is the first in turn.
+    /// Every queue has its share, and what others leave of theirs; each is the first in turn. Together they never take more than
+    /// there is room for: those for which nothing was left come first the next time.
     async fn round(self: &Arc<Shared>, budget: usize, lead: usize) -> Round {
-        let share = budget.div_ceil(self.queues.len());
-        let mut round = Round::default();
-        for at in 0..self.queues.len() {
-            let queue = &self.queues[(lead + at) % self.queues.len()];
+        let queues = self.queues.len();
+        let (mut round, mut left) = (Round { next: (lead + 1) % queues, ..Round::default() }, budget);
+        for asked in 0..queues {
+            let (at, share) = ((lead + asked) % queues, left.div_ceil(queues - asked));
+            if share == 0 {
+                round.next = at;
+                break;
+            }
+            let queue = &self.queues[at];
             match queue.pop(share, self.config.visibility).await {
                 Ok(pulled) => {
                     round.more |= pulled.len() == share;
                     round.pulled |= !pulled.is_empty();
                     for pulled in pulled {
-                        round.started |= self.take(queue, pulled).await;
+                        round.started += usize::from(self.take(queue, pulled).await);
                     }
+                    left = budget.saturating_sub(round.started);
                 }
                 Err(error) => {
                     round.trouble = true;
@@ -158,34 +167,66 @@ type Come = (usize, Vec<Pulled>);
 
 type Wait = BoxFuture<'static, (usize, Result<Vec<Pulled>, PortError>)>;
 
+/// Room for what is waited for. It may come at any time, or never, so nobody else may have it, and it is never all there is: while a
+/// slot is free, something is left for polls.
+pub(super) struct Promised {
+    now: AtomicUsize,
+    /// To each who waits.
+    share: usize,
+    /// What is left beside it is not worth a poll.
+    few: usize,
+}
+
+impl Promised {
+    pub(super) fn new(doers: &[Doer], queues: usize) -> Promised {
+        doers.iter().for_each(|doer| doer.serve(queues));
+        let all = doers.iter().map(Doer::promised_max).min().unwrap_or_default();
+        Promised {
+            now: AtomicUsize::new(0),
+            share: (all.min(TAKEN_MAX) / queues).max(1),
+            few: doers.iter().map(Doer::few).min().unwrap_or_default(),
+        }
+    }
+}
+
 /// Somebody waits at every queue, at most once. A wait goes on while the queues are polled beside it: what is on its way
 /// when a wait is dropped costs an attempt, so none is dropped until the engine stops.
 struct Waits {
     under_way: FuturesUnordered<Wait>,
-    /// By queue.
-    waited_for: Vec<bool>,
+    /// By queue: what was asked for, and promised. None: nobody waits there.
+    asked: Vec<usize>,
 }
 
 impl Waits {
     fn new(queues: usize) -> Waits {
-        Waits { under_way: FuturesUnordered::new(), waited_for: vec![false; queues] }
+        Waits { under_way: FuturesUnordered::new(), asked: vec![0; queues] }
     }
 
-    /// Where nobody waits yet.
-    fn begin(&mut self, shared: &Shared, budget: usize) {
-        let (share, visibility) = (budget.div_ceil(shared.queues.len()), shared.config.visibility);
-        for (at, queue) in shared.queues.iter().enumerate() {
-            if !std::mem::replace(&mut self.waited_for[at], true) {
-                let queue = Arc::clone(queue);
-                self.under_way.push(Box::pin(async move { (at, queue.wait(share, visibility).await) }));
+    /// Where nobody waits yet; `false`: there is not room for it everywhere.
+    fn begin(&mut self, shared: &Shared, lead: usize) -> bool {
+        let queues = shared.queues.len();
+        for at in (0..queues).map(|at| (lead + at) % queues) {
+            if self.asked[at] > 0 {
+                continue;
             }
+            // As it is now: the round has taken some of what there was before it.
+            let share = shared.promised.share.min(shared.budget());
+            if share == 0 {
+                return false;
+            }
+            self.asked[at] = share;
+            shared.promised.now.fetch_add(share, Ordering::SeqCst);
+            let (queue, visibility) = (Arc::clone(&shared.queues[at]), shared.config.visibility);
+            self.under_way.push(Box::pin(async move { (at, queue.wait(share, visibility).await) }));
         }
+        true
     }
 
     /// Never ends if nobody waits. A wait that brings nothing is begun anew with the next poll.
     async fn next(&mut self, shared: &Shared) -> Come {
         while let Some((at, come)) = self.under_way.next().await {
-            self.waited_for[at] = false;
+            let share = std::mem::take(&mut self.asked[at]);
+            shared.promised.now.fetch_sub(share, Ordering::SeqCst);
             match come {
                 Ok(pulled) if !pulled.is_empty() => return (at, pulled),
                 Ok(_) => {}
@@ -198,9 +239,11 @@ impl Waits {
 
 #[derive(Default)]
 struct Round {
+    /// Which queue is the first in the next.
+    next: usize,
     /// A queue had its whole share.
     more: bool,
     pulled: bool,
-    started: bool,
+    started: usize,
     trouble: bool,
 }

@@ -66,6 +66,10 @@ behaviour! {
     fleet::work_fans_out_and_whoever_waits_is_told_wherever_it_was_done
     fleet::what_one_does_not_take_or_know_another_does
     fleet::a_full_doer_puts_back_without_counting_and_never_runs_more
+    fleet::what_is_waited_for_finds_room_when_it_comes
+    fleet::a_queue_that_is_waited_for_keeps_its_room_while_another_is_flooded
+    fleet::where_one_runs_at_a_time_every_queue_is_waited_for
+    fleet::where_one_runs_at_a_time_and_no_wait_is_answered_every_queue_has_its_turn
     fleet::a_kind_that_floods_its_own_queue_does_not_starve_the_others
     fleet::stopping_waits_for_what_runs_and_takes_no_more
     fleet::a_backlog_is_told
@@ -124,6 +128,11 @@ impl World {
     /// A queue beside the one that all share.
     fn queue(&self, name: &str) -> Arc<dyn Queue> {
         watched::queue(self.rig.queue(name), &self.traffic, &self.clock)
+    }
+
+    /// One that is only found out about by asking.
+    fn queue_without_wait(&self, name: &str) -> Arc<dyn Queue> {
+        watched::queue_without_wait(self.rig.queue(name), &self.traffic, &self.clock)
     }
 
     /// As [`testing::drive`], but time stands still while a call of the backend is under way.

@@ -60,7 +60,25 @@ pub fn watched(backend: &Backend, traffic: &Arc<Traffic>, clock: &Arc<VirtualClo
 }
 
 pub fn queue(inner: Arc<dyn Queue>, traffic: &Arc<Traffic>, clock: &Arc<VirtualClock>) -> Arc<dyn Queue> {
-    let inner = Looked { inner, clock: Arc::clone(clock), looks: Mutex::default() };
+    looked(inner, traffic, clock, true)
+}
+
+/// As of a backend that has no such call: who waits there is never answered.
+pub fn queue_without_wait(
+    inner: Arc<dyn Queue>,
+    traffic: &Arc<Traffic>,
+    clock: &Arc<VirtualClock>,
+) -> Arc<dyn Queue> {
+    looked(inner, traffic, clock, false)
+}
+
+fn looked(
+    inner: Arc<dyn Queue>,
+    traffic: &Arc<Traffic>,
+    clock: &Arc<VirtualClock>,
+    answers: bool,
+) -> Arc<dyn Queue> {
+    let inner = Looked { inner, clock: Arc::clone(clock), looks: Mutex::default(), answers };
     Arc::new(Watched { inner, traffic: Arc::clone(traffic) })
 }
 
@@ -75,6 +93,8 @@ struct Looked {
     clock: Arc<VirtualClock>,
     /// How many in vain, and when the last was.
     looks: Mutex<(u32, Time)>,
+    /// Whether who waits is ever answered.
+    answers: bool,
 }
 
 impl Looked {
@@ -108,6 +128,9 @@ impl Queue for Watched<Looked> {
 
     /// By looking: whoever waits elsewhere for an answer does not see that time was moved.
     fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
+        if !self.inner.answers {
+            return Box::pin(std::future::pending());
+        }
         Box::pin(async move {
             loop {
                 let pushed = self.traffic.pushed.notified();
