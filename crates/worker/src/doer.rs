@@ -1,7 +1,8 @@
 //! How many run at a time, and which of those that wait here comes next.
 
 use crate::clock::Time;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
@@ -28,7 +29,7 @@ struct Room {
     taken: usize,
     waiting: usize,
     serial: u64,
-    kinds: HashMap<Arc<str>, OfKind>,
+    kinds: FxHashMap<Arc<str>, OfKind>,
 }
 
 /// What runs and waits of one kind. Forgotten when nothing does.
@@ -106,7 +107,7 @@ impl Doer {
 
     fn new(order: Order, slots: usize) -> Doer {
         let slots = slots.max(1);
-        let kinds = HashMap::new();
+        let kinds = FxHashMap::default();
         let room = Room { order, slots, line: slots, taken: 0, waiting: 0, serial: 0, kinds };
         Doer(Arc::new(Mutex::new(room)))
     }

@@ -2,6 +2,7 @@
 
 use crate::codec::Codec;
 use crate::engine::{Placed, Shared};
+use crate::envelope::root_of;
 use crate::error::Error;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
@@ -54,12 +55,17 @@ impl<O> Handle<O> {
     }
 
     async fn ended(&self) -> Result<crate::engine::Record, Error> {
-        self.until("done", &self.id, || self.shared.record(&self.id)).await
+        let said = vec![self.shared.keys.said("done", &self.id)];
+        self.until(said, || self.shared.record(&self.id)).await
     }
 
     /// Waits until the whole group has ended.
     pub async fn group_done(&self) -> Result<(), Error> {
-        self.until("group", &self.group, || self.shared.is_group_done(&self.group)).await
+        let keys = &self.shared.keys;
+        let mut said = vec![keys.said("group", &self.group)];
+        // Of a root that is alone, only that is said.
+        said.extend(root_of(&self.group).map(|root| keys.said("done", root)));
+        self.until(said, || self.shared.is_group_done(&self.group)).await
     }
 
     /// Waits until the whole group has ended: what was last said to be its result.
@@ -91,13 +97,12 @@ impl<O> Handle<O> {
         Ok(())
     }
 
-    /// Looks whenever something is said about it, and now and then.
-    async fn until<T, F>(&self, what: &str, of: &str, look: impl Fn() -> F) -> Result<T, Error>
+    /// Looks whenever one of these is said, and now and then.
+    async fn until<T, F>(&self, said: Vec<String>, look: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<Option<T>, crate::ports::PortError>>,
     {
         let shared = &self.shared;
-        let said = shared.keys.said(what, of);
         // Before the first look: what is said after it is heard, and nobody is called about what is waited for.
         let mut heard = shared.backend.pubsub.subscribe();
         if shared.is_told_of_orphans() {
@@ -114,7 +119,7 @@ impl<O> Handle<O> {
                 said_at = Some(now);
             }
             let mut again = shared.clock.sleep_until(shared.clock.now().after(LOOK_EVERY));
-            let mut told = heard.by_ref().filter(|message| std::future::ready(*message == said));
+            let mut told = heard.by_ref().filter(|message| std::future::ready(said.contains(message)));
             tokio::select! {
                 message = told.next() => {
                     if message.is_none() {

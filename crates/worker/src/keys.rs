@@ -1,31 +1,48 @@
 //! Names in the store. Everything begins with the prefix, so that systems can share a store.
 
+use crate::envelope::PREFIX;
+use std::borrow::Cow;
+
 #[derive(Debug)]
 pub(crate) struct Keys(pub(crate) String);
 
 impl Keys {
+    /// As it is written with a piece of work.
+    pub(crate) fn prefix(&self) -> Cow<'static, str> {
+        if self.0 == PREFIX { Cow::Borrowed(PREFIX) } else { Cow::Owned(self.0.clone()) }
+    }
+
+    /// Several are made for each piece of work: at once in their length.
+    fn of<const N: usize>(&self, parts: [&str; N]) -> String {
+        let mut key =
+            String::with_capacity(self.0.len() + parts.iter().map(|part| part.len()).sum::<usize>());
+        key.push_str(&self.0);
+        key.extend(parts);
+        key
+    }
+
     /// What is told to who waits.
     pub(crate) fn said(&self, what: &str, of: &str) -> String {
-        format!("{}{what} {of}", self.0)
+        self.of([what, " ", of])
     }
 
     /// How a piece of work ended.
     pub(crate) fn result(&self, id: &str) -> String {
-        format!("{}result:{id}", self.0)
+        self.of(["result:", id])
     }
 
     /// How many of a group have not ended.
     pub(crate) fn open(&self, group: &str) -> String {
-        format!("{}group:{group}:open", self.0)
+        self.of(["group:", group, ":open"])
     }
 
     pub(crate) fn group_result(&self, group: &str) -> String {
-        format!("{}group:{group}:result", self.0)
+        self.of(["group:", group, ":result"])
     }
 
     /// How many were appended.
     pub(crate) fn appended(&self, group: &str) -> String {
-        format!("{}group:{group}:appended", self.0)
+        self.of(["group:", group, ":appended"])
     }
 
     pub(crate) fn append(&self, group: &str, n: i64) -> String {
@@ -57,7 +74,7 @@ impl Keys {
 
     /// How many wait for this one.
     pub(crate) fn waiters(&self, id: &str) -> String {
-        format!("{}waiters:{id}", self.0)
+        self.of(["waiters:", id])
     }
 
     pub(crate) fn waiter(&self, id: &str, n: i64) -> String {

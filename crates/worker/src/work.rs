@@ -69,7 +69,12 @@ pub(crate) type Ended = Result<Told, Failure>;
 
 /// An outcome, as text.
 pub(crate) enum Told {
-    Result { own: String, group: String, append: bool },
+    Result {
+        own: String,
+        /// If the system has another codec.
+        group: Option<String>,
+        append: bool,
+    },
     Queue(Children),
     Void,
 }
@@ -101,9 +106,7 @@ where
     F: Fn(I, Context) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Outcome<O>, Failure>> + Send + 'static,
 {
-    let handler = Arc::new(handler);
     let run = move |taken: Taken| -> BoxFuture<'static, Ended> {
-        let handler = Arc::clone(&handler);
         let running = taken.codecs.own.decode::<I>(taken.input()).map(|input| handler(input, taken.context));
         Box::pin(async move {
             // The text does not change: another attempt reads the same.
@@ -163,8 +166,9 @@ where
 }
 
 fn tell<O: Serialize>(outcome: Outcome<O>, codecs: &Codecs) -> Ended {
-    let encode = |value: &O| -> Result<(String, String), CodecError> {
-        Ok((codecs.own.encode(value)?, codecs.group.encode(value)?))
+    let encode = |value: &O| -> Result<(String, Option<String>), CodecError> {
+        let other = Some(&codecs.group).filter(|group| !Arc::ptr_eq(group, &codecs.own));
+        Ok((codecs.own.encode(value)?, other.map(|group| group.encode(value)).transpose()?))
     };
     // A result that cannot be told will not be tellable the next time.
     let lost = |error: CodecError| Failure::abort(format!("its result cannot be told: {error}"));

@@ -37,10 +37,12 @@ impl Shared {
         if !envelope.is_root() {
             return Box::pin(self.member_ended(envelope)).await;
         }
-        if record.joined && self.count_out(envelope).await? > record.last() {
-            return Ok(());
+        if !record.joined {
+            // Who waits for the group of one who is alone hears that it is done, and that is told in any case.
+            self.group_has_ended(&envelope.group);
+        } else if self.count_out(envelope).await? <= record.last() {
+            self.group_ended(&envelope.group).await;
         }
-        self.group_ended(&envelope.group).await;
         Ok(())
     }
 
@@ -72,8 +74,12 @@ impl Shared {
     }
 
     async fn group_ended(self: &Arc<Shared>, group: &str) {
-        self.tell_often(None, || Event::GroupDone { group: group.to_owned() });
+        self.group_has_ended(group);
         self.publish("group", group).await;
+    }
+
+    fn group_has_ended(self: &Arc<Shared>, group: &str) {
+        self.tell_often(None, || Event::GroupDone { group: group.to_owned() });
         if self.is_told_of_orphans() {
             tokio::spawn(Arc::clone(self).look_for_waiters(group.to_owned()));
         }

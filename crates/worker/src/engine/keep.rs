@@ -7,7 +7,7 @@ use super::Shared;
 use super::settle::{From, Held};
 use crate::clock::Time;
 use crate::ports::PortError;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct Keeper(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     serial: u64,
-    held: HashMap<u64, Keep>,
+    held: FxHashMap<u64, Keep>,
     /// Somebody beats, and ends when nothing is held.
     beating: bool,
     /// What still runs is dropped, and so is what comes.

@@ -8,7 +8,7 @@ use crate::doer::{About, Doer, Entry, Slot};
 use crate::envelope::Envelope;
 use crate::event::Event;
 use crate::outcome::Failure;
-use crate::ports::{Again, PortError, Pulled, Queue};
+use crate::ports::{Again, Lease, PortError, Pulled, Queue};
 use crate::work::{Codecs, Ended, Kind, Run, Taken};
 use futures::FutureExt;
 use std::any::Any;
@@ -23,35 +23,11 @@ const EARLY_MAX: Duration = Duration::from_secs(1);
 /// How often it is tried to settle before it is left to the lease.
 const SETTLES_MAX: u32 = 5;
 
-/// What is to be done with something from the queue.
-enum Verdict {
-    Run(Held, Entry),
-    PutBack {
-        kind: String,
-        why: &'static str,
-        delay: Duration,
-    },
-    /// It ended: now, or before.
-    Settled,
-}
-
 impl Shared {
-    /// `true`: it runs now.
+    /// `true`: it runs now, or has ended.
     pub(crate) async fn take(self: &Arc<Shared>, queue: &Arc<dyn Queue>, pulled: Pulled) -> bool {
-        let lease = pulled.lease.clone();
         match self.judge(queue, pulled).await {
-            Ok(Verdict::Run(held, entry)) => {
-                self.spawn(held, Some(entry));
-                true
-            }
-            Ok(Verdict::PutBack { kind, why, delay }) => {
-                match queue.put_back(&lease, Again { delay, body: None }).await {
-                    Ok(()) => self.tell(&Event::PutBack { kind, why }),
-                    Err(error) => self.trouble("putting something back", &error),
-                }
-                false
-            }
-            Ok(Verdict::Settled) => true,
+            Ok(taken) => taken,
             Err(error) => {
                 // It comes back when its lease lapses.
                 self.trouble("looking at what came from the queue", &error);
@@ -60,60 +36,77 @@ impl Shared {
         }
     }
 
-    async fn judge(self: &Arc<Shared>, queue: &Arc<dyn Queue>, pulled: Pulled) -> Result<Verdict, PortError> {
+    async fn judge(self: &Arc<Shared>, queue: &Arc<dyn Queue>, pulled: Pulled) -> Result<bool, PortError> {
         let Pulled { body, lease, attempt, delivery } = pulled;
         let envelope = match Envelope::read(&body) {
-            Ok(envelope) => Arc::new(envelope),
+            Ok(envelope) => envelope,
             Err(error) => {
                 queue.dead_letter(&lease, None, &error).await?;
                 let (id, kind) = (String::new(), String::new());
                 self.tell(&Event::Failed { id, kind, error });
-                return Ok(Verdict::Settled);
+                return Ok(true);
             }
         };
-        if self.is_stopping() {
-            return Ok(Verdict::PutBack {
-                kind: envelope.kind.clone(),
-                why: "stopping",
-                delay: Duration::ZERO,
-            });
-        }
         let now = self.clock.now();
-        let put_back = |why, delay| Ok(Verdict::PutBack { kind: envelope.kind.clone(), why, delay });
+        let put_back = |why, delay| self.put_back(queue, &lease, &envelope, why, delay);
+        if self.is_stopping() {
+            return put_back("stopping", Duration::ZERO).await;
+        }
         if let Some(start_at) = envelope.start_at.filter(|start_at| start_at.since(now) > EARLY_MAX) {
-            return put_back("not due", start_at.since(now));
+            return put_back("not due", start_at.since(now)).await;
         }
         if envelope.prefix != self.keys.0 {
-            return put_back("of another system", UNKNOWN_DELAY);
+            return put_back("of another system", UNKNOWN_DELAY).await;
         }
         let Some(kind) = self.kinds.get(envelope.kind.as_str()) else {
-            return put_back("unknown", UNKNOWN_DELAY);
+            return put_back("unknown", UNKNOWN_DELAY).await;
         };
         if self.watchers.accept.as_ref().is_some_and(|accept| !accept(&envelope.kind)) {
-            return put_back("not accepted", self.config.poll_interval);
+            return put_back("not accepted", self.config.poll_interval).await;
         }
         let from = From::Queue(Arc::clone(queue), lease);
-        let held = Held { envelope: Arc::clone(&envelope), kind: Arc::clone(kind), attempt, from };
+        let held = Held { envelope: Arc::new(envelope), kind: Arc::clone(kind), attempt, from };
+        let envelope = &held.envelope;
         if delivery > 1
-            && let Some(record) = self.ended_before(&envelope).await?
+            && let Some(record) = self.ended_before(envelope).await?
         {
-            self.after_ending(&envelope, &record).await?;
+            self.after_ending(envelope, &record).await?;
             self.finish(&held, &record).await?;
-            return Ok(Verdict::Settled);
+            return Ok(true);
         }
         if envelope.deadline.is_some_and(|deadline| deadline <= now) {
             self.give_up(&held, "its deadline passed before it ran".to_owned()).await?;
-            return Ok(Verdict::Settled);
+            return Ok(true);
         }
         if attempt > envelope.retry.attempts {
             let told = format!("all {} attempts ended without a word: did it kill its workers?", attempt - 1);
             self.give_up(&held, told).await?;
-            return Ok(Verdict::Settled);
+            return Ok(true);
         }
-        match self.doer_of(kind).enter(about(kind, &envelope)) {
-            Entry::Full => put_back("no room", self.config.poll_interval),
-            entry => Ok(Verdict::Run(held, entry)),
+        match (self.doer_of(kind).enter(about(kind, envelope)), &held.from) {
+            (Entry::Full, From::Queue(queue, lease)) => {
+                self.put_back(queue, lease, envelope, "no room", self.config.poll_interval).await
+            }
+            (entry, _) => {
+                self.spawn(held, Some(entry));
+                Ok(true)
+            }
         }
+    }
+
+    async fn put_back(
+        &self,
+        queue: &Arc<dyn Queue>,
+        lease: &Lease,
+        envelope: &Envelope,
+        why: &'static str,
+        delay: Duration,
+    ) -> Result<bool, PortError> {
+        match queue.put_back(lease, Again { delay, body: None }).await {
+            Ok(()) => self.tell(&Event::PutBack { kind: envelope.kind.clone(), why }),
+            Err(error) => self.trouble("putting something back", &error),
+        }
+        Ok(false)
     }
 
     pub(crate) fn doer_of<'a>(&'a self, kind: &'a Kind) -> &'a Doer {

@@ -111,6 +111,7 @@ impl Shared {
         let (result, joined) = match told {
             Told::Result { own, group, append } => {
                 let joined = self.is_joined(envelope).await?;
+                let group = group.as_ref().unwrap_or(own);
                 // What a root says that is alone is found in its record.
                 if joined || *append || own != group || !envelope.is_root() {
                     Box::pin(self.add_to_group(envelope, group, *append)).await?;

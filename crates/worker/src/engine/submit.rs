@@ -56,9 +56,7 @@ impl Shared {
         from: Submitted<'_>,
     ) -> Result<Placed, Error> {
         let prepared = self.prepare(job, from)?;
-        let placed = Placed::of(&prepared.envelope);
-        self.enqueue(prepared).await?;
-        Ok(placed)
+        self.enqueue(prepared).await
     }
 
     /// Decides everything about it.
@@ -101,7 +99,7 @@ impl Shared {
             timeout,
             priority: priority.unwrap_or_default(),
             retry: retry.unwrap_or_default(),
-            prefix: self.keys.0.clone(),
+            prefix: self.keys.prefix(),
             trace: trace.or_else(|| from.parent.and_then(|parent| parent.trace.clone())),
             keyed: named == Named::ByKey,
             round: 0,
@@ -112,7 +110,7 @@ impl Shared {
     }
 
     /// It is counted when it is in the queue, and counts itself if nobody lived to do so.
-    pub(crate) async fn enqueue(self: &Arc<Shared>, prepared: Prepared) -> Result<(), Error> {
+    pub(crate) async fn enqueue(self: &Arc<Shared>, prepared: Prepared) -> Result<Placed, Error> {
         let Prepared { envelope, kind, skip_queue, named } = prepared;
         // Only the queue knows whether what has a name was there before.
         if skip_queue
@@ -122,8 +120,9 @@ impl Shared {
         {
             self.open_group(&envelope).await?;
             self.tell_queued(&envelope);
+            let placed = Placed::of(&envelope);
             self.run_here(envelope, kind);
-            return Ok(());
+            return Ok(placed);
         }
         let is_new = self.push(&envelope, self.queue_of(&kind), named != Named::Anew).await?;
         match named {
@@ -138,7 +137,8 @@ impl Shared {
             Named::Anew | Named::ByKey => {}
         }
         self.tell_queued(&envelope);
-        Ok(())
+        let Envelope { id, group, .. } = envelope;
+        Ok(Placed { id, group })
     }
 
     fn tell_queued(&self, envelope: &Envelope) {
@@ -162,7 +162,7 @@ impl Shared {
             body: envelope.text(),
             delay: envelope.start_at.map(|at| at.since(self.clock.now())).unwrap_or_default(),
             priority: envelope.priority,
-            dedupe_key: again.then(|| format!("{}{}", self.keys.0, envelope.id)),
+            dedupe_key: again.then(|| [self.keys.0.as_str(), &envelope.id].concat()),
         };
         queue.push(push).await
     }

@@ -105,8 +105,11 @@ impl MemoryQueue {
         let id = entries.held(lease, now).ok_or(PortError::LeaseLost)?;
         let entry = entries.take(id).ok_or(PortError::LeaseLost)?;
         then(&mut entries, entry, id, now);
+        let is_back = entries.entries.contains_key(&id);
         drop(entries);
-        self.ready.notify_waiters();
+        if is_back {
+            self.ready.notify_waiters();
+        }
         Ok(())
     }
 }

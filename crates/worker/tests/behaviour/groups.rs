@@ -1,9 +1,11 @@
 //! Groups: everything that came of one piece of work.
 
 use crate::{Kind, Log, World};
+use futures::FutureExt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use towline::{Context, Error, Event, Failure, Outcome, When, elsewhere, work};
+use towline::{Clock, Context, Error, Event, Failure, Outcome, When, elsewhere, work};
 
 pub async fn a_group_ends_with_the_last_of_its_descendants(kind: Kind) {
     let world = World::new(kind).await;
@@ -30,6 +32,29 @@ pub async fn a_group_ends_with_the_last_of_its_descendants(kind: Kind) {
     assert_eq!(world.count(|event| matches!(event, Event::GroupDone { .. })), 1);
     assert_eq!(handle.result().await, Err(Error::NoResult { id: handle.id().to_owned() }));
     handle.done().await.unwrap();
+}
+
+/// In memory: elsewhere the message is on its way while time is moved.
+#[tokio::test]
+async fn who_waits_for_the_group_of_one_that_is_alone_is_told() {
+    let world = World::new(Kind::Memory).await;
+    let (go, held) = tokio::sync::watch::channel(false);
+    let alone = work("alone", move |(): (), _| {
+        let mut held = held.clone();
+        async move {
+            drop(held.wait_for(|go| *go).await);
+            Ok(Outcome::Result(7))
+        }
+    });
+    let system = world.system().work(&alone).start().unwrap();
+    let handle = system.queue(alone.of(())).await.unwrap();
+    let mut waits = pin!(handle.group::<u32>());
+    assert!(waits.as_mut().now_or_never().is_none());
+    world.quiet().await;
+    let began = world.clock.now();
+    go.send_replace(true);
+    assert_eq!(world.drive(waits).await, Ok(Some(7)));
+    assert_eq!(world.clock.now(), began, "it was told, and did not look by itself");
 }
 
 pub async fn fan_out_and_fan_in(kind: Kind) {
