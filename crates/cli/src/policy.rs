@@ -6,7 +6,7 @@ use clap::Args;
 use std::collections::BTreeMap;
 use towline_api::{BackoffBody, FairnessBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Rate, Span};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
     /// How long a received item is hidden from others [default: 5m].

@@ -37,6 +37,11 @@ impl Figures {
         self
     }
 
+    fn divided(&self, by: &Figures) -> Figures {
+        let whole = |name: &str| by.get(name).filter(|value| *value > 0.0);
+        Figures(self.0.iter().filter_map(|(&name, &value)| Some((name, value / whole(name)?))).collect())
+    }
+
     fn times(self, names: [&'static str; 3], times: &Times) -> Figures {
         names.into_iter().zip(QUANTILES).fold(self, |figures, (name, quantile)| {
             figures.set(name, times.value_at_quantile(quantile) as f64 / 1e6)
@@ -80,6 +85,12 @@ pub fn median(repeats: &[Figures]) -> Figures {
     each(repeats, |values| values[values.len() / 2])
 }
 
+/// What these are of those that were measured beside them, one by one: the median.
+pub fn ratio(repeats: &[Figures], of: &[Figures]) -> Figures {
+    let ratios: Vec<Figures> = repeats.iter().zip(of).map(|(one, of)| one.divided(of)).collect();
+    median(&ratios)
+}
+
 /// Half of what lies between the smallest and the largest, in percent of the median.
 pub fn spread_percent(repeats: &[Figures]) -> Figures {
     each(repeats, |values| {
@@ -115,6 +126,15 @@ mod tests {
         assert_eq!(median(&repeats).get(RATE), Some(100.0));
         assert_eq!(spread_percent(&repeats).get(RATE), Some(10.0));
         assert_eq!(median(&repeats).get(CPU_SERVER), None);
+    }
+
+    #[test]
+    fn a_ratio_is_of_what_was_measured_beside() {
+        let rates = |rates: [f64; 3]| rates.map(|rate| Figures::default().set(RATE, rate));
+        // The machine was twice as fast in the third round: no matter.
+        let ratio = ratio(&rates([90.0, 110.0, 180.0]), &rates([100.0, 100.0, 200.0]));
+        assert_eq!(ratio.get(RATE), Some(0.9));
+        assert_eq!(ratio.get(CPU_SERVER), None);
     }
 
     #[test]

@@ -133,7 +133,7 @@ async fn send(
         let stamp =
             if counts { nanoseconds(start.saturating_duration_since(base)).max(1) } else { UNCOUNTED };
         body::set_stamp(&mut text, stamp);
-        scene.submit(&client, vec![body::item(&body::payload(&text)?)]).await?;
+        scene.submit(&client, vec![scene.item(&body::payload(&text)?)]).await?;
         if counts {
             record(&mut calls, clock::since(start));
         }

@@ -21,6 +21,7 @@ mod progress;
 mod report;
 mod scene;
 mod server;
+mod terms;
 
 use crate::connect::Connection;
 use crate::interrupt::Interrupt;
@@ -30,13 +31,14 @@ use figures::Figures;
 use own_server::{Directory, OwnServer};
 use plan::{Op, Run, Work};
 use progress::Progress;
-use report::{Report, RunShown, ServerShown};
+use report::{Report, ServerShown};
 use scene::Scene;
 use server::Server;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use terms::TermsArgs;
 
 /// Measure a server: enqueueing, whole life-cycles, latency.
 #[derive(Debug, clap::Args)]
@@ -89,6 +91,8 @@ pub struct BenchArgs {
     /// What to speak with the server.
     #[arg(long, value_enum, default_value_t = Wire::Msgpack)]
     wire: Wire,
+    #[command(flatten)]
+    terms: TermsArgs,
     /// How to print the report.
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "table")]
     format: Format,
@@ -138,16 +142,12 @@ async fn bench(stage: Stage, runs: &[Run], repeat: usize) -> anyhow::Result<Repo
     for time in 0..repeat {
         for (run, figures) in runs.iter().zip(&mut repeats) {
             let queue = format!("bench-{}-{}-{}-{time}", run.op.name(), run.size, std::process::id());
-            let context = || format!("{} of {} B", run.op.name(), run.size);
+            let context = || format!("{} of {} B", run.name(), run.size);
             figures.push(stage.measure(run, &queue, &interrupt, &progress).await.with_context(context)?);
             progress.finished_one();
         }
     }
-    Ok(Report {
-        server: stage.shown(),
-        wire: stage.wire.name(),
-        runs: runs.iter().zip(repeats).map(|(run, figures)| RunShown::new(run, figures)).collect(),
-    })
+    Ok(Report { server: stage.shown(), wire: stage.wire.name(), runs: report::shown(runs, repeats) })
 }
 
 /// Where the servers of the runs come from.
@@ -224,7 +224,7 @@ async fn interrupted_or_measured(
     let _watch = progress.watch(run, &items);
     let measured = interrupt
         .or(async {
-            let scene = Scene::open(server.clone(), queue, run.size, items).await?;
+            let scene = Scene::open(server.clone(), queue, run, items).await?;
             Ok(match run.work {
                 Work::Enqueue { submit, warm_up, measured } => {
                     load::measure(&scene, submit, warm_up, measured).await?.into()

@@ -2,6 +2,7 @@
 
 use super::BenchArgs;
 use super::body::STAMP_BYTES;
+use super::terms::Terms;
 use anyhow::{bail, ensure};
 use std::time::Duration;
 
@@ -44,12 +45,22 @@ impl Op {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub op: Op,
     /// Bytes of an item's payload.
     pub size: usize,
     pub work: Work,
+    pub terms: Terms,
+    /// It is there for the next to be compared with.
+    pub is_plain: bool,
+}
+
+impl Run {
+    pub fn name(&self) -> String {
+        let plain = if self.is_plain { " plain" } else { "" };
+        format!("{}{plain}", self.op.name())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +106,7 @@ fn batch(size: usize) -> usize {
 }
 
 pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
+    let both = args.terms.get()?;
     let zero = [
         ("--connections", args.connections == Some(0)),
         ("--workers", args.workers == Some(0)),
@@ -122,7 +134,15 @@ pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     for &size in &args.sizes {
         for &op in &args.ops {
-            runs.push(Run { op, size, work: work(op, size, args)? });
+            let work = work(op, size, args)?;
+            for (at, terms) in both.iter().enumerate() {
+                ensure!(
+                    !terms.replaces() || matches!(work, Work::Enqueue { .. }),
+                    "--replace-keys is for enqueueing runs, and {} is none: what is replaced is never received",
+                    op.name()
+                );
+                runs.push(Run { op, size, work, terms: terms.clone(), is_plain: at + 1 < both.len() });
+            }
         }
     }
     Ok(runs)

@@ -39,7 +39,7 @@ impl Progress {
             return Watch(None);
         }
         let (bar, items) = (self.bar.clone(), items.clone());
-        let name = format!("{} {}", run.op.name(), HumanBytes(run.size as u64));
+        let name = format!("{} {}", run.name(), HumanBytes(run.size as u64));
         Watch(Some(
             tokio::spawn(async move {
                 let (mut every, mut before) = (tokio::time::interval(TICK), 0);

@@ -3,9 +3,10 @@
 use super::cpu::DISTURBED_CORES;
 use super::figures::{
     CALL_MS, CPU_CLIENT, CPU_OTHERS, CPU_SERVER, DRAIN_RATE, ENQUEUE_RATE, Figures, RATE, START_MS, SYNC_MS,
-    median, spread_percent,
+    median, ratio, spread_percent,
 };
 use super::plan::{Run, Work};
+use super::terms::Terms;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanCount;
 use serde::Serialize;
@@ -34,12 +35,18 @@ pub struct RunShown {
     pub op: &'static str,
     pub size: usize,
     #[serde(skip)]
+    pub name: String,
+    #[serde(skip)]
     pub how: String,
     pub parameters: Parameters,
+    pub terms: Terms,
     pub median: Figures,
     /// Half of what lies between the smallest and the largest, in percent of the median.
     pub spread_percent: Figures,
     pub repeats: Vec<Figures>,
+    /// What it is of the run before, which was measured in turns with it: the medians of the ratios.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_plain: Option<Figures>,
 }
 
 /// What a run was told to do.
@@ -86,18 +93,28 @@ impl From<Work> for Parameters {
     }
 }
 
-impl RunShown {
-    pub fn new(run: &Run, repeats: Vec<Figures>) -> RunShown {
-        RunShown {
+/// All runs, each with its repetitions.
+pub fn shown(runs: &[Run], repeats: Vec<Vec<Figures>>) -> Vec<RunShown> {
+    let mut shown: Vec<RunShown> = Vec::with_capacity(runs.len());
+    let mut before = None;
+    for (run, repeats) in runs.iter().zip(repeats) {
+        let plain = before.filter(|before: &&Run| before.is_plain).and(shown.last());
+        let of_plain = plain.map(|plain| ratio(&repeats, &plain.repeats));
+        before = Some(run);
+        shown.push(RunShown {
             op: run.op.name(),
             size: run.size,
+            name: run.name(),
             how: run.work.to_string(),
             parameters: run.work.into(),
+            terms: run.terms.clone(),
             median: median(&repeats),
             spread_percent: spread_percent(&repeats),
             repeats,
-        }
+            of_plain,
+        });
     }
+    shown
 }
 
 const HEADER: [&str; 10] =
@@ -119,11 +136,28 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         let mut text = format!("{self}\n\n{}\n", table.trim_fmt());
+        for (run, of_plain) in self.runs.iter().filter_map(|run| Some((run, run.of_plain.as_ref()?))) {
+            let named = [
+                ("enqueueing", ENQUEUE_RATE),
+                ("draining", DRAIN_RATE),
+                ("items/s", RATE),
+                ("median time", START_MS[0]),
+            ];
+            let ratios = named.into_iter().filter_map(|(what, name)| Some((what, of_plain.get(name)?)));
+            let words: Vec<String> = ratios.map(|(what, ratio)| format!("{what} {ratio:.2}")).collect();
+            text += &format!(
+                "\n{} of {} B with {}, of plain: {}.",
+                run.op,
+                run.size,
+                run.terms,
+                words.join(", ")
+            );
+        }
         for run in self.runs.iter().filter(|run| disturbed(run)) {
             let others = run.median.get(CPU_OTHERS).unwrap_or_default();
             text += &format!(
                 "\nOther programs used {others:.2} cores during {} of {} B: measure again when the machine is quiet.",
-                run.op, run.size
+                run.name, run.size
             );
         }
         text
@@ -157,16 +191,16 @@ fn rows(run: &RunShown) -> Vec<[String; HEADER.len()]> {
     };
     if figure(DRAIN_RATE).is_some() {
         vec![
-            row(format!("{} enqueue", run.op), Some(ENQUEUE_RATE), None),
-            row(format!("{} drain", run.op), Some(DRAIN_RATE), None),
-            row(run.op.to_owned(), Some(RATE), None),
+            row(format!("{} enqueue", run.name), Some(ENQUEUE_RATE), None),
+            row(format!("{} drain", run.name), Some(DRAIN_RATE), None),
+            row(run.name.clone(), Some(RATE), None),
         ]
     } else if figure(RATE).is_some() {
-        vec![row(run.op.to_owned(), Some(RATE), Some(CALL_MS))]
+        vec![row(run.name.clone(), Some(RATE), Some(CALL_MS))]
     } else {
         vec![
-            row(run.op.to_owned(), None, Some(START_MS)),
-            row(format!("{} call", run.op), None, Some(CALL_MS)),
+            row(run.name.clone(), None, Some(START_MS)),
+            row(format!("{} call", run.name), None, Some(CALL_MS)),
         ]
     }
 }
@@ -182,6 +216,11 @@ impl std::fmt::Display for Report {
             ServerShown::Embedded { durability, directory } => {
                 write!(f, "own server in {directory}, durability {durability}, {}", self.wire)?;
             }
+        }
+        if let Some(terms) =
+            self.runs.last().map(|run| &run.terms).filter(|terms| **terms != Terms::default())
+        {
+            write!(f, "; {terms}")?;
         }
         let mut times: Vec<f64> = self.runs.iter().filter_map(|run| run.median.get(SYNC_MS)).collect();
         times.sort_by(f64::total_cmp);

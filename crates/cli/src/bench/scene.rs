@@ -1,13 +1,14 @@
 //! Where a run takes place: a server, a queue made for the run, and what to send.
 
 use super::body;
+use super::plan::Run;
 use super::server::Server;
+use super::terms::Terms;
 use anyhow::{Context, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use towline_api::payload::Payload;
-use towline_api::{Client, CountsShown, NewItem, PolicyBody, PutQueue, Span, Submitted};
+use towline_api::{Client, CountsShown, NewItem, PutQueue, Submitted};
 
 /// Cheap to clone: every task of a run has one.
 #[derive(Debug, Clone)]
@@ -16,24 +17,34 @@ pub struct Scene {
     pub queue: Arc<str>,
     pub text: Arc<[u8]>,
     payload: Payload,
+    terms: Arc<Terms>,
+    /// Items made so far.
+    made: Arc<AtomicU64>,
     /// Items the server has answered for so far, for whoever watches.
     pub progress: Arc<AtomicU64>,
 }
 
 impl Scene {
-    /// Makes the queue. Completed items go at once, as in the peers' runs.
+    /// Makes the queue.
     pub async fn open(
         server: Arc<Server>,
         queue: &str,
-        size: usize,
+        run: &Run,
         progress: Arc<AtomicU64>,
     ) -> anyhow::Result<Scene> {
-        let text = body::text(size);
+        let text = body::text(run.size);
         let payload = body::payload(&text)?;
-        let policy =
-            PolicyBody { completed_ttl: Some(Some(Span::from(Duration::ZERO))), ..PolicyBody::default() };
-        let made = server.client()?.put_queue(queue, &PutQueue { policy, ..PutQueue::default() }).await?;
-        let scene = Scene { server, queue: queue.into(), text: text.into(), payload, progress };
+        let put = PutQueue { policy: run.terms.queue(), ..PutQueue::default() };
+        let made = server.client()?.put_queue(queue, &put).await?;
+        let scene = Scene {
+            server,
+            queue: queue.into(),
+            text: text.into(),
+            payload,
+            terms: Arc::new(run.terms.clone()),
+            made: Arc::default(),
+            progress,
+        };
         scene.expect(&made.counts, 0)?;
         Ok(scene)
     }
@@ -57,19 +68,27 @@ impl Scene {
     }
 
     pub fn items(&self, count: usize) -> Vec<NewItem> {
-        (0..count).map(|_| body::item(&self.payload)).collect()
+        (0..count).map(|_| self.item(&self.payload)).collect()
     }
 
-    /// Submits items, all of which the server must take as new.
+    pub fn item(&self, payload: &Payload) -> NewItem {
+        self.terms.dress(body::item(payload), self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Submits items, all of which the server must take, and as new unless they replace others.
     pub async fn submit(&self, client: &Client, items: Vec<NewItem>) -> anyhow::Result<()> {
         let count = items.len();
         let answers = client.submit(&self.queue, items).await?;
         ensure!(answers.len() == count, "{count} items were submitted, {} answered", answers.len());
-        for Submitted { id, created, error, .. } in answers {
+        for Submitted { id, created, replaced, error } in answers {
             if let Some(error) = error {
                 anyhow::bail!("an item was refused: {} ({})", error.message, error.code);
             }
-            ensure!(id.is_some() && created == Some(true), "an item was answered, but not taken as new");
+            let replaced = self.terms.replaces() && replaced == Some(true);
+            ensure!(
+                id.is_some() && (created == Some(true) || replaced),
+                "an item was answered, but not taken as new"
+            );
         }
         self.progress.fetch_add(count as u64, Ordering::Relaxed);
         Ok(())
@@ -79,8 +98,9 @@ impl Scene {
         Ok(self.server.client()?.counts(&self.queue).await?)
     }
 
-    /// Fails unless exactly so many items wait, and none is anywhere else.
-    pub fn expect(&self, counts: &CountsShown, pending: u64) -> anyhow::Result<()> {
+    /// Fails unless what waits is what comes of so many items, and none is anywhere else.
+    pub fn expect(&self, counts: &CountsShown, items: u64) -> anyhow::Result<()> {
+        let pending = self.terms.left(items);
         let expected =
             CountsShown { pending, scheduled: 0, processing: 0, paused: 0, completed: 0, failed: 0 };
         ensure!(

@@ -4,6 +4,7 @@
 
 mod acts;
 mod bad_road;
+mod bench;
 mod buffer;
 mod buffer_faults;
 mod buffer_memory;

@@ -1,0 +1,138 @@
+//! What a run is about beside its payload: the queue's policy and the keys of its items.
+
+use crate::policy::PolicyArgs;
+use anyhow::ensure;
+use clap::Args;
+use serde::Serialize;
+use std::time::Duration;
+use towline_api::{NewItem, PolicyBody, Span};
+
+#[derive(Debug, Args)]
+pub struct TermsArgs {
+    /// Items have so many fairness keys, in turns.
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Items have so many replace keys, in turns: one that waits is replaced. For enqueueing runs.
+    #[arg(long, value_name = "N")]
+    replace_keys: Option<u64>,
+    /// Measure each run also without the policy and the replace keys, in turns, and say what they leave of it.
+    #[arg(long)]
+    compare: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Terms {
+    pub policy: PolicyBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replace_keys: Option<u64>,
+}
+
+impl TermsArgs {
+    /// What is measured in turns: all that was asked for, and before it the same without, if the two are to be compared.
+    pub fn get(&self) -> anyhow::Result<Vec<Terms>> {
+        for (name, keys) in [("--keys", self.keys), ("--replace-keys", self.replace_keys)] {
+            ensure!(keys != Some(0), "{name} is 0; use 1 or more");
+        }
+        let policy = self.policy.clone().body(None);
+        ensure!(
+            policy.completed_ttl.is_none() && policy.item_ttl.is_none(),
+            "--completed-ttl and --item-ttl are not for a benchmark; what is completed goes at once"
+        );
+        let plain = Terms { keys: self.keys, ..Terms::default() };
+        let asked = Terms { policy, replace_keys: self.replace_keys, ..plain.clone() };
+        ensure!(
+            !self.compare || asked != plain,
+            "nothing to compare; name a policy, like --concurrency 1000, or --replace-keys"
+        );
+        Ok(if self.compare { vec![plain, asked] } else { vec![asked] })
+    }
+}
+
+impl Terms {
+    /// Completed items go at once, as in the peers' runs.
+    pub fn queue(&self) -> PolicyBody {
+        PolicyBody { completed_ttl: Some(Some(Span::from(Duration::ZERO))), ..self.policy.clone() }
+    }
+
+    /// The item that is submitted as the `number`th.
+    pub fn dress(&self, item: NewItem, number: u64) -> NewItem {
+        let name = |keys: Option<u64>| keys.map(|keys| format!("key-{}", number % keys));
+        NewItem { fairness_key: name(self.keys), replace_key: name(self.replace_keys), ..item }
+    }
+
+    pub fn replaces(&self) -> bool {
+        self.replace_keys.is_some()
+    }
+
+    /// How many wait when so many were submitted.
+    pub fn left(&self, submitted: u64) -> u64 {
+        self.replace_keys.map_or(submitted, |keys| keys.min(submitted))
+    }
+}
+
+/// As flags are: `concurrency=1000 keys=10`.
+impl std::fmt::Display for Terms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let policy = serde_json::to_value(&self.policy).unwrap_or_default();
+        let keys = [("keys", self.keys), ("replace-keys", self.replace_keys)];
+        let named = keys.into_iter().filter_map(|(name, keys)| Some((name.to_owned(), keys?.to_string())));
+        let policy = policy.as_object().cloned().unwrap_or_default().into_iter();
+        let all = policy.map(|(name, value)| (name, value.to_string())).chain(named);
+        let words: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        terms: TermsArgs,
+    }
+
+    fn terms(flags: &[&str]) -> anyhow::Result<Vec<Terms>> {
+        Line::try_parse_from(std::iter::once(&"bench").chain(flags))?.terms.get()
+    }
+
+    #[test]
+    fn what_is_compared_differs_in_nothing_but_what_was_named() {
+        let both = terms(&["--keys", "3", "--fairness", "on", "--compare"]).unwrap();
+        let [plain, asked] = both.as_slice() else { panic!("{both:?}") };
+        for terms in &both {
+            let keys =
+                [0, 1, 2, 3].map(|number| terms.dress(NewItem::default(), number).fairness_key.unwrap());
+            assert_eq!(keys, ["key-0", "key-1", "key-2", "key-0"]);
+        }
+        assert_eq!((plain.queue().fairness, asked.queue().fairness.is_some()), (None, true));
+        assert_eq!(asked.to_string(), "fairness={\"weights\":{}} keys=3");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        for (flags, words) in [
+            (&["--keys", "0"][..], "--keys is 0"),
+            (&["--replace-keys", "0"], "--replace-keys is 0"),
+            (&["--compare"], "nothing to compare"),
+            (&["--compare", "--keys", "5"], "nothing to compare"),
+            (&["--completed-ttl", "1h"], "--completed-ttl"),
+        ] {
+            let error = terms(flags).unwrap_err().to_string();
+            assert!(error.contains(words), "{flags:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn who_is_replaced_is_not_left() {
+        let replacing = terms(&["--replace-keys", "10"]).unwrap().remove(0);
+        assert_eq!((replacing.left(4), replacing.left(1000)), (4, 10));
+        assert_eq!(Terms::default().left(1000), 1000);
+    }
+}
