@@ -527,7 +527,7 @@ impl Shared {
         if ids.is_empty() || self.lines.is_empty() {
             return;
         }
-        let Ok(found) = self.store.get(ids, FieldSet::NONE).await else {
+        let Ok(found) = self.store.get(ids, FieldSet::HEADS).await else {
             return watched.iter().for_each(|queue| self.wake_freed(queue, 1));
         };
         let mut ended: HashMap<QueueName, usize> = HashMap::new();

@@ -11,6 +11,7 @@ use crate::schema::Schema;
 use crate::time::{Millis, Timestamp};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub type OutputSet = BTreeMap<SlotName, BufferId>;
 
@@ -50,7 +51,7 @@ pub enum Command {
     Observe(Box<Observed>),
     /// Not if the item is another than was meant by now.
     If {
-        only: Box<Only>,
+        only: Arc<Only>,
         then: Box<Command>,
     },
     /// Time has come: lapse, expire or remove, whichever is due.

@@ -30,17 +30,32 @@ impl Field {
     }
 }
 
-/// Which fields a reader wants.
+/// What a reader wants of an item beside its head: which of the fields, and the body, outcome and errors unless it is
+/// [`FieldSet::HEADS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSet(u8);
 
 impl FieldSet {
     pub const ALL: FieldSet = FieldSet(0b1111);
     pub const NONE: FieldSet = FieldSet(0);
+    /// Heads alone: where they are known without it, nothing else is read, and body, outcome and errors are empty.
+    pub const HEADS: FieldSet = FieldSet(0b1_0000);
 
     #[must_use]
     pub fn with(self, field: Field) -> FieldSet {
         FieldSet(self.0 | 1 << field as u8)
+    }
+
+    /// The same, and if it was heads alone, bodies, too.
+    #[must_use]
+    pub fn with_bodies(self) -> FieldSet {
+        FieldSet(self.0 & FieldSet::ALL.0)
+    }
+
+    /// Whether any of the fields is wanted.
+    #[must_use]
+    pub fn has_any(self) -> bool {
+        self.0 & FieldSet::ALL.0 != 0
     }
 
     #[must_use]

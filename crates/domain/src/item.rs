@@ -239,6 +239,12 @@ impl Head {
         self.state == State::Pending && self.transitions == 0
     }
 
+    /// How often it has changed otherwise than by a change of state: being replaced is one of these.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.revision.wrapping_sub(self.transitions)
+    }
+
     /// Forgets what it waited for.
     pub(crate) fn wait_no_more(&mut self) {
         if self.after().is_some() {
@@ -376,4 +382,13 @@ pub struct Item {
     pub fields: Fields,
     pub outcome: Outcome,
     pub errors: Errors,
+}
+
+impl Item {
+    /// One of which nothing else is known.
+    #[must_use]
+    pub fn of_head(head: Head) -> Item {
+        let (body, fields, outcome, errors) = Default::default();
+        Item { head, body, fields, outcome, errors }
+    }
 }

@@ -94,11 +94,19 @@ pub struct Only {
     /// It has not gone to another queue.
     pub queue: Option<QueueName>,
     pub head: HeadFilter,
+    /// Its [`Head::version`]: it was not replaced.
+    pub version: Option<u32>,
 }
 
 impl Only {
     #[must_use]
     pub fn in_state(state: StateName) -> Only {
-        Only { queue: None, head: HeadFilter { state: Some(state), ..HeadFilter::default() } }
+        Only { head: HeadFilter { state: Some(state), ..HeadFilter::default() }, ..Only::default() }
+    }
+
+    /// The same, and if the item can be replaced, not what takes its place: its tags may be others.
+    #[must_use]
+    pub fn unless_replaced(&self, head: &Head) -> Only {
+        Only { version: head.is_replaceable().then(|| head.version()), ..self.clone() }
     }
 }

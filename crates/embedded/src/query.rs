@@ -87,6 +87,6 @@ impl Engine {
     }
 
     fn bytes_to_read(&self, sequence: u64, fields: FieldSet) -> u64 {
-        if fields == FieldSet::NONE { 0 } else { self.index.bytes_of(sequence) }
+        if fields.has_any() { self.index.bytes_of(sequence) } else { 0 }
     }
 }

@@ -7,7 +7,7 @@ use crate::entry::Place;
 use crate::outcome::{Unread, UnreadItems};
 use crate::record::{self, Parts, Record, RecordError, field_part};
 use crate::segment::file_name;
-use towline_domain::{Body, Field, FieldSet, Fields, Item, Outcome};
+use towline_domain::{Field, FieldSet, Item};
 use towline_store::StoreError;
 
 /// Records closer than this are read in one go.
@@ -31,10 +31,12 @@ struct Span {
 
 impl Reader {
     pub fn read(&self, unread: &UnreadItems, fields: FieldSet) -> Result<Vec<Item>, StoreError> {
+        let beside =
+            if fields == FieldSet::HEADS { 0 } else { record::BODY | record::OUTCOME | record::ERROR };
         let needed = Field::ALL
             .into_iter()
             .filter(|&field| fields.contains(field))
-            .fold(record::BODY | record::OUTCOME | record::ERROR, |parts, field| parts | field_part(field));
+            .fold(beside, |parts, field| parts | field_part(field));
         let spans = self.load(unread, needed)?;
         unread.items.iter().map(|item| self.assemble(item, &spans, needed)).collect()
     }
@@ -102,13 +104,7 @@ impl Reader {
     }
 
     fn assemble(&self, unread: &Unread, spans: &[Span], needed: Parts) -> Result<Item, StoreError> {
-        let mut item = Item {
-            head: unread.head.clone(),
-            body: Body::default(),
-            fields: Fields::default(),
-            outcome: Outcome::default(),
-            errors: towline_domain::Errors::default(),
-        };
+        let mut item = Item::of_head(unread.head.clone());
         let mut errors = Vec::new();
         for at in unread.places.iter().filter(|at| at.parts & needed != 0) {
             let (span, record) = self.record(spans, at.place, unread.sequence)?;

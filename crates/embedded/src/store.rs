@@ -257,6 +257,7 @@ impl Store for Embedded {
     ) -> BoxFuture<'_, Result<Page>> {
         async move {
             filter.check()?;
+            let fields = if filter.is_of_heads() { fields } else { fields.with_bodies() };
             match self.ask(Query::List { filter: Box::new(filter), after, limit, fields }).await? {
                 found @ Found::Page { .. } => found.into_page(&self.reader),
                 _ => Err(StoreError::Closed),

@@ -73,6 +73,7 @@ impl Reader {
             found.truncate(cut);
             next = found.last().map(|last| Cursor(last.seq));
         }
+        let fields = if filter.error.is_some() { fields.with_bodies() } else { fields };
         let mut items = whole(&snapshot, found, fields).await?;
         if let Some(text) = &filter.error {
             items.retain(|stored| text.is_in(&stored.item.errors));
@@ -83,7 +84,7 @@ impl Reader {
 
 /// How many of the items fit into one answer: at least one.
 fn within_bytes(images: &[Image], fields: FieldSet) -> usize {
-    if fields == FieldSet::NONE {
+    if !fields.has_any() {
         return images.len();
     }
     let mut bytes = 0_u64;

@@ -8,6 +8,7 @@ use crate::events::Horizon;
 use crate::fetch::{counts_of, kv_record};
 use crate::image::{self, Image, millis, queue_id, queue_number, timestamp};
 use crate::options::Options;
+use crate::outcome::Contents;
 use crate::plan::Items;
 use crate::statements::query;
 use crate::write::Wanted;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{IsolationLevel, Row};
 use towline_domain::kv::KvRecord;
-use towline_domain::{FieldSet, ItemId, QueueId, QueueName, State, Timestamp, limits};
+use towline_domain::{FieldSet, Item, ItemId, QueueId, QueueName, State, Timestamp, limits};
 use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoredItem};
 
 /// A snapshot does not keep partitions from being truncated: what was removed after it was taken may be half there. In the
@@ -240,36 +241,47 @@ pub(crate) async fn whole(
     if images.is_empty() {
         return Ok(Vec::new());
     }
-    let wanted = Wanted::all(&images, fields);
-    let queues: Vec<i32> = images.iter().map(|image| queue_number(image.head.queue)).collect();
-    let (bodies, edits, errors, outcomes, names) = tokio::try_join!(
-        snapshot.prepare_cached(query!("bodies")),
-        snapshot.prepare_cached(query!("edits")),
-        snapshot.prepare_cached(query!("errors")),
-        snapshot.prepare_cached(query!("outcomes")),
-        snapshot.prepare_cached(query!("queue_names")),
-    )?;
-    let (of_bodies, of_edits, of_errors) = (wanted.bodies(), wanted.edits(), wanted.errors());
-    let of_queues: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&queues];
-    let (bodies, edits, errors, outcomes, names) = tokio::try_join!(
-        snapshot.query(&bodies, &of_bodies),
-        snapshot.query(&edits, &of_edits),
-        snapshot.query(&errors, &of_errors),
-        snapshot.query(&outcomes, &of_errors),
-        snapshot.query(&names, &of_queues),
-    )?;
-    drop((of_bodies, of_edits, of_errors));
-    let mut contents = wanted.contents(&bodies, &edits, &errors, &outcomes);
-    let mut queues: FxHashMap<QueueId, QueueName> = FxHashMap::default();
-    for row in &names {
-        let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;
-        queues.insert(queue_id(row.get(0)), name);
-    }
+    let numbers: Vec<i32> = images.iter().map(|image| queue_number(image.head.queue)).collect();
+    let wanted = (fields != FieldSet::HEADS).then(|| Wanted::all(&images, fields));
+    let (queues, mut contents) = tokio::try_join!(names(snapshot, &numbers), contents(snapshot, wanted))?;
     let stored = images.into_iter().map(|Image { seq, head, .. }| {
         let Some(queue) = queues.get(&head.queue).cloned() else {
             return Err(Failure::Fault(damaged(format_args!("{seq} of pages"), "its queue does not exist")));
         };
-        Ok(StoredItem { queue, item: contents.item(seq, head)? })
+        let item = match &mut contents {
+            Some(contents) => contents.item(seq, head)?,
+            None => Item::of_head(head),
+        };
+        Ok(StoredItem { queue, item })
     });
     stored.collect()
+}
+
+async fn names(snapshot: &Transaction<'_>, queues: &[i32]) -> Result<FxHashMap<QueueId, QueueName>, Failure> {
+    let statement = snapshot.prepare_cached(query!("queue_names")).await?;
+    let mut names = FxHashMap::default();
+    for row in snapshot.query(&statement, &[&queues]).await? {
+        let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;
+        names.insert(queue_id(row.get(0)), name);
+    }
+    Ok(names)
+}
+
+async fn contents(snapshot: &Transaction<'_>, wanted: Option<Wanted>) -> Result<Option<Contents>, Failure> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    let (bodies, edits, errors, outcomes) = tokio::try_join!(
+        snapshot.prepare_cached(query!("bodies")),
+        snapshot.prepare_cached(query!("edits")),
+        snapshot.prepare_cached(query!("errors")),
+        snapshot.prepare_cached(query!("outcomes")),
+    )?;
+    let (of_bodies, of_edits, of_errors) = (wanted.bodies(), wanted.edits(), wanted.errors());
+    let (bodies, edits, errors, outcomes) = tokio::try_join!(
+        snapshot.query(&bodies, &of_bodies),
+        snapshot.query(&edits, &of_edits),
+        snapshot.query(&errors, &of_errors),
+        snapshot.query(&outcomes, &of_errors),
+    )?;
+    drop((of_bodies, of_edits, of_errors));
+    Ok(Some(wanted.contents(&bodies, &edits, &errors, &outcomes)))
 }

@@ -1,8 +1,9 @@
 //! Acts on all that match, in chunks, so that nobody else waits long.
 
 use crate::operation::{Answered, Result};
-use crate::{Cursor, Filter, Operation, Store};
+use crate::{Cursor, Filter, Operation, Store, StoredItem};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use towline_domain::{FieldSet, ItemId, QueueName, StateName};
 
 /// What is done to every item that matches.
@@ -91,8 +92,12 @@ pub async fn chosen(
     chunk: usize,
 ) -> Result<(Vec<Operation>, Option<Cursor>)> {
     filter.head.state = filter.head.state.or(act.state());
-    let only = Box::new(filter.only());
-    let page = store.list(filter, after, chunk, FieldSet::NONE).await?;
-    let one = |id| Operation::If { only: only.clone(), then: Box::new(act.on(id)) };
-    Ok((page.items.iter().map(|stored| one(stored.item.head.id)).collect(), page.next))
+    let (only, of_heads) = (Arc::new(filter.only()), filter.is_of_heads());
+    let page = store.list(filter, after, chunk, FieldSet::HEADS).await?;
+    let one = |stored: &StoredItem| {
+        let head = &stored.item.head;
+        let only = if of_heads { only.clone() } else { Arc::new(only.unless_replaced(head)) };
+        Operation::If { only, then: Box::new(act.on(head.id)) }
+    };
+    Ok((page.items.iter().map(one).collect(), page.next))
 }

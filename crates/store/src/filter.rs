@@ -85,10 +85,16 @@ impl Filter {
         self.head.is_state_alone() && rest == Filter::default()
     }
 
-    /// What must still hold of an item when its turn comes. The rest never changes.
+    /// Whether heads tell all that is asked for.
+    #[must_use]
+    pub fn is_of_heads(&self) -> bool {
+        *self == Filter { queue: self.queue.clone(), head: self.head, ..Filter::default() }
+    }
+
+    /// What must still hold of an item when its turn comes. The rest changes only when it is replaced: see [`Only::unless_replaced`].
     #[must_use]
     pub fn only(&self) -> Only {
-        Only { queue: self.queue.clone(), head: self.head }
+        Only { queue: self.queue.clone(), head: self.head, version: None }
     }
 }
 

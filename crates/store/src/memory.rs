@@ -397,6 +397,9 @@ impl Everything {
 }
 
 fn with_fields(item: &Item, wanted: FieldSet) -> Item {
+    if wanted == FieldSet::HEADS {
+        return Item::of_head(item.head.clone());
+    }
     let mut fields = Fields::default();
     for field in towline_domain::Field::ALL {
         if wanted.contains(field) {
@@ -454,9 +457,8 @@ impl Store for Memory {
         let mut page = Page { items: Vec::new(), next: None };
         let first = after.map_or(0, |cursor| cursor.0.saturating_add(1));
         for (&sequence, item) in state.items.range(first..) {
-            let stored = state.stored(item, fields);
-            if filter.matches(&stored, state.now) {
-                page.items.push(stored);
+            if filter.matches(&state.stored(item, FieldSet::NONE), state.now) {
+                page.items.push(state.stored(item, fields));
                 if page.items.len() == limit {
                     page.next = Some(Cursor(sequence));
                     break;

@@ -2,6 +2,7 @@
 
 use crate::{QueueLookup, StoreError, StoredItem};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
@@ -78,7 +79,7 @@ pub enum Operation {
     },
     /// What is asked of one item, unless it is another than was meant by now.
     If {
-        only: Box<Only>,
+        only: Arc<Only>,
         then: Box<Operation>,
     },
     /// Puts in an item that another store had, whole. For a queue that is open.

@@ -102,7 +102,8 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
 pub(super) fn check_meant(context: &Context<'_>, only: &Only, now: Timestamp) -> Result<(), Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
     let here = only.queue.as_ref().is_none_or(|name| *name == queue.name);
-    match here && only.head.matches(&Traits::of(head, head.count_kind(now))) {
+    let same = only.version.is_none_or(|version| version == head.version());
+    match here && same && only.head.matches(&Traits::of(head, head.count_kind(now))) {
         true => Ok(()),
         false => Err(Refusal::NotMeant { id: head.id }),
     }

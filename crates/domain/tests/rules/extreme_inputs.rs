@@ -2,6 +2,7 @@
 
 use crate::driver::{Driver, policies};
 use proptest::prelude::*;
+use std::sync::Arc;
 use towline_domain::backoff::Growth;
 use towline_domain::command::{NewQueue, OutputSet, Receive, Verb, When};
 use towline_domain::item::{Extras, Origin, Settle, SettleVerb, Settled};
@@ -370,7 +371,7 @@ fn command() -> BoxedStrategy<Command> {
         1 => any::<i16>().prop_map(|priority| Command::SetPriority { priority }),
         1 => "[a-z]{1,9}".prop_filter_map("a name", |name| Some(Command::Move { queue: name.parse().ok()? })),
         1 => any::<bool>().prop_map(|force| Command::If {
-            only: Box::new(Only::in_state(StateName::Unfinished)),
+            only: Arc::new(Only::in_state(StateName::Unfinished)),
             then: Box::new(Command::Delete { force }),
         }),
         3 => Just(Command::Elapse),

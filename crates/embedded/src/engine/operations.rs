@@ -10,8 +10,8 @@ use towline_domain::change::Answer;
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, FieldSet, Head, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide,
-    digest, limits,
+    Command, Context, Head, ItemId, QueueId, QueueName, Refusal, Submission, Timestamp, decide, digest,
+    limits,
 };
 use towline_store::{
     Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore, StoreError, item_context,
@@ -180,7 +180,7 @@ impl Engine {
             let Some(sequence) = self.index.first_ready(id) else {
                 break;
             };
-            let bytes = if call.fields == FieldSet::NONE { 0 } else { self.index.bytes_of(sequence) };
+            let bytes = if call.fields.has_any() { self.index.bytes_of(sequence) } else { 0 };
             // At least one, however large.
             if bytes > self.read_budget && self.read_budget < READ_BYTES_MAX {
                 break;

@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, FieldSet, Head, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn,
-    Weights, decide, limits,
+    Command, Context, Head, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn, Weights,
+    decide, limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
@@ -190,7 +190,7 @@ impl Overlay {
             });
             let Some((whose, place @ (_, seq))) = first else { break };
             let bytes = match self.entries.get(&seq) {
-                Some(entry) if call.fields != FieldSet::NONE => entry.bytes(),
+                Some(entry) if call.fields.has_any() => entry.bytes(),
                 _ => 0,
             };
             // At least one, however large.

@@ -204,7 +204,7 @@ pub(super) async fn check_items(
     right: Right,
 ) -> Result<Vec<ItemId>, Refused> {
     let access = &holder.record.access;
-    let found = app.broker.store().get(ids.to_vec(), FieldSet::NONE).await?;
+    let found = app.broker.store().get(ids.to_vec(), FieldSet::HEADS).await?;
     let foreign = ids
         .iter()
         .zip(found)

@@ -147,7 +147,7 @@ fn stream_all(app: App, listing: Listing) -> Response {
         if progress.done {
             return Ok::<_, StoreError>(None);
         }
-        let size = if listing.fields == FieldSet::NONE { STREAM_PAGE } else { STREAM_PAYLOADS };
+        let size = if listing.fields.has_any() { STREAM_PAYLOADS } else { STREAM_PAGE };
         let size = size.min(progress.left);
         let store = app.broker.store();
         let mut page = store.list(listing.filter.clone(), progress.after, size, listing.fields).await?;

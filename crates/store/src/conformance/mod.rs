@@ -270,6 +270,7 @@ macro_rules! with_conformance_cases {
                 a_paused_item_is_not_given_until_resumed
                 a_deleted_item_is_gone
                 a_delete_can_be_limited_to_a_state
+                what_was_replaced_is_not_meant
                 a_redriven_item_starts_anew
                 every_kind_of_failure_can_be_redriven
                 a_dead_letter_is_redriven_home
@@ -303,6 +304,7 @@ macro_rules! with_conformance_cases {
                 items_are_found_in_the_order_asked_for
                 lists_are_in_order_of_submission
                 a_list_shows_whole_items
+                heads_alone_are_those_of_whole_items
                 filters_select
                 states_select
                 what_stays_is_seen_once_while_others_come_and_go

@@ -5,10 +5,12 @@ use super::rig::*;
 use super::words::*;
 use crate::{Act, Filter, Operation, Reply, act};
 use futures::executor::block_on;
+use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::item::ErrorKind;
 use towline_domain::{
-    FailureKind, HeadFilter, ItemId, Millis, Only, Policy, QueueState, Refusal, State, StateName,
+    Body, FailureKind, HeadFilter, ItemId, Millis, Only, Policy, QueueState, Refusal, State, StateName,
+    Submission,
 };
 
 fn cancel(id: ItemId) -> Operation {
@@ -163,12 +165,43 @@ pub(super) fn a_delete_can_be_limited_to_a_state(harness: &dyn Harness) {
         for (state, id) in one_of_each(&rig) {
             let matches = only.matches(rig.item(id).head.count_kind(rig.now()));
             let delete = Box::new(Operation::Delete { id, force: true });
-            let operation = Operation::If { only: Box::new(Only::in_state(only)), then: delete };
+            let operation = Operation::If { only: Arc::new(Only::in_state(only)), then: delete };
             let expected = if matches { "ok" } else { "wrong_state" };
             assert_eq!(code(&rig.run(operation)), expected, "{only:?} of {state}");
             assert_eq!(rig.find(id).is_none(), matches);
         }
     }
+}
+
+/// Found by its tags, and another by the time its turn comes.
+pub(super) fn what_was_replaced_is_not_meant(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let tagged = |tag: &str| {
+        let body = Body {
+            replace_key: Some("doc".to_owned()),
+            tags: [("team".to_owned(), tag.to_owned())].into(),
+            ..Body::default()
+        };
+        Submission { body, ..Submission::default() }
+    };
+    let of = |team: &str| Filter { tags: vec![("team".to_owned(), team.to_owned())], ..Filter::default() };
+    let chosen = |team: &str, act: &Act| {
+        block_on(crate::chosen(&*rig.store, act, of(team), None, 10)).expect("the store answers").0
+    };
+    let codes = |batch: Vec<Operation>| rig.update(batch).iter().map(code).collect::<Vec<_>>();
+    let delete = Act::Delete { force: true };
+    let id = rig.submit("jobs", tagged("a"));
+    let of_a = chosen("a", &delete);
+    assert_eq!((of_a.len(), chosen("b", &delete).len()), (1, 0));
+    assert_eq!(rig.run(submit("jobs", tagged("b"))), Ok(Reply::Answer(Answer::Replaced { id })));
+    assert_eq!(codes(of_a), ["wrong_state"]);
+    assert_eq!(rig.item(id).body.tags["team"], "b");
+    // Received meanwhile it is the same item, and this is about whatever matches.
+    let cancel = chosen("b", &Act::Cancel { reason: "enough".to_owned() });
+    let of_b = chosen("b", &delete);
+    rig.take("jobs");
+    assert_eq!(codes([cancel, of_b].concat()), ["ok", "ok"]);
+    rig.assert_gone(id);
 }
 
 pub(super) fn a_redriven_item_starts_anew(harness: &dyn Harness) {

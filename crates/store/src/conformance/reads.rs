@@ -3,10 +3,10 @@
 use super::Harness;
 use super::rig::*;
 use super::words::*;
-use crate::{Filter, Operation};
+use crate::{ErrorText, Filter, Operation, StoredItem};
 use futures::executor::block_on;
 use std::collections::BTreeSet;
-use towline_domain::{FieldSet, HeadFilter, ItemId, Millis, Policy, StateName};
+use towline_domain::{FieldSet, HeadFilter, Item, ItemId, Millis, Policy, StateName};
 
 pub(super) fn items_are_found_in_the_order_asked_for(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
@@ -59,6 +59,34 @@ pub(super) fn a_list_shows_whole_items(harness: &dyn Harness) {
     for stored in rig.list(&Filter::default()) {
         assert_eq!(Some(&stored), rig.find(stored.item.head.id).as_ref());
     }
+}
+
+pub(super) fn heads_alone_are_those_of_whole_items(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let held = rig.hold_this("jobs", keyed("k", "work"));
+    rig.lease(&held, retry("first")).expect("retried");
+    let mut tagged = payload("work");
+    tagged.body.tags = [("color".to_owned(), "red".to_owned())].into();
+    rig.submit("jobs", tagged);
+    rig.submit("jobs", payload("work"));
+    let filters = [
+        (Filter::default(), 3),
+        (Filter { tags: vec![("color".to_owned(), "red".to_owned())], ..Filter::default() }, 1),
+        (Filter { tag_prefixes: vec![("color".to_owned(), "red".to_owned())], ..Filter::default() }, 1),
+        (Filter { idempotency_key: Some("k".to_owned()), ..Filter::default() }, 1),
+        (Filter { error: Some(ErrorText::new("FIRST")), ..Filter::default() }, 1),
+        (Filter { error: Some(ErrorText::new("second")), ..Filter::default() }, 0),
+    ];
+    for (filter, expected) in filters {
+        let whole = rig.list(&filter);
+        let heads = rig.list_paged(&filter, 10, FieldSet::HEADS);
+        let of = |stored: &StoredItem| (stored.queue.clone(), stored.item.head.clone());
+        assert_eq!(whole.len(), expected, "{filter:?}");
+        assert!(whole.iter().map(of).eq(heads.iter().map(of)), "{filter:?}: {heads:?}");
+    }
+    let got = block_on(rig.store.get(vec![held.id], FieldSet::HEADS)).expect("the store answers");
+    let whole = rig.item(held.id);
+    assert_eq!(got, [Some(StoredItem { queue: name("jobs"), item: Item::of_head(whole.head) })]);
 }
 
 pub(super) fn filters_select(harness: &dyn Harness) {

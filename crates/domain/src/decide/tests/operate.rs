@@ -8,6 +8,7 @@ use crate::queue::QueueState;
 use crate::refusal::Refusal;
 use crate::state_name::StateName;
 use crate::time::{Millis, Timestamp};
+use std::sync::Arc;
 
 fn cancel() -> Command {
     Command::Cancel { reason: "enough".to_owned() }
@@ -18,7 +19,7 @@ fn delete(force: bool) -> Command {
 }
 
 fn only(only: Only, then: Command) -> Command {
-    Command::If { only: Box::new(only), then: Box::new(then) }
+    Command::If { only: Arc::new(only), then: Box::new(then) }
 }
 
 fn waiting() -> Scene {
@@ -189,7 +190,7 @@ fn deleting_the_last_unfinished_item_of_a_closed_queue_completes_it() {
 
 #[test]
 fn an_act_leaves_alone_what_is_not_meant_any_more() {
-    let head = |head| Only { queue: None, head };
+    let head = |head| Only { head, ..Only::default() };
     let elsewhere = Only { queue: Some("other".parse().unwrap()), ..Only::default() };
     let here = Only { queue: Some("q".parse().unwrap()), ..Only::default() };
     let other_kind = HeadFilter { failure: Some(FailureKind::Poison), ..HeadFilter::default() };

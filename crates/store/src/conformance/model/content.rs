@@ -3,6 +3,7 @@
 use crate::Operation;
 use crate::conformance::rig::START;
 use crate::conformance::words::{name, trace};
+use std::sync::Arc;
 use towline_domain::backoff::Growth;
 use towline_domain::command::{Once, Verb, When};
 use towline_domain::kv::KvCommand;
@@ -192,7 +193,7 @@ pub(super) fn edits(number: u8) -> FieldEdits {
 
 pub(super) fn operate(id: ItemId, what: u8) -> Operation {
     let delete = |force| Operation::Delete { id, force };
-    let only = |only, then| Operation::If { only: Box::new(only), then: Box::new(then) };
+    let only = |only, then| Operation::If { only: Arc::new(only), then: Box::new(then) };
     match what % 20 {
         0..=2 => Operation::Cancel { id, reason: "enough".to_owned() },
         3..=5 => Operation::Pause { id },
