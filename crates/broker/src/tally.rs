@@ -51,6 +51,14 @@ pub struct Done {
     pub refused: u64,
 }
 
+impl Done {
+    /// What producers and workers have asked for.
+    #[must_use]
+    pub fn by_clients(&self) -> u64 {
+        self.verbs.iter().sum::<u64>() + self.submitted + self.received
+    }
+}
+
 impl Tally {
     pub(crate) fn add(&self, asked: Asked, answers: &[Answered]) {
         let count = |counter: &AtomicU64, by: u64| {

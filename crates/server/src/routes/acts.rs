@@ -211,8 +211,9 @@ pub(super) async fn carry_out(
 ) -> Result<Acted, StoreError> {
     let (mut sum, mut after) = (Acted::default(), begun);
     let mut time = pin!(tokio::time::sleep(TIME_MAX));
+    let mut pace = app.broker.pace();
     loop {
-        match chunk(app, act, filter, after).await {
+        match app.broker.part(&mut pace, CHUNK, chunk(app, act, filter, after)).await {
             Ok((matched, acted)) => {
                 sum.matched += matched;
                 sum.done += acted.done;
