@@ -186,7 +186,16 @@ pub(super) fn what_was_replaced_is_not_meant(harness: &dyn Harness) {
     };
     let of = |team: &str| Filter { tags: vec![("team".to_owned(), team.to_owned())], ..Filter::default() };
     let chosen = |team: &str, act: &Act| {
-        block_on(crate::chosen(&*rig.store, act, of(team), None, 10)).expect("the store answers").0
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = crate::chosen(&*rig.store, act, of(team), after, 10);
+            let (batch, next) = block_on(page).expect("the store answers");
+            all.extend(batch);
+            match next {
+                None => return all,
+                _ => after = next,
+            }
+        }
     };
     let codes = |batch: Vec<Operation>| rig.update(batch).iter().map(code).collect::<Vec<_>>();
     let delete = Act::Delete { force: true };
