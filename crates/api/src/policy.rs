@@ -76,6 +76,10 @@ pub struct PolicyBody {
     #[serde(deserialize_with = "given_object", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<FairnessBody>)]
     pub fairness: Option<Option<FairnessBody>>,
+    /// At most this many items of a `fairness_key` are processed at once. Keys take turns, whether `fairness` is set or not.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000000)]
+    pub concurrency_per_key: Option<Option<i64>>,
 }
 
 /// How keys share a queue.
@@ -161,6 +165,9 @@ impl PolicyBody {
             concurrency: inner(self.concurrency, |value| count("concurrency", value))?,
             rate: inner(self.rate, |text| rate(&text))?,
             fairness: inner(self.fairness, FairnessBody::get)?,
+            concurrency_per_key: inner(self.concurrency_per_key, |value| {
+                count("concurrency_per_key", value)
+            })?,
         })
     }
 }
@@ -231,6 +238,7 @@ impl From<&Policy> for PolicyBody {
             concurrency: Some(policy.flow.concurrency.map(i64::from)),
             rate: Some(policy.flow.rate.map(|rate| rate.to_string())),
             fairness: Some(policy.flow.fairness.as_ref().map(FairnessBody::from)),
+            concurrency_per_key: Some(policy.flow.concurrency_per_key.map(i64::from)),
         }
     }
 }
@@ -247,6 +255,7 @@ mod tests {
         policy.flow.concurrency = Some(8);
         policy.flow.rate = "500/30s,burst=7".parse().ok();
         for weights in [None, Some([].into()), Some([("gold".to_owned(), 3)].into())] {
+            policy.flow.concurrency_per_key = weights.is_none().then_some(3);
             policy.flow.fairness = weights.map(|weights| Fairness { weights });
             let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
             let read: PolicyBody = serde_json::from_str(&shown).unwrap();
@@ -278,6 +287,7 @@ mod tests {
             (r#"{"max_retries":-1}"#, "-1"),
             (r#"{"depth_limit":-3}"#, "depth_limit"),
             (r#"{"concurrency":-3}"#, "concurrency"),
+            (r#"{"concurrency_per_key":4294967296}"#, "concurrency_per_key: 4294967296"),
             (r#"{"rate":"fast"}"#, "1000/s"),
             (r#"{"fairness":{"weights":{"a":-1}}}"#, "-1"),
             (r#"{"dead_letter_queue":"a b"}"#, "a b"),

@@ -151,9 +151,10 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
         option::of(option::of(any::<i64>())),
         option::of(option::of(text())),
         option::of(option::of(fairness)),
+        option::of(option::of(any::<i64>())),
     );
     (spans, numbers, rest, flow).prop_map(|(spans, (max_retries, poison_after, depth_limit), rest, flow)| {
-        let (concurrency, rate, fairness) = flow;
+        let (concurrency, rate, fairness, concurrency_per_key) = flow;
         let (backoff, order, lease, dead_letter_queue, visibility_timeout, tally_tags) = rest;
         let [item_ttl, completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
         PolicyBody {
@@ -174,6 +175,7 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
             concurrency,
             rate,
             fairness,
+            concurrency_per_key,
         }
     })
 }

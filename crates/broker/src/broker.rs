@@ -476,7 +476,7 @@ impl Shared {
                 }
             }
             (Some(Held::For(span)), None) => self.lines.hold_for(queue, span, self),
-            (Some(Held::Full), None) => {}
+            (Some(Held::Full | Held::Partly), None) => {}
             (None, _) => {
                 // Where nothing limits the queue, nothing is known, and one looks for all.
                 let next = more.map_or(0, |more| more.max(1));

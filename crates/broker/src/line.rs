@@ -4,8 +4,9 @@
 //! line, unless something may have become ready meanwhile: the line's epoch tells.
 //!
 //! A queue that is at a limit holds its line: what is submitted wakes nobody, until a lease ends or the time comes that
-//! the store named. Whether a lease of the queue ended is looked up only for lines that were held for that, so an
-//! attempt that is the first to find its queue full looks again before it joins: ends up to then were not looked at.
+//! the store named. One of which some keys are at their limit wakes by both: what is submitted, and the end of a lease.
+//! Whether a lease of the queue ended is looked up only for lines that wait for that, so an attempt that is the first to
+//! find its queue full, or a key of it, looks again before it joins: ends up to then were not looked at.
 
 use crate::broker::Shared;
 use std::collections::{HashMap, VecDeque};
@@ -137,7 +138,7 @@ struct Line {
     waiters: VecDeque<(Ticket, Waiter)>,
     epoch: Epoch,
     held: Option<Hold>,
-    /// It was held for being full: ends of leases are looked up.
+    /// It was full, or a key of it was: ends of leases are looked up.
     watched: bool,
     /// As last seen: a closed queue may complete at any settle.
     closed: bool,
@@ -159,6 +160,15 @@ impl Line {
                 let is_so = watched && self.epoch.freed == epoch.freed;
                 if is_so {
                     self.held = Some(Hold::Full);
+                }
+                is_so
+            }
+            // What comes may be given out, and so may what is there when a lease ends.
+            Held::Partly => {
+                let watched = std::mem::replace(&mut self.watched, true);
+                let is_so = watched && self.epoch == epoch;
+                if is_so {
+                    self.held = None;
                 }
                 is_so
             }
@@ -348,7 +358,7 @@ impl Lines {
         }
     }
 
-    /// Queues that were full while somebody waited.
+    /// Queues that were full, or had a key that was, while somebody waited.
     pub(crate) fn watched(&self) -> Vec<QueueName> {
         let all = self.lock();
         let watched = all.lines.iter().filter(|(_, line)| line.watched);

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, FieldSet, Flow, Item, LeaseCall, Millis, Outcome, Policy, PolicyPatch, QueueName, Schema,
+    Adjust, Body, FieldSet, Flow, Item, LeaseCall, Millis, Outcome, Policy, PolicyPatch, QueueName, Schema,
     Submission, Timestamp,
 };
 use towline_store::{
@@ -58,6 +58,16 @@ async fn with(flow: Flow) -> (Broker, Arc<Guarded<Counting>>) {
 
 fn limit(concurrency: u32) -> Flow {
     Flow { concurrency: Some(concurrency), ..Flow::default() }
+}
+
+fn limit_by_key(limit: u32) -> Flow {
+    Flow { concurrency_per_key: Some(limit), ..Flow::default() }
+}
+
+async fn submit_of(broker: &Broker, key: &str) {
+    let body = Body { fairness_key: Some(key.to_owned()), ..Body::default() };
+    let submission = Box::new(Submission { body, ..Submission::default() });
+    ok(broker, Operation::Submit { queue: queue(), submission }).await;
 }
 
 async fn ok(broker: &Broker, operation: Operation) {
@@ -128,8 +138,9 @@ async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
         Box::new(|item| Operation::Cancel { id: item.head.id, reason: String::new() }),
         Box::new(|item| Operation::Delete { id: item.head.id, force: true }),
     ];
-    for end in ends {
-        let (broker, store) = with(limit(1)).await;
+    // Items without a key are of one key.
+    for (end, flow) in ends.iter().flat_map(|end| [(end, limit(1)), (end, limit_by_key(1))]) {
+        let (broker, store) = with(flow).await;
         submit(&broker, 2).await;
         let held = hold(&broker).await;
         let before = store.guard.0.load(Ordering::SeqCst);
@@ -146,12 +157,59 @@ async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_lapses_makes_room() {
-    let (broker, _) = with(limit(1)).await;
-    let short = PolicyPatch { visibility_timeout: Some(Millis(100)), ..PolicyPatch::default() };
-    ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(short) }).await;
-    submit(&broker, 2).await;
+    for flow in [limit(1), limit_by_key(1)] {
+        let (broker, _) = with(flow).await;
+        let short = PolicyPatch { visibility_timeout: Some(Millis(100)), ..PolicyPatch::default() };
+        ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(short) }).await;
+        submit(&broker, 2).await;
+        let held = hold(&broker).await;
+        assert_ne!(hold(&broker).await.head.id, held.head.id);
+        broker.stop();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_at_a_full_key_gets_what_comes_of_another_and_what_an_end_makes_room_for() {
+    let (broker, store) = with(limit_by_key(1)).await;
+    submit_of(&broker, "a").await;
     let held = hold(&broker).await;
-    assert_ne!(hold(&broker).await.head.id, held.head.id);
+    let key = |items: Vec<Item>| items[0].body.fairness_key.clone().unwrap();
+    // What comes of the full key is for nobody yet, also if somebody waits already.
+    let mut waiting = vec![receive(&broker), receive(&broker)];
+    everybody_waits().await;
+    submit_of(&broker, "a").await;
+    everybody_waits().await;
+    assert!(!waiting.iter().any(JoinHandle::is_finished));
+    submit_of(&broker, "b").await;
+    everybody_waits().await;
+    let served = waiting.iter().position(JoinHandle::is_finished).unwrap();
+    assert_eq!(key(waiting.remove(served).await.unwrap()), "b");
+    let before = store.guard.0.load(Ordering::SeqCst);
+    everybody_waits().await;
+    assert_eq!(store.guard.0.load(Ordering::SeqCst), before, "the other stands in line");
+    ok(&broker, commit(&held)).await;
+    assert_eq!(key(waiting.remove(0).await.unwrap()), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_lease_of_one_key_wakes_one_of_those_who_wait() {
+    let (broker, store) = with(Flow { concurrency: Some(100), ..limit_by_key(1) }).await;
+    for _ in 0..50 {
+        submit_of(&broker, "a").await;
+    }
+    let mut held = hold(&broker).await;
+    let mut waiting: Vec<_> = (0..20).map(|_| receive(&broker)).collect();
+    everybody_waits().await;
+    for _ in 0..10 {
+        let before = store.guard.0.load(Ordering::SeqCst);
+        ok(&broker, commit(&held)).await;
+        everybody_waits().await;
+        let asked = store.guard.0.load(Ordering::SeqCst) - before;
+        // It gets the next, and one more looks whether there is anything else.
+        assert!(asked <= 3, "{asked} receives for one item");
+        let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
+        held = waiting.remove(at).await.unwrap().pop().unwrap();
+    }
 }
 
 /// Answers to receives can be held back; a sweep lets them go, and goes on when everybody waits.

@@ -55,6 +55,9 @@ pub struct PolicyArgs {
     /// Items of different fairness keys take turns: `on`, or `gold=3,silver=2` where some give more than one in a turn.
     #[arg(long, value_name = "on|KEY=N,...|none", value_parser = fairness)]
     fairness: Option<Limit<FairnessBody>>,
+    /// At most this many items of a fairness key are processed at once. Keys take turns.
+    #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
+    concurrency_per_key: Option<Limit<i64>>,
     /// An assigned lease must be acknowledged within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lease_ack_timeout: Option<Millis>,
@@ -97,6 +100,7 @@ impl PolicyArgs {
             concurrency: self.concurrency.map(|limit| limit.0),
             rate: self.rate.map(|Limit(rate)| rate.map(|rate| rate.to_string())),
             fairness: self.fairness.map(|limit| limit.0),
+            concurrency_per_key: self.concurrency_per_key.map(|limit| limit.0),
         }
     }
 

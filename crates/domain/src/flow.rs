@@ -22,6 +22,8 @@ pub struct Flow {
     pub rate: Option<Rate>,
     /// Keys take turns; see [`crate::turn`].
     pub fairness: Option<Fairness>,
+    /// At most this many items of a key are processed at once. Keys take turns.
+    pub concurrency_per_key: Option<u32>,
 }
 
 /// How keys share a queue.
@@ -44,19 +46,24 @@ pub struct Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Spent(pub u64);
 
-/// Why a receive gets nothing more of a queue, whatever waits there.
+/// Why a receive gets nothing more of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Until a lease ends.
+    /// Until a lease ends, whatever waits there.
     Full,
-    /// For so long.
+    /// For so long, whatever waits there.
     For(Millis),
+    /// What is of keys that are at their limit, until a lease ends. Of other keys there was nothing more.
+    Partly,
 }
 
 impl Flow {
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         if let Some(count) = self.concurrency {
             check_number("concurrency", u64::from(count), 1, u64::from(limits::CONCURRENCY_MAX))?;
+        }
+        if let Some(count) = self.concurrency_per_key {
+            check_number("concurrency_per_key", u64::from(count), 1, u64::from(limits::CONCURRENCY_MAX))?;
         }
         self.fairness.as_ref().map_or(Ok(()), Fairness::check)?;
         self.rate.as_ref().map_or(Ok(()), Rate::check)
@@ -71,7 +78,13 @@ impl Flow {
     /// Whether keys take turns: otherwise all items stand in one order, whatever their keys.
     #[must_use]
     pub fn takes_turns(&self) -> bool {
-        self.fairness.is_some()
+        self.fairness.is_some() || self.limits_keys()
+    }
+
+    /// Whether no more than so many items of a key are processed at once.
+    #[must_use]
+    pub fn limits_keys(&self) -> bool {
+        self.concurrency_per_key.is_some()
     }
 
     /// How many items may be given out while so many are processed.
@@ -90,11 +103,18 @@ impl Flow {
         self.rate.and_then(|rate| rate.wait(spent, now)).map(Held::For)
     }
 
+    /// Whether one more item of a key may be given out while so many of it are processed.
+    #[must_use]
+    pub fn has_room(&self, leased_of_key: u64) -> bool {
+        self.concurrency_per_key.is_none_or(|max| leased_of_key < u64::from(max))
+    }
+
     /// How many more of those that wait may be given out now, where something limits that.
     #[must_use]
     pub fn more(&self, counts: &Counts, spent: Spent, now: Timestamp) -> usize {
-        // Turns say whose an item is, not how many there are.
-        if self.concurrency.is_none() && self.rate.is_none() {
+        // Turns say whose an item is, not how many there are; and of those that wait, any number may be of keys at their limit.
+        let limited = self.concurrency.is_some() || self.rate.is_some();
+        if !limited || self.limits_keys() {
             return 0;
         }
         let more = self.allows(counts.processing, spent, now).min(counts.pending);
@@ -267,6 +287,8 @@ mod tests {
         assert_eq!(more(Flow::default()), 0);
         assert_eq!(more(Flow { fairness: Some(Fairness::default()), ..Flow::default() }), 0);
         assert_eq!(more(Flow { concurrency: Some(5), ..Flow::default() }), 3);
+        let concurrency_per_key = Some(1);
+        assert_eq!(more(Flow { concurrency: Some(5), concurrency_per_key, ..Flow::default() }), 0);
         assert_eq!(more(rate("1000/s")), 7);
     }
 
@@ -303,6 +325,10 @@ mod tests {
             let _ = flow.allows(0, Spent(0), NOW);
         }
         assert!(Flow { concurrency: Some(0), ..Flow::default() }.check().is_err());
+        for (limit, is_fine) in [(0, false), (1, true), (1_000_000, true), (1_000_001, false)] {
+            let flow = Flow { concurrency_per_key: Some(limit), ..Flow::default() };
+            assert_eq!(flow.check().is_ok(), is_fine, "{limit}");
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Policy {
             dead_letter_queue,
             lease,
             tally_tags,
-            flow: Flow { concurrency, rate, fairness },
+            flow: Flow { concurrency, rate, fairness, concurrency_per_key },
         } = self;
         let fields = [
             ("policy.visibility_timeout", *visibility_timeout == other.visibility_timeout),
@@ -109,6 +109,7 @@ impl Policy {
             ("policy.concurrency", *concurrency == other.flow.concurrency),
             ("policy.rate", *rate == other.flow.rate),
             ("policy.fairness", *fairness == other.flow.fairness),
+            ("policy.concurrency_per_key", *concurrency_per_key == other.flow.concurrency_per_key),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -209,6 +210,7 @@ pub struct PolicyPatch {
     pub concurrency: Option<Option<u32>>,
     pub rate: Option<Option<Rate>>,
     pub fairness: Option<Option<Fairness>>,
+    pub concurrency_per_key: Option<Option<u32>>,
 }
 
 impl PolicyPatch {
@@ -240,6 +242,9 @@ impl PolicyPatch {
         }
         if let Some(fairness) = self.fairness {
             after.flow.fairness = fairness;
+        }
+        if let Some(concurrency) = self.concurrency_per_key {
+            after.flow.concurrency_per_key = concurrency;
         }
         after
     }

@@ -34,6 +34,12 @@ impl KeyTag {
         *self == KeyTag::NONE
     }
 
+    /// The least that comes behind it.
+    #[must_use]
+    pub fn after(self) -> KeyTag {
+        KeyTag(self.0 + 1)
+    }
+
     /// As it is stored where numbers have a sign.
     #[must_use]
     pub fn number(self) -> i64 {
@@ -81,7 +87,7 @@ impl Turn {
         if self.given < weights.get(self.key) && first(self.key) == Some(self.key) {
             return Some(self.key);
         }
-        first(KeyTag(self.key.0 + 1)).or_else(|| first(KeyTag::NONE))
+        first(self.key.after()).or_else(|| first(KeyTag::NONE))
     }
 
     /// After this key has given an item.

@@ -6,7 +6,8 @@
 //! to the front and is then passed over: an entry counts only while the item's slot agrees with it.
 //!
 //! Where keys take turns, all items stand in one tree, by key and then in the queue's order: the next of a key and the next
-//! key are both a look away.
+//! key are both a look away. Where a key has a limit, keys that are at it are left out of a second tree, in which the next
+//! key is looked for: however many they are, nobody walks past them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use towline_domain::{Flow, KeyTag, Order, OrderKey, Timestamp, Turn, Weights};
@@ -120,6 +121,25 @@ pub struct Keyed {
     weights: Weights,
     /// Not in the log: after an opening everybody begins anew.
     turn: Turn,
+    limit: Option<Limit>,
+}
+
+/// Of a queue with a limit on what is processed of each key.
+#[derive(Debug)]
+struct Limit {
+    max: u32,
+    /// How many items of each key are processed, if any are.
+    leased: BTreeMap<KeyTag, u32>,
+    /// How many keys are at the limit, or beyond it.
+    full: usize,
+    /// Keys below the limit that have something ready.
+    open: BTreeSet<KeyTag>,
+}
+
+impl Limit {
+    fn is_full(&self, key: KeyTag) -> bool {
+        self.leased.get(&key).is_some_and(|&leased| leased >= self.max)
+    }
 }
 
 /// Before every entry.
@@ -128,14 +148,30 @@ const FIRST: Entry = Entry { time: Timestamp(0), sequence: 0 };
 impl Keyed {
     fn first(&self) -> Option<(i64, Entry)> {
         let from = |key: KeyTag| self.ready.range((key, i64::MIN, FIRST)..).next();
-        let key = self.turn.next(&self.weights, |key| from(key).map(|first| first.0))?;
-        from(key).map(|&(_, rank, entry)| (rank, entry))
+        let key = match &self.limit {
+            None => self.turn.next(&self.weights, |key| from(key).map(|first| first.0)),
+            Some(limit) => self.turn.next(&self.weights, |key| limit.open.range(key..).next().copied()),
+        };
+        from(key?).map(|&(_, rank, entry)| (rank, entry))
+    }
+
+    fn max(&self) -> Option<u32> {
+        self.limit.as_ref().map(|limit| limit.max)
+    }
+
+    fn has(&self, key: KeyTag) -> bool {
+        self.ready.range((key, i64::MIN, FIRST)..).next().is_some_and(|first| first.0 == key)
     }
 
     fn push(&mut self, key: KeyTag, rank: i64, entry: Entry) {
         self.ready.insert((key, rank, entry));
         if let Some(by_time) = &mut self.by_time {
             by_time.insert(entry);
+        }
+        if let Some(limit) = &mut self.limit
+            && !limit.is_full(key)
+        {
+            limit.open.insert(key);
         }
     }
 
@@ -144,6 +180,57 @@ impl Keyed {
         if let Some(by_time) = &mut self.by_time {
             by_time.remove(&entry);
         }
+        if self.limit.is_some()
+            && !self.has(key)
+            && let Some(limit) = &mut self.limit
+        {
+            limit.open.remove(&key);
+        }
+    }
+
+    fn leased(&mut self, key: KeyTag) {
+        let Some(limit) = &mut self.limit else { return };
+        let leased = limit.leased.entry(key).or_default();
+        *leased += 1;
+        if *leased == limit.max {
+            limit.full += 1;
+            limit.open.remove(&key);
+        }
+    }
+
+    fn ended(&mut self, key: KeyTag) {
+        let has_ready = self.limit.is_some() && self.has(key);
+        let Some(limit) = &mut self.limit else { return };
+        let Some(leased) = limit.leased.get_mut(&key) else { return };
+        if *leased == limit.max {
+            limit.full -= 1;
+            if has_ready {
+                limit.open.insert(key);
+            }
+        }
+        *leased -= 1;
+        if *leased == 0 {
+            limit.leased.remove(&key);
+        }
+    }
+
+    /// Another limit, or none. Whether what is processed has to be counted: it was not before.
+    fn limit(&mut self, max: Option<u32>) -> bool {
+        let before = self.limit.take();
+        let Some(max) = max else { return false };
+        let is_new = before.is_none();
+        let leased = before.map_or_else(BTreeMap::new, |before| before.leased);
+        let full = leased.values().filter(|&&leased| leased >= max).count();
+        let mut limit = Limit { max, leased, full, open: BTreeSet::new() };
+        let mut next = self.ready.first().map(|first| first.0);
+        while let Some(key) = next {
+            if !limit.is_full(key) {
+                limit.open.insert(key);
+            }
+            next = self.ready.range((key.after(), i64::MIN, FIRST)..).next().map(|first| first.0);
+        }
+        self.limit = Some(limit);
+        is_new
     }
 }
 
@@ -152,7 +239,9 @@ impl Lanes {
         match order {
             _ if flow.takes_turns() => {
                 let by_time = (!matches!(order, Order::Score(_))).then(BTreeSet::new);
-                Lanes::Keyed(Keyed { weights: Weights::of(flow), by_time, ..Keyed::default() })
+                let mut keyed = Keyed { weights: Weights::of(flow), by_time, ..Keyed::default() };
+                keyed.limit(flow.concurrency_per_key);
+                Lanes::Keyed(keyed)
             }
             Order::Fifo | Order::Priority => Lanes::Ranked(BTreeMap::new()),
             Order::Score(_) => Lanes::Scored(BTreeSet::new()),
@@ -169,6 +258,35 @@ impl Lanes {
             Lanes::Keyed(_) => true,
             _ => flow.takes_turns(),
         }
+    }
+
+    /// The limit of each key may have changed. Whether what is processed has to be counted, by [`Lanes::leased`].
+    pub fn limit(&mut self, flow: &Flow) -> bool {
+        match self {
+            Lanes::Keyed(keyed) if keyed.max() != flow.concurrency_per_key => {
+                keyed.limit(flow.concurrency_per_key)
+            }
+            _ => false,
+        }
+    }
+
+    /// An item of this key is processed.
+    pub fn leased(&mut self, whose: KeyTag) {
+        if let Lanes::Keyed(keyed) = self {
+            keyed.leased(whose);
+        }
+    }
+
+    /// An item of this key is processed no more.
+    pub fn ended(&mut self, whose: KeyTag) {
+        if let Lanes::Keyed(keyed) = self {
+            keyed.ended(whose);
+        }
+    }
+
+    /// Whether a key is at its limit.
+    pub fn is_partly_full(&self) -> bool {
+        matches!(self, Lanes::Keyed(Keyed { limit: Some(limit), .. }) if limit.full > 0)
     }
 
     /// All entries, those that count and those that do not, in no order.
@@ -275,6 +393,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::cell::RefCell;
+    use towline_domain::Fairness;
 
     proptest! {
         /// Whatever is pushed and leaves, in whatever order, what comes out first is the least of what is there.
@@ -304,6 +423,63 @@ mod tests {
                 let oldest = model.borrow().iter().map(|(_, entry)| entry.time).min();
                 prop_assert_eq!(lanes.oldest(is_live), oldest);
                 prop_assert_eq!(lanes.first(is_live), first);
+            }
+        }
+
+        /// Whatever is given out, ends or comes, and whatever the limit is: the next is of the key whose turn it is among those
+        /// that have something ready and room.
+        #[test]
+        fn keys_at_their_limit_are_passed_over(steps in proptest::collection::vec((0..6u8, 0..5u8, 0..50u64), 1..500)) {
+            let flow = |limit| Flow { fairness: Some(Fairness::default()), concurrency_per_key: limit, ..Flow::default() };
+            let mut limit = Some(2);
+            let mut lanes = Lanes::new(&Order::Fifo, &flow(limit));
+            let mut ready: BTreeSet<(KeyTag, Entry)> = BTreeSet::new();
+            let mut leased: Vec<KeyTag> = Vec::new();
+            let mut turn = Turn::default();
+            let place = |entry: Entry| OrderKey { rank: 0, time: entry.time };
+            for (sequence, (what, key, number)) in steps.into_iter().enumerate() {
+                let key = KeyTag::of(&key.to_string());
+                let nth = |len: usize| number as usize % len.max(1);
+                match what {
+                    0 | 1 => {
+                        let entry = Entry { time: Timestamp(number), sequence: sequence as u64 };
+                        lanes.push(key, place(entry), entry.sequence);
+                        ready.insert((key, entry));
+                    }
+                    2 => {
+                        let gone = ready.iter().nth(nth(ready.len())).copied();
+                        if let Some((key, entry)) = gone {
+                            ready.remove(&(key, entry));
+                            lanes.leave(key, place(entry), entry.sequence, |_, _| true);
+                        }
+                    }
+                    3 => {
+                        if let Some((_, entry)) = lanes.first(|_, _| true) {
+                            let (key, _) = *ready.iter().find(|(_, other)| *other == entry).expect("it is there");
+                            ready.remove(&(key, entry));
+                            lanes.leave(key, place(entry), entry.sequence, |_, _| true);
+                            lanes.leased(key);
+                            lanes.gave(key);
+                            leased.push(key);
+                            turn = turn.gave(key, &Weights::default());
+                        }
+                    }
+                    4 if !leased.is_empty() => lanes.ended(leased.swap_remove(nth(leased.len()))),
+                    5 => {
+                        limit = u32::try_from(number % 4).ok().filter(|&limit| limit > 0);
+                        prop_assert!(!lanes.change(&flow(limit)));
+                        if lanes.limit(&flow(limit)) {
+                            leased.iter().for_each(|&key| lanes.leased(key));
+                        }
+                    }
+                    _ => {}
+                }
+                let in_hand = |key: KeyTag| leased.iter().filter(|other| **other == key).count() as u64;
+                let has_room = |key: &KeyTag| flow(limit).has_room(in_hand(*key));
+                let from = |key: KeyTag| ready.range((key, FIRST)..).map(|first| first.0).find(has_room);
+                let first = turn.next(&Weights::default(), from).and_then(|key| ready.range((key, FIRST)..).next());
+                prop_assert_eq!(lanes.first(|_, _| true), first.map(|&(_, entry)| (0, entry)));
+                prop_assert_eq!(lanes.is_partly_full(), leased.iter().any(|key| !has_room(key)));
             }
         }
     }

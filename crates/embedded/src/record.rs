@@ -343,6 +343,9 @@ pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind
     if flow.takes_turns() {
         encoder.behind(&flow.fairness);
     }
+    if flow.concurrency_per_key.is_some() {
+        encoder.behind(&flow.concurrency_per_key);
+    }
     encoder.finish(salt)
 }
 
@@ -589,7 +592,10 @@ pub fn decode_queue(bytes: &[u8]) -> Result<Queue, RecordError> {
         ((flow.concurrency, flow.rate), behind) = take(behind)?;
     }
     if !behind.is_empty() {
-        queue.policy.flow.fairness = decode_static(behind)?;
+        (queue.policy.flow.fairness, behind) = take(behind)?;
+    }
+    if !behind.is_empty() {
+        queue.policy.flow.concurrency_per_key = decode_static(behind)?;
     }
     Ok(queue)
 }
@@ -637,7 +643,12 @@ mod tests {
         let (_, limited) = stored(Policy { flow: flow(), ..Policy::default() });
         let (_, both) = stored(Policy { tally_tags: tally_tags(), flow: flow(), ..Policy::default() });
         let fairness = Some(Fairness { weights: [("gold".to_owned(), 3)].into() });
-        let (_, fair) = stored(Policy { flow: Flow { fairness, ..flow() }, ..Policy::default() });
+        let (_, fair) =
+            stored(Policy { flow: Flow { fairness: fairness.clone(), ..flow() }, ..Policy::default() });
+        let by_key = |fairness| Flow { fairness, concurrency_per_key: Some(2), ..flow() };
+        let (_, limited_by_key) = stored(Policy { flow: by_key(None), ..Policy::default() });
+        let (_, all) = stored(Policy { flow: by_key(fairness), ..Policy::default() });
         assert!(plain < tagged && plain < limited && limited.max(tagged) < both && limited < fair);
+        assert!(limited < limited_by_key && limited_by_key.max(fair) < all);
     }
 }

@@ -20,6 +20,7 @@ pub(crate) struct Pages {
     wake: Vec<Option<i64>>,
     heads: Vec<Vec<u8>>,
     key: Vec<Option<i64>>,
+    leased: Vec<Option<i32>>,
 }
 
 impl Pages {
@@ -40,6 +41,7 @@ impl Pages {
         self.wake.push(page.wake.map(millis));
         self.heads.push(page.heads);
         self.key.push(page.whose.map(KeyTag::number));
+        self.leased.push(page.leased);
     }
 
     /// What `queries/insert_pages.sql` and `queries/update_pages.sql` take.
@@ -57,6 +59,7 @@ impl Pages {
             &self.wake,
             &self.heads,
             &self.key,
+            &self.leased,
         ]
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::{Row, Statement};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Counts, ItemId, KeyTag, QueueId, Spent, Timestamp, Turn, Weights};
+use towline_domain::{Counts, Flow, ItemId, KeyTag, QueueId, Spent, Timestamp, Turn, Weights};
 use towline_store::{Figures, StoreError};
 
 /// Items carried out by time in one batch, so that a million leases lapsing at once do not hold everybody up.
@@ -67,6 +67,7 @@ pub(crate) async fn fetch(
     let statements = &session.statements;
     let locks = shared.locks;
     let lock_list: Vec<i32> = plan.locks.iter().map(|&id| queue_number(id)).collect();
+    let counts_leases = plan.counts_leases.map(queue_number);
     let injected = shared.clock.injected();
     let until = injected.map(millis);
     let since = shared.sweeps.since();
@@ -79,7 +80,7 @@ pub(crate) async fn fetch(
             let flow = catalog.by_id(queue).map(|queue| &queue.policy.flow);
             match flow.filter(|flow| flow.takes_turns()) {
                 None => ReceiveFrom::new(queue, begins[&queue].after, wanted),
-                Some(flow) => ReceiveFrom::in_turn(queue, wanted, &Weights::of(flow)),
+                Some(flow) => ReceiveFrom::in_turn(queue, wanted, flow),
             }
         })
         .collect();
@@ -107,7 +108,10 @@ pub(crate) async fn fetch(
     let counts = (!lock_list.is_empty()).then(|| sent.push(&statements.counts, vec![&lock_list]));
     let rated = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.rate.is_some());
     let turning = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.takes_turns());
+    let limiting = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.limits_keys());
     let turns = plan.locks.iter().any(turning).then(|| sent.push(&statements.turns, vec![&lock_list]));
+    let leases = plan.locks.iter().any(limiting).then(|| sent.push(&statements.leases, vec![&lock_list]));
+    let uncounted = counts_leases.as_ref().map(|queue| sent.push(&statements.uncounted_leases, vec![queue]));
     let rates = plan.locks.iter().any(rated).then(|| sent.push(&statements.rates, vec![&lock_list]));
     let due = plan.sweeps.then(|| sent.push(&statements.due, vec![&since, &until, &sweep_max]));
     let gone = removes.then(|| sent.push(&statements.remove_due, vec![&until, &sweep_max]));
@@ -146,14 +150,21 @@ pub(crate) async fn fetch(
         let turn = Turn { key: KeyTag::from_number(row.get(1)), given: row.get::<_, i32>(2).cast_unsigned() };
         overlay.turns.insert(queue_id(row.get(0)), TurnSlot { turn, ..TurnSlot::default() });
     }
+    overlay.leased =
+        plan.locks.iter().filter(|id| limiting(id)).map(|&id| (id, FxHashMap::default())).collect();
+    for row in at(leases) {
+        if let Some(leased) = overlay.leased.get_mut(&queue_id(row.get(0))) {
+            leased.insert(KeyTag::from_number(row.get(1)), row.get(2));
+        }
+    }
     for row in at(named).iter().chain(at(due)) {
         overlay.fetched(image::read(row, shared.salt)?);
     }
     overlay.event_slot = rows[version].first().map_or(0, |row| row.get(2));
     overlay.removed_whole(at(gone));
-    for row in without_key.iter().flat_map(|&at| &rows[at]) {
+    for row in without_key.iter().flat_map(|&at| &rows[at]).chain(at(uncounted)) {
         let page = image::read(row, shared.salt)?;
-        overlay.without_key.insert(page.0.first);
+        overlay.anew.insert(page.0.first);
         overlay.fetched(page);
     }
     let mut short = Vec::new();
@@ -161,7 +172,9 @@ pub(crate) async fn fetch(
         for row in rows {
             overlay.fetched(image::read(row, shared.salt)?);
         }
-        if overlay.usable(receive.id) < receive.wanted {
+        // Where keys take turns, what is there by chance may not be next.
+        let is_short = overlay.usable(receive.id) < receive.wanted;
+        if is_short || receive.weights.is_some() && overlay.spoiled(receive.id) > 0 {
             short.push(receive);
         }
     }
@@ -213,6 +226,10 @@ struct ReceiveFrom {
     wanted: i64,
     /// Of its keys, if they take turns: those that have a weight, and which.
     weights: Option<(Vec<i64>, Vec<i32>)>,
+    /// Items of each key that may be in hand at once.
+    most: Option<i64>,
+    /// Ready items that cannot be given out, as far as is known.
+    spoiled: i64,
 }
 
 impl ReceiveFrom {
@@ -226,17 +243,22 @@ impl ReceiveFrom {
             seq: seq.cast_signed(),
             wanted: i64::try_from(wanted).unwrap_or(i64::MAX),
             weights: None,
+            most: None,
+            spoiled: 0,
         }
     }
 
-    fn in_turn(id: QueueId, wanted: usize, weights: &Weights) -> ReceiveFrom {
+    fn in_turn(id: QueueId, wanted: usize, flow: &Flow) -> ReceiveFrom {
+        let weights = Weights::of(flow);
         let weights = weights.iter().map(|(key, weight)| (key.number(), weight.cast_signed())).unzip();
-        ReceiveFrom { weights: Some(weights), ..ReceiveFrom::new(id, START, wanted) }
+        let most = flow.concurrency_per_key.map(i64::from);
+        ReceiveFrom { weights: Some(weights), most, ..ReceiveFrom::new(id, START, wanted) }
     }
 
     fn restarted(&self) -> ReceiveFrom {
         ReceiveFrom {
             weights: self.weights.clone(),
+            most: self.most,
             ..ReceiveFrom::new(self.id, START, usize::try_from(self.wanted).unwrap_or(usize::MAX))
         }
     }
@@ -250,9 +272,10 @@ impl ReceiveFrom {
             None => {
                 (&statements.receivable, vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted])
             }
-            Some((keys, weights)) => {
-                (&statements.receivable_in_turn, vec![&self.queue, &self.wanted, keys, weights])
-            }
+            Some((keys, weights)) => (
+                &statements.receivable_in_turn,
+                vec![&self.queue, &self.wanted, keys, weights, &self.most, &self.spoiled],
+            ),
         }
     }
 }
@@ -294,11 +317,11 @@ async fn find_missing(
 
 /// Receives that found less than they want look from the start. Returns whether one found nothing only because
 /// somebody else holds it: it may well be put back, and nobody would tell.
-async fn look_again(
-    session: &Session,
+async fn look_again<'a>(
+    session: &'a Session,
     shared: &Shared,
     overlay: &mut Overlay,
-    short: &[&ReceiveFrom],
+    short: &[&'a ReceiveFrom],
     patient: bool,
 ) -> Result<bool, Failure> {
     for receive in short {
@@ -310,11 +333,15 @@ async fn look_again(
         let wanted = receive.wanted;
         loop {
             // Some of what is held cannot be given: it has expired, or is not ready by this clock.
-            let (held, usable) = (overlay.held(receive.id), overlay.usable(receive.id));
-            if usable >= wanted || (!hinted && held == usable) {
+            let spoiled = overlay.spoiled(receive.id);
+            let enough = match receive.weights {
+                None => overlay.usable(receive.id) >= wanted,
+                Some(_) => spoiled == receive.spoiled,
+            };
+            if enough || (!hinted && spoiled == 0) {
                 break;
             }
-            receive.wanted = held + wanted - usable;
+            (receive.wanted, receive.spoiled) = (wanted + spoiled, spoiled);
             let pages = overlay.pages.len();
             let (statement, parameters) = receive.statement(&session.statements);
             let rows = pipeline(vec![session.step(statement, parameters)]).await?;
@@ -329,11 +356,17 @@ async fn look_again(
     if !patient {
         return Ok(false);
     }
-    let nothing = |id: &QueueId| overlay.ready.get(id).is_none_or(BTreeSet::is_empty);
-    let empty: Vec<i32> =
-        short.iter().filter(|receive| nothing(&receive.id)).map(|receive| receive.queue).collect();
-    let steps =
-        empty.iter().map(|queue| session.step(&session.statements.is_receivable, vec![queue])).collect();
+    let nothing = |receive: &&&ReceiveFrom| match receive.most {
+        None => overlay.ready.get(&receive.id).is_none_or(BTreeSet::is_empty),
+        // There may be something of keys that are at their limit.
+        Some(_) => overlay.usable(receive.id) == 0,
+    };
+    let statements = &session.statements;
+    let is_receivable = |receive: &&'a ReceiveFrom| match &receive.most {
+        None => session.step(&statements.is_receivable, vec![&receive.queue]),
+        Some(most) => session.step(&statements.is_receivable_in_turn, vec![&receive.queue, most]),
+    };
+    let steps = short.iter().filter(nothing).map(is_receivable).collect();
     let answers = pipeline(steps).await?;
     Ok(answers.iter().flatten().any(|row| row.get(0)))
 }
@@ -361,7 +394,9 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         locked: FxHashMap::default(),
         spent: BTreeMap::new(),
         turns: BTreeMap::new(),
-        without_key: BTreeSet::new(),
+        leased: FxHashMap::default(),
+        leases: FxHashMap::default(),
+        anew: BTreeSet::new(),
         entries: FxHashMap::default(),
         by_id: FxHashMap::default(),
         ready: FxHashMap::default(),

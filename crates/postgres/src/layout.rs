@@ -24,7 +24,7 @@ impl Layout {
         for (page, numbers) in overlay.pages.values() {
             let there = || numbers.iter().filter_map(|seq| Some((*seq, overlay.entries.get(seq)?)));
             let removed = !overlay.removed.is_empty() && there().count() < numbers.len();
-            let moved = overlay.without_key.contains(&page.first);
+            let moved = overlay.anew.contains(&page.first);
             if removed || moved || there().any(|(_, entry)| entry.changed) {
                 let pieces: Vec<Piece<'_>> =
                     there().map(|(seq, entry)| piece(overlay, seq, entry, kept(entry))).collect();
@@ -108,6 +108,7 @@ fn piece<'a>(overlay: &Overlay, seq: u64, entry: &'a Entry, kept: Kept) -> Piece
         standing: overlay.standing(&entry.head, entry.counted),
         key: overlay.key(&entry.head),
         whose: overlay.whose(&entry.head),
+        counts_leases: overlay.limits_keys(entry.head.queue),
         touch: if entry.changed { entry.touch } else { UNTOUCHED },
     }
 }

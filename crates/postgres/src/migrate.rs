@@ -28,6 +28,8 @@ const MIGRATIONS: &[Migration] = &[
     // Who does not know that items are replaced would give out what they were before.
     Migration { sql: include_str!("../migrations/0009_replacing.sql"), compatible_with: 9 },
     Migration { sql: include_str!("../migrations/0010_rotation.sql"), compatible_with: 9 },
+    // Who does not know limits by key would pass them, and put what is ready where those who do not look for it.
+    Migration { sql: include_str!("../migrations/0011_limits_by_key.sql"), compatible_with: 11 },
 ];
 
 /// Whoever migrates holds this lock of the database.

@@ -74,13 +74,23 @@ impl News {
             }
         }
         // Where a lease ended, the next item may be given out.
+        let ended = |change: i64| u32::try_from(-change).unwrap_or(0);
+        let mut freed: BTreeMap<QueueId, u32> = BTreeMap::new();
+        // Of one key, though another may have taken as many.
+        for (&(id, _), &change) in overlay.leases.iter().filter(|(_, change)| **change < 0) {
+            *freed.entry(id).or_default() += ended(change);
+        }
         for (&id, change) in &overlay.counted {
-            let ended = u32::try_from(-change[CountKind::Processing as usize]).unwrap_or(0);
+            let ended = ended(change[CountKind::Processing as usize]);
             if ended > 0
                 && overlay.by_id(id).is_some_and(|(queue, _)| queue.policy.flow.concurrency.is_some())
             {
-                *ready.entry(id).or_default() += ended;
+                let freed = freed.entry(id).or_default();
+                *freed = ended.max(*freed);
             }
+        }
+        for (id, count) in freed {
+            *ready.entry(id).or_default() += count;
         }
         if ready.is_empty() {
             return;

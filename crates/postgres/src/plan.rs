@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) asked_to_sweep: bool,
     /// How many ready items of a queue the receives may need.
     pub(crate) receives: BTreeMap<QueueId, usize>,
+    /// A queue whose keys are about to have a limit: what is in hand is counted by key from then on.
+    pub(crate) counts_leases: Option<QueueId>,
     /// Queues whose counts must be exact.
     pub(crate) locks: BTreeSet<QueueId>,
 }
@@ -163,8 +165,14 @@ impl Plan {
                     plan.kv_keys.extend(command.mark(key).map(String::into_bytes));
                 }
                 Operation::CreateQueue { .. } => plan.creates_queue = true,
-                Operation::ChangePolicy { queue, .. }
-                | Operation::CloseQueue { queue }
+                Operation::ChangePolicy { queue, patch } => {
+                    let queue = catalog.by_name(queue);
+                    plan.locks.extend(queue.map(|queue| queue.id));
+                    let limits = matches!(patch.concurrency_per_key, Some(Some(_)));
+                    let begins = queue.filter(|queue| limits && !queue.policy.flow.limits_keys());
+                    plan.counts_leases = begins.map(|queue| queue.id);
+                }
+                Operation::CloseQueue { queue }
                 | Operation::PauseQueue { queue }
                 | Operation::ResumeQueue { queue }
                 | Operation::DeleteQueue { queue, .. } => {

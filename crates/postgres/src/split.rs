@@ -29,6 +29,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) key: Option<OrderKey>,
     /// Where keys take turns: whose it is.
     pub(crate) whose: Option<KeyTag>,
+    /// Where keys have a limit: what is in hand is counted by page.
+    pub(crate) counts_leases: bool,
     /// Who touched it.
     pub(crate) touch: u32,
 }
@@ -40,6 +42,8 @@ pub(crate) struct Laid {
     pub(crate) last: u64,
     pub(crate) queue: QueueId,
     pub(crate) whose: Option<KeyTag>,
+    /// How many of its items are in hand, where that is counted.
+    pub(crate) leased: Option<i32>,
     pub(crate) ready: i32,
     pub(crate) place: Option<(OrderKey, u64)>,
     pub(crate) scheduled: i32,
@@ -164,11 +168,13 @@ impl Laid {
             [first, ..] => (first.packed, pieces[pieces.len() - 1].packed),
         };
         let whose = pieces.first().and_then(|piece| piece.whose);
+        let counts_leases = pieces.first().is_some_and(|piece| piece.counts_leases);
         let mut page = Laid {
             first: first.seq,
             last: last.seq,
             queue: first.head.queue,
             whose,
+            leased: counts_leases.then_some(0),
             ready: 0,
             place: None,
             scheduled: 0,
@@ -184,6 +190,8 @@ impl Laid {
                 page.place.get_or_insert((place, packed.seq));
             }
             page.scheduled += i32::from(standing.due.is_some());
+            page.leased =
+                page.leased.map(|leased| leased + i32::from(standing.counted == CountKind::Processing));
             page.due = standing.due.or(page.due);
             page.wake = [page.wake, standing.wake].into_iter().flatten().min();
             finished.completed += i32::from(standing.counted == CountKind::Completed);
@@ -233,6 +241,7 @@ mod tests {
                 standing: Standing::of(head, &Order::Fifo, counted),
                 key: Some(Order::Fifo.key(head)),
                 whose: Some(head.fairness_key),
+                counts_leases: true,
                 touch: touched(index),
             }
         });

@@ -202,19 +202,52 @@ fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
         // What one shard refuses matters if no other gave anything.
         Some(queue) if !items.is_empty() || refused.is_none() => {
             // Who got all it wanted did not ask every shard.
-            let held = if missing == 0 { None } else { soonest(held) };
+            let held = if missing == 0 { None } else { all_hold(&held) };
             Some(Ok(Reply::Received(Received { queue, items, held, more })))
         }
         _ => refused,
     }
 }
 
-/// A shard that holds nothing back may give more; else the first that does not.
-fn soonest(held: Vec<Option<Held>>) -> Option<Held> {
-    let held: Option<Vec<Held>> = held.into_iter().collect();
-    held?.into_iter().reduce(|one, other| match (one, other) {
-        (Held::For(one), Held::For(other)) => Held::For(one.min(other)),
-        (Held::For(span), Held::Full) | (Held::Full, Held::For(span)) => Held::For(span),
-        (Held::Full, Held::Full) => Held::Full,
-    })
+/// What whoever waits has to look out for: the first time that one of them named, or else the end of a lease, if one of them
+/// waits for that; beside what comes to those that hold nothing back.
+fn all_hold(held: &[Option<Held>]) -> Option<Held> {
+    let times = held.iter().filter_map(|held| match held {
+        Some(Held::For(span)) => Some(*span),
+        _ => None,
+    });
+    if let Some(soonest) = times.min() {
+        return Some(Held::For(soonest));
+    }
+    let full = held.iter().filter(|held| **held == Some(Held::Full)).count();
+    match held.iter().flatten().count() {
+        0 => None,
+        _ if full == held.len() => Some(Held::Full),
+        _ => Some(Held::Partly),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towline_domain::Millis;
+
+    #[test]
+    fn what_one_shard_waits_for_is_looked_out_for() {
+        let (full, partly) = (Some(Held::Full), Some(Held::Partly));
+        let after = |ms| Some(Held::For(Millis(ms)));
+        for (held, all) in [
+            (vec![None, None], None),
+            (vec![full, full], full),
+            // Something may come to the other, and a lease may end here.
+            (vec![full, None], partly),
+            (vec![None, partly], partly),
+            (vec![full, partly], partly),
+            (vec![after(5), after(3), after(9)], after(3)),
+            (vec![full, after(3)], after(3)),
+            (vec![after(3), None, partly], after(3)),
+        ] {
+            assert_eq!(all_hold(&held), all, "{held:?}");
+        }
+    }
 }

@@ -74,9 +74,6 @@ const WEAKER: &[&str] = &[
     "flow::leases_that_lapse_at_once_make_room_at_once",
     "flow::a_limit_that_changes_counts_at_once",
     "flow::a_paused_queue_at_its_limit_gives_out_nothing",
-    "flow::a_rate_lets_a_burst_pass_and_then_so_many",
-    "flow::what_is_not_there_uses_nothing_up",
-    "flow::a_rate_that_changes_counts_at_once",
     "flow::a_rate_and_a_limit_hold_together",
     // Keys take turns in each shard.
     "fairness::a_few_do_not_wait_for_many",
@@ -84,6 +81,11 @@ const WEAKER: &[&str] = &[
     "fairness::each_key_has_the_queues_order",
     "fairness::items_without_a_key_are_one_key",
     "fairness::it_is_turned_on_and_off_while_items_wait",
+    "fairness::the_turn_of_what_expires_goes_to_the_next",
+    // And have their limits there.
+    "key_limits::a_batch_sees_its_own_ends_of_each_key",
+    "key_limits::what_comes_of_a_key_at_its_limit_waits",
+    "key_limits::limits_by_key_and_of_the_queue_hold_together",
     // Each shard closes and completes its part of a queue by itself, and tells so.
     "events::queues_are_told_of",
     "races::the_depth_limit_holds_against_many",

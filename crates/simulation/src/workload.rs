@@ -69,6 +69,7 @@ pub fn create_queues() -> Vec<Operation> {
             poison_after: Some(2),
             flow: Flow {
                 fairness: Some(Fairness { weights: [("t1".to_owned(), 2)].into() }),
+                concurrency_per_key: Some(3),
                 ..Flow::default()
             },
             completed_ttl: None,

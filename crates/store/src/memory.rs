@@ -17,7 +17,7 @@ use towline_domain::command::{NewQueue, Receive};
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
-    Change, Command, Context, CountKind, Counts, FieldSet, Fields, Finish, Head, Hour, HourTally, Item,
+    Change, Command, Context, CountKind, Counts, FieldSet, Fields, Finish, Head, Held, Hour, HourTally, Item,
     ItemId, KeyTag, Order, OrderKey, Queue, QueueId, QueueName, Refusal, Spent, State, Submission, Tally,
     Timestamp, Turn, Weights, decide, limits,
 };
@@ -260,11 +260,16 @@ impl Everything {
             let place = (queue.policy.order.key(&item.head), sequence);
             candidates.entry(key(&item.head)).or_default().insert(place);
         }
+        let mut leased: BTreeMap<KeyTag, u64> = BTreeMap::new();
+        for item in self.items.values().filter(|item| item.head.queue == id && item.head.lease().is_some()) {
+            *leased.entry(item.head.fairness_key).or_default() += 1;
+        }
         let weights = Weights::of(&flow);
         let mut turn = self.turns.get(&id).copied().unwrap_or_default();
         let mut items = Vec::new();
         while items.len() < call.max as usize && (items.len() as u64) < allowed {
-            let from = |from| candidates.range(from..).next().map(|(&key, _)| key);
+            let has_room = |key: &KeyTag| flow.has_room(leased.get(key).copied().unwrap_or(0));
+            let from = |from| candidates.range(from..).map(|(&key, _)| key).find(has_room);
             let Some(whose) = turn.next(&weights, from) else { break };
             let Some((_, sequence)) = candidates.get_mut(&whose).and_then(BTreeSet::pop_first) else {
                 candidates.remove(&whose);
@@ -286,6 +291,7 @@ impl Everything {
                 Err(refusal) => return Err(refusal),
             }
             turn = turn.gave(whose, &weights);
+            *leased.entry(whose).or_default() += 1;
             if let Some(item) = self.items.get(&sequence) {
                 items.push(with_fields(item, call.fields));
             }
@@ -298,7 +304,10 @@ impl Everything {
             self.spent.insert(id, spent);
         }
         let counts = self.counts(id);
+        let is_partly =
+            items.len() < call.max as usize && leased.values().any(|&leased| !flow.has_room(leased));
         let held = flow.holds(counts.processing, spent, self.now);
+        let held = held.or_else(|| is_partly.then_some(Held::Partly));
         let more = flow.more(&counts, spent, self.now);
         let queue = self.queues.get(&call.queue).map(|queue| queue.state);
         let queue = queue.unwrap_or_else(|| unreachable!("receive never deletes its queue"));

@@ -32,6 +32,26 @@ fn what_replaces_prints_the_id_that_waits() {
 }
 
 #[test]
+fn a_limit_for_each_key_is_given_shown_kept_to_and_taken_away() {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs", "--concurrency-per-key", "2"]);
+    let limit = || server.json(&["queue", "show", "jobs"])["policy"]["concurrency_per_key"].clone();
+    assert_eq!(limit(), 2);
+    for key in ["gold", "gold", "gold", "iron"] {
+        server.ok(&["queue", "submit", "jobs", "--fairness-key", key]);
+    }
+    let given =
+        || server.json(&["queue", "receive", "jobs", "--max", "5"])["items"].as_array().unwrap().len();
+    assert_eq!(given(), 3);
+    let another = server.run(&["queue", "create", "jobs", "--concurrency-per-key", "3"]);
+    assert!(another.stderr.contains("policy.concurrency_per_key"), "{another:?}");
+    let wrong = server.run(&["queue", "update", "jobs", "--concurrency-per-key", "0"]);
+    assert!(wrong.stderr.contains("0 is out of range; use 1 to 1000000"), "{wrong:?}");
+    server.ok(&["queue", "update", "jobs", "--concurrency-per-key", "none"]);
+    assert_eq!((limit(), given()), (serde_json::Value::Null, 1));
+}
+
+#[test]
 fn everything_is_found_under_the_singular_and_the_plural() {
     let server = Server::start();
     server.ok(&["queues", "create", "jobs"]);

@@ -211,7 +211,7 @@ impl Engine {
         let now = self.index.now;
         match self.index.queues.get_mut(&id) {
             Some(queue) => {
-                let (held, more) = queue.spend(given.len(), now);
+                let (held, more) = queue.spend(given.len(), call.max as usize, now);
                 Ok(Outcome::Received { queue: queue.queue.state, items, held, more, fields: call.fields })
             }
             None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),

@@ -91,20 +91,36 @@ impl QueueIndex {
         self.queue.policy.flow.allows(self.counts.processing, self.spent, now)
     }
 
-    /// So many were given out: why the next is not, if it is not, and how many more would be.
-    pub fn spend(&mut self, items: usize, now: Timestamp) -> (Option<Held>, usize) {
+    /// So many of those that were wanted were given out: why the next is not, if it is not, and how many more would be.
+    pub fn spend(&mut self, items: usize, wanted: usize, now: Timestamp) -> (Option<Held>, usize) {
         let flow = &self.queue.policy.flow;
         self.spent = flow.spend(items, self.spent, now);
-        (flow.holds(self.counts.processing, self.spent, now), flow.more(&self.counts, self.spent, now))
+        let is_partly = items < wanted && self.lanes.is_partly_full();
+        let held = flow.holds(self.counts.processing, self.spent, now);
+        (held.or_else(|| is_partly.then_some(Held::Partly)), flow.more(&self.counts, self.spent, now))
     }
 
     /// Where the policy says now that keys take turns, or that they do not, all that is ready stands anew. At once: items
-    /// in two places would be given out twice.
-    fn relane(&mut self, table: &Table) {
-        let policy = &self.queue.policy;
-        if !self.lanes.change(&policy.flow) {
-            return;
+    /// in two places would be given out twice. Where keys have a limit and had none, what is processed is counted.
+    fn relane(&mut self, table: &Table, replaying: bool) {
+        let is_new = self.lanes.change(&self.queue.policy.flow);
+        if is_new {
+            self.stand_anew(table);
         }
+        let flow = &self.queue.policy.flow;
+        let counts = if is_new { flow.concurrency_per_key.is_some() } else { self.lanes.limit(flow) };
+        if counts && !replaying {
+            table.scan(0, usize::MAX, |sequence, slot| {
+                if slot.queue == self.queue.id && slot.kind() == CountKind::Processing {
+                    self.lanes.leased(whose(table, sequence));
+                }
+                true
+            });
+        }
+    }
+
+    fn stand_anew(&mut self, table: &Table) {
+        let policy = &self.queue.policy;
         let mut ready = self.lanes.entries();
         ready.retain(|&(rank, entry)| is_live(table, self.queue.id, &policy.order, rank, entry));
         ready.sort_unstable();
@@ -276,7 +292,7 @@ impl Index {
                     Some(known) => {
                         let old = std::mem::replace(&mut known.place, place);
                         known.queue = *queue;
-                        known.relane(&self.table);
+                        known.relane(&self.table, self.replaying);
                         self.drop_live(old);
                     }
                     None => {

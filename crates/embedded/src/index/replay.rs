@@ -40,6 +40,7 @@ impl Index {
                     let key = key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head));
                     queue.lanes.push(whose_of(extra), key, sequence);
                 }
+                CountKind::Processing => queue.lanes.leased(whose_of(extra)),
                 _ => {}
             }
             queue.counts.add(kind);

@@ -53,6 +53,9 @@ impl Index {
             return;
         };
         queue.counts.remove(standing.kind);
+        if standing.kind == CountKind::Processing {
+            queue.lanes.ended(standing.whose);
+        }
         if let Some(key) = standing.key {
             let order = &queue.queue.policy.order;
             let live = |rank, entry| is_live(table, standing.queue, order, rank, entry);
@@ -83,6 +86,9 @@ impl Index {
             return;
         };
         queue.counts.add(standing.kind);
+        if standing.kind == CountKind::Processing {
+            queue.lanes.leased(standing.whose);
+        }
         if let Some(key) = standing.key {
             queue.lanes.push(standing.whose, key, sequence);
         }

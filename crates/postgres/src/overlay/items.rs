@@ -53,7 +53,7 @@ impl Overlay {
         {
             ready.remove(&place);
         }
-        self.count(entry.head.queue, entry.counted, -1);
+        self.count(&entry, -1);
         Some(entry)
     }
 
@@ -62,15 +62,19 @@ impl Overlay {
         entry.counted = entry.head.count_kind(self.now);
         entry.changed = true;
         entry.touch = self.touch;
-        self.count(entry.head.queue, entry.counted, 1);
+        self.count(&entry, 1);
         if let Some(place) = self.place_of(seq, &entry) {
             self.ready.entry(entry.head.queue).or_default().insert(place);
         }
         self.entries.insert(seq, entry);
     }
 
-    fn count(&mut self, queue: QueueId, kind: CountKind, by: i64) {
-        self.counted.entry(queue).or_default()[kind as usize] += by;
+    fn count(&mut self, entry: &Entry, by: i64) {
+        let queue = entry.head.queue;
+        self.counted.entry(queue).or_default()[entry.counted as usize] += by;
+        if entry.counted == CountKind::Processing && self.limits_keys(queue) {
+            *self.leases.entry((queue, entry.head.fairness_key)).or_default() += by;
+        }
     }
 
     /// What waited for a time that has come is ready: nothing is decided, it only stands elsewhere.

@@ -19,8 +19,8 @@ use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Head, ItemId, KeyTag, Order, OrderKey,
-    Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told, Turn,
+    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Flow, Head, ItemId, KeyTag, Order,
+    OrderKey, Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told, Turn,
 };
 use towline_store::{Figures, QueueLookup};
 
@@ -39,8 +39,13 @@ pub(crate) struct Overlay {
     pub(crate) spent: BTreeMap<QueueId, (Spent, bool)>,
     /// Whose turn it is, where keys take turns.
     pub(crate) turns: BTreeMap<QueueId, TurnSlot>,
-    /// First numbers of pages that were fetched because they are of no key, in a queue whose keys take turns.
-    pub(crate) without_key: BTreeSet<u64>,
+    /// How many items of each key were in hand at the beginning, of the queues that are locked and have a limit on that.
+    pub(crate) leased: FxHashMap<QueueId, FxHashMap<KeyTag, i64>>,
+    /// How many more or less are since, of all queues with such a limit.
+    pub(crate) leases: FxHashMap<(QueueId, KeyTag), i64>,
+    /// First numbers of pages that are laid out anew though nothing in them changes: they are of no key, in a queue whose keys
+    /// take turns, or what is in hand in them was not counted, in one whose keys have a limit.
+    pub(crate) anew: BTreeSet<u64>,
     /// Boxed: they are moved about.
     pub(crate) entries: FxHashMap<u64, Box<Entry>>,
     pub(crate) by_id: FxHashMap<ItemId, u64>,
@@ -217,17 +222,35 @@ impl Overlay {
         }
     }
 
-    /// Ready items of a queue that were fetched and can be given out.
-    pub(crate) fn usable(&self, queue: QueueId) -> i64 {
+    /// Keys of ready items of a queue that were fetched and have not expired, in order.
+    fn lasting(&self, queue: QueueId) -> impl Iterator<Item = KeyTag> + '_ {
         let lasts = |seq: &u64| {
             self.entries.get(seq).is_some_and(|entry| entry.head.expires_at.is_none_or(|at| at > self.now))
         };
         let ready = self.ready.get(&queue).into_iter().flatten();
-        ready.filter(|(_, (_, seq))| lasts(seq)).count() as i64
+        ready.filter(move |(_, (_, seq))| lasts(seq)).map(|(key, _)| *key)
+    }
+
+    /// Ready items of a queue that were fetched and can be given out.
+    pub(crate) fn usable(&self, queue: QueueId) -> i64 {
+        let Some(flow) = self.flow_of(queue).filter(|flow| flow.limits_keys()) else {
+            return self.lasting(queue).count() as i64;
+        };
+        let (mut last, mut count) = (None, 0);
+        let has_room = |key: &KeyTag| {
+            count = if last.replace(*key) == Some(*key) { count + 1 } else { 0 };
+            flow.has_room(self.leased_of(queue, *key) + count)
+        };
+        self.lasting(queue).filter(has_room).count() as i64
+    }
+
+    /// Items of a queue that were fetched as ready and cannot be given out.
+    pub(crate) fn spoiled(&self, queue: QueueId) -> i64 {
+        self.held(queue) - self.lasting(queue).count() as i64
     }
 
     /// Items of a queue that were fetched as ready.
-    pub(crate) fn held(&self, queue: QueueId) -> i64 {
+    fn held(&self, queue: QueueId) -> i64 {
         let entries = self.entries.values().filter(|entry| entry.head.queue == queue);
         entries.filter(|entry| entry.counted == CountKind::Pending).count() as i64
     }
@@ -267,8 +290,29 @@ impl Overlay {
         Standing::of(head, self.order_of(head.queue), counted)
     }
 
+    fn flow_of(&self, queue: QueueId) -> Option<&Flow> {
+        self.by_id(queue).map(|(queue, _)| &queue.policy.flow)
+    }
+
     pub(crate) fn takes_turns(&self, queue: QueueId) -> bool {
-        self.by_id(queue).is_some_and(|(queue, _)| queue.policy.flow.takes_turns())
+        self.flow_of(queue).is_some_and(Flow::takes_turns)
+    }
+
+    pub(crate) fn limits_keys(&self, queue: QueueId) -> bool {
+        self.flow_of(queue).is_some_and(Flow::limits_keys)
+    }
+
+    /// How many items of a key are in hand now, in a queue that is locked.
+    fn leased_of(&self, queue: QueueId, key: KeyTag) -> u64 {
+        let before = self.leased.get(&queue).and_then(|by_key| by_key.get(&key)).copied().unwrap_or(0);
+        let change = self.leases.get(&(queue, key)).copied().unwrap_or(0);
+        u64::try_from(before + change).unwrap_or(0)
+    }
+
+    fn has_full_key(&self, queue: QueueId, flow: &Flow) -> bool {
+        let before = self.leased.get(&queue).into_iter().flatten().map(|(&key, _)| key);
+        let since = self.leases.keys().filter(|(id, _)| *id == queue).map(|(_, key)| *key);
+        flow.limits_keys() && before.chain(since).any(|key| !flow.has_room(self.leased_of(queue, key)))
     }
 
     /// Whose it is, where keys take turns.

@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, Head, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn, Weights,
-    decide, limits,
+    Command, Context, Head, Held, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn,
+    Weights, decide, limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
@@ -186,7 +186,14 @@ impl Overlay {
                     return ready.first().copied();
                 }
                 let from = |key: KeyTag| ready.range((key, START)..).next().copied();
-                from(turn.next(&weights, |key| from(key).map(|first| first.0))?)
+                let open = |key: KeyTag| {
+                    let mut next = from(key)?.0;
+                    while !flow.has_room(self.leased_of(id, next)) {
+                        next = from(next.after())?.0;
+                    }
+                    Some(next)
+                };
+                from(turn.next(&weights, open)?)
             });
             let Some((whose, place @ (_, seq))) = first else { break };
             let bytes = match self.entries.get(&seq) {
@@ -230,7 +237,9 @@ impl Overlay {
             self.spent.insert(id, (spent, true));
         }
         let counts = self.counts(id);
+        let is_partly = given.len() < call.max as usize && self.has_full_key(id, &flow);
         let held = flow.holds(counts.processing, spent, self.now);
+        let held = held.or_else(|| is_partly.then_some(Held::Partly));
         let more = flow.more(&counts, spent, self.now);
         match self.by_name(&call.queue) {
             Some(queue) => {

@@ -4,8 +4,9 @@ use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use crate::words::*;
 use std::time::Duration;
-use towline_domain::{Policy, QueueName};
+use towline_domain::{Policy, PolicyPatch, QueueName};
 use towline_postgres::{Heard, Postgres, Time};
+use towline_store::Operation;
 
 /// Longer than anything takes; what is not there by then never comes.
 const NEVER: Duration = Duration::from_secs(60);
@@ -59,7 +60,7 @@ fn what_becomes_ready_at_one_server_is_heard_at_another() {
     let given = receive(&one, "jobs", 3, seed(0, 0));
     update(&one, given.iter().map(|&(id, token)| lease(id, token, release())).collect());
     assert_eq!(hears(&other, "what was released", ready).ready[&jobs()], 3);
-    run(&one, towline_store::Operation::CloseQueue { queue: jobs() }).unwrap();
+    run(&one, Operation::CloseQueue { queue: jobs() }).unwrap();
     hears(&other, "the closing", ready);
 }
 
@@ -91,4 +92,23 @@ fn servers_in_two_schemas_do_not_hear_each_other() {
     // What comes first is the neighbour's, and all of it.
     let heard = hears(&stranger, "the neighbour", |heard| !heard.ready.is_empty());
     assert_eq!(heard.ready[&jobs()], 5);
+}
+
+#[test]
+fn an_end_of_one_key_is_heard_though_another_key_takes_as_much() {
+    let (_, one, other) = pair();
+    let given = receive(&one, "jobs", 5, seed(0, 0));
+    update(&one, given.iter().map(|&(id, token)| lease(id, token, commit())).collect());
+    let patch = PolicyPatch { concurrency_per_key: Some(Some(1)), ..PolicyPatch::default() };
+    run(&one, Operation::ChangePolicy { queue: jobs(), patch: Box::new(patch) }).unwrap();
+    update(&one, ["a", "a", "b"].map(|key| of_key("jobs", key)).into());
+    // The change, and the three.
+    let mut so_far = 0;
+    while so_far < 4 {
+        so_far += hears(&other, "the submits", ready).ready[&jobs()];
+    }
+    let [(id, token)] = receive(&one, "jobs", 1, seed(0, 1))[..] else { panic!("one item") };
+    let batch = vec![lease(id, token, commit()), receive_call("jobs", 1, seed(0, 2))];
+    assert_eq!(leases(&update(&one, batch)[1]).len(), 1);
+    assert_eq!(hears(&other, "the end", ready).ready[&jobs()], 1);
 }

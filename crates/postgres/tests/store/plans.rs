@@ -5,7 +5,7 @@ use crate::server::{RUNTIME, SHARED, connect};
 use towline_postgres::Time;
 
 const SCHEMA: &str = include_str!("../../migrations/0001_store.sql");
-const TURNS: &str = include_str!("../../migrations/0008_turns.sql");
+const TURNS: &str = include_str!("../../migrations/0011_limits_by_key.sql");
 
 macro_rules! query {
     ($($file:literal),+) => {
@@ -76,9 +76,16 @@ fn a_key_in_turn_begins_where_it_is_told_to() {
 
 #[test]
 fn the_next_key_is_the_next_in_the_index() {
-    let statement = of_turns("SELECT key INTO last", &["last"]).replace("AS SELECT", "AS SELECT key");
-    let plan = plan(&statement, "1, 5");
+    let statement =
+        TURNS.lines().find(|line| line.contains("key > walk.key")).unwrap().replace("walk.key", "$2");
+    let plan = plan(&format!("(integer, bigint) AS {statement}"), "1, 5");
     follows(&plan, "pages_by_key", "key > $2");
+}
+
+#[test]
+fn what_is_in_hand_of_each_key_is_found_without_the_rest() {
+    let plan = plan(&format!("AS {}", query!("leases.sql")), "'{1,2}'");
+    assert!(plan.contains("pages_leased") && plan.contains("queue = ANY"), "{plan}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use crate::words::*;
-use towline_domain::{Body, Fairness, Flow, Policy, PolicyPatch, Submission};
+use towline_domain::{Fairness, Flow, Policy, PolicyPatch};
 use towline_postgres::{Postgres, Time};
 use towline_store::{Operation, Reply, Store};
 
@@ -15,15 +15,9 @@ fn fair() -> Flow {
     Flow { fairness: Some(Fairness::default()), ..Flow::default() }
 }
 
-fn submit_of(tenant: &str) -> Operation {
-    let body = Body { fairness_key: Some(tenant.to_owned()), ..Body::default() };
-    let submission = Submission { body, ..Submission::default() };
-    Operation::Submit { queue: "jobs".parse().unwrap(), submission: Box::new(submission) }
-}
-
 fn submit_many(store: &dyn Store, tenant: &str, count: usize) {
     for first in (0..count).step_by(1000) {
-        let batch = (first..count.min(first + 1000)).map(|_| submit_of(tenant)).collect();
+        let batch = (first..count.min(first + 1000)).map(|_| of_key("jobs", tenant)).collect();
         update(store, batch);
     }
 }
@@ -82,6 +76,40 @@ fn two_servers_take_the_same_turns() {
         given.extend(next(if n % 2 == 0 { &one } else { &other }, 1));
     }
     assert_eq!(["a", "b", "c"].map(|tenant| count(&given, tenant)), [10; 3], "{given:?}");
+}
+
+#[test]
+fn a_limit_of_each_key_is_that_of_all_servers_together() {
+    let flow = Flow { concurrency_per_key: Some(2), ..Flow::default() };
+    let (one, schema) = new_store(Policy { flow, ..Policy::default() });
+    let other = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    submit_many(&one, "large", 100);
+    submit_many(&one, "small", 3);
+    let first = receive(&one, "jobs", 3, seed(0, 0));
+    let second = receive(&other, "jobs", 50, seed(0, 1));
+    assert_eq!((first.len(), second.len()), (3, 1), "two of each");
+    assert_eq!(receive(&one, "jobs", 50, seed(0, 2)).len(), 0);
+    for (id, token) in second {
+        run(&one, lease(id, token, commit())).unwrap();
+    }
+    assert_eq!(receive(&other, "jobs", 50, seed(0, 3)).len(), 1);
+    assert_eq!(number(&schema, "SELECT sum(leased)::bigint FROM pages"), 4);
+    assert_eq!(number(&schema, "SELECT sum(processing)::bigint FROM counters"), 4);
+}
+
+#[test]
+fn what_waits_of_keys_at_their_limit_is_not_to_be_had() {
+    let flow = Flow { concurrency_per_key: Some(1), ..Flow::default() };
+    let (store, schema) = new_store(Policy { flow, ..Policy::default() });
+    // What a receive asks that found nothing: whether others hold something for a moment.
+    let receivable = || number(&schema, "SELECT is_receivable_in_turn(id, 1)::integer::bigint FROM queues");
+    assert_eq!(receivable(), 0);
+    submit_many(&store, "full", 20);
+    assert_eq!(receivable(), 1);
+    assert_eq!(next(&store, 1), ["full"]);
+    assert_eq!(receivable(), 0);
+    submit_many(&store, "open", 1);
+    assert_eq!(receivable(), 1);
 }
 
 #[test]

@@ -27,6 +27,12 @@ pub fn keyed(queue: &str, key: &str, payload: &str) -> Operation {
     Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
 }
 
+pub fn of_key(queue: &str, key: &str) -> Operation {
+    let body = Body { fairness_key: Some(key.to_owned()), ..Body::default() };
+    let submission = Submission { body, ..Submission::default() };
+    Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
+}
+
 pub fn replacing(queue: &str, key: &str, payload: &str) -> Operation {
     let fields = Fields { blob: Some(payload.to_owned().into()), ..Fields::default() };
     let body = Body { replace_key: Some(key.to_owned()), ..Body::default() };

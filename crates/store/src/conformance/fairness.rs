@@ -9,7 +9,8 @@ use futures::executor::block_on;
 use std::collections::BTreeMap;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, Fairness, Flow, ItemId, Millis, Order, Policy, PolicyPatch, Refusal, Submission,
+    Adjust, Body, Fairness, Flow, ItemId, KeyTag, Millis, Order, Overrides, Policy, PolicyPatch, Refusal,
+    Submission,
 };
 
 fn fair() -> Policy {
@@ -20,7 +21,7 @@ fn weighted(weights: &[(&str, u32)]) -> Policy {
     Policy { flow: Flow { fairness: Some(fairness(weights)), ..Flow::default() }, ..Policy::default() }
 }
 
-fn fairness(weights: &[(&str, u32)]) -> Fairness {
+pub(super) fn fairness(weights: &[(&str, u32)]) -> Fairness {
     Fairness { weights: weights.iter().map(|(key, weight)| ((*key).to_owned(), *weight)).collect() }
 }
 
@@ -30,18 +31,18 @@ fn turn(rig: &Rig, on: bool) {
     rig.ok(Operation::ChangePolicy { queue: name("jobs"), patch: Box::new(patch) });
 }
 
-fn of(key: &str) -> Submission {
+pub(super) fn of(key: &str) -> Submission {
     let fairness_key = (!key.is_empty()).then(|| key.to_owned());
     Submission { body: Body { fairness_key, ..Body::default() }, ..payload(key.to_owned()) }
 }
 
 #[track_caller]
-fn submit_of(rig: &Rig, key: &str, count: usize) -> Vec<ItemId> {
+pub(super) fn submit_of(rig: &Rig, key: &str, count: usize) -> Vec<ItemId> {
     let batch = (0..count).map(|_| submit("jobs", of(key))).collect();
     rig.update(batch).iter().map(|answer| submitted(answer).0).collect()
 }
 
-fn key_of(held: &Held) -> String {
+pub(super) fn key_of(held: &Held) -> String {
     held.item.body.fairness_key.clone().unwrap_or_default()
 }
 
@@ -51,7 +52,7 @@ fn next(rig: &Rig, receives: usize) -> Vec<String> {
     (0..receives).map(|_| key_of(&rig.take("jobs"))).collect()
 }
 
-fn count(keys: &[String], key: &str) -> usize {
+pub(super) fn count(keys: &[String], key: &str) -> usize {
     keys.iter().filter(|other| *other == key).count()
 }
 
@@ -246,6 +247,32 @@ pub(super) fn what_leaves_the_queue_leaves_its_turn(harness: &dyn Harness) {
     assert_eq!(next(&rig, 5), ["stays"; 5]);
     assert_eq!(rig.receive("jobs", 1).len(), 0);
     assert_eq!(rig.receive_ids("other", 5), moved);
+}
+
+pub(super) fn the_turn_of_what_expires_goes_to_the_next(harness: &dyn Harness) {
+    let mut keys = ["a", "b", "c"];
+    keys.sort_by_key(|key| KeyTag::of(key));
+    let [first, second, third] = keys;
+    let policy = Policy { visibility_timeout: Millis(1000), max_retries: 5, ..fair() };
+    let limited = Flow { concurrency_per_key: Some(2), ..Flow::default() };
+    for policy in [policy.clone(), Policy { flow: limited, ..policy }] {
+        let rig = Rig::with_queue(harness, policy);
+        submit_of(&rig, third, 2);
+        let held = rig.take("jobs");
+        let overrides = Overrides { expire_after: Some(Millis(1000)), ..Overrides::default() };
+        rig.submit("jobs", Submission { overrides, ..of(first) });
+        submit_of(&rig, second, 1);
+        // Time ends the one whose turn it is, and touches what lies beside the last in turn.
+        rig.clock.set(held.deadline());
+        assert_eq!(next(&rig, 2), [second, third]);
+        // It has its turn if something is left of it.
+        let overrides = Overrides { expire_after: Some(Millis(10)), ..Overrides::default() };
+        rig.submit("jobs", Submission { overrides, ..of(first) });
+        submit_of(&rig, first, 1);
+        submit_of(&rig, second, 1);
+        rig.advance(10);
+        assert_eq!(next(&rig, 2), [first, second]);
+    }
 }
 
 pub(super) fn it_goes_on_after_a_reopening(harness: &dyn Harness) {

@@ -18,6 +18,7 @@ mod events;
 mod fairness;
 mod figures;
 mod flow;
+mod key_limits;
 mod keys;
 mod kv;
 mod lease;
@@ -369,10 +370,26 @@ macro_rules! with_conformance_cases {
                 whatever_happens_to_an_item_it_keeps_its_key
                 a_paused_queue_keeps_its_turns
                 what_leaves_the_queue_leaves_its_turn
+                the_turn_of_what_expires_goes_to_the_next
                 it_goes_on_after_a_reopening
                 a_queue_made_again_begins_anew
                 many_who_receive_at_once_share_the_turns
                 weights_out_of_range_are_refused
+            }
+            key_limits {
+                no_more_of_a_key_are_processed_than_its_limit
+                a_place_of_a_key_is_free_however_a_lease_ends
+                a_lapse_makes_room_in_the_same_call
+                a_batch_sees_its_own_ends_of_each_key
+                what_comes_of_a_key_at_its_limit_waits
+                a_limit_by_key_that_changes_counts_at_once
+                limits_by_key_and_of_the_queue_hold_together
+                the_limit_by_key_holds_against_many
+                limits_by_key_survive
+                keys_at_their_limit_keep_no_other_waiting
+                what_expires_takes_no_place_of_its_key
+                what_was_processed_before_the_limit_came_counts
+                limits_by_key_out_of_range_are_refused
             }
             events {
                 each_step_of_a_life_is_told_once

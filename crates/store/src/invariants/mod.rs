@@ -55,7 +55,7 @@ pub struct Violation {
     /// 11. the queue's order;
     /// 12. a committed result stays readable;
     /// 13. nothing before its time, nothing unfinished removed;
-    /// 16. no more items in hand than a queue's `concurrency` ever allowed.
+    /// 16. no more items in hand than a queue's `concurrency` ever allowed, nor of a key than its `concurrency_per_key` did.
     pub invariant: u8,
     /// The item or queue, the call and what was seen.
     pub message: String,

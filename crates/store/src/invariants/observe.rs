@@ -4,9 +4,11 @@ use super::history::{Cause, Key, Open, Span};
 use super::item::{Record, lease_call, settle_verb};
 use super::{Checker, Snapshot};
 use crate::{Operation, StoredItem};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use towline_domain::command::Verb;
-use towline_domain::{Counts, FailureKind, FieldSet, ItemId, Millis, QueueId, SettleVerb, State, Timestamp};
+use towline_domain::{
+    Counts, FailureKind, FieldSet, ItemId, Millis, QueueId, QueueName, SettleVerb, State, Timestamp,
+};
 
 impl Checker {
     /// Everything the store holds at a quiet moment: nothing in flight, or nothing that is carried out meanwhile.
@@ -22,6 +24,7 @@ impl Checker {
         let places: HashMap<QueueId, usize> =
             snapshot.queues.iter().enumerate().map(|(place, view)| (view.queue.id, place)).collect();
         let mut counted = vec![Counts::default(); snapshot.queues.len()];
+        let mut in_hand: BTreeMap<(&QueueName, Option<&str>), u64> = BTreeMap::new();
         let mut keys = HashMap::new();
         let mut seen = HashSet::with_capacity(snapshot.items.len());
         for stored in &snapshot.items {
@@ -30,6 +33,10 @@ impl Checker {
             match places.get(&head.queue) {
                 Some(&place) if snapshot.queues[place].queue.name == stored.queue => {
                     count(&mut counted[place], &head.state, head.ready_at, snapshot.now);
+                    if head.lease().is_some() {
+                        let key = stored.item.body.fairness_key.as_deref();
+                        *in_hand.entry((&stored.queue, key)).or_default() += 1;
+                    }
                 }
                 _ => self.report(
                     2,
@@ -51,6 +58,7 @@ impl Checker {
             }
         }
         self.missing(&seen, snapshot.now);
+        self.keys_observed(&in_hand);
         self.queues_observed(&snapshot.queues, &counted, &span);
         self.prune();
     }

@@ -3,6 +3,7 @@
 use super::history::{Open, Span, Tick};
 use super::{Cause, Checker};
 use crate::{Operation, QueueView};
+use std::collections::BTreeMap;
 use towline_domain::change::Answer;
 use towline_domain::{Counts, Millis, Order, Policy, Queue, QueueId, QueueName, QueueState};
 
@@ -41,6 +42,8 @@ pub(super) struct Bounds {
     pub(super) dead_letters: bool,
     /// The most that may be processed at once; `None`: nobody ever set a limit.
     pub(super) concurrency: Option<u64>,
+    /// The same of each key.
+    pub(super) concurrency_per_key: Option<u64>,
     /// Its keys may have taken turns.
     pub(super) turns: bool,
 }
@@ -57,6 +60,7 @@ impl Default for Bounds {
             poison: false,
             dead_letters: false,
             concurrency: None,
+            concurrency_per_key: None,
             turns: false,
         }
     }
@@ -82,6 +86,8 @@ impl Bounds {
         self.dead_letters |= policy.dead_letter_queue.is_some();
         let concurrency = policy.flow.concurrency.map_or(u64::MAX, u64::from);
         self.concurrency = self.concurrency.max(Some(concurrency));
+        let per_key = policy.flow.concurrency_per_key.map_or(u64::MAX, u64::from);
+        self.concurrency_per_key = self.concurrency_per_key.max(Some(per_key));
         self.turns |= policy.flow.takes_turns();
     }
 
@@ -95,6 +101,7 @@ impl Bounds {
         self.poison |= other.poison;
         self.dead_letters |= other.dead_letters;
         self.concurrency = self.concurrency.max(other.concurrency);
+        self.concurrency_per_key = self.concurrency_per_key.max(other.concurrency_per_key);
         self.turns |= other.turns;
     }
 }
@@ -111,13 +118,16 @@ impl QueueRecord {
                     max_retries: patch.max_retries.unwrap_or(self.bounds.max_retries_most),
                     ..Policy::default()
                 };
-                let Bounds { max_retries_least: least, concurrency, .. } = self.bounds;
+                let Bounds { max_retries_least: least, concurrency, concurrency_per_key, .. } = self.bounds;
                 self.bounds.allow(&(**patch).clone().apply(&loosest));
                 if patch.max_retries.is_none() {
                     self.bounds.max_retries_least = least;
                 }
                 if patch.concurrency.is_none() {
                     self.bounds.concurrency = concurrency;
+                }
+                if patch.concurrency_per_key.is_none() {
+                    self.bounds.concurrency_per_key = concurrency_per_key;
                 }
             }
             _ => {}
@@ -269,6 +279,19 @@ impl Checker {
             let (was, is) = (before.name(), state.name());
             let message = format!("queue {name} was {was} at {} and is {is} at {}", then.key, span.key);
             self.unless(cause, 8, message);
+        }
+    }
+
+    /// How many items of each key are in hand in each queue.
+    pub(super) fn keys_observed(&mut self, in_hand: &BTreeMap<(&QueueName, Option<&str>), u64>) {
+        for (&(queue, key), &count) in in_hand {
+            let bounds = self.queues.get(queue).map(|record| record.bounds.concurrency_per_key);
+            let most = bounds.flatten().unwrap_or(u64::MAX);
+            if count > most {
+                let message =
+                    format!("queue {queue} has {count} items of key {key:?} in hand, its limit is {most}");
+                self.report(16, message);
+            }
         }
     }
 

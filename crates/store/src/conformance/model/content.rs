@@ -57,7 +57,11 @@ pub(super) fn policy(queue: usize) -> Policy {
                 ..Backoff::default()
             },
             failed_ttl: Some(Millis(400)),
-            flow: Flow { fairness: Some(Fairness::default()), ..Flow::default() },
+            flow: Flow {
+                fairness: Some(Fairness::default()),
+                concurrency_per_key: Some(2),
+                ..Flow::default()
+            },
             order: Order::Score(Box::new(ScoreWeights {
                 age_unit: Millis::seconds(1),
                 ..ScoreWeights::default()
@@ -77,7 +81,7 @@ pub(super) fn create(queue: usize) -> Operation {
 
 pub(super) fn patch(number: u8) -> PolicyPatch {
     let none = PolicyPatch::default;
-    match number % 13 {
+    match number % 16 {
         0 => PolicyPatch { max_retries: Some(0), ..none() },
         1 => PolicyPatch { max_retries: Some(4), ..none() },
         2 => PolicyPatch { depth_limit: Some(Some(3)), ..none() },
@@ -93,6 +97,9 @@ pub(super) fn patch(number: u8) -> PolicyPatch {
         9 => PolicyPatch { fairness: Some(Some(fairness(1))), ..none() },
         10 => PolicyPatch { fairness: Some(Some(fairness(3))), ..none() },
         11 => PolicyPatch { fairness: Some(None), ..none() },
+        12 => PolicyPatch { concurrency_per_key: Some(Some(1)), ..none() },
+        13 => PolicyPatch { concurrency_per_key: Some(Some(2)), ..none() },
+        14 => PolicyPatch { concurrency_per_key: Some(None), ..none() },
         6 => {
             PolicyPatch { failed_ttl: Some(Some(Millis::ZERO)), lease: Some(LeaseRule::default()), ..none() }
         }
@@ -110,12 +117,13 @@ fn fairness(weight: u32) -> Fairness {
 
 /// Off and on again: whoever begins to take turns begins anew.
 pub(super) fn new_turns(queue: &Queue) -> Vec<Operation> {
-    let patch = |fairness| {
-        let patch = PolicyPatch { fairness: Some(fairness), ..PolicyPatch::default() };
+    let patch = |Flow { fairness, concurrency_per_key, .. }: Flow| {
+        let (fairness, concurrency_per_key) = (Some(fairness), Some(concurrency_per_key));
+        let patch = PolicyPatch { fairness, concurrency_per_key, ..PolicyPatch::default() };
         Operation::ChangePolicy { queue: queue.name.clone(), patch: Box::new(patch) }
     };
     let flow = &queue.policy.flow;
-    if flow.takes_turns() { vec![patch(None), patch(flow.fairness.clone())] } else { Vec::new() }
+    if flow.takes_turns() { vec![patch(Flow::default()), patch(flow.clone())] } else { Vec::new() }
 }
 
 pub(super) fn body(key: Option<u8>, content: u8) -> Body {

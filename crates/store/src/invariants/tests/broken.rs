@@ -10,9 +10,9 @@ use towline_domain::command::{Adjust, Verb, When};
 use towline_domain::item::Claim;
 use towline_domain::refusal::LostWhy;
 use towline_domain::{
-    Body, Field, FieldEdits, FieldSet, Fields, Item, ItemId, Json, LeaseCall, LeaseToken, Millis, Order,
-    Outcome, Overrides, Policy, QueueId, QueueName, QueueState, Refusal, Schema, State, Submission,
-    Timestamp, TokenSeed,
+    Body, Field, FieldEdits, FieldSet, Fields, Flow, Item, ItemId, Json, LeaseCall, LeaseToken, Millis,
+    Order, Outcome, Overrides, Policy, PolicyPatch, QueueId, QueueName, QueueState, Refusal, Schema, State,
+    Submission, Timestamp, TokenSeed,
 };
 use uuid::Uuid;
 
@@ -688,6 +688,31 @@ mod ends {
 
 mod numbers {
     use super::*;
+
+    #[test]
+    fn more_is_in_hand_than_a_limit_allows() {
+        let of_queue = Flow { concurrency: Some(1), ..Flow::default() };
+        let of_key = Flow { concurrency_per_key: Some(1), ..Flow::default() };
+        for (flow, keys, broken) in
+            [(of_queue, ["a", "b"], true), (of_key.clone(), ["a", "a"], true), (of_key, ["a", "b"], false)]
+        {
+            let mut history = History::with(|policy| policy.flow = flow);
+            // As if the store did not keep to it.
+            let patch = PolicyPatch {
+                concurrency: Some(None),
+                concurrency_per_key: Some(None),
+                ..PolicyPatch::default()
+            };
+            history.happen(Operation::ChangePolicy { queue: q(), patch: Box::new(patch) }).unwrap();
+            for key in keys {
+                history.done(submit(key, |item| item.body.fairness_key = Some(key.to_owned()))).unwrap();
+            }
+            assert_eq!(history.receive(2).len(), 2);
+            history.observe(|_| {});
+            let found = history.numbers().contains(&16);
+            assert_eq!(found, broken, "{keys:?} {:#?}", history.checker.violations());
+        }
+    }
 
     #[test]
     fn a_delivery_is_skipped() {

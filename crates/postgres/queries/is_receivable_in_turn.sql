@@ -1,0 +1,1 @@
+SELECT is_receivable_in_turn($1, $2)
