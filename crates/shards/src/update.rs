@@ -4,8 +4,11 @@ use crate::route::Route;
 use crate::{Shards, merge};
 use futures::future::join_all;
 use std::collections::BTreeMap;
-use towline_domain::{FieldSet, Held, ItemId, Refusal, TokenSeed};
+use towline_domain::{FieldSet, Held, ItemId, Millis, Refusal, TokenSeed};
 use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError};
+
+/// How long one who waits for a time of one shard does not look at the others.
+const LOOK: Millis = Millis(100);
 
 /// An operation on its way through the shards.
 struct Under {
@@ -209,15 +212,16 @@ fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
     }
 }
 
-/// What whoever waits has to look out for: the first time that one of them named, or else the end of a lease, if one of them
-/// waits for that; beside what comes to those that hold nothing back.
+/// What whoever waits has to look out for. Where one names a time and another would be woken by something else, nobody waits for long:
+/// whoever waits for a time is woken by nothing else.
 fn all_hold(held: &[Option<Held>]) -> Option<Held> {
     let times = held.iter().filter_map(|held| match held {
         Some(Held::For(span)) => Some(*span),
         _ => None,
     });
+    let named = times.clone().count();
     if let Some(soonest) = times.min() {
-        return Some(Held::For(soonest));
+        return Some(Held::For(if named == held.len() { soonest } else { soonest.min(LOOK) }));
     }
     let full = held.iter().filter(|held| **held == Some(Held::Full)).count();
     match held.iter().flatten().count() {
@@ -230,7 +234,6 @@ fn all_hold(held: &[Option<Held>]) -> Option<Held> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use towline_domain::Millis;
 
     #[test]
     fn what_one_shard_waits_for_is_looked_out_for() {
@@ -246,6 +249,10 @@ mod tests {
             (vec![after(5), after(3), after(9)], after(3)),
             (vec![full, after(3)], after(3)),
             (vec![after(3), None, partly], after(3)),
+            (vec![after(3_600_000), after(4_000_000)], after(3_600_000)),
+            // What comes to the other, or a lease that ends there, is not kept waiting for that.
+            (vec![after(3_600_000), None], Some(Held::For(LOOK))),
+            (vec![full, after(3_600_000)], Some(Held::For(LOOK))),
         ] {
             assert_eq!(all_hold(&held), all, "{held:?}");
         }

@@ -74,6 +74,7 @@ const WEAKER: &[&str] = &[
     "flow::leases_that_lapse_at_once_make_room_at_once",
     "flow::a_limit_that_changes_counts_at_once",
     "flow::a_paused_queue_at_its_limit_gives_out_nothing",
+    "flow::a_rate_that_changes_counts_at_once",
     "flow::a_rate_and_a_limit_hold_together",
     // Keys take turns in each shard.
     "fairness::a_few_do_not_wait_for_many",
