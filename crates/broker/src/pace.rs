@@ -8,6 +8,8 @@ use std::time::Duration;
 const OPERATIONS_AN_ITEM: u64 = 3;
 /// Of the time, at least: others may be slow, or few.
 const SHARE_MIN: u32 = 20;
+/// A part that took long waited itself, and whoever asked for it waits for an answer.
+const REST_MAX: Duration = Duration::from_millis(500);
 /// How often it is looked at what others have done.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -41,7 +43,7 @@ impl Broker {
         pace.seen = self.done().by_clients();
         let watch = Stopwatch::start();
         let done = part.await;
-        pace.rest = watch.elapsed() * (SHARE_MIN - 1);
+        pace.rest = (watch.elapsed() * (SHARE_MIN - 1)).min(REST_MAX);
         pace.operations = items as u64 * OPERATIONS_AN_ITEM;
         done
     }

@@ -94,7 +94,7 @@ pub struct Only {
     /// It has not gone to another queue.
     pub queue: Option<QueueName>,
     pub head: HeadFilter,
-    /// Its [`Head::version`]: it was not replaced.
+    /// Its [`Head::version`]: it was not replaced, nor changed otherwise but in its state.
     pub version: Option<u32>,
 }
 

@@ -52,9 +52,9 @@ END $$;
 
 -- The next ready pages of a queue whose keys take turns, locked without waiting, until they hold as many items as are
 -- wanted: of each key as many as come in its turns, and as it has room for if no more than `most` may be in hand. Room that
--- somebody has yet to make is not counted on. `$3` are the keys whose weight is not 1, `$4` their weights. So many ready
--- items as are `spoiled` cannot be given out, of whatever key: so many more of each.
-CREATE FUNCTION receivable_in_turn(integer, wanted bigint, bigint[], integer[], most bigint, spoiled bigint)
+-- somebody has yet to make is not counted on. `$3` are the keys whose weight is not 1, `$4` their weights. Of the keys `$6` so
+-- many ready items as `$7` says cannot be given out: so many more of these, and so many more keys.
+CREATE FUNCTION receivable_in_turn(integer, wanted bigint, bigint[], integer[], most bigint, bigint[], bigint[])
 RETURNS SETOF pages LANGUAGE plpgsql AS $$
 DECLARE
     turn turns;
@@ -65,9 +65,10 @@ DECLARE
     at_best bigint[] := '{}';
     full_keys bigint[] := '{}';
     unsure bigint[] := '{}';
-    -- Of each key: its weight, how many items there is room for and how many of these are counted on (NULL: any number), how
+    -- Of each key: its weight, how many of its items cannot be given out, how many there is room for and how many of these are counted on (NULL: any number), how
     -- many may come and how many are there, and the last page that was looked at.
     weights bigint[];
+    spoiled bigint[];
     rooms bigint[];
     counted bigint[];
     needed bigint[];
@@ -94,7 +95,8 @@ BEGIN
         FROM rooms_of_keys($1, most) AS of;
     END IF;
     keys := keys_in_turn(
-        $1, turn.key, turn.given < coalesce($4[array_position($3, turn.key)], 1), wanted, full_keys, unsure
+        $1, turn.key, turn.given < coalesce($4[array_position($3, turn.key)], 1), wanted + cardinality($6), full_keys,
+        unsure
     );
     IF most IS NOT NULL THEN
         SELECT array_agg(coalesce(of.at_best, most) ORDER BY n), array_agg(greatest(coalesce(of.room, most), 0) ORDER BY n)
@@ -104,6 +106,7 @@ BEGIN
     END IF;
     FOR n IN 1..cardinality(keys) LOOP
         weights[n] := coalesce($4[array_position($3, keys[n])], 1);
+        spoiled[n] := coalesce($7[array_position($6, keys[n])], 0);
         needed[n] := 0;
         held[n] := 0;
         ranks[n] := -9223372036854775808;
@@ -126,7 +129,7 @@ BEGIN
                         AND (key, rank, place, foremost) > (keys[n], ranks[n], places[n], foremosts[n])
                     ORDER BY key, rank, place, foremost
                     FOR UPDATE SKIP LOCKED;
-                WHILE held[n] < needed[n] + spoiled LOOP
+                WHILE held[n] < needed[n] + spoiled[n] LOOP
                     FETCH here INTO page;
                     IF NOT FOUND THEN
                         goes_on[n] := false;
@@ -141,7 +144,7 @@ BEGIN
                 CLOSE here;
                 goes_on[n] := goes_on[n] AND (most IS NULL OR needed[n] < rooms[n]);
             END IF;
-            missing := missing - least(held[n], needed[n], counted[n]);
+            missing := missing - least(greatest(held[n] - spoiled[n], 0), needed[n], counted[n]);
         END LOOP;
     END LOOP;
 END $$;

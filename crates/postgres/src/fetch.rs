@@ -174,7 +174,7 @@ pub(crate) async fn fetch(
         }
         // Where keys take turns, what is there by chance may not be next.
         let is_short = overlay.usable(receive.id) < receive.wanted;
-        if is_short || receive.weights.is_some() && overlay.spoiled(receive.id) > 0 {
+        if is_short || receive.weights.is_some() && !overlay.spoiled(receive.id).is_empty() {
             short.push(receive);
         }
     }
@@ -228,8 +228,8 @@ struct ReceiveFrom {
     weights: Option<(Vec<i64>, Vec<i32>)>,
     /// Items of each key that may be in hand at once.
     most: Option<i64>,
-    /// Ready items that cannot be given out, as far as is known.
-    spoiled: i64,
+    /// Ready items that cannot be given out, as far as is known: of these keys, so many.
+    spoiled: (Vec<i64>, Vec<i64>),
 }
 
 impl ReceiveFrom {
@@ -244,7 +244,7 @@ impl ReceiveFrom {
             wanted: i64::try_from(wanted).unwrap_or(i64::MAX),
             weights: None,
             most: None,
-            spoiled: 0,
+            spoiled: (Vec::new(), Vec::new()),
         }
     }
 
@@ -272,10 +272,12 @@ impl ReceiveFrom {
             None => {
                 (&statements.receivable, vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted])
             }
-            Some((keys, weights)) => (
-                &statements.receivable_in_turn,
-                vec![&self.queue, &self.wanted, keys, weights, &self.most, &self.spoiled],
-            ),
+            Some((keys, weights)) => {
+                let (spoiled, counts) = &self.spoiled;
+                let parameters: Parameters<'a> =
+                    vec![&self.queue, &self.wanted, keys, weights, &self.most, spoiled, counts];
+                (&statements.receivable_in_turn, parameters)
+            }
         }
     }
 }
@@ -334,14 +336,19 @@ async fn look_again<'a>(
         loop {
             // Some of what is held cannot be given: it has expired, or is not ready by this clock.
             let spoiled = overlay.spoiled(receive.id);
+            let spoiled: (Vec<i64>, Vec<i64>) =
+                spoiled.into_iter().map(|(key, count)| (key.number(), count)).unzip();
             let enough = match receive.weights {
                 None => overlay.usable(receive.id) >= wanted,
                 Some(_) => spoiled == receive.spoiled,
             };
-            if enough || (!hinted && spoiled == 0) {
+            if enough || (!hinted && spoiled.0.is_empty()) {
                 break;
             }
-            (receive.wanted, receive.spoiled) = (wanted + spoiled, spoiled);
+            if receive.weights.is_none() {
+                receive.wanted = wanted + spoiled.1.iter().sum::<i64>();
+            }
+            receive.spoiled = spoiled;
             let pages = overlay.pages.len();
             let (statement, parameters) = receive.statement(&session.statements);
             let rows = pipeline(vec![session.step(statement, parameters)]).await?;
@@ -358,8 +365,8 @@ async fn look_again<'a>(
     }
     let nothing = |receive: &&&ReceiveFrom| match receive.most {
         None => overlay.ready.get(&receive.id).is_none_or(BTreeSet::is_empty),
-        // There may be something of keys that are at their limit.
-        Some(_) => overlay.usable(receive.id) == 0,
+        // There may be something of keys that are at their limit. What has expired is ready to the database.
+        Some(_) => overlay.usable(receive.id) == 0 && overlay.spoiled(receive.id).is_empty(),
     };
     let statements = &session.statements;
     let is_receivable = |receive: &&'a ReceiveFrom| match &receive.most {

@@ -244,15 +244,18 @@ impl Overlay {
         self.lasting(queue).filter(has_room).count() as i64
     }
 
-    /// Items of a queue that were fetched as ready and cannot be given out.
-    pub(crate) fn spoiled(&self, queue: QueueId) -> i64 {
-        self.held(queue) - self.lasting(queue).count() as i64
-    }
-
-    /// Items of a queue that were fetched as ready.
-    fn held(&self, queue: QueueId) -> i64 {
-        let entries = self.entries.values().filter(|entry| entry.head.queue == queue);
-        entries.filter(|entry| entry.counted == CountKind::Pending).count() as i64
+    /// Items of a queue that were fetched as ready and cannot be given out, by key: they have expired, or are not ready by this
+    /// clock.
+    pub(crate) fn spoiled(&self, queue: QueueId) -> BTreeMap<KeyTag, i64> {
+        let mut spoiled: BTreeMap<KeyTag, i64> = BTreeMap::new();
+        for entry in self.entries.values() {
+            let head = &entry.head;
+            let lasts = head.ready_at <= self.now && head.expires_at.is_none_or(|at| at > self.now);
+            if head.queue == queue && entry.counted == CountKind::Pending && !lasts {
+                *spoiled.entry(head.fairness_key).or_default() += 1;
+            }
+        }
+        spoiled
     }
 
     /// Counts finished pages that went as a whole: rows that `queries/remove_due.sql` returns.
