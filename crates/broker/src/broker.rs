@@ -7,7 +7,7 @@ use crate::entropy;
 use crate::feed::Feed;
 use crate::groups::{self, Groups};
 use crate::latency::{CALLS, Latencies, Latency};
-use crate::line::{Attempt, Epoch, Handed, Lines, Waiter};
+use crate::line::{Attempt, Came, Epoch, Handed, Lines, Waiter};
 use crate::others::{self, Others};
 use crate::results::Results;
 use crate::room::Room;
@@ -23,13 +23,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, FieldSet, Held, Item, ItemId, LeaseCall, Millis, QueueName, QueueState, Refusal, Submission,
-    Timestamp,
+    Adjust, FieldSet, Held, Item, ItemId, KeyTag, LeaseCall, Millis, QueueName, QueueState, Refusal,
+    Submission, Timestamp,
 };
 use towline_store::{Answered, Clock, Operation, ReceiveCall, Received, Reply, Result, Store, StoredItem};
 
 /// Waiting receivers served in one batch with what they wait for.
 pub(crate) const RIDERS_MAX: usize = 64;
+
+/// How long nobody else in line looks after one met a fault of the store.
+const AFTER_FAULT: Millis = Millis(100);
 
 /// Clones share the broker. It works until [`Broker::stop`].
 #[derive(Clone)]
@@ -252,7 +255,7 @@ fn call(request: &ReceiveRequest) -> Box<ReceiveCall> {
 #[derive(Default)]
 struct Touched {
     /// Items that are ready at once, by queue.
-    ready: HashMap<QueueName, usize>,
+    ready: HashMap<QueueName, Came>,
     /// Of these, queues where what kept items back may be over.
     free: HashSet<QueueName>,
     /// Queues whose limits may be others.
@@ -346,7 +349,30 @@ impl Touched {
 
     fn end_run(&mut self) {
         if let Some((queue, count)) = self.run.take() {
-            *self.ready.entry(queue).or_default() += count;
+            self.ready.entry(queue).or_default().count += count;
+        }
+    }
+
+    /// Time may have made something ready.
+    fn anything(&mut self, queue: QueueName) {
+        self.free.insert(queue.clone());
+        self.ready.entry(queue).or_insert(Came { count: 1, of: Vec::new() });
+    }
+
+    /// Says whose items are that are ready at once, where that matters.
+    fn tell_keys(&mut self, batch: &[Operation], matters: impl Fn(&QueueName) -> bool) {
+        let asked: HashSet<QueueName> = self.ready.keys().filter(|queue| matters(queue)).cloned().collect();
+        if asked.is_empty() {
+            return;
+        }
+        for operation in batch {
+            if let Operation::Submit { queue, submission } = operation.asked()
+                && submission.ready == When::NOW
+                && asked.contains(queue)
+                && let Some(came) = self.ready.get_mut(queue)
+            {
+                came.of.push(KeyTag::of_any(submission.body.fairness_key.as_deref()));
+            }
         }
     }
 
@@ -392,11 +418,9 @@ impl Shared {
         }
         if touched.swept {
             // Time may have made anything ready.
-            for queue in self.lines.waiting(false) {
-                touched.free.insert(queue.clone());
-                touched.ready.entry(queue).or_insert(1);
-            }
+            self.lines.waiting(false).into_iter().for_each(|queue| touched.anything(queue));
         }
+        touched.tell_keys(&batch, |queue| self.lines.asks_for_keys(queue));
         let own = batch.len();
         let riders = self.take_riders(&touched, &mut batch);
         let timed = Latencies::begin(batch.first());
@@ -421,12 +445,14 @@ impl Shared {
     /// Puts waiting receivers behind the operations that may bring what they wait for.
     fn take_riders(&self, touched: &Touched, batch: &mut Vec<Operation>) -> Vec<(Waiter, Epoch)> {
         let mut riders = Vec::new();
-        for (queue, &count) in &touched.ready {
+        for (queue, came) in &touched.ready {
+            let is_free = touched.free.contains(queue);
+            let count = if is_free { came.count } else { self.lines.open_to(queue, came) };
             for _ in 0..count {
                 if riders.len() == RIDERS_MAX || batch.len() == towline_domain::limits::BATCH_MAX {
                     return riders;
                 }
-                let rider = match touched.free.contains(queue) {
+                let rider = match is_free {
                     true => self.lines.take_for_free(queue),
                     false => self.lines.take_for_submit(queue),
                 };
@@ -446,7 +472,7 @@ impl Shared {
                     !received.items.is_empty() || matches!(received.queue, QueueState::Completed { .. });
                 let queue = rider.call.queue.clone();
                 self.room.made(&queue, received.items.len());
-                let held = received.held.filter(|_| !received.items.is_empty());
+                let held = received.held.clone().filter(|_| !received.items.is_empty());
                 let more = received.more;
                 if useful {
                     rider.give(Attempt::Received(Handed::new(self, received)));
@@ -471,12 +497,12 @@ impl Shared {
     ) {
         match (held, epoch) {
             (Some(held), Some(epoch)) => {
-                if !self.lines.hold(queue, held, epoch, self) {
+                if !self.lines.hold(queue, &held, epoch, self) {
                     self.pass_on(queue);
                 }
             }
             (Some(Held::For(span)), None) => self.lines.hold_for(queue, span, self),
-            (Some(Held::Full | Held::Partly), None) => {}
+            (Some(Held::Full | Held::Partly(_)), None) => {}
             (None, _) => {
                 // Where nothing limits the queue, nothing is known, and one looks for all.
                 let next = more.map_or(0, |more| more.max(1));
@@ -492,10 +518,9 @@ impl Shared {
         }
     }
 
-    /// So many items may be ready: as many in line look.
-    pub(crate) fn wake(&self, queue: &QueueName, count: usize) {
-        self.lines.ready(queue);
-        for _ in 0..count {
+    /// These items may be ready: as many in line look as may be given out.
+    fn wake(&self, queue: &QueueName, came: &Came) {
+        for _ in 0..self.lines.came(queue, came) {
             match self.lines.take_for_submit(queue) {
                 Some((waiter, _)) => waiter.try_again(),
                 None => break,
@@ -528,7 +553,8 @@ impl Shared {
             return;
         }
         let Ok(found) = self.store.get(ids, FieldSet::HEADS).await else {
-            return watched.iter().for_each(|queue| self.wake_freed(queue, 1));
+            // It may have been anywhere.
+            return self.lines.all().iter().for_each(|queue| self.wake_freed(queue, 1));
         };
         let mut ended: HashMap<QueueName, usize> = HashMap::new();
         let mut nowhere = usize::from(touched.left);
@@ -555,15 +581,12 @@ impl Shared {
     async fn after(self: &Arc<Self>, mut touched: Touched, answers: &[Answered]) {
         if touched.swept {
             // Who came to a line while it swept may have looked before, and those who are about to come look again.
-            for queue in self.lines.all() {
-                touched.free.insert(queue.clone());
-                touched.ready.entry(queue).or_insert(1);
-            }
+            self.lines.all().into_iter().for_each(|queue| touched.anything(queue));
         }
-        for (queue, count) in &touched.ready {
+        for (queue, came) in &touched.ready {
             match touched.free.contains(queue) {
-                true => self.wake_freed(queue, *count),
-                false => self.wake(queue, *count),
+                true => self.wake_freed(queue, came.count),
+                false => self.wake(queue, came),
             }
         }
         for queue in &touched.changed {
@@ -621,7 +644,7 @@ impl Shared {
                     self.room.made(&queue, received.items.len());
                     if !received.items.is_empty() {
                         let more = (received.items.len() == max).then_some(received.more);
-                        self.go_on(&queue, more, received.held, epoch);
+                        self.go_on(&queue, more, received.held.clone(), epoch);
                     } else if let Some(Held::For(span)) = received.held {
                         // Who asked may be gone by now: the others in line have their time all the same.
                         self.lines.hold_for(&queue, span, &self);
@@ -650,9 +673,16 @@ impl Shared {
             let handed = match Arc::clone(self).attempt(call(request), Some(epoch)).await {
                 Ok(Ok(handed)) => handed,
                 Ok(Err(refusal)) => return Some(Ok(Err(refusal))),
-                Err(fault) => return Some(Err(fault)),
+                Err(fault) => {
+                    if visit.is_relieved() {
+                        // The next in line looks, but not at once: it would meet the same.
+                        self.lines.hold_for(&request.queue, AFTER_FAULT, self);
+                    }
+                    return Some(Err(fault));
+                }
             };
             if handed.is_useful() {
+                visit.is_relieved();
                 if handed.is_completed() {
                     // Everybody else in line should know.
                     self.lines.dismiss_queue(&request.queue);
@@ -684,7 +714,10 @@ impl Shared {
                 }
             };
             match attempt {
-                Ok(Attempt::Received(handed)) => return Some(Ok(self.open_up(handed).await)),
+                Ok(Attempt::Received(handed)) => {
+                    visit.is_relieved();
+                    return Some(Ok(self.open_up(handed).await));
+                }
                 Ok(Attempt::TryAgain) => {}
                 Err(_) => return None,
             }

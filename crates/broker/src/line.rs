@@ -4,9 +4,13 @@
 //! line, unless something may have become ready meanwhile: the line's epoch tells.
 //!
 //! A queue that is at a limit holds its line: what is submitted wakes nobody, until a lease ends or the time comes that
-//! the store named. One of which some keys are at their limit wakes by both: what is submitted, and the end of a lease.
-//! Whether a lease of the queue ended is looked up only for lines that wait for that, so an attempt that is the first to
-//! find its queue full, or a key of it, looks again before it joins: ends up to then were not looked at.
+//! the store named. One of which some keys are at their limit wakes by both: what is submitted, but of those keys, and
+//! the end of a lease. Whether a lease of the queue ended is looked up only for lines that wait for that, so an attempt
+//! that is the first to find its queue full, or a key of it, looks again before it joins: ends up to then were not looked
+//! at. So do all that were under way by then.
+//!
+//! **Invariant:** while somebody is in line and something can be given out, somebody looks, or is about to: who is woken
+//! and goes before it has looked lets the next one look.
 
 use crate::broker::Shared;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use towline_domain::command::When;
-use towline_domain::{Held, Item, Millis, QueueName, QueueState};
+use towline_domain::{FullKeys, Held, Item, KeyTag, Millis, QueueName, QueueState};
 use towline_store::{ReceiveCall, Received};
 
 /// Items on their way to a receiver. **Invariant:** dropped without being accepted, they go back to their queue.
@@ -28,7 +32,7 @@ pub(crate) struct Handed {
 
 impl Handed {
     pub(crate) fn new(broker: &Arc<Shared>, received: Received) -> Handed {
-        let (state, held) = (received.queue, received.held);
+        let (state, held) = (received.queue, received.held.clone());
         Handed { state, held, received: Some(received), broker: Arc::clone(broker) }
     }
 
@@ -44,8 +48,8 @@ impl Handed {
         self.state
     }
 
-    pub(crate) fn held(&self) -> Option<Held> {
-        self.held
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
     }
 
     pub(crate) fn is_completed(&self) -> bool {
@@ -94,17 +98,36 @@ impl Waiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Ticket(u64);
 
-/// Other numbers each time something may have become ready, and each time a lease may have ended.
+/// Other numbers each time something comes, each time it may be given out, and each time a lease may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Epoch {
+    came: u64,
     ready: u64,
     freed: u64,
+}
+
+impl Epoch {
+    fn all(number: u64) -> Epoch {
+        Epoch { came: number, ready: number, freed: number }
+    }
+}
+
+/// Items that may have become ready in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Came {
+    pub(crate) count: usize,
+    /// Whose they are, as far as that is told.
+    pub(crate) of: Vec<KeyTag>,
 }
 
 /// Why nobody in a line is given anything.
 enum Hold {
     Full,
-    For { _until: Timer },
+    For {
+        _until: Timer,
+    },
+    /// Of these keys, that is.
+    Of(FullKeys),
 }
 
 /// Goes off, unless it is dropped before.
@@ -147,8 +170,15 @@ struct Line {
 }
 
 impl Line {
-    /// Whether it is so, and will be noticed when it ends.
-    fn hold(&mut self, held: Held, epoch: Epoch, broker: &Arc<Shared>, queue: &QueueName) -> bool {
+    /// Whether it is so, and will be noticed when it ends. `number`: a new one.
+    fn hold(
+        &mut self,
+        held: &Held,
+        epoch: Epoch,
+        number: u64,
+        broker: &Arc<Shared>,
+        queue: &QueueName,
+    ) -> bool {
         match held {
             Held::For(span) => {
                 self.held =
@@ -156,23 +186,52 @@ impl Line {
                 true
             }
             Held::Full => {
-                let watched = std::mem::replace(&mut self.watched, true);
-                let is_so = watched && self.epoch.freed == epoch.freed;
+                let is_so = self.watch(epoch, number);
                 if is_so {
                     self.held = Some(Hold::Full);
                 }
                 is_so
             }
-            // What comes may be given out, and so may what is there when a lease ends.
-            Held::Partly => {
-                let watched = std::mem::replace(&mut self.watched, true);
-                let is_so = watched && self.epoch == epoch;
-                if is_so {
-                    self.held = None;
+            // What comes of other keys may be given out, and so may what is there when a lease ends.
+            Held::Partly(full) => {
+                let is_so = self.watch(epoch, number);
+                // Also if it has to look again: what comes of these keys is not to make it do so for ever. A time that somebody else
+                // heard of meanwhile stays: nothing else would end it.
+                if is_so && !matches!(self.held, Some(Hold::For { .. })) {
+                    self.held = (!full.is_empty()).then(|| Hold::Of(full.clone()));
                 }
-                is_so
+                is_so && self.epoch.ready == epoch.ready
             }
         }
+    }
+
+    /// Whether ends of leases have been looked up since that epoch, and there was none. They are from now on.
+    fn watch(&mut self, epoch: Epoch, number: u64) -> bool {
+        if !std::mem::replace(&mut self.watched, true) {
+            // Nobody under way has been told of an end up to now.
+            self.epoch.freed = number;
+        }
+        self.epoch.freed == epoch.freed
+    }
+
+    /// How many of these may be given out, as far as is known.
+    fn open_to(&self, came: &Came) -> usize {
+        match &self.held {
+            Some(Hold::Of(full)) => {
+                came.count.saturating_sub(came.of.iter().filter(|&&key| full.has(key)).count())
+            }
+            _ => came.count,
+        }
+    }
+
+    /// The first who still listens.
+    fn next(&mut self) -> Option<Waiter> {
+        while let Some((_, waiter)) = self.waiters.pop_front() {
+            if !waiter.hand_over.is_closed() {
+                return Some(waiter);
+            }
+        }
+        None
     }
 }
 
@@ -198,13 +257,15 @@ pub(crate) struct Visit<'a> {
     lines: &'a Lines,
     queue: &'a QueueName,
     ticket: Option<Ticket>,
+    /// It has been in line, and nothing has come of that yet: should it be woken and go, another has to look.
+    is_counted_on: bool,
 }
 
 impl Visit<'_> {
     /// To be read before an attempt, and given to [`Visit::join`] after it.
     pub(crate) fn epoch(&self) -> Epoch {
         let all = self.lines.lock();
-        all.lines.get(self.queue).map_or(Epoch { ready: 0, freed: 0 }, |line| line.epoch)
+        all.lines.get(self.queue).map_or(Epoch::all(0), |line| line.epoch)
     }
 
     /// Joins the line; the waiter comes back if an attempt might succeed now.
@@ -216,25 +277,27 @@ impl Visit<'_> {
         broker: &Arc<Shared>,
     ) -> Result<(), Waiter> {
         let mut all = self.lines.lock();
-        let ticket = Ticket(all.number());
+        let (ticket, number) = (Ticket(all.number()), all.number());
         let Some(line) = all.lines.get_mut(self.queue) else { return Err(waiter) };
         line.closed = handed.state() != QueueState::Open;
         let stays = match handed.held() {
             None => {
-                let is_so = line.epoch.ready == epoch.ready;
+                // Also what comes of keys that were at their limit: they are not.
+                let is_so = line.epoch.came == epoch.came;
                 if is_so {
                     // Neither full nor held: who finds it full the next time says so again.
                     (line.held, line.watched) = (None, false);
                 }
                 is_so
             }
-            Some(held) => line.hold(held, epoch, broker, self.queue),
+            Some(held) => line.hold(held, epoch, number, broker, self.queue),
         };
         if !stays {
             return Err(waiter);
         }
         line.waiters.push_back((ticket, waiter));
         self.ticket = Some(ticket);
+        self.is_counted_on = true;
         Ok(())
     }
 
@@ -243,10 +306,15 @@ impl Visit<'_> {
         let Some(ticket) = self.ticket.take() else { return false };
         let mut all = self.lines.lock();
         let Some(line) = all.lines.get_mut(self.queue) else { return false };
-        match line.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket) {
-            Ok(at) => line.waiters.remove(at).is_some(),
-            Err(_) => false,
-        }
+        let at = line.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket);
+        let was_in_line = at.is_ok_and(|at| line.waiters.remove(at).is_some());
+        self.is_counted_on &= !was_in_line;
+        was_in_line
+    }
+
+    /// The others have heard of what it was woken for. Whether it was counted on until now.
+    pub(crate) fn is_relieved(&mut self) -> bool {
+        std::mem::replace(&mut self.is_counted_on, false)
     }
 }
 
@@ -254,11 +322,14 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.leave();
         let mut all = self.lines.lock();
-        if let Some(line) = all.lines.get_mut(self.queue) {
-            line.visits = line.visits.saturating_sub(1);
-            if line.visits == 0 {
-                all.lines.remove(self.queue);
-            }
+        let Some(line) = all.lines.get_mut(self.queue) else { return };
+        line.visits = line.visits.saturating_sub(1);
+        if line.visits == 0 {
+            all.lines.remove(self.queue);
+        } else if self.is_counted_on
+            && let Some(next) = line.next()
+        {
+            next.try_again();
         }
     }
 }
@@ -276,7 +347,7 @@ impl Lines {
                 let number = all.number();
                 let line = Line {
                     waiters: VecDeque::new(),
-                    epoch: Epoch { ready: number, freed: number },
+                    epoch: Epoch::all(number),
                     held: None,
                     watched: false,
                     closed: false,
@@ -285,12 +356,12 @@ impl Lines {
                 all.lines.insert(queue.clone(), line);
             }
         }
-        Visit { lines: self, queue, ticket: None }
+        Visit { lines: self, queue, ticket: None, is_counted_on: false }
     }
 
     /// The first in line who still listens, if a submit may bring something.
     pub(crate) fn take_for_submit(&self, queue: &QueueName) -> Option<(Waiter, Epoch)> {
-        self.take_if(queue, |held| held.is_none())
+        self.take_if(queue, |held| matches!(held, None | Some(Hold::Of(_))))
     }
 
     /// The first in line who still listens, unless nothing but time can help.
@@ -306,21 +377,36 @@ impl Lines {
     fn take_if(&self, queue: &QueueName, may: impl Fn(Option<&Hold>) -> bool) -> Option<(Waiter, Epoch)> {
         let mut all = self.lock();
         let line = all.lines.get_mut(queue).filter(|line| may(line.held.as_ref()))?;
-        while let Some((_, waiter)) = line.waiters.pop_front() {
-            if !waiter.hand_over.is_closed() {
-                return Some((waiter, line.epoch));
-            }
-        }
-        None
+        line.next().map(|waiter| (waiter, line.epoch))
     }
 
-    /// Something may have become ready: attempts under way will look again.
-    pub(crate) fn ready(&self, queue: &QueueName) {
+    /// Whether it matters whose the items are that come.
+    pub(crate) fn asks_for_keys(&self, queue: &QueueName) -> bool {
+        let all = self.lock();
+        all.lines.get(queue).is_some_and(|line| matches!(line.held, Some(Hold::Of(_))))
+    }
+
+    /// How many items of those that come may be given out, as far as is known.
+    pub(crate) fn open_to(&self, queue: &QueueName, came: &Came) -> usize {
+        self.lock().lines.get(queue).map_or(0, |line| line.open_to(came))
+    }
+
+    /// These may have become ready: attempts under way will look again if any may be given out. How many may.
+    pub(crate) fn came(&self, queue: &QueueName, came: &Came) -> usize {
         let mut all = self.lock();
-        let epoch = all.number();
-        if let Some(line) = all.lines.get_mut(queue) {
-            line.epoch.ready = epoch;
+        let number = all.number();
+        let Some(line) = all.lines.get_mut(queue) else { return 0 };
+        let open = line.open_to(came);
+        line.epoch.came = number;
+        if open > 0 {
+            line.epoch.ready = number;
         }
+        open
+    }
+
+    /// Something may be known to whoever looks: attempts under way will look again.
+    pub(crate) fn ready(&self, queue: &QueueName) {
+        self.came(queue, &Came { count: 1, of: Vec::new() });
     }
 
     /// A lease may have ended.
@@ -328,8 +414,8 @@ impl Lines {
         let mut all = self.lock();
         let epoch = all.number();
         if let Some(line) = all.lines.get_mut(queue) {
-            line.epoch = Epoch { ready: epoch, freed: epoch };
-            line.held.take_if(|held| matches!(held, Hold::Full));
+            line.epoch = Epoch::all(epoch);
+            line.held.take_if(|held| matches!(held, Hold::Full | Hold::Of(_)));
         }
     }
 
@@ -344,16 +430,18 @@ impl Lines {
     /// Nothing is given out for so long, whoever it was that heard so.
     pub(crate) fn hold_for(&self, queue: &QueueName, span: Millis, broker: &Arc<Shared>) {
         let mut all = self.lock();
+        let number = all.number();
         if let Some(line) = all.lines.get_mut(queue).filter(|line| !line.waiters.is_empty()) {
-            line.hold(Held::For(span), line.epoch, broker, queue);
+            line.hold(&Held::For(span), line.epoch, number, broker, queue);
         }
     }
 
     /// A receive that was given something was told that the next one will not be. `false`: somebody should look.
-    pub(crate) fn hold(&self, queue: &QueueName, held: Held, epoch: Epoch, broker: &Arc<Shared>) -> bool {
+    pub(crate) fn hold(&self, queue: &QueueName, held: &Held, epoch: Epoch, broker: &Arc<Shared>) -> bool {
         let mut all = self.lock();
+        let number = all.number();
         match all.lines.get_mut(queue) {
-            Some(line) if !line.waiters.is_empty() => line.hold(held, epoch, broker, queue),
+            Some(line) if !line.waiters.is_empty() => line.hold(held, epoch, number, broker, queue),
             _ => true,
         }
     }

@@ -1,25 +1,19 @@
 //! Receivers that wait at a limit of their queue: woken when it lets something through, and not before.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod in_line;
+
+use in_line::{commit, create, ends, everybody_waits, hold, limit_by_key, ok, queue, receive, submit_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
-use towline_domain::command::{Verb, When};
-use towline_domain::{
-    Adjust, Body, FieldSet, Flow, Item, LeaseCall, Millis, Outcome, Policy, PolicyPatch, QueueName, Schema,
-    Submission, Timestamp,
-};
+use towline_broker::{Broker, Sharing, SteadyClock};
+use towline_domain::{Body, Flow, Item, Millis, Policy, PolicyPatch, Submission, Timestamp};
 use towline_store::{
     Answered, BoxFuture, Clock, Guard, Guarded, ManualClock, Memory, Operation, Result, Store,
 };
-
-const SOON: Duration = Duration::from_secs(60);
-
-/// One way in which the lease of an item ends.
-type End = Box<dyn Fn(&Item) -> Operation>;
 
 /// Counts the receives that reach the store.
 #[derive(Default)]
@@ -37,22 +31,12 @@ impl Guard for Counting {
     }
 }
 
-fn queue() -> QueueName {
-    "jobs".parse().unwrap()
-}
-
 async fn with(flow: Flow) -> (Broker, Arc<Guarded<Counting>>) {
     let clock = Arc::new(SteadyClock::new());
     let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Counting::default() });
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
-    let policy = Policy { flow, ..Policy::default() };
-    let create = |name: &str, policy: &Policy| Operation::CreateQueue {
-        queue: name.parse().unwrap(),
-        schema: Box::new(Schema::default()),
-        policy: Box::new(policy.clone()),
-    };
-    ok(&broker, create("jobs", &policy)).await;
-    ok(&broker, create("other", &Policy::default())).await;
+    ok(&broker, create("jobs", Policy { flow, ..Policy::default() })).await;
+    ok(&broker, create("other", Policy::default())).await;
     (broker, store)
 }
 
@@ -60,50 +44,10 @@ fn limit(concurrency: u32) -> Flow {
     Flow { concurrency: Some(concurrency), ..Flow::default() }
 }
 
-fn limit_by_key(limit: u32) -> Flow {
-    Flow { concurrency_per_key: Some(limit), ..Flow::default() }
-}
-
-async fn submit_of(broker: &Broker, key: &str) {
-    let body = Body { fairness_key: Some(key.to_owned()), ..Body::default() };
-    let submission = Box::new(Submission { body, ..Submission::default() });
-    ok(broker, Operation::Submit { queue: queue(), submission }).await;
-}
-
-async fn ok(broker: &Broker, operation: Operation) {
-    broker.update(vec![operation]).await.unwrap().pop().unwrap().unwrap();
-}
-
 async fn submit(broker: &Broker, count: usize) {
     for _ in 0..count {
         ok(broker, Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) }).await;
     }
-}
-
-fn receive(broker: &Broker) -> JoinHandle<Vec<Item>> {
-    let broker = broker.clone();
-    let request = ReceiveRequest {
-        queue: queue(),
-        max: 1,
-        wait: SOON,
-        visibility: None,
-        fields: FieldSet::NONE,
-        make_buffers: false,
-    };
-    tokio::spawn(async move { broker.receive(request).await.unwrap().unwrap().items })
-}
-
-async fn hold(broker: &Broker) -> Item {
-    receive(broker).await.unwrap().pop().unwrap()
-}
-
-fn settle(item: &Item, verb: Verb, adjust: Adjust) -> Operation {
-    let call = LeaseCall { token: item.head.lease().unwrap().token, verb, adjust };
-    Operation::Lease { id: item.head.id, call: Box::new(call) }
-}
-
-fn commit(item: &Item) -> Operation {
-    settle(item, Verb::Commit(Outcome::default()), Adjust::default())
 }
 
 /// Until the receivers have come to the store so often.
@@ -113,33 +57,11 @@ async fn waits(store: &Guarded<Counting>, receives: usize) {
     }
 }
 
-/// Until nobody has anything to do. For tests on one thread.
-async fn everybody_waits() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-}
-
 // On one thread, with a clock that goes on only while everybody waits: whoever is not woken waits in vain, at once.
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
-    let later = Millis::hours(1);
-    let away = Adjust { queue: Some("other".parse().unwrap()), ..Adjust::default() };
-    let ends: Vec<End> = vec![
-        Box::new(commit),
-        Box::new(|item| settle(item, Verb::Fail { reason: "no".to_owned() }, Adjust::default())),
-        Box::new(move |item| {
-            let retry = Verb::Retry { error: "later".to_owned(), delay: Some(later), seed: 1 };
-            settle(item, retry, Adjust::default())
-        }),
-        Box::new(move |item| settle(item, Verb::Release { delay: later }, Adjust::default())),
-        Box::new(move |item| settle(item, Verb::Defer { until: When::After(later) }, Adjust::default())),
-        Box::new(move |item| settle(item, Verb::Release { delay: Millis::ZERO }, away.clone())),
-        Box::new(|item| Operation::Cancel { id: item.head.id, reason: String::new() }),
-        Box::new(|item| Operation::Delete { id: item.head.id, force: true }),
-    ];
     // Items without a key are of one key.
-    for (end, flow) in ends.iter().flat_map(|end| [(end, limit(1)), (end, limit_by_key(1))]) {
+    for (end, flow) in ends().iter().flat_map(|end| [(end, limit(1)), (end, limit_by_key(1))]) {
         let (broker, store) = with(flow).await;
         submit(&broker, 2).await;
         let held = hold(&broker).await;
@@ -255,12 +177,7 @@ async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
     let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Slow::default() });
     let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
     let policy = Policy { flow: limit(1), visibility_timeout: Millis::seconds(1), ..Policy::default() };
-    let create = Operation::CreateQueue {
-        queue: queue(),
-        schema: Box::new(Schema::default()),
-        policy: Box::new(policy),
-    };
-    ok(&broker, create).await;
+    ok(&broker, create("jobs", policy)).await;
     submit(&broker, 2).await;
     let held = hold(&broker).await;
     store.guard.held_back.store(true, Ordering::SeqCst);
@@ -307,12 +224,7 @@ async fn who_is_woken_and_goes_leaves_the_others_their_time() {
     let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
     let rate = "1/500ms,burst=1".parse().ok();
     let policy = Policy { flow: Flow { rate, ..Flow::default() }, ..Policy::default() };
-    let create = Operation::CreateQueue {
-        queue: queue(),
-        schema: Box::new(Schema::default()),
-        policy: Box::new(policy),
-    };
-    ok(&broker, create).await;
+    ok(&broker, create("jobs", policy)).await;
     submit(&broker, 3).await;
     hold(&broker).await;
     let (first, second) = (receive(&broker), receive(&broker));
@@ -326,7 +238,7 @@ async fn who_is_woken_and_goes_leaves_the_others_their_time() {
     first.abort();
     everybody_waits().await;
     store.guard.shut.store(false, Ordering::SeqCst);
-    store.guard.go.notify_one();
+    store.guard.go.notify_waiters();
     everybody_waits().await;
     clock.advance(500);
     assert_eq!(second.await.unwrap().len(), 1, "its time has come");
@@ -352,6 +264,68 @@ async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
     ok(&broker, commit(&held)).await;
     for waiting in waiting {
         waiting.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_submitted_of_a_full_key_wakes_nobody() {
+    let (broker, store) = with(limit_by_key(1)).await;
+    submit_of(&broker, "a").await;
+    let held = hold(&broker).await;
+    let mut waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
+    everybody_waits().await;
+    let before = store.guard.0.load(Ordering::SeqCst);
+    for _ in 0..1000 {
+        submit_of(&broker, "a").await;
+    }
+    let asked = store.guard.0.load(Ordering::SeqCst) - before;
+    assert_eq!(asked, 0, "receives for 1,000 submits");
+    // What comes of another key beside them is given out with its submit.
+    for with in 1..=2 {
+        let of = |key: &str| {
+            let body = Body { fairness_key: Some(key.to_owned()), ..Body::default() };
+            let submission = Box::new(Submission { body, ..Submission::default() });
+            Operation::Submit { queue: queue(), submission }
+        };
+        let batch = vec![of("a"), of(&format!("other-{with}")), of("a")];
+        broker.update(batch).await.unwrap();
+        everybody_waits().await;
+        let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
+        let got = waiting.remove(at).await.unwrap().pop().unwrap();
+        assert_eq!(got.body.fairness_key, Some(format!("other-{with}")));
+    }
+    ok(&broker, commit(&held)).await;
+    everybody_waits().await;
+    let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
+    assert_eq!(waiting.remove(at).await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
+}
+
+// While submits come all the time, nobody who looks finds that nothing has come meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_while_a_full_key_is_submitted_to_stands_in_line_after_a_few_looks() {
+    let (broker, store) = with(limit_by_key(1)).await;
+    submit_of(&broker, "a").await;
+    let held = hold(&broker).await;
+    let submitting: Vec<_> = (0..4)
+        .map(|_| {
+            let broker = broker.clone();
+            tokio::spawn(async move {
+                for _ in 0..250 {
+                    submit_of(&broker, "a").await;
+                }
+            })
+        })
+        .collect();
+    let before = store.guard.0.load(Ordering::SeqCst);
+    let waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
+    for submitting in submitting {
+        submitting.await.unwrap();
+    }
+    let asked = store.guard.0.load(Ordering::SeqCst) - before;
+    assert!(asked < 100, "{asked} receives for 1,000 submits");
+    ok(&broker, commit(&held)).await;
+    while !waiting.iter().any(JoinHandle::is_finished) {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -433,12 +407,7 @@ async fn a_rate_is_used_up_within_two_percent_by_receivers_that_wait() {
     // The store looks through all it has: what is done goes at once, and what is to do comes a second ahead.
     let completed_ttl = Some(Millis::ZERO);
     let policy = Policy { flow: Flow { rate, ..Flow::default() }, completed_ttl, ..Policy::default() };
-    let create = Operation::CreateQueue {
-        queue: queue(),
-        schema: Box::new(Schema::default()),
-        policy: Box::new(policy),
-    };
-    ok(&broker, create).await;
+    ok(&broker, create("jobs", policy)).await;
     let more = |broker: Broker| async move {
         let submit = || Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) };
         broker.update((0..1000).map(|_| submit()).collect()).await.unwrap();

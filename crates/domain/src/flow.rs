@@ -8,10 +8,12 @@ use crate::limits;
 use crate::policy::check_number;
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
+use crate::turn::KeyTag;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What limits the flow out of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -47,14 +49,48 @@ pub struct Rate {
 pub struct Spent(pub u64);
 
 /// Why a receive gets nothing more of a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
     /// Until a lease ends, whatever waits there.
     Full,
     /// For so long, whatever waits there.
     For(Millis),
     /// What is of keys that are at their limit, until a lease ends. Of other keys there was nothing more.
-    Partly,
+    Partly(FullKeys),
+}
+
+/// Keys that are at their limit. **Invariant:** no more than [`limits::FULL_KEYS_MAX`]; where more are, some are not here.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FullKeys(Arc<BTreeSet<KeyTag>>);
+
+impl FullKeys {
+    #[must_use]
+    pub fn has(&self, key: KeyTag) -> bool {
+        self.0.contains(&key)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those that are at their limit here and there.
+    #[must_use]
+    pub fn shared_with(&self, other: &FullKeys) -> FullKeys {
+        self.0.intersection(&other.0).copied().collect()
+    }
+
+    /// That they are, if any is.
+    #[must_use]
+    pub fn held(self) -> Option<Held> {
+        (!self.is_empty()).then_some(Held::Partly(self))
+    }
+}
+
+impl FromIterator<KeyTag> for FullKeys {
+    fn from_iter<I: IntoIterator<Item = KeyTag>>(keys: I) -> FullKeys {
+        FullKeys(Arc::new(keys.into_iter().take(limits::FULL_KEYS_MAX).collect()))
+    }
 }
 
 impl Flow {

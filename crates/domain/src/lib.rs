@@ -46,7 +46,7 @@ pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
 pub use event::{EventKind, ItemAfter, ItemTold, Told};
 pub use fields::{Field, FieldEdits, FieldSet, Fields};
-pub use flow::{Fairness, Flow, Held, Rate, Spent};
+pub use flow::{Fairness, Flow, FullKeys, Held, Rate, Spent};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};
 pub use item::{
     AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,

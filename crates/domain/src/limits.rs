@@ -51,6 +51,8 @@ pub const RATE_PERIOD_MAX: Millis = Millis::days(366);
 pub const RATE_BURST_MAX: u32 = 1_000_000;
 /// How long a burst that was used up takes to come back: times beyond that cannot be kept.
 pub const RATE_REFILL_MAX: Millis = Millis::MAX;
+/// Keys at their limit that a receive names to whoever waits.
+pub const FULL_KEYS_MAX: usize = 1024;
 /// Keys of a queue that have a weight of their own.
 pub const WEIGHTS_MAX: usize = 100;
 pub const WEIGHT_MAX: u32 = 1000;

@@ -10,7 +10,7 @@
 //! key is looked for: however many they are, nobody walks past them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use towline_domain::{Flow, KeyTag, Order, OrderKey, Timestamp, Turn, Weights};
+use towline_domain::{Flow, FullKeys, KeyTag, Order, OrderKey, Timestamp, Turn, Weights};
 
 const BLOCK: usize = 512;
 
@@ -130,8 +130,8 @@ struct Limit {
     max: u32,
     /// How many items of each key are processed, if any are.
     leased: BTreeMap<KeyTag, u32>,
-    /// How many keys are at the limit, or beyond it.
-    full: usize,
+    /// Keys at the limit, or beyond it.
+    full: BTreeSet<KeyTag>,
     /// Keys below the limit that have something ready.
     open: BTreeSet<KeyTag>,
 }
@@ -193,7 +193,7 @@ impl Keyed {
         let leased = limit.leased.entry(key).or_default();
         *leased += 1;
         if *leased == limit.max {
-            limit.full += 1;
+            limit.full.insert(key);
             limit.open.remove(&key);
         }
     }
@@ -203,7 +203,7 @@ impl Keyed {
         let Some(limit) = &mut self.limit else { return };
         let Some(leased) = limit.leased.get_mut(&key) else { return };
         if *leased == limit.max {
-            limit.full -= 1;
+            limit.full.remove(&key);
             if has_ready {
                 limit.open.insert(key);
             }
@@ -220,7 +220,7 @@ impl Keyed {
         let Some(max) = max else { return false };
         let is_new = before.is_none();
         let leased = before.map_or_else(BTreeMap::new, |before| before.leased);
-        let full = leased.values().filter(|&&leased| leased >= max).count();
+        let full = leased.iter().filter(|&(_, &leased)| leased >= max).map(|(&key, _)| key).collect();
         let mut limit = Limit { max, leased, full, open: BTreeSet::new() };
         let mut next = self.ready.first().map(|first| first.0);
         while let Some(key) = next {
@@ -284,9 +284,12 @@ impl Lanes {
         }
     }
 
-    /// Whether a key is at its limit.
-    pub fn is_partly_full(&self) -> bool {
-        matches!(self, Lanes::Keyed(Keyed { limit: Some(limit), .. }) if limit.full > 0)
+    /// Keys that are at their limit.
+    pub fn full_keys(&self) -> FullKeys {
+        match self {
+            Lanes::Keyed(Keyed { limit: Some(limit), .. }) => limit.full.iter().copied().collect(),
+            _ => FullKeys::default(),
+        }
     }
 
     /// All entries, those that count and those that do not, in no order.
@@ -479,7 +482,7 @@ mod tests {
                 let from = |key: KeyTag| ready.range((key, FIRST)..).map(|first| first.0).find(has_room);
                 let first = turn.next(&Weights::default(), from).and_then(|key| ready.range((key, FIRST)..).next());
                 prop_assert_eq!(lanes.first(|_, _| true), first.map(|&(_, entry)| (0, entry)));
-                prop_assert_eq!(lanes.is_partly_full(), leased.iter().any(|key| !has_room(key)));
+                prop_assert_eq!(lanes.full_keys(), leased.iter().copied().filter(|key| !has_room(key)).collect());
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::route::Route;
 use crate::{Shards, merge};
 use futures::future::join_all;
 use std::collections::BTreeMap;
-use towline_domain::{FieldSet, Held, ItemId, Millis, Refusal, TokenSeed};
+use towline_domain::{FieldSet, FullKeys, Held, ItemId, Millis, Refusal, TokenSeed};
 use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError};
 
 /// How long one who waits for a time of one shard does not look at the others.
@@ -49,7 +49,7 @@ impl Shards {
                 under[at].answers.push(answered);
             }
         }
-        Ok(under.into_iter().map(Under::end).collect())
+        Ok(under.into_iter().map(|under| under.end(count)).collect())
     }
 
     /// Which shards take this in a round in which `asked` is the one to be asked.
@@ -169,11 +169,12 @@ impl Under {
         if self.answers.is_empty() { wanted.max(1) } else { wanted }
     }
 
-    fn end(self) -> Answered {
+    /// `shards`: how many there are, also those that were not asked.
+    fn end(self, shards: usize) -> Answered {
         let missing = self.missing();
         let mut answers = self.answers;
         let answered = match self.route {
-            Route::From => received(answers, missing),
+            Route::From => received(answers, missing, shards),
             Route::All => merge::answers(answers),
             _ => answers.pop(),
         };
@@ -184,7 +185,7 @@ impl Under {
 }
 
 /// Items of all shards that gave some.
-fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
+fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Answered> {
     let mut refused = None;
     let mut states = Vec::new();
     let mut items = Vec::new();
@@ -205,7 +206,7 @@ fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
         // What one shard refuses matters if no other gave anything.
         Some(queue) if !items.is_empty() || refused.is_none() => {
             // Who got all it wanted did not ask every shard.
-            let held = if missing == 0 { None } else { all_hold(&held) };
+            let held = if missing == 0 { None } else { all_hold(&held, shards) };
             Some(Ok(Reply::Received(Received { queue, items, held, more })))
         }
         _ => refused,
@@ -214,7 +215,7 @@ fn received(answers: Vec<Answered>, missing: usize) -> Option<Answered> {
 
 /// What whoever waits has to look out for. Where one names a time and another would be woken by something else, nobody waits for long:
 /// whoever waits for a time is woken by nothing else.
-fn all_hold(held: &[Option<Held>]) -> Option<Held> {
+fn all_hold(held: &[Option<Held>], shards: usize) -> Option<Held> {
     let times = held.iter().filter_map(|held| match held {
         Some(Held::For(span)) => Some(*span),
         _ => None,
@@ -227,34 +228,61 @@ fn all_hold(held: &[Option<Held>]) -> Option<Held> {
     match held.iter().flatten().count() {
         0 => None,
         _ if full == held.len() => Some(Held::Full),
-        _ => Some(Held::Partly),
+        _ => Some(Held::Partly(full_everywhere(held, shards))),
     }
+}
+
+/// What comes of a key may come to any shard, also to one that is gone for now: a key is full if it is in each.
+fn full_everywhere(held: &[Option<Held>], shards: usize) -> FullKeys {
+    let mut keys: Option<FullKeys> = None;
+    for held in held {
+        match held {
+            Some(Held::Partly(of_shard)) => {
+                keys = Some(keys.map_or_else(|| of_shard.clone(), |keys| keys.shared_with(of_shard)));
+            }
+            Some(Held::Full) => {}
+            Some(Held::For(_)) | None => return FullKeys::default(),
+        }
+    }
+    keys.filter(|_| held.len() == shards).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use towline_domain::KeyTag;
+
+    /// Some keys are at their limit.
+    fn partly(keys: &[&str]) -> Option<Held> {
+        Some(Held::Partly(keys.iter().map(|key| KeyTag::of(key)).collect()))
+    }
 
     #[test]
     fn what_one_shard_waits_for_is_looked_out_for() {
-        let (full, partly) = (Some(Held::Full), Some(Held::Partly));
+        let full = Some(Held::Full);
         let after = |ms| Some(Held::For(Millis(ms)));
         for (held, all) in [
             (vec![None, None], None),
-            (vec![full, full], full),
+            (vec![full.clone(), full.clone()], full.clone()),
             // Something may come to the other, and a lease may end here.
-            (vec![full, None], partly),
-            (vec![None, partly], partly),
-            (vec![full, partly], partly),
+            (vec![full.clone(), None], partly(&[])),
+            (vec![None, partly(&["a"])], partly(&[])),
+            (vec![full.clone(), partly(&["a"])], partly(&["a"])),
+            (vec![partly(&["a", "b"]), partly(&["b", "c"])], partly(&["b"])),
             (vec![after(5), after(3), after(9)], after(3)),
-            (vec![full, after(3)], after(3)),
-            (vec![after(3), None, partly], after(3)),
+            (vec![full.clone(), after(3)], after(3)),
+            (vec![after(3), None, partly(&["a"])], after(3)),
             (vec![after(3_600_000), after(4_000_000)], after(3_600_000)),
             // What comes to the other, or a lease that ends there, is not kept waiting for that.
             (vec![after(3_600_000), None], Some(Held::For(LOOK))),
             (vec![full, after(3_600_000)], Some(Held::For(LOOK))),
         ] {
-            assert_eq!(all_hold(&held), all, "{held:?}");
+            assert_eq!(all_hold(&held, held.len()), all, "{held:?}");
         }
+    }
+
+    #[test]
+    fn of_a_shard_that_is_gone_nobody_says_that_a_key_is_full() {
+        assert_eq!(all_hold(&[partly(&["a"]), partly(&["a"])], 3), partly(&[]));
     }
 }

@@ -87,6 +87,9 @@ const WEAKER: &[&str] = &[
     "key_limits::a_batch_sees_its_own_ends_of_each_key",
     "key_limits::what_comes_of_a_key_at_its_limit_waits",
     "key_limits::limits_by_key_and_of_the_queue_hold_together",
+    // One is named that is at its limit in each of them.
+    "key_limits::keys_at_their_limit_are_named",
+    "key_limits::of_many_keys_at_their_limit_some_are_named",
     // Each shard closes and completes its part of a queue by itself, and tells so.
     "events::queues_are_told_of",
     "races::the_depth_limit_holds_against_many",

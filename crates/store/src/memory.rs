@@ -17,9 +17,9 @@ use towline_domain::command::{NewQueue, Receive};
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
-    Change, Command, Context, CountKind, Counts, FieldSet, Fields, Finish, Head, Held, Hour, HourTally, Item,
-    ItemId, KeyTag, Order, OrderKey, Queue, QueueId, QueueName, Refusal, Spent, State, Submission, Tally,
-    Timestamp, Turn, Weights, decide, limits,
+    Change, Command, Context, CountKind, Counts, FieldSet, Fields, Finish, FullKeys, Head, Hour, HourTally,
+    Item, ItemId, KeyTag, Order, OrderKey, Queue, QueueId, QueueName, Refusal, Spent, State, Submission,
+    Tally, Timestamp, Turn, Weights, decide, limits,
 };
 
 pub struct Memory {
@@ -304,10 +304,11 @@ impl Everything {
             self.spent.insert(id, spent);
         }
         let counts = self.counts(id);
-        let is_partly =
-            items.len() < call.max as usize && leased.values().any(|&leased| !flow.has_room(leased));
-        let held = flow.holds(counts.processing, spent, self.now);
-        let held = held.or_else(|| is_partly.then_some(Held::Partly));
+        let full = || {
+            let full = leased.iter().filter(|&(_, &leased)| !flow.has_room(leased)).map(|(&key, _)| key);
+            FullKeys::from_iter(full).held().filter(|_| items.len() < call.max as usize)
+        };
+        let held = flow.holds(counts.processing, spent, self.now).or_else(full);
         let more = flow.more(&counts, spent, self.now);
         let queue = self.queues.get(&call.queue).map(|queue| queue.state);
         let queue = queue.unwrap_or_else(|| unreachable!("receive never deletes its queue"));

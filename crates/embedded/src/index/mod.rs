@@ -95,9 +95,9 @@ impl QueueIndex {
     pub fn spend(&mut self, items: usize, wanted: usize, now: Timestamp) -> (Option<Held>, usize) {
         let flow = &self.queue.policy.flow;
         self.spent = flow.spend(items, self.spent, now);
-        let is_partly = items < wanted && self.lanes.is_partly_full();
-        let held = flow.holds(self.counts.processing, self.spent, now);
-        (held.or_else(|| is_partly.then_some(Held::Partly)), flow.more(&self.counts, self.spent, now))
+        let full = || if items < wanted { self.lanes.full_keys().held() } else { None };
+        let held = flow.holds(self.counts.processing, self.spent, now).or_else(full);
+        (held, flow.more(&self.counts, self.spent, now))
     }
 
     /// Where the policy says now that keys take turns, or that they do not, all that is ready stands anew. At once: items

@@ -19,8 +19,8 @@ use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Flow, Head, ItemId, KeyTag, Order,
-    OrderKey, Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told, Turn,
+    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Flow, FullKeys, Head, ItemId, KeyTag,
+    Order, OrderKey, Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told, Turn,
 };
 use towline_store::{Figures, QueueLookup};
 
@@ -312,10 +312,11 @@ impl Overlay {
         u64::try_from(before + change).unwrap_or(0)
     }
 
-    fn has_full_key(&self, queue: QueueId, flow: &Flow) -> bool {
+    fn full_keys(&self, queue: QueueId, flow: &Flow) -> FullKeys {
         let before = self.leased.get(&queue).into_iter().flatten().map(|(&key, _)| key);
         let since = self.leases.keys().filter(|(id, _)| *id == queue).map(|(_, key)| *key);
-        flow.limits_keys() && before.chain(since).any(|key| !flow.has_room(self.leased_of(queue, key)))
+        let keys = before.chain(since).filter(|_| flow.limits_keys());
+        keys.filter(|&key| !flow.has_room(self.leased_of(queue, key))).collect()
     }
 
     /// Whose it is, where keys take turns.

@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, Head, Held, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn,
-    Weights, decide, limits,
+    Command, Context, Head, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn, Weights,
+    decide, limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
@@ -237,9 +237,11 @@ impl Overlay {
             self.spent.insert(id, (spent, true));
         }
         let counts = self.counts(id);
-        let is_partly = given.len() < call.max as usize && self.has_full_key(id, &flow);
-        let held = flow.holds(counts.processing, spent, self.now);
-        let held = held.or_else(|| is_partly.then_some(Held::Partly));
+        let full = || match given.len() < call.max as usize {
+            true => self.full_keys(id, &flow).held(),
+            false => None,
+        };
+        let held = flow.holds(counts.processing, spent, self.now).or_else(full);
         let more = flow.more(&counts, spent, self.now);
         match self.by_name(&call.queue) {
             Some(queue) => {

@@ -9,8 +9,8 @@ use crate::{Filter, Operation, Reply};
 use futures::executor::block_on;
 use towline_domain::command::When;
 use towline_domain::{
-    Adjust, Fairness, FieldSet, Flow, Held as HeldBack, Millis, Overrides, Policy, PolicyPatch, Refusal,
-    Submission,
+    Adjust, Fairness, FieldSet, Flow, FullKeys, Held as HeldBack, KeyTag, Millis, Overrides, Policy,
+    PolicyPatch, Refusal, Submission, limits,
 };
 
 fn limited(per_key: u32) -> Policy {
@@ -24,11 +24,37 @@ fn patch(rig: &Rig, concurrency_per_key: Option<u32>) {
 
 /// Whose items a receive brings, and what it says of the rest.
 #[track_caller]
-fn receive(rig: &Rig, max: u32) -> (Vec<String>, Option<HeldBack>) {
+fn receive_and_hear(rig: &Rig, max: u32) -> (Vec<String>, Option<HeldBack>) {
     let received = rig.received(rig.receive_call("jobs", max));
     let mut keys: Vec<String> = received.items.into_iter().map(|item| key_of(&Held::of(item))).collect();
     keys.sort_unstable();
     (keys, received.held)
+}
+
+/// The same, whichever keys are at their limit.
+#[track_caller]
+fn receive(rig: &Rig, max: u32) -> (Vec<String>, Option<HeldBack>) {
+    let (keys, held) = receive_and_hear(rig, max);
+    (keys, unnamed(held))
+}
+
+/// Without the names of keys.
+fn unnamed(held: Option<HeldBack>) -> Option<HeldBack> {
+    match held {
+        Some(HeldBack::Partly(_)) => some_are_full(),
+        held => held,
+    }
+}
+
+fn some_are_full() -> Option<HeldBack> {
+    Some(HeldBack::Partly(FullKeys::default()))
+}
+
+/// These keys are at their limit, and no other.
+fn full(keys: &[&str]) -> Option<HeldBack> {
+    Some(HeldBack::Partly(
+        keys.iter().map(|key| KeyTag::of_any(of(key).body.fairness_key.as_deref())).collect(),
+    ))
 }
 
 pub(super) fn no_more_of_a_key_are_processed_than_its_limit(harness: &dyn Harness) {
@@ -40,8 +66,8 @@ pub(super) fn no_more_of_a_key_are_processed_than_its_limit(harness: &dyn Harnes
     let (keys, held) = receive(&rig, 4);
     assert_eq!((keys.len(), held), (4, None));
     let (more, held) = receive(&rig, 10);
-    assert_eq!((more.len(), held), (2, Some(HeldBack::Partly)), "{keys:?} {more:?}");
-    assert_eq!(receive(&rig, 10), (vec![], Some(HeldBack::Partly)));
+    assert_eq!((more.len(), held), (2, some_are_full()), "{keys:?} {more:?}");
+    assert_eq!(receive(&rig, 10), (vec![], some_are_full()));
     assert_eq!(rig.counts("jobs").processing, 6);
     // Another key goes on.
     submit_of(&rig, "c", 1);
@@ -71,7 +97,7 @@ pub(super) fn a_place_of_a_key_is_free_however_a_lease_ends(harness: &dyn Harnes
     let held = rig.take("jobs");
     assert_eq!(receive(&rig, 1).0.len(), 0);
     rig.at(held.deadline());
-    assert_eq!(receive(&rig, 5), (vec!["a".to_owned()], Some(HeldBack::Partly)));
+    assert_eq!(receive(&rig, 5), (vec!["a".to_owned()], some_are_full()));
 }
 
 pub(super) fn a_lapse_makes_room_in_the_same_call(harness: &dyn Harness) {
@@ -121,7 +147,7 @@ pub(super) fn what_comes_of_a_key_at_its_limit_waits(harness: &dyn Harness) {
     // Nothing waits, and the key is full all the same.
     let batch = vec![submit("jobs", of("a")), Operation::Receive(Box::new(rig.receive_call("jobs", 1)))];
     let Some(Ok(Reply::Received(received))) = rig.update(batch).pop() else { panic!("received") };
-    assert_eq!((received.items.len(), received.held), (0, Some(HeldBack::Partly)));
+    assert_eq!((received.items.len(), unnamed(received.held)), (0, some_are_full()));
     let later = rig.submit("jobs", Submission { ready: When::After(Millis(10)), ..of("a") });
     rig.advance(10);
     assert_eq!(receive(&rig, 5).0.len(), 0);
@@ -139,7 +165,7 @@ pub(super) fn a_limit_by_key_that_changes_counts_at_once(harness: &dyn Harness) 
     // Below what is in hand already: nobody loses a lease, and nobody of that key gets one.
     patch(&rig, Some(2));
     assert_eq!(rig.view("jobs").queue.policy.flow.concurrency_per_key, Some(2));
-    assert_eq!(receive(&rig, 5), (vec!["b".to_owned()], Some(HeldBack::Partly)));
+    assert_eq!(receive(&rig, 5), (vec!["b".to_owned()], some_are_full()));
     rig.commit(&held[0]);
     rig.commit(&held[1]);
     assert_eq!(receive(&rig, 5).0.len(), 0);
@@ -215,7 +241,7 @@ pub(super) fn limits_by_key_survive(harness: &dyn Harness) {
     assert_eq!(held.len(), 2);
     let Some(rig) = rig.reopen(harness) else { return };
     assert_eq!(rig.view("jobs").queue.policy, limited(2));
-    assert_eq!(receive(&rig, 10), (vec![], Some(HeldBack::Partly)));
+    assert_eq!(receive(&rig, 10), (vec![], some_are_full()));
     rig.commit(&held[0]);
     assert_eq!(receive(&rig, 10).0, ["a"]);
 }
@@ -236,9 +262,52 @@ pub(super) fn keys_at_their_limit_keep_no_other_waiting(harness: &dyn Harness) {
         panic!("received")
     };
     assert_eq!(received.items[0].body.fairness_key.as_deref(), Some("late"));
-    assert_eq!(receive(&rig, 10), (vec![], Some(HeldBack::Partly)));
+    assert_eq!(receive(&rig, 10), (vec![], some_are_full()));
     rig.commit(&held[7]);
     assert_eq!(receive(&rig, 10).0, [key_of(&held[7])]);
+}
+
+/// Whoever waits does not look for what comes of these.
+pub(super) fn keys_at_their_limit_are_named(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, limited(2));
+    for key in ["a", "b", ""] {
+        submit_of(&rig, key, 3);
+    }
+    submit_of(&rig, "c", 1);
+    // One that is below its limit is not, though nothing of it is left.
+    let (given, held) = receive_and_hear(&rig, 10);
+    assert_eq!((given.len(), held), (7, full(&["a", "b", ""])));
+    assert_eq!(receive_and_hear(&rig, 10), (vec![], full(&["a", "b", ""])));
+    // One that is at it is, whether anything of it waits or not.
+    submit_of(&rig, "c", 1);
+    let held = rig.received(rig.receive_call("jobs", 2));
+    assert_eq!((held.items.len(), held.held), (1, full(&["a", "b", "c", ""])));
+    rig.commit(&Held::of(held.items[0].clone()));
+    assert_eq!(receive_and_hear(&rig, 10), (vec![], full(&["a", "b", ""])));
+    // In the same call as a submit or an end.
+    let batch = vec![submit("jobs", of("c")), Operation::Receive(Box::new(rig.receive_call("jobs", 2)))];
+    let Some(Ok(Reply::Received(received))) = rig.update(batch).pop() else { panic!("received") };
+    assert_eq!((received.items.len(), received.held), (1, full(&["a", "b", "c", ""])));
+    let call = Operation::Receive(Box::new(rig.receive_call("jobs", 2)));
+    let batch = vec![Held::of(received.items[0].clone()).call(release()), call];
+    let Some(Ok(Reply::Received(received))) = rig.update(batch).pop() else { panic!("received") };
+    assert_eq!((received.items.len(), received.held), (1, full(&["a", "b", "c", ""])));
+    patch(&rig, Some(3));
+    let (given, held) = receive_and_hear(&rig, 10);
+    assert_eq!((given, held), (vec![String::new(), "a".to_owned(), "b".to_owned()], full(&["a", "b", ""])));
+}
+
+/// However many they are, an answer has a largest size.
+pub(super) fn of_many_keys_at_their_limit_some_are_named(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, limited(1));
+    let keys: Vec<String> = (0..=limits::FULL_KEYS_MAX).map(|n| n.to_string()).collect();
+    rig.update(keys.iter().map(|key| submit("jobs", of(key))).collect());
+    let held = rig.receive("jobs", limits::RECEIVE_MAX).len();
+    let (rest, told) = receive_and_hear(&rig, limits::RECEIVE_MAX);
+    assert_eq!(held + rest.len(), keys.len());
+    let Some(HeldBack::Partly(full)) = told else { panic!("{told:?}") };
+    let named = keys.iter().filter(|key| full.has(KeyTag::of(key))).count();
+    assert_eq!(named, limits::FULL_KEYS_MAX);
 }
 
 pub(super) fn what_expires_takes_no_place_of_its_key(harness: &dyn Harness) {
@@ -253,7 +322,7 @@ pub(super) fn what_expires_takes_no_place_of_its_key(harness: &dyn Harness) {
         Operation::Receive(Box::new(rig.receive_call("jobs", 5))),
     ];
     let Some(Ok(Reply::Received(received))) = rig.update(batch).pop() else { panic!("received") };
-    assert_eq!((received.items.len(), received.held), (1, Some(HeldBack::Partly)));
+    assert_eq!((received.items.len(), unnamed(received.held)), (1, some_are_full()));
     rig.sweep();
     assert_eq!((rig.counts("jobs").failed, rig.counts("jobs").processing), (2, 1));
     // And in a call that finds them there.

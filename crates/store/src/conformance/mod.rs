@@ -387,6 +387,8 @@ macro_rules! with_conformance_cases {
                 the_limit_by_key_holds_against_many
                 limits_by_key_survive
                 keys_at_their_limit_keep_no_other_waiting
+                keys_at_their_limit_are_named
+                of_many_keys_at_their_limit_some_are_named
                 what_expires_takes_no_place_of_its_key
                 what_was_processed_before_the_limit_came_counts
                 limits_by_key_out_of_range_are_refused
