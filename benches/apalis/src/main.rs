@@ -39,16 +39,34 @@ fn rate(pieces: u64, begun: Instant) -> f64 {
     pieces as f64 / begun.elapsed().as_secs_f64()
 }
 
-async fn towline(backend: impl Into<Backend>, pieces: u64) -> f64 {
+/// How pieces are queued.
+#[derive(Clone, Copy)]
+enum Queued {
+    Singly,
+    Together,
+}
+
+const QUEUED: [(&str, Queued); 2] = [("singly", Queued::Singly), ("together", Queued::Together)];
+
+async fn towline(backend: impl Into<Backend>, pieces: u64, queued: Queued) -> f64 {
     let nothing = work("nothing", |_: u64, _| async { Ok(Outcome::<()>::Void) });
     let system = System::on(backend).work(&nothing).doer(Doer::balanced(AT_ONCE)).start().unwrap();
     let begun = Instant::now();
-    stream::iter(0..pieces)
-        .for_each_concurrent(AT_ONCE, |n| {
-            let (system, job) = (system.clone(), nothing.of(n));
-            async move { drop(system.queue(job).await.unwrap()) }
-        })
-        .await;
+    match queued {
+        Queued::Singly => {
+            let all = stream::iter(0..pieces).for_each_concurrent(AT_ONCE, |n| {
+                let (system, job) = (system.clone(), nothing.of(n));
+                async move { drop(system.queue(job).await.unwrap()) }
+            });
+            all.await;
+        }
+        Queued::Together => {
+            let all: Vec<u64> = (0..pieces).collect();
+            for bulk in all.chunks(BULK) {
+                system.queue_all(bulk.iter().map(|n| nothing.of(*n))).await.unwrap();
+            }
+        }
+    }
     while system.stats().completed < pieces {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -124,12 +142,17 @@ async fn main() {
     let (pieces, rounds) = (numbers.next().unwrap_or(20_000), numbers.next().unwrap_or(3));
     let all = async {
         for _ in 0..rounds {
-            let (ours, theirs) = (towline(Memory::new(), pieces).await, apalis_memory(pieces).await);
-            println!("memory   towline {ours:>9.0} apalis {theirs:>9.0} pieces/s: {:.2}", ours / theirs);
-            let directory = tempfile::tempdir().unwrap();
-            let ours = towline(Embedded::open(directory.path()).unwrap(), pieces).await;
+            let theirs = apalis_memory(pieces).await;
+            for (how, queued) in QUEUED {
+                let ours = towline(Memory::new(), pieces, queued).await;
+                println!("memory,   {how:<8}: towline {ours:>9.0} apalis {theirs:>9.0} pieces/s: {:.2}", ours / theirs);
+            }
             let theirs = apalis_sqlite(pieces / 5).await;
-            println!("embedded towline {ours:>9.0} apalis {theirs:>9.0} pieces/s: {:.2}", ours / theirs);
+            for (how, queued) in QUEUED {
+                let directory = tempfile::tempdir().unwrap();
+                let ours = towline(Embedded::open(directory.path()).unwrap(), pieces, queued).await;
+                println!("embedded, {how:<8}: towline {ours:>9.0} apalis {theirs:>9.0} pieces/s: {:.2}", ours / theirs);
+            }
         }
     };
     tokio::task::LocalSet::new().run_until(all).await;

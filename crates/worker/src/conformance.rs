@@ -47,6 +47,8 @@ async fn none(queue: &dyn Queue) {
 
 pub async fn queue(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
     arrival(queue).await;
+    together(queue).await;
+    sizes(queue).await;
     leases(queue, pass).await;
     again(queue, pass).await;
     letters(queue, pass).await;
@@ -73,6 +75,46 @@ async fn arrival(queue: &dyn Queue) {
         let after = queue.put_back(lease, Again::default()).await;
         assert_eq!(after, Err(PortError::LeaseLost), "an ack uses the lease up");
     }
+}
+
+/// As if they were pushed one after the other.
+async fn together(queue: &dyn Queue) {
+    assert_eq!(queue.push_all(Vec::new()).await.unwrap(), Vec::<bool>::new());
+    let keyed = |body, key: &str| Push { dedupe_key: Some(format!("together: {key}")), ..push(body) };
+    let delayed = Push { delay: LONG, ..keyed("later", "later") };
+    let all =
+        vec![push("a"), keyed("b", "b"), keyed("b, again", "b"), Push { priority: 1, ..push("c") }, delayed];
+    assert_eq!(queue.push_all(all).await.unwrap(), [true, true, false, true, true]);
+    assert_eq!(queue.push_all(vec![keyed("b", "b"), keyed("d", "d")]).await.unwrap(), [false, true]);
+    let came = bodies(queue, 10).await;
+    let order: Vec<&str> = came.iter().map(|(body, ..)| body.as_str()).collect();
+    assert_eq!(order, ["c", "a", "b", "d"]);
+    for (_, lease, ..) in &came {
+        queue.ack(lease).await.unwrap();
+    }
+}
+
+/// What waits, and what is in it: whether it tells is its own affair, but not what.
+async fn sizes(queue: &dyn Queue) {
+    let sizes = async |delayed_and: (u64, u64)| {
+        // One is there that is not due.
+        let (waiting, all) = delayed_and;
+        let told = (queue.depth().await.unwrap(), queue.size().await.unwrap());
+        assert!(told.0.is_none_or(|depth| depth == waiting + 1), "{waiting} wait: {told:?}");
+        assert!(told.1.is_none_or(|size| size == all + 1), "{all} are in it: {told:?}");
+    };
+    sizes((0, 0)).await;
+    queue.push_all(vec![push("a"), push("b")]).await.unwrap();
+    sizes((2, 2)).await;
+    let came = bodies(queue, 10).await;
+    sizes((0, 2)).await;
+    queue.ack(&came[0].1).await.unwrap();
+    sizes((0, 1)).await;
+    queue.dead_letter(&came[1].1, None, "done with").await.unwrap();
+    sizes((0, 0)).await;
+    assert_eq!(queue.redrive(1).await.unwrap(), 1);
+    let (_, lease, ..) = one(queue).await;
+    queue.ack(&lease).await.unwrap();
 }
 
 /// Who holds a lease holds the item; who lost it can do nothing.

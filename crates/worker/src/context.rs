@@ -1,6 +1,6 @@
 //! What a handler knows of the piece of work it has, and what it can do besides answering.
 
-use crate::engine::{Holding, Shared, Submitted};
+use crate::engine::{HeldUp, Holding, Shared, State, Submitted};
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::outcome::When;
@@ -86,7 +86,7 @@ impl Context {
     pub async fn queue(&self, job: impl Into<AnyJob>) -> Result<String, Error> {
         self.shared.open_group(self.envelope()).await?;
         let submitted = Submitted { parent: Some(self.envelope()), id: None };
-        Ok(self.shared.submit(&job.into(), submitted).await?.id)
+        Ok(self.shared.submit(&job.into(), submitted, HeldUp::Never).await?.id)
     }
 
     /// Queues in the same group when those have ended.
@@ -109,6 +109,17 @@ impl Context {
     /// How another piece of work stands; `None`: it has not ended, or is not known any more.
     pub async fn ended(&self, id: &str) -> Result<Option<Result<(), String>>, Error> {
         Ok(self.shared.record(id).await?.map(|record| record.ending()))
+    }
+
+    /// How another piece of work stands; `None`: it is not known, or not any more. That something is queued or runs is known in
+    /// systems that keep it ([`crate::Builder::keep_states`]).
+    pub async fn state(&self, id: &str) -> Result<Option<State>, Error> {
+        Ok(self.shared.state(id).await?)
+    }
+
+    /// How those stand that belong to its group, the first thousand, in systems that keep it ([`crate::Builder::keep_states`]).
+    pub async fn group_states(&self) -> Result<Vec<(String, State)>, Error> {
+        Ok(self.shared.group_states(self.group()).await?)
     }
 
     /// Whether the answer will not be taken any more: the lease was lost, or the time is over.

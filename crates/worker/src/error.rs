@@ -2,6 +2,7 @@
 
 use crate::codec::CodecError;
 use crate::ports::PortError;
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -16,6 +17,11 @@ pub enum Error {
     /// It ended well without saying anything, or it queued others that do.
     #[error("{id} ended without a result; return one, or wait for its group")]
     NoResult { id: String },
+    /// Too much waits, and whoever queued it has waited for as long as was said.
+    #[error(
+        "more than {limit} wait in the queue, and had not become fewer after {wait:?}; start more workers, or queue it later"
+    )]
+    Full { limit: u64, wait: Duration },
     /// The program asks for something that cannot work.
     #[error("{0}")]
     Configuration(String),

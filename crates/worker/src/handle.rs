@@ -1,7 +1,7 @@
 //! Waiting for what was queued, wherever it is done.
 
 use crate::codec::Codec;
-use crate::engine::{Placed, Shared};
+use crate::engine::{Placed, Shared, State};
 use crate::envelope::root_of;
 use crate::error::Error;
 use futures::StreamExt;
@@ -88,6 +88,16 @@ impl<O> Handle<O> {
             }
         }
         Ok(all)
+    }
+
+    /// How it stands, at this moment; see [`crate::Context::state`].
+    pub async fn state(&self) -> Result<Option<State>, Error> {
+        Ok(self.shared.state(&self.id).await?)
+    }
+
+    /// How those stand that belong to its group, at this moment; see [`crate::Context::group_states`].
+    pub async fn group_states(&self) -> Result<Vec<(String, State)>, Error> {
+        Ok(self.shared.group_states(&self.group).await?)
     }
 
     /// Says that somebody waits for the group.

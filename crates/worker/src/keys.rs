@@ -49,6 +49,20 @@ impl Keys {
         format!("{}group:{group}:appended:{n}", self.0)
     }
 
+    /// How a piece of work stands that has not ended.
+    pub(crate) fn state(&self, id: &str) -> String {
+        self.of(["state:", id])
+    }
+
+    /// How many belong to a group.
+    pub(crate) fn members(&self, group: &str) -> String {
+        self.of(["group:", group, ":members"])
+    }
+
+    pub(crate) fn member(&self, group: &str, n: i64) -> String {
+        format!("{}group:{group}:members:{n}", self.0)
+    }
+
     /// That somebody waits for a group.
     pub(crate) fn waited(&self, group: &str) -> String {
         format!("{}wait:{group}", self.0)

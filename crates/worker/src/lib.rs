@@ -44,7 +44,7 @@ pub use doer::Doer;
 pub use durable::Embedded;
 #[cfg(feature = "postgres")]
 pub use durable::Postgres;
-pub use engine::OrphanedGroup;
+pub use engine::{OrphanedGroup, State};
 pub use error::Error;
 pub use event::{Event, Stats};
 pub use handle::Handle;

@@ -79,6 +79,18 @@ pub trait Queue: Send + Sync {
     /// `false`: the key was known.
     fn push(&self, push: Push) -> Answer<'_, bool>;
 
+    /// Several together, in this order: for each, whether it is new. If it fails, some may have been pushed. The engine gives no more
+    /// than 500 at a time, and no more than 1 MiB of bodies unless one alone is larger.
+    fn push_all(&self, pushes: Vec<Push>) -> Answer<'_, Vec<bool>> {
+        Box::pin(async move {
+            let mut new = Vec::with_capacity(pushes.len());
+            for push in pushes {
+                new.push(self.push(push).await?);
+            }
+            Ok(new)
+        })
+    }
+
     /// Up to `max` items, each hidden for `visibility`.
     fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>>;
 
@@ -105,6 +117,11 @@ pub trait Queue: Send + Sync {
 
     /// How many wait, if it is known.
     fn depth(&self) -> Answer<'_, Option<u64>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// How many are in it, waiting or held, if it is known; dead letters are not.
+    fn size(&self) -> Answer<'_, Option<u64>> {
         Box::pin(async { Ok(None) })
     }
 

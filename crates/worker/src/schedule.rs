@@ -4,7 +4,7 @@
 //! it once. So it does not matter which of them runs, or dies.
 
 use crate::clock::Time;
-use crate::engine::{Shared, Submitted};
+use crate::engine::{HeldUp, Shared, Submitted};
 use crate::error::Error;
 use crate::event::Event;
 use crate::ports::KEY_KEPT;
@@ -95,7 +95,10 @@ impl Schedule {
         let next = (self.next)(at).filter(|next| *next > at);
         for n in 1u32.. {
             let id = format!("schedule:{}:{}", self.name, at.0);
-            match shared.submit(&(self.make)(at), Submitted { parent: None, id: Some(id) }).await {
+            match shared
+                .submit(&(self.make)(at), Submitted { parent: None, id: Some(id) }, HeldUp::Never)
+                .await
+            {
                 Ok(_) => {
                     shared.tell(&Event::Fired { schedule: self.name.clone() });
                     return;

@@ -3,7 +3,7 @@
 use crate::clock::{Clock, SystemClock};
 use crate::codec::{Codec, Json};
 use crate::doer::Doer;
-use crate::engine::{Config, OrphanedGroup, Placed, Shared, Submitted, Watchers};
+use crate::engine::{Config, HeldUp, Limit, OrphanedGroup, Placed, Shared, State, Submitted, Watchers};
 use crate::envelope::{PREFIX, group_of};
 use crate::error::Error;
 use crate::event::{Event, Stats};
@@ -86,7 +86,8 @@ impl Builder {
         self
     }
 
-    /// How often a queue that gives no hints is looked at: 1 s unless it is said.
+    /// How long it is between two looks at a queue that gives no hints, at most: 1 s unless it is said. While looks find something
+    /// they come up to 16 times as often.
     pub fn poll_interval(mut self, interval: Duration) -> Builder {
         self.config.poll_interval = interval;
         self
@@ -114,6 +115,21 @@ impl Builder {
     /// Told with [`Event::Backlog`] while more than this waits in a queue.
     pub fn backlog_alarm(mut self, depth: u64) -> Builder {
         self.config.backlog_alarm = Some(depth);
+        self
+    }
+
+    /// Whoever queues while so many wait in the queue, due or not, waits for room, up to `wait`, and is then told [`Error::Full`].
+    /// Handlers, schedules and work that waited for other work are not held up. Each process looks for itself, up to four times
+    /// a second: together they may queue somewhat more.
+    pub fn backpressure(mut self, depth: u64, wait: Duration) -> Builder {
+        self.config.pressure = Some(Limit { depth, wait });
+        self
+    }
+
+    /// It is written down that work is queued or runs, and what belongs to a group, so that others can ask how it stands
+    /// ([`crate::Context::state`]). It costs three writes for each piece of work, and two more in a group.
+    pub fn keep_states(mut self) -> Builder {
+        self.config.states = true;
         self
     }
 
@@ -211,6 +227,8 @@ impl System {
             results_kept: Duration::from_secs(24 * 3600),
             unfinished_kept: Duration::from_secs(7 * 24 * 3600),
             backlog_alarm: None,
+            pressure: None,
+            states: false,
         };
         Builder {
             backend: backend.into(),
@@ -229,7 +247,7 @@ impl System {
     /// It is in the queue when this ends.
     pub async fn queue<O>(&self, job: Job<O>) -> Result<Handle<O>, Error> {
         let codec = job.any.kind.codec.clone();
-        let placed = self.shared.submit(&job.any, Submitted::default()).await?;
+        let placed = self.shared.submit(&job.any, Submitted::default(), HeldUp::ByBacklog).await?;
         Ok(Handle::new(Arc::clone(&self.shared), placed, codec))
     }
 
@@ -240,16 +258,15 @@ impl System {
         Ok(Handle::new(Arc::clone(&self.shared), placed, codec))
     }
 
-    /// Many, of any kinds; their ids.
+    /// Many, of any kinds; their ids. Those of one queue come into it together, up to 500 at a time. If it fails, some may be there.
     pub async fn queue_all(
         &self,
         jobs: impl IntoIterator<Item = impl Into<AnyJob>>,
     ) -> Result<Vec<String>, Error> {
-        let mut ids = Vec::new();
-        for job in jobs {
-            ids.push(self.shared.submit(&job.into(), Submitted::default()).await?.id);
-        }
-        Ok(ids)
+        let prepare = |job: AnyJob| self.shared.prepare(&job, Submitted::default());
+        let all = jobs.into_iter().map(|job| prepare(job.into())).collect::<Result<_, _>>()?;
+        let placed = self.shared.enqueue_all(all, HeldUp::ByBacklog).await?;
+        Ok(placed.into_iter().map(|placed| placed.id).collect())
     }
 
     /// To wait for something that was queued elsewhere.
@@ -276,6 +293,17 @@ impl System {
             letters.extend(queue.letters(max).await?);
         }
         Ok(letters)
+    }
+
+    /// How a piece of work stands; see [`crate::Context::state`].
+    pub async fn state(&self, id: &str) -> Result<Option<State>, Error> {
+        Ok(self.shared.state(id).await?)
+    }
+
+    /// Waits until there is nothing left to do: nothing is in the queues of this system, due or not, whoever has it, and nothing
+    /// runs here.
+    pub async fn idle(&self) -> Result<(), Error> {
+        self.shared.idle().await
     }
 
     #[must_use]

@@ -2,9 +2,11 @@
 //! fail when they are told to.
 
 use crate::clock::{Clock, Time, VirtualClock};
+use crate::error::Error;
 use crate::ports::{
     Again, Answer, Backend, Count, DeadLetter, Lease, PortError, PubSub, Pulled, Push, Queue, Store,
 };
+use crate::system::System;
 use futures::stream::BoxStream;
 use std::pin::pin;
 use std::sync::Arc;
@@ -40,6 +42,30 @@ pub async fn drive<T>(clock: &VirtualClock, future: impl Future<Output = T>) -> 
             None => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     }
+}
+
+/// Runs what there is to do to its end, and moves the clock on to whatever is to be done later, until nothing is left. For a runtime with
+/// one thread.
+///
+/// ```
+/// use std::time::Duration;
+/// use towline::{Clock, Memory, Options, Outcome, System, testing, work};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let clock = testing::clock();
+/// let note = work("note", |(): (), _| async { Ok(Outcome::<()>::Void) });
+/// let system = System::on(Memory::with_clock(clock.clone())).clock(clock.clone()).work(&note).start()?;
+/// system.queue(note.of(()).options(Options::new().delay(Duration::from_secs(3600)))).await?;
+/// testing::run_until_idle(&clock, &system).await?;
+/// assert_eq!(system.stats().completed, 1);
+/// # Ok::<(), towline::Error>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// As [`drive`].
+pub async fn run_until_idle(clock: &VirtualClock, system: &System) -> Result<(), Error> {
+    drive(clock, system.idle()).await
 }
 
 /// Lets time pass, and everybody who is woken do what they have to.
@@ -124,6 +150,18 @@ impl Queue for Faulty {
         Box::pin(self.plan.call(self.inner.queue.push(push)))
     }
 
+    /// Each is a call of its own: those before the one that goes wrong are pushed.
+    fn push_all(&self, mut pushes: Vec<Push>) -> Answer<'_, Vec<bool>> {
+        Box::pin(async move {
+            let Some(at) = (0..pushes.len()).find(|_| self.plan.is_next()) else {
+                return self.inner.queue.push_all(pushes).await;
+            };
+            pushes.truncate(at + usize::from(self.plan.fault == Fault::After));
+            self.inner.queue.push_all(pushes).await?;
+            Err(lost())
+        })
+    }
+
     fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
         Box::pin(self.plan.call(self.inner.queue.pop(max, visibility)))
     }
@@ -158,6 +196,10 @@ impl Queue for Faulty {
 
     fn depth(&self) -> Answer<'_, Option<u64>> {
         Box::pin(self.plan.call(self.inner.queue.depth()))
+    }
+
+    fn size(&self) -> Answer<'_, Option<u64>> {
+        Box::pin(self.plan.call(self.inner.queue.size()))
     }
 
     fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {

@@ -8,8 +8,9 @@ use towline_broker::{Broker, ReceiveRequest, entropy};
 use towline_domain::change::Answer as Answered;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, Field, FieldEdits, FieldSet, Fields, HeadFilter, Item, ItemId, LeaseCall, LeaseToken,
-    Millis, Outcome, Overrides, Policy, QueueName, Refusal, Schema, StateName, Submission, limits,
+    Adjust, Body, Counts, Field, FieldEdits, FieldSet, Fields, HeadFilter, Item, ItemId, LeaseCall,
+    LeaseToken, Millis, Outcome, Overrides, Policy, QueueName, Refusal, Schema, StateName, Submission,
+    limits,
 };
 
 /// Nobody waits for longer in one call.
@@ -27,14 +28,38 @@ impl BrokerQueue {
         BrokerQueue { broker, name }
     }
 
-    /// One operation on the queue, which is made if it is not there.
-    async fn ask(&self, operation: Operation) -> Result<Result<Reply, Refusal>, PortError> {
-        let answer = self.update(operation.clone()).await?;
-        if !matches!(answer, Err(Refusal::QueueNotFound { .. })) {
-            return Ok(answer);
+    /// One submit each, to the queue, which is made if it is not there.
+    async fn submit(&self, submits: Vec<Operation>) -> Result<Vec<bool>, PortError> {
+        let mut answers = self.broker.update(submits.clone()).await.map_err(unavailable)?;
+        if answers.iter().all(|answer| matches!(answer, Err(Refusal::QueueNotFound { .. }))) {
+            self.make().await?;
+            answers = self.broker.update(submits).await.map_err(unavailable)?;
         }
-        self.make().await?;
-        self.update(operation).await
+        answers.into_iter().map(is_new).collect()
+    }
+
+    fn submission(&self, push: Push) -> Operation {
+        let overrides = Overrides {
+            max_retries: Some(limits::RETRIES_MAX),
+            // A key is known for as long as its item is.
+            completed_ttl: Some(push.dedupe_key.as_ref().map_or(Millis::ZERO, |_| millis(KEY_KEPT))),
+            failed_ttl: Some(push.dedupe_key.as_ref().map_or(LETTERS_KEPT, |_| millis(KEY_KEPT))),
+            ..Overrides::default()
+        };
+        let submission = Submission {
+            // Here the lower number goes first.
+            priority: i16::try_from(push.priority.saturating_neg()).unwrap_or(if push.priority > 0 {
+                i16::MIN
+            } else {
+                i16::MAX
+            }),
+            ready: When::After(millis(push.delay)),
+            overrides,
+            body: Body { idempotency_key: push.dedupe_key, ..Body::default() },
+            fields: Fields { blob: Some(push.body.into()), ..Fields::default() },
+            ..Submission::default()
+        };
+        Operation::Submit { queue: self.name.clone(), submission: Box::new(submission) }
     }
 
     async fn update(&self, operation: Operation) -> Result<Result<Reply, Refusal>, PortError> {
@@ -78,6 +103,11 @@ impl BrokerQueue {
         Ok(received.items.into_iter().filter_map(pulled).collect())
     }
 
+    async fn counts(&self) -> Result<Counts, PortError> {
+        let view = self.broker.store().queue(self.name.clone()).await.map_err(unavailable)?;
+        Ok(view.map(|view| view.counts).unwrap_or_default())
+    }
+
     async fn failed(&self, after: Option<Cursor>, limit: usize, fields: FieldSet) -> Result<Page, PortError> {
         let filter = Filter {
             queue: Some(self.name.clone()),
@@ -98,6 +128,21 @@ impl BrokerQueue {
         let answer = self.update(Operation::Lease { id, call: Box::new(call) }).await?;
         answer.map(drop).map_err(|refusal| refused(&refusal))
     }
+}
+
+/// What came of a submit.
+fn is_new(answer: Result<Reply, Refusal>) -> Result<bool, PortError> {
+    match answer {
+        Ok(Reply::Answer(Answered::Submitted { created, .. })) => Ok(created),
+        // Whatever it was pushed with first is what counts.
+        Err(Refusal::KeyConflict { .. }) => Ok(false),
+        Err(refusal) => Err(refused(&refusal)),
+        Ok(_) => Err(unavailable(StoreError::Closed)),
+    }
+}
+
+fn waiting(counts: &Counts) -> u64 {
+    counts.pending + counts.scheduled
 }
 
 fn visible(visibility: Duration) -> Millis {
@@ -132,35 +177,14 @@ fn read(lease: &Lease) -> Result<(ItemId, LeaseToken), PortError> {
 impl Queue for BrokerQueue {
     fn push(&self, push: Push) -> Answer<'_, bool> {
         Box::pin(async move {
-            let overrides = Overrides {
-                max_retries: Some(limits::RETRIES_MAX),
-                // A key is known for as long as its item is.
-                completed_ttl: Some(push.dedupe_key.as_ref().map_or(Millis::ZERO, |_| millis(KEY_KEPT))),
-                failed_ttl: Some(push.dedupe_key.as_ref().map_or(LETTERS_KEPT, |_| millis(KEY_KEPT))),
-                ..Overrides::default()
-            };
-            let submission = Submission {
-                // Here the lower number goes first.
-                priority: i16::try_from(push.priority.saturating_neg()).unwrap_or(if push.priority > 0 {
-                    i16::MIN
-                } else {
-                    i16::MAX
-                }),
-                ready: When::After(millis(push.delay)),
-                overrides,
-                body: Body { idempotency_key: push.dedupe_key, ..Body::default() },
-                fields: Fields { blob: Some(push.body.into()), ..Fields::default() },
-                ..Submission::default()
-            };
-            let submit = Operation::Submit { queue: self.name.clone(), submission: Box::new(submission) };
-            match self.ask(submit).await? {
-                Ok(Reply::Answer(Answered::Submitted { created, .. })) => Ok(created),
-                // Whatever it was pushed with first is what counts.
-                Err(Refusal::KeyConflict { .. }) => Ok(false),
-                Err(refusal) => Err(refused(&refusal)),
-                Ok(_) => Err(unavailable(StoreError::Closed)),
-            }
+            let new = self.submit(vec![self.submission(push)]).await?.pop();
+            new.ok_or_else(|| unavailable(StoreError::Closed))
         })
+    }
+
+    fn push_all(&self, pushes: Vec<Push>) -> Answer<'_, Vec<bool>> {
+        let submits = pushes.into_iter().map(|push| self.submission(push)).collect();
+        Box::pin(self.submit(submits))
     }
 
     fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
@@ -236,9 +260,13 @@ impl Queue for BrokerQueue {
     }
 
     fn depth(&self) -> Answer<'_, Option<u64>> {
+        Box::pin(async move { Ok(Some(waiting(&self.counts().await?))) })
+    }
+
+    fn size(&self) -> Answer<'_, Option<u64>> {
         Box::pin(async move {
-            let view = self.broker.store().queue(self.name.clone()).await.map_err(unavailable)?;
-            Ok(Some(view.map_or(0, |view| view.counts.pending + view.counts.scheduled)))
+            let counts = self.counts().await?;
+            Ok(Some(waiting(&counts) + counts.processing + counts.paused))
         })
     }
 }

@@ -4,12 +4,14 @@
 //! it, and each may die and do it again: what is counted is counted once for each that ended, and the push that
 //! follows carries the name of the work, so that it is queued once.
 
+use super::submit::ABREAST;
 use super::{Placed, Record, Shared, Submitted};
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::outcome::When;
-use crate::ports::{Count, PortError};
+use crate::ports::{Answer, Count, PortError};
 use crate::work::AnyJob;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -75,19 +77,29 @@ impl Shared {
         store.set(&self.keys.dependent(id), text, kept).await?;
         // Before anybody can queue it.
         self.open_group(&waiting.envelope).await?;
-        for other in &ids {
-            let count = Count { by: 1, once: Some(id) };
-            let n = store.increment(&self.keys.waiters(other), count, kept).await?;
-            store.set(&self.keys.waiter(other, n), id.clone(), kept).await?;
-            // It may have ended before it knew.
-            if let Some(record) = self.record(other).await? {
-                self.met(id, other, record.is_well()).await?;
-            }
-        }
-        if ids.is_empty() {
+        self.note_queued(&waiting.envelope).await;
+        let waits: Vec<Answer<'_, bool>> = ids.iter().map(|other| self.wait_for(id, other)).collect();
+        let ended: Vec<bool> = stream::iter(waits).buffer_unordered(ABREAST).try_collect().await?;
+        if ids.is_empty() || ended.contains(&true) {
             self.look(id).await?;
         }
         Ok(placed)
+    }
+
+    /// `true`: the other one had ended before, and that is counted.
+    fn wait_for<'a>(&'a self, id: &'a str, other: &'a str) -> Answer<'a, bool> {
+        let (store, kept) = (&self.backend.store, self.config.unfinished_kept);
+        Box::pin(async move {
+            let count = Count { by: 1, once: Some(id) };
+            let n = store.increment(&self.keys.waiters(other), count, kept).await?;
+            store.set(&self.keys.waiter(other, n), id.to_owned(), kept).await?;
+            // It may have ended before it knew.
+            let record = self.record(other).await?;
+            if let Some(record) = &record {
+                self.count_met(id, other, record.is_well()).await?;
+            }
+            Ok(record.is_some())
+        })
     }
 
     /// Tells those who wait that this one has ended.
@@ -115,14 +127,18 @@ impl Shared {
     }
 
     async fn met(self: &Arc<Shared>, dependent: &str, id: &str, well: bool) -> Result<(), PortError> {
+        self.count_met(dependent, id, well).await?;
+        self.look(dependent).await
+    }
+
+    async fn count_met(&self, dependent: &str, id: &str, well: bool) -> Result<(), PortError> {
         let count = Count { by: 1, once: Some(id) };
         let (store, kept) = (&self.backend.store, self.config.unfinished_kept);
         // In this order: one that ended well is never seen as one that did not.
         if well {
             store.increment(&self.keys.met(dependent, "well"), count, kept).await?;
         }
-        store.increment(&self.keys.met(dependent, "ended"), count, kept).await?;
-        self.look(dependent).await
+        store.increment(&self.keys.met(dependent, "ended"), count, kept).await.map(drop)
     }
 
     /// Queues it if its time has come, fails it if that cannot come.

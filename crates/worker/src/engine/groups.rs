@@ -148,8 +148,9 @@ impl Shared {
             return Ok(());
         }
         let result = self.group_result(group).await?;
+        let states = if self.config.states { self.group_states(group).await? } else { Vec::new() };
         if let Some(on_orphan) = &self.watchers.on_orphan {
-            on_orphan(OrphanedGroup { group: group.to_owned(), result });
+            on_orphan(OrphanedGroup { group: group.to_owned(), result, states });
         }
         Ok(())
     }

@@ -8,18 +8,23 @@ mod dependents;
 mod groups;
 mod keep;
 mod poll;
+mod pressure;
 mod run;
 mod settle;
+mod states;
 mod submit;
 
 pub(crate) use keep::Holding;
+pub(crate) use pressure::{HeldUp, Limit};
 pub(crate) use settle::Record;
+pub use states::State;
 pub(crate) use submit::{Placed, Submitted};
 
 use crate::clock::Clock;
 use crate::codec::Codec;
 use crate::doer::Doer;
 use crate::entropy::Entropy;
+use crate::error::Error;
 use crate::event::{Counters, Event};
 use crate::keys::Keys;
 use crate::options::Options;
@@ -28,11 +33,16 @@ use crate::work::Kind;
 use batches::Batches;
 use keep::Keeper;
 use poll::Promised;
+use pressure::Pressure;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+
+/// Between two looks at whether anything is left to do; each is longer than the one before.
+const IDLE_PAUSE: Duration = Duration::from_millis(10);
+const IDLE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What everything in the engine knows.
 pub(crate) struct Shared {
@@ -50,6 +60,7 @@ pub(crate) struct Shared {
     /// All that are used here, each once.
     doers: Vec<Doer>,
     promised: Promised,
+    pressure: Pressure,
     pub(crate) entropy: Entropy,
     pub(crate) counters: Counters,
     pub(crate) watchers: Watchers,
@@ -71,6 +82,9 @@ pub(crate) struct Config {
     pub(crate) results_kept: Duration,
     pub(crate) unfinished_kept: Duration,
     pub(crate) backlog_alarm: Option<u64>,
+    pub(crate) pressure: Option<Limit>,
+    /// Whether it is written down that something is queued or runs.
+    pub(crate) states: bool,
 }
 
 type OnEvent = dyn Fn(&Event) + Send + Sync;
@@ -91,6 +105,8 @@ pub struct OrphanedGroup {
     pub group: String,
     /// As the system's codec wrote it.
     pub result: Option<String>,
+    /// How its members stand, the first thousand of them, in systems that keep states ([`crate::Builder::keep_states`]).
+    pub states: Vec<(String, State)>,
 }
 
 impl Shared {
@@ -129,6 +145,7 @@ impl Shared {
             doer,
             doers,
             promised,
+            pressure: Pressure::default(),
             entropy: Entropy::new(),
             counters: Counters::default(),
             watchers,
@@ -163,6 +180,34 @@ impl Shared {
 
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
+    }
+
+    /// Until nothing is in the queues, waiting or held, and nothing runs here.
+    pub(crate) async fn idle(&self) -> Result<(), Error> {
+        let mut pause = IDLE_PAUSE;
+        while !self.is_idle().await? {
+            let ended = self.room.notified();
+            tokio::select! {
+                () = ended => {}
+                () = self.sleep(pause) => pause = (pause * 2).min(IDLE_PAUSE_MAX),
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_idle(&self) -> Result<bool, Error> {
+        for queue in &self.queues {
+            match queue.size().await? {
+                Some(0) => {}
+                Some(_) => return Ok(false),
+                None => {
+                    let told =
+                        "a queue does not tell what is in it; implement `Queue::size`, or wait for handles";
+                    return Err(Error::Configuration(told.to_owned()));
+                }
+            }
+        }
+        Ok(self.running() == 0)
     }
 
     async fn sleep(&self, span: Duration) {

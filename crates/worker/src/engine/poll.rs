@@ -15,6 +15,8 @@ use tokio::sync::watch;
 
 /// The most that is taken at a time.
 const TAKEN_MAX: usize = 512;
+/// Where something is always found, a look comes so much sooner.
+const OFTEN: u32 = 16;
 /// A backend in trouble is not asked more often than this in the end.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -28,7 +30,7 @@ impl Shared {
     async fn poll_until_stopped(self: &Arc<Shared>) {
         let mut stopping = self.stopping.subscribe();
         let mut waits = Waits::new(self.queues.len());
-        let (mut lead, mut troubles) = (0, 0);
+        let (mut lead, mut troubles, mut looks) = (0, 0, Looks::new(self.config.poll_interval));
         while !self.is_stopping() {
             let room = self.room.notified();
             let budget = self.budget();
@@ -44,6 +46,7 @@ impl Shared {
             let round = self.round(budget, lead).await;
             lead = round.next;
             troubles = if round.trouble { troubles + 1 } else { 0 };
+            looks.found(round.pulled);
             if round.more && round.started > 0 {
                 // Other tasks have their turn even if the queues never say "not yet".
                 tokio::task::yield_now().await;
@@ -51,9 +54,9 @@ impl Shared {
             }
             // What was put back is for others: who did so does not stand in their way.
             let stands_back = round.trouble || (round.pulled && round.started == 0);
-            let mut pause = self.config.poll_interval;
+            let mut pause = looks.pause;
             if stands_back {
-                pause = pause
+                pause = (self.config.poll_interval)
                     .saturating_mul(2u32.saturating_pow(troubles))
                     .mul_f64(1.0 + self.entropy.fraction() / 2.0);
             }
@@ -142,6 +145,27 @@ impl Shared {
                 self.tell(&Event::Backlog { depth });
             }
         }
+    }
+}
+
+/// How long it is until the next look: queues that are looked at in vain are looked at seldom, those at which something is found often,
+/// so that a queue that cannot be waited for costs little while nothing comes and is quick while something does.
+struct Looks {
+    pause: Duration,
+    interval: Duration,
+}
+
+impl Looks {
+    fn new(interval: Duration) -> Looks {
+        Looks { pause: interval, interval }
+    }
+
+    fn found(&mut self, something: bool) {
+        self.pause = if something {
+            (self.pause / 2).max(self.interval / OFTEN)
+        } else {
+            (self.pause * 2).min(self.interval)
+        };
     }
 }
 

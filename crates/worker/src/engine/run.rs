@@ -153,6 +153,7 @@ impl Shared {
             Some(Entry::Full) | None => None,
         };
         let held = &holding.held;
+        self.note(&held.envelope, Some(held.attempt)).await;
         self.tell_often(Some(&self.counters.started), || Event::Started {
             id: held.envelope.id.clone(),
             kind: held.envelope.kind.clone(),

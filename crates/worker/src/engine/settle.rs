@@ -1,6 +1,6 @@
 //! What came of a piece of work: stored, told, and then taken from the queue.
 
-use super::{Shared, Submitted};
+use super::{HeldUp, Shared, State, Submitted};
 use crate::envelope::{Envelope, child_id};
 use crate::error::Error;
 use crate::event::Event;
@@ -41,6 +41,14 @@ impl Record {
     /// Of a root: its group's count when nobody is left.
     pub(crate) fn last(&self) -> i64 {
         -i64::from(self.joined)
+    }
+
+    pub(crate) fn round(&self) -> u32 {
+        self.round
+    }
+
+    pub(crate) fn into_state(self) -> State {
+        self.error.map_or(State::Completed, |error| State::Failed { error })
     }
 
     pub(crate) fn is_well(&self) -> bool {
@@ -139,14 +147,13 @@ impl Shared {
     ) -> Result<(), Error> {
         // Before any of them: the group does not end before its parent has.
         self.open_group(parent).await?;
-        let mut ids = Vec::with_capacity(children.jobs.len());
-        for (n, job) in children.jobs.iter().enumerate() {
-            let id = child_id(parent, &n.to_string());
-            ids.push(self.submit(job, Submitted { parent: Some(parent), id: Some(id) }).await?.id);
-        }
+        let named = |what: &str| Submitted { parent: Some(parent), id: Some(child_id(parent, what)) };
+        let jobs = children.jobs.iter().enumerate();
+        let all = jobs.map(|(n, job)| self.prepare(job, named(&n.to_string()))).collect::<Result<_, _>>()?;
+        let placed = self.enqueue_all(all, HeldUp::Never).await?;
+        let ids: Vec<String> = placed.into_iter().map(|placed| placed.id).collect();
         if let Some((when, next)) = &children.next {
-            let id = child_id(parent, "next");
-            self.submit_after(next, Submitted { parent: Some(parent), id: Some(id) }, &ids, *when).await?;
+            self.submit_after(next, named("next"), &ids, *when).await?;
         }
         Ok(())
     }
@@ -165,6 +172,7 @@ impl Shared {
             kept = kept.max(KEY_KEPT + KEY_MARGIN);
         }
         self.backend.store.set(&key, text, kept).await?;
+        self.forget_state(&envelope.id).await;
         self.after_ending(envelope, record).await
     }
 
@@ -229,6 +237,7 @@ impl Shared {
             return self.give_up(held, told).await;
         }
         let body = Envelope { start_at: Some(start_at), ..(**envelope).clone() };
+        self.note(envelope, None).await;
         match &held.from {
             From::Queue(queue, lease) => {
                 let again = Again { delay: pause, body: Some(body.text()) };
@@ -256,6 +265,7 @@ impl Shared {
         }
         let (delay, body) =
             (start_at.since(now), Envelope { start_at: Some(start_at), ..(**envelope).clone() });
+        self.note(envelope, None).await;
         match &held.from {
             From::Queue(queue, lease) => {
                 queue.put_back(lease, Again { delay, body: Some(body.text()) }).await?;

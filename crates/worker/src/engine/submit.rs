@@ -1,13 +1,21 @@
 //! Into the queue.
 
 use super::Shared;
+use super::pressure::HeldUp;
 use crate::envelope::{Envelope, group_of};
 use crate::error::Error;
 use crate::event::Event;
 use crate::options::Options;
-use crate::ports::{Push, Queue};
+use crate::ports::{Answer, PortError, Push, Queue};
 use crate::work::{AnyJob, Kind};
+use futures::stream::{self, StreamExt};
 use std::sync::Arc;
+
+/// Pushed together at most, and how long their bodies are together unless one alone is longer.
+pub(super) const TOGETHER_MAX: usize = 500;
+const TOGETHER_BYTES_MAX: usize = 1 << 20;
+/// Calls that do not wait for each other, at a time.
+pub(super) const ABREAST: usize = 64;
 
 /// Where a piece of work comes from.
 #[derive(Debug, Default)]
@@ -54,8 +62,15 @@ impl Shared {
         self: &Arc<Shared>,
         job: &AnyJob,
         from: Submitted<'_>,
+        held_up: HeldUp,
     ) -> Result<Placed, Error> {
         let prepared = self.prepare(job, from)?;
+        if self.skips_queue(&prepared) {
+            return self.enqueue_here(prepared).await;
+        }
+        if self.config.pressure.is_some() {
+            Box::pin(self.wait_for_room(self.queue_of(&prepared.kind), 1, held_up)).await?;
+        }
         self.enqueue(prepared).await
     }
 
@@ -110,35 +125,108 @@ impl Shared {
     }
 
     /// It is counted when it is in the queue, and counts itself if nobody lived to do so.
-    pub(crate) async fn enqueue(self: &Arc<Shared>, prepared: Prepared) -> Result<Placed, Error> {
-        let Prepared { envelope, kind, skip_queue, named } = prepared;
-        // Only the queue knows whether what has a name was there before.
-        if skip_queue
-            && named == Named::Anew
-            && self.kinds.contains_key(envelope.kind.as_str())
-            && !self.is_stopping()
-        {
-            self.open_group(&envelope).await?;
-            self.tell_queued(&envelope);
-            let placed = Placed::of(&envelope);
-            self.run_here(envelope, kind);
-            return Ok(placed);
-        }
+    async fn enqueue(&self, prepared: Prepared) -> Result<Placed, Error> {
+        let Prepared { envelope, kind, named, .. } = prepared;
         let is_new = self.push(&envelope, self.queue_of(&kind), named != Named::Anew).await?;
+        self.queued(&envelope, named, is_new).await?;
+        let Envelope { id, group, .. } = envelope;
+        Ok(Placed { id, group })
+    }
+
+    /// Many: those that come into the same queue are pushed together. If one cannot be queued, others may have been.
+    pub(crate) async fn enqueue_all(
+        self: &Arc<Shared>,
+        all: Vec<Prepared>,
+        held_up: HeldUp,
+    ) -> Result<Vec<Placed>, Error> {
+        let placed = all.iter().map(|prepared| Placed::of(&prepared.envelope)).collect();
+        let mut by_queue: Vec<(Arc<dyn Queue>, Vec<Prepared>)> = Vec::new();
+        for prepared in all {
+            if self.skips_queue(&prepared) {
+                self.enqueue_here(prepared).await?;
+                continue;
+            }
+            let queue = self.queue_of(&prepared.kind);
+            match by_queue.iter_mut().find(|(known, _)| Arc::ptr_eq(known, queue)) {
+                Some((_, of_queue)) => of_queue.push(prepared),
+                None => by_queue.push((Arc::clone(queue), vec![prepared])),
+            }
+        }
+        let together_max = self.together_max(held_up);
+        for (queue, of_queue) in by_queue {
+            let mut parts = Parts::new(together_max);
+            for prepared in of_queue {
+                let push = self.as_push(&prepared.envelope, prepared.named != Named::Anew);
+                if let Some(part) = parts.add(prepared, push) {
+                    self.enqueue_part(&queue, part, held_up).await?;
+                }
+            }
+            self.enqueue_part(&queue, parts.rest(), held_up).await?;
+        }
+        Ok(placed)
+    }
+
+    async fn enqueue_part(
+        self: &Arc<Shared>,
+        queue: &Arc<dyn Queue>,
+        part: Part,
+        held_up: HeldUp,
+    ) -> Result<(), Error> {
+        let Part { prepared, pushes } = part;
+        if prepared.is_empty() {
+            return Ok(());
+        }
+        self.wait_for_room(queue, prepared.len(), held_up).await?;
+        let new = queue.push_all(pushes).await?;
+        let queued = prepared.iter().zip(new);
+        let counts: Vec<Answer<'_, ()>> =
+            queued.map(|(one, is_new)| self.queued_boxed(&one.envelope, one.named, is_new)).collect();
+        // One that is not counted keeps nobody from counting the others.
+        let counted: Vec<Result<(), PortError>> =
+            stream::iter(counts).buffer_unordered(ABREAST).collect().await;
+        Ok(counted.into_iter().collect::<Result<(), PortError>>()?)
+    }
+
+    /// Only the queue knows whether what has a name was there before.
+    fn skips_queue(&self, prepared: &Prepared) -> bool {
+        prepared.skip_queue
+            && prepared.named == Named::Anew
+            && self.kinds.contains_key(prepared.envelope.kind.as_str())
+            && !self.is_stopping()
+    }
+
+    async fn enqueue_here(self: &Arc<Shared>, prepared: Prepared) -> Result<Placed, Error> {
+        let Prepared { envelope, kind, .. } = prepared;
+        self.open_group(&envelope).await?;
+        self.note_queued(&envelope).await;
+        self.tell_queued(&envelope);
+        let placed = Placed::of(&envelope);
+        self.run_here(envelope, kind);
+        Ok(placed)
+    }
+
+    fn queued_boxed<'a>(&'a self, envelope: &'a Envelope, named: Named, is_new: bool) -> Answer<'a, ()> {
+        Box::pin(self.queued(envelope, named, is_new))
+    }
+
+    /// What follows when it is in the queue.
+    async fn queued(&self, envelope: &Envelope, named: Named, is_new: bool) -> Result<(), PortError> {
         match named {
             // It is done again until all of it is.
-            Named::ByOrigin => self.open_group(&envelope).await?,
+            Named::ByOrigin => self.open_group(envelope).await?,
             Named::Anew | Named::ByKey if is_new => {
-                if let Err(error) = self.open_group(&envelope).await {
+                if let Err(error) = self.open_group(envelope).await {
                     self.trouble("counting for a group", &error);
                 }
             }
             // Others queued it by the same key, in their group.
             Named::Anew | Named::ByKey => {}
         }
-        self.tell_queued(&envelope);
-        let Envelope { id, group, .. } = envelope;
-        Ok(Placed { id, group })
+        if is_new {
+            self.note_queued(envelope).await;
+        }
+        self.tell_queued(envelope);
+        Ok(())
     }
 
     fn tell_queued(&self, envelope: &Envelope) {
@@ -157,13 +245,53 @@ impl Shared {
         envelope: &Envelope,
         queue: &Arc<dyn Queue>,
         again: bool,
-    ) -> Result<bool, crate::ports::PortError> {
-        let push = Push {
+    ) -> Result<bool, PortError> {
+        queue.push(self.as_push(envelope, again)).await
+    }
+
+    fn as_push(&self, envelope: &Envelope, again: bool) -> Push {
+        Push {
             body: envelope.text(),
             delay: envelope.start_at.map(|at| at.since(self.clock.now())).unwrap_or_default(),
             priority: envelope.priority,
             dedupe_key: again.then(|| [self.keys.0.as_str(), &envelope.id].concat()),
-        };
-        queue.push(push).await
+        }
+    }
+}
+
+/// What is pushed together.
+#[derive(Default)]
+struct Part {
+    prepared: Vec<Prepared>,
+    pushes: Vec<Push>,
+}
+
+/// Cuts many into parts that a queue takes at once.
+struct Parts {
+    next: Part,
+    bytes: usize,
+    together_max: usize,
+}
+
+impl Parts {
+    fn new(together_max: usize) -> Parts {
+        Parts { next: Part::default(), bytes: 0, together_max }
+    }
+
+    /// The part before this one, if it is full with it.
+    fn add(&mut self, prepared: Prepared, push: Push) -> Option<Part> {
+        let bytes = push.body.len();
+        let is_full = self.next.pushes.len() >= self.together_max
+            || (self.bytes + bytes > TOGETHER_BYTES_MAX && !self.next.pushes.is_empty());
+        let full = is_full.then(|| self.rest());
+        self.bytes += bytes;
+        self.next.prepared.push(prepared);
+        self.next.pushes.push(push);
+        full
+    }
+
+    fn rest(&mut self) -> Part {
+        self.bytes = 0;
+        std::mem::take(&mut self.next)
     }
 }

@@ -115,6 +115,19 @@ impl MemoryQueue {
 }
 
 impl Entries {
+    /// `false`: the key was known.
+    fn add(&mut self, push: Push, now: Time) -> bool {
+        if push.dedupe_key.is_some_and(|key| !self.is_new(key, now)) {
+            return false;
+        }
+        self.serial += 1;
+        let id = self.serial;
+        let entry =
+            Entry { body: push.body, priority: push.priority, attempt: 1, deliveries: 0, place: Place::Dead };
+        self.put(id, entry, now, push.delay);
+        true
+    }
+
     fn put(&mut self, id: u64, mut entry: Entry, now: Time, delay: Duration) {
         if delay.is_zero() {
             self.serial += 1;
@@ -205,17 +218,22 @@ impl Queue for MemoryQueue {
         let now = self.clock.now();
         let mut entries = self.lock();
         entries.catch_up(now);
-        if push.dedupe_key.is_some_and(|key| !entries.is_new(key, now)) {
-            return done(Ok(false));
+        let is_new = entries.add(push, now);
+        drop(entries);
+        if is_new {
+            self.ready.notify_waiters();
         }
-        entries.serial += 1;
-        let id = entries.serial;
-        let entry =
-            Entry { body: push.body, priority: push.priority, attempt: 1, deliveries: 0, place: Place::Dead };
-        entries.put(id, entry, now, push.delay);
+        done(Ok(is_new))
+    }
+
+    fn push_all(&self, pushes: Vec<Push>) -> Answer<'_, Vec<bool>> {
+        let now = self.clock.now();
+        let mut entries = self.lock();
+        entries.catch_up(now);
+        let new = pushes.into_iter().map(|push| entries.add(push, now)).collect();
         drop(entries);
         self.ready.notify_waiters();
-        done(Ok(true))
+        done(Ok(new))
     }
 
     fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
@@ -294,6 +312,10 @@ impl Queue for MemoryQueue {
         let entries = self.lock();
         let depth = (entries.ready.len() + entries.delayed.len()) as u64;
         done(Ok(Some(depth)))
+    }
+
+    fn size(&self) -> Answer<'_, Option<u64>> {
+        done(Ok(Some(MemoryQueue::size(self) as u64)))
     }
 
     fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {

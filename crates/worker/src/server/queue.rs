@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use towline_api::client::ItemQuery;
 use towline_api::payload::Payload;
 use towline_api::{
-    Action, Client, ClientError, Code, FieldsBody, ItemFilter, ItemId, ItemShown, LeaseToken, NewItem,
-    PutQueue, ReceiveRequest, ReceivedItem, Text, VerbName,
+    Action, Client, ClientError, Code, CountsShown, FieldsBody, ItemFilter, ItemId, ItemShown, LeaseToken,
+    NewItem, PutQueue, ReceiveRequest, ReceivedItem, Submitted, Text, VerbName,
 };
 use towline_domain::limits;
 
@@ -47,6 +47,15 @@ impl ServerQueue {
             Err(error) if error.code() == Some(Code::QueueExists) => Ok(()),
             Err(error) => Err(failed(&error)),
         }
+    }
+
+    async fn submit(&self, items: Vec<NewItem>) -> Result<Vec<bool>, PortError> {
+        let submitted = self.ask(|| self.client.submit(&self.name, items.clone())).await?;
+        submitted.into_iter().map(is_new).collect()
+    }
+
+    async fn counts(&self) -> Result<CountsShown, PortError> {
+        self.ask(|| self.client.counts(&self.name)).await
     }
 
     async fn receive(
@@ -95,6 +104,40 @@ impl ServerQueue {
     }
 }
 
+fn new_item(push: Push) -> NewItem {
+    let kept = |otherwise| push.dedupe_key.as_ref().map_or(otherwise, |_| KEY_KEPT);
+    let (completed, failed) = (kept(Duration::ZERO), kept(LETTERS_KEPT));
+    NewItem {
+        // Here the lower number goes first.
+        priority: Some(i64::from(push.priority).saturating_neg().clamp(i16::MIN.into(), i16::MAX.into())),
+        delay: (!push.delay.is_zero()).then(|| span(push.delay)),
+        max_retries: Some(limits::RETRIES_MAX.into()),
+        // A key is known for as long as its item is.
+        completed_ttl: Some(span(completed)),
+        failed_ttl: Some(span(failed)),
+        idempotency_key: push.dedupe_key,
+        payload: Some(Payload::from(push.body.into_bytes())),
+        ..NewItem::default()
+    }
+}
+
+/// What came of a submit.
+fn is_new(submitted: Submitted) -> Result<bool, PortError> {
+    match submitted.error {
+        None => Ok(submitted.created.unwrap_or_default()),
+        Some(error) => match Code::parse(&error.code) {
+            // Whatever it was pushed with first is what counts.
+            Some(Code::KeyConflict) => Ok(false),
+            Some(code) => Err(refused(code, &error.message)),
+            None => Err(PortError::Refused(error.message)),
+        },
+    }
+}
+
+fn waiting(counts: &CountsShown) -> u64 {
+    counts.pending + counts.scheduled
+}
+
 fn visible(visibility: Duration) -> towline_api::Span {
     let millis = |millis: towline_domain::Millis| Duration::from_millis(millis.0);
     span(visibility.clamp(millis(limits::VISIBILITY_MIN), millis(limits::VISIBILITY_MAX)))
@@ -134,35 +177,13 @@ fn set(action: &mut Action, body: Option<String>) {
 impl Queue for ServerQueue {
     fn push(&self, push: Push) -> Answer<'_, bool> {
         Box::pin(async move {
-            let kept = |otherwise| push.dedupe_key.as_ref().map_or(otherwise, |_| KEY_KEPT);
-            let (completed, failed) = (kept(Duration::ZERO), kept(LETTERS_KEPT));
-            let item = NewItem {
-                // Here the lower number goes first.
-                priority: Some(
-                    i64::from(push.priority).saturating_neg().clamp(i16::MIN.into(), i16::MAX.into()),
-                ),
-                delay: (!push.delay.is_zero()).then(|| span(push.delay)),
-                max_retries: Some(limits::RETRIES_MAX.into()),
-                // A key is known for as long as its item is.
-                completed_ttl: Some(span(completed)),
-                failed_ttl: Some(span(failed)),
-                idempotency_key: push.dedupe_key,
-                payload: Some(Payload::from(push.body.into_bytes())),
-                ..NewItem::default()
-            };
-            let submitted = self.ask(|| self.client.submit(&self.name, vec![item.clone()])).await?.pop();
-            let submitted =
-                submitted.ok_or_else(|| PortError::Refused("the server gave no answer".to_owned()))?;
-            match submitted.error {
-                None => Ok(submitted.created.unwrap_or_default()),
-                Some(error) => match Code::parse(&error.code) {
-                    // Whatever it was pushed with first is what counts.
-                    Some(Code::KeyConflict) => Ok(false),
-                    Some(code) => Err(refused(code, &error.message)),
-                    None => Err(PortError::Refused(error.message)),
-                },
-            }
+            let new = self.submit(vec![new_item(push)]).await?.pop();
+            new.ok_or_else(|| PortError::Refused("the server gave no answer".to_owned()))
         })
+    }
+
+    fn push_all(&self, pushes: Vec<Push>) -> Answer<'_, Vec<bool>> {
+        Box::pin(self.submit(pushes.into_iter().map(new_item).collect()))
     }
 
     fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
@@ -271,9 +292,13 @@ impl Queue for ServerQueue {
     }
 
     fn depth(&self) -> Answer<'_, Option<u64>> {
+        Box::pin(async move { Ok(Some(waiting(&self.counts().await?))) })
+    }
+
+    fn size(&self) -> Answer<'_, Option<u64>> {
         Box::pin(async move {
-            let counts = self.ask(|| self.client.counts(&self.name)).await?;
-            Ok(Some(counts.pending + counts.scheduled))
+            let counts = self.counts().await?;
+            Ok(Some(waiting(&counts) + counts.processing + counts.paused))
         })
     }
 }

@@ -87,6 +87,91 @@ pub async fn a_deferral_is_no_attempt(kind: Kind) {
     assert_eq!(world.count(|event| matches!(event, Event::Deferred { .. })), 6);
 }
 
+pub async fn who_fails_or_defers_says_until_when_and_knows_its_last_attempt(kind: Kind) {
+    let world = World::new(kind).await;
+    let (log, clock) = (Log::default(), world.clock.clone());
+    let began = clock.now();
+    let fails = {
+        let log = log.clone();
+        work("fails", move |(): (), context: Context| {
+            let (now, last) = (clock.now(), context.is_last_attempt());
+            // A queue is looked at every five seconds.
+            let at = match now.since(began).as_secs() {
+                100..106 => 100,
+                142..154 => 142,
+                other => other,
+            };
+            log.add(format!("{} after {at}{}", context.attempt(), if last { ", the last" } else { "" }));
+            async move {
+                match context.attempt() {
+                    1 if now == began => Err(Failure::defer_until(began.after(SECOND * 100))),
+                    1 => Err(Failure::retry_after("later", SECOND * 42)),
+                    _ => Err::<Outcome<()>, _>(Failure::retry_after("never", SECOND)),
+                }
+            }
+        })
+    };
+    let retry = Retry { attempts: 2, base: SECOND * 500, ..Retry::default() };
+    let system = world.system().work(&fails).start().unwrap();
+    let handle = system.queue(fails.of(()).options(Options::new().retry(retry))).await.unwrap();
+    world.drive(handle.result()).await.unwrap_err();
+    assert_eq!(log.read(), ["1 after 0", "1 after 100", "2 after 142, the last"]);
+}
+
+pub async fn what_comes_early_is_put_back_until_it_is_due(kind: Kind) {
+    let world = World::new(kind).await;
+    let (clock, began) = (world.clock.clone(), world.clock.now());
+    let when = work("when", move |(): (), context: Context| {
+        let now = clock.now();
+        async move {
+            match context.attempt() {
+                1 if now.since(began) < SECOND * 150 => Err(Failure::defer(SECOND * 120)),
+                1 => Err(Failure::retry_after("once more", SECOND * 60)),
+                _ => Ok(Outcome::Result(now.since(began))),
+            }
+        }
+    })
+    .queue(world.queue_that_delays("capped", SECOND * 45));
+    let system = world.system().work(&when).start().unwrap();
+    let handle = system.queue(when.of(()).options(Options::new().delay(SECOND * 120))).await.unwrap();
+    let ran = world.drive(handle.result()).await.unwrap();
+    assert!(ran >= SECOND * 300 && ran < SECOND * 330, "{ran:?}");
+    // Two of each two minutes, and one of the last.
+    assert_eq!(world.count(|event| matches!(event, Event::PutBack { why: "not due", .. })), 5);
+    assert_eq!(system.stats().started, 3);
+}
+
+pub async fn what_a_handler_began_is_told_when_its_answer_is_not_taken_any_more(kind: Kind) {
+    let world = World::new(kind).await;
+    let log = Log::default();
+    let begins = {
+        let (log, clock) = (log.clone(), world.clock.clone());
+        work("begins", move |name: String, context: Context| {
+            let (log, told, clock) = (log.clone(), context.clone(), clock.clone());
+            tokio::spawn(async move {
+                assert!(!told.is_cancelled());
+                told.cancelled().await;
+                log.add(format!("{name}: {}", told.is_cancelled()));
+            });
+            async move {
+                clock.sleep_until(clock.now().after(SECOND * 20)).await;
+                Ok(Outcome::Result(context.is_cancelled()))
+            }
+        })
+    };
+    let system = world.system().work(&begins).start().unwrap();
+    let once = Options::new().retry(Retry::never());
+    let ends = system.queue(begins.of("ended".to_owned())).await.unwrap();
+    assert_eq!(world.drive(ends.result()).await, Ok(false));
+    let late = begins.of("timed out".to_owned()).options(once.clone().timeout(SECOND * 5));
+    world.drive(system.queue(late).await.unwrap().result()).await.unwrap_err();
+    system.queue(begins.of("stopped".to_owned()).options(once)).await.unwrap();
+    world.pass(5).await;
+    assert!(!world.drive(system.stop(SECOND)).await);
+    world.quiet().await;
+    assert_eq!(log.read(), ["ended: true", "timed out: true", "stopped: true"]);
+}
+
 pub async fn what_is_to_run_later_runs_then(kind: Kind) {
     let world = World::new(kind).await;
     let (clock, began) = (world.clock.clone(), world.clock.now());

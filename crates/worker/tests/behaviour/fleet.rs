@@ -4,7 +4,11 @@ use crate::{Kind, Log, World};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use towline::{Clock, Context, Doer, Error, Event, Options, Outcome, System, Work, elsewhere, work};
+use towline::ports::{Answer, Count, DeadLetter, Store};
+use towline::testing::{Fault, Faulty};
+use towline::{
+    Backend, Clock, Context, Doer, Error, Event, Failure, Options, Outcome, System, Work, elsewhere, work,
+};
 
 pub async fn work_fans_out_and_whoever_waits_is_told_wherever_it_was_done(kind: Kind) {
     let world = World::new(kind).await;
@@ -232,6 +236,127 @@ pub async fn a_backlog_is_told(kind: Kind) {
     }
     world.pass(5).await;
     assert!(world.count(|event| *event == Event::Backlog { depth: 11 }) > 0);
+}
+
+pub async fn trouble_is_told_and_tried_again(kind: Kind) {
+    let world = World::new(kind).await;
+    let echo = work("echo", |n: u32, _| async move { Ok(Outcome::Result(n)) });
+    let events = Arc::clone(&world.events);
+    let system = System::on(Faulty::new(world.backend.clone(), 1, Fault::Before))
+        .clock(world.clock.clone())
+        .on_event(move |event| events.lock().unwrap().push(event.clone()))
+        .work(&echo)
+        .start()
+        .unwrap();
+    world.pass(1).await;
+    let told = Event::Trouble {
+        doing: "taking from a queue",
+        error: "the backend cannot be reached: as planned".to_owned(),
+    };
+    assert_eq!(world.count(|event| *event == told), 1);
+    let handle = system.queue(echo.of(7)).await.unwrap();
+    assert_eq!(world.drive(handle.result()).await, Ok(7));
+}
+
+pub async fn dead_letters_of_all_queues_can_be_looked_at_and_tried_again(kind: Kind) {
+    let world = World::new(kind).await;
+    let well = Arc::new(AtomicUsize::new(0));
+    let bad = |name: &'static str| {
+        let well = Arc::clone(&well);
+        work(name, move |(): (), _| {
+            let well = well.load(Ordering::SeqCst) > 0;
+            async move { if well { Ok(Outcome::Result(name)) } else { Err(Failure::abort(name)) } }
+        })
+    };
+    let (here, there) = (bad("here"), bad("there").queue(world.queue("other")));
+    let system = world.system().work(&here).work(&there).start().unwrap();
+    let mut handles = Vec::new();
+    for work in [&here, &there, &here] {
+        handles.push(system.queue(work.of(())).await.unwrap());
+    }
+    for handle in &handles {
+        world.drive(handle.done()).await.unwrap_err();
+    }
+    let errors = |letters: Vec<DeadLetter>| {
+        let mut errors: Vec<String> = letters.into_iter().map(|letter| letter.error).collect();
+        errors.sort_unstable();
+        errors
+    };
+    let letters = system.dead_letters(10).await.unwrap();
+    assert!(letters.iter().all(|letter| letter.body.contains(&letter.error)), "{letters:?}");
+    assert_eq!(errors(letters), ["here", "here", "there"]);
+    assert_eq!(errors(system.dead_letters(1).await.unwrap()), ["here", "there"], "one of each queue");
+    well.store(1, Ordering::SeqCst);
+    assert_eq!(system.redrive(10).await, Ok(3));
+    world.drive(system.idle()).await.unwrap();
+    assert_eq!(system.dead_letters(10).await, Ok(Vec::new()));
+    for handle in &handles {
+        handle.done().await.unwrap();
+    }
+}
+
+pub async fn a_queue_that_cannot_be_waited_for_is_looked_at_as_often_as_it_is_worth(kind: Kind) {
+    let world = World::new(kind).await;
+    let clock = world.clock.clone();
+    let when = work("when", move |queued_at: u64, _| {
+        let late = clock.now().0 - queued_at;
+        async move { Ok(Outcome::Result(late)) }
+    })
+    .queue(world.queue_without_wait("asked"));
+    let system = world.system().poll_interval(Duration::from_secs(16)).work(&when).start().unwrap();
+    let mut handles = Vec::new();
+    for _ in 0..60 {
+        world.pass(2).await;
+        handles.push(system.queue(when.of(world.clock.now().0)).await.unwrap());
+    }
+    let mut late = Vec::new();
+    for handle in &handles {
+        late.push(world.drive(handle.result()).await.unwrap());
+    }
+    assert!(late[0] > 2000, "at first it is looked at every sixteen seconds: {late:?}");
+    assert!(late[30..].iter().all(|late| *late <= 4000), "{late:?}");
+}
+
+/// As a store that has no counter of its own.
+struct Alone(Arc<dyn Store>);
+
+impl Store for Alone {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Option<String>> {
+        self.0.get(key)
+    }
+
+    fn set<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> Answer<'a, ()> {
+        self.0.set(key, value, ttl)
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, ()> {
+        self.0.delete(key)
+    }
+
+    fn set_if_absent<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> Answer<'a, bool> {
+        self.0.set_if_absent(key, value, ttl)
+    }
+
+    fn increment<'a>(&'a self, key: &'a str, count: Count<'a>, ttl: Duration) -> Answer<'a, i64> {
+        self.0.increment(key, count, ttl)
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn a_store_whose_counters_hold_in_one_process_is_for_who_says_it_is_alone() {
+    let world = World::new(Kind::Memory).await;
+    let echo = work("echo", |n: u32, _| async move { Ok(Outcome::Result(n)) });
+    let backend =
+        Backend { store: Arc::new(Alone(Arc::clone(&world.backend.store))), ..world.backend.clone() };
+    let builder = || System::on(backend.clone()).clock(world.clock.clone()).work(&echo);
+    let error = builder().start().unwrap_err().to_string();
+    assert!(error.contains("do not hold against other processes") && error.contains("`alone`"), "{error}");
+    let system = builder().alone().start().unwrap();
+    assert_eq!(world.drive(system.queue(echo.of(7)).await.unwrap().result()).await, Ok(7));
 }
 
 pub async fn two_systems_with_different_prefixes_do_not_meet_in_the_store(kind: Kind) {

@@ -7,12 +7,14 @@ mod dependents;
 mod faults;
 mod fleet;
 mod groups;
+mod many;
 mod names;
 #[path = "../../../postgres/tests/store/server.rs"]
 mod postgres;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod schedules;
+mod states;
 mod watched;
 
 use rig::Rig;
@@ -57,6 +59,9 @@ behaviour! {
     attempts::what_is_said_when_it_is_queued_wins
     attempts::a_key_is_queued_once_and_both_who_queued_it_get_the_result
     attempts::what_skips_the_queue_runs_here_and_is_queued_when_it_fails
+    attempts::who_fails_or_defers_says_until_when_and_knows_its_last_attempt
+    attempts::what_comes_early_is_put_back_until_it_is_due
+    attempts::what_a_handler_began_is_told_when_its_answer_is_not_taken_any_more
     attempts::a_trace_goes_on_with_work_and_what_comes_of_it
     batches::they_go_when_they_are_enough_or_have_waited_and_each_has_its_own_answer
     batches::stopping_lets_them_go
@@ -73,6 +78,9 @@ behaviour! {
     fleet::a_kind_that_floods_its_own_queue_does_not_starve_the_others
     fleet::stopping_waits_for_what_runs_and_takes_no_more
     fleet::a_backlog_is_told
+    fleet::trouble_is_told_and_tried_again
+    fleet::dead_letters_of_all_queues_can_be_looked_at_and_tried_again
+    fleet::a_queue_that_cannot_be_waited_for_is_looked_at_as_often_as_it_is_worth
     fleet::two_systems_with_different_prefixes_do_not_meet_in_the_store
     fleet::what_cannot_work_is_said_at_the_start
     groups::a_group_ends_with_the_last_of_its_descendants
@@ -81,6 +89,13 @@ behaviour! {
     groups::a_group_that_nobody_waits_for_is_told_once_in_the_fleet
     groups::a_push_that_fails_leaves_no_group_open
     groups::a_claim_is_one_pieces_and_stays_its_own
+    many::what_is_queued_together_is_pushed_together
+    many::if_one_cannot_be_written_down_none_is_queued
+    many::who_queues_too_much_is_held_up_until_there_is_room
+    many::what_a_handler_queues_is_never_held_up
+    many::it_is_idle_when_nothing_is_left_to_do
+    many::it_is_not_idle_while_another_process_has_something
+    many::children_by_the_thousand_come_together_and_are_all_waited_for
     names::a_key_that_another_group_has_queued_holds_no_group_up
     names::a_key_counts_for_children_too
     names::what_skips_the_queue_and_has_a_name_is_done_once
@@ -91,6 +106,11 @@ behaviour! {
     names::what_waits_for_days_is_not_forgotten
     schedules::an_occurrence_is_done_once_in_the_whole_fleet
     schedules::by_cron_and_in_a_time_zone
+    schedules::as_a_function_says_until_it_says_never
+    states::others_see_how_a_piece_of_work_stands
+    states::one_that_was_redriven_runs_again
+    states::a_group_is_seen_with_all_its_members
+    states::without_being_told_to_a_system_knows_what_ended_and_what_waits
     faults::every_call_may_fail
 }
 
@@ -133,6 +153,11 @@ impl World {
     /// One that is only found out about by asking.
     fn queue_without_wait(&self, name: &str) -> Arc<dyn Queue> {
         watched::queue_without_wait(self.rig.queue(name), &self.traffic, &self.clock)
+    }
+
+    /// One that delays nothing for longer than this.
+    fn queue_that_delays(&self, name: &str, delay_max: Duration) -> Arc<dyn Queue> {
+        watched::queue_that_delays(self.rig.queue(name), &self.traffic, &self.clock, delay_max)
     }
 
     /// As [`testing::drive`], but time stands still while a call of the backend is under way.

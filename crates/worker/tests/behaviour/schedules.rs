@@ -36,6 +36,21 @@ pub async fn an_occurrence_is_done_once_in_the_whole_fleet(kind: Kind) {
     assert!(world.count(|event| matches!(event, Event::Fired { .. })) >= 11);
 }
 
+pub async fn as_a_function_says_until_it_says_never(kind: Kind) {
+    let world = World::new(kind).await;
+    let log = Log::default();
+    let tick = noted(&log);
+    let began = world.clock.now();
+    let times = [7, 8, 90].map(|seconds| began.after(Duration::from_secs(seconds)));
+    let schedule = Schedule::new("thrice", move |after| times.into_iter().find(|at| *at > after), {
+        let tick = tick.clone();
+        move |at: Time| tick.of(at.0)
+    });
+    let _system = world.system().work(&tick).schedule(schedule).start().unwrap();
+    world.pass(300).await;
+    assert_eq!(log.read(), times.map(|at| at.0.to_string()));
+}
+
 pub async fn by_cron_and_in_a_time_zone(kind: Kind) {
     let world = World::new(kind).await;
     let log = Log::default();

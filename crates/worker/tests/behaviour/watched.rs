@@ -23,11 +23,17 @@ const JUMP: Duration = Duration::from_secs(10);
 pub struct Traffic {
     under_way: AtomicUsize,
     pushed: Notify,
+    pushes: AtomicUsize,
 }
 
 impl Traffic {
     pub fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
+    }
+
+    /// How many calls pushed something.
+    pub fn pushes(&self) -> usize {
+        self.pushes.load(Ordering::SeqCst)
     }
 
     async fn call<T>(&self, call: Answer<'_, T>) -> Result<T, PortError> {
@@ -60,7 +66,7 @@ pub fn watched(backend: &Backend, traffic: &Arc<Traffic>, clock: &Arc<VirtualClo
 }
 
 pub fn queue(inner: Arc<dyn Queue>, traffic: &Arc<Traffic>, clock: &Arc<VirtualClock>) -> Arc<dyn Queue> {
-    looked(inner, traffic, clock, true)
+    looked(inner, traffic, clock, Abilities::default())
 }
 
 /// As of a backend that has no such call: who waits there is never answered.
@@ -69,16 +75,40 @@ pub fn queue_without_wait(
     traffic: &Arc<Traffic>,
     clock: &Arc<VirtualClock>,
 ) -> Arc<dyn Queue> {
-    looked(inner, traffic, clock, false)
+    looked(inner, traffic, clock, Abilities { answers: false, ..Abilities::default() })
+}
+
+/// As of a backend that has a longest delay.
+pub fn queue_that_delays(
+    inner: Arc<dyn Queue>,
+    traffic: &Arc<Traffic>,
+    clock: &Arc<VirtualClock>,
+    delay_max: Duration,
+) -> Arc<dyn Queue> {
+    looked(inner, traffic, clock, Abilities { delay_max, ..Abilities::default() })
+}
+
+/// What the backend can do.
+#[derive(Clone, Copy)]
+struct Abilities {
+    /// Whether who waits is ever answered.
+    answers: bool,
+    delay_max: Duration,
+}
+
+impl Default for Abilities {
+    fn default() -> Abilities {
+        Abilities { answers: true, delay_max: Duration::MAX }
+    }
 }
 
 fn looked(
     inner: Arc<dyn Queue>,
     traffic: &Arc<Traffic>,
     clock: &Arc<VirtualClock>,
-    answers: bool,
+    abilities: Abilities,
 ) -> Arc<dyn Queue> {
-    let inner = Looked { inner, clock: Arc::clone(clock), looks: Mutex::default(), answers };
+    let inner = Looked { inner, clock: Arc::clone(clock), looks: Mutex::default(), abilities };
     Arc::new(Watched { inner, traffic: Arc::clone(traffic) })
 }
 
@@ -93,11 +123,18 @@ struct Looked {
     clock: Arc<VirtualClock>,
     /// How many in vain, and when the last was.
     looks: Mutex<(u32, Time)>,
-    /// Whether who waits is ever answered.
-    answers: bool,
+    abilities: Abilities,
 }
 
 impl Looked {
+    fn push(&self, push: Push) -> Push {
+        Push { delay: push.delay.min(self.abilities.delay_max), ..push }
+    }
+
+    fn again(&self, again: Again) -> Again {
+        Again { delay: again.delay.min(self.abilities.delay_max), ..again }
+    }
+
     fn something_happened(&self) {
         self.looks.lock().unwrap().0 = 0;
     }
@@ -115,7 +152,19 @@ impl Looked {
 impl Queue for Watched<Looked> {
     fn push(&self, push: Push) -> Answer<'_, bool> {
         Box::pin(async move {
-            let pushed = self.traffic.call(self.inner.inner.push(push)).await;
+            self.traffic.pushes.fetch_add(1, Ordering::SeqCst);
+            let pushed = self.traffic.call(self.inner.inner.push(self.inner.push(push))).await;
+            self.inner.something_happened();
+            self.traffic.pushed.notify_waiters();
+            pushed
+        })
+    }
+
+    fn push_all(&self, pushes: Vec<Push>) -> Answer<'_, Vec<bool>> {
+        Box::pin(async move {
+            self.traffic.pushes.fetch_add(1, Ordering::SeqCst);
+            let pushes = pushes.into_iter().map(|push| self.inner.push(push)).collect();
+            let pushed = self.traffic.call(self.inner.inner.push_all(pushes)).await;
             self.inner.something_happened();
             self.traffic.pushed.notify_waiters();
             pushed
@@ -128,7 +177,7 @@ impl Queue for Watched<Looked> {
 
     /// By looking: whoever waits elsewhere for an answer does not see that time was moved.
     fn wait(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>> {
-        if !self.inner.answers {
+        if !self.inner.abilities.answers {
             return Box::pin(std::future::pending());
         }
         Box::pin(async move {
@@ -159,12 +208,12 @@ impl Queue for Watched<Looked> {
 
     fn put_back<'a>(&'a self, lease: &'a Lease, again: Again) -> Answer<'a, ()> {
         self.inner.something_happened();
-        Box::pin(self.traffic.call(self.inner.inner.put_back(lease, again)))
+        Box::pin(self.traffic.call(self.inner.inner.put_back(lease, self.inner.again(again))))
     }
 
     fn retry<'a>(&'a self, lease: &'a Lease, again: Again, error: &'a str) -> Answer<'a, ()> {
         self.inner.something_happened();
-        Box::pin(self.traffic.call(self.inner.inner.retry(lease, again, error)))
+        Box::pin(self.traffic.call(self.inner.inner.retry(lease, self.inner.again(again), error)))
     }
 
     fn dead_letter<'a>(&'a self, lease: &'a Lease, body: Option<String>, error: &'a str) -> Answer<'a, ()> {
@@ -181,6 +230,10 @@ impl Queue for Watched<Looked> {
 
     fn depth(&self) -> Answer<'_, Option<u64>> {
         Box::pin(self.traffic.call(self.inner.inner.depth()))
+    }
+
+    fn size(&self) -> Answer<'_, Option<u64>> {
+        Box::pin(self.traffic.call(self.inner.inner.size()))
     }
 }
 
