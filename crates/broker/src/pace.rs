@@ -5,7 +5,7 @@ use crate::clock::Stopwatch;
 use std::time::Duration;
 
 /// What others do for each item of the work, while they have something to do.
-const OPERATIONS_AN_ITEM: u64 = 3;
+const OPERATIONS_AN_ITEM: u64 = 4;
 /// Of the time, at least: others may be slow, or few.
 const SHARE_MIN: u32 = 20;
 /// A part that took long waited itself, and whoever asked for it waits for an answer.
@@ -14,12 +14,12 @@ const REST_MAX: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How one work of many parts gets along with producers and workers: while they have nothing to do, part follows part; else it rests
-/// after each until they have had their turn.
+/// between them until they have had their turn.
 #[derive(Debug)]
 pub struct Pace {
-    /// What others had done when the last part began.
+    /// What others had done at the end of the last rest.
     seen: u64,
-    /// What others are to do after it, and for how long at most.
+    /// What others are to do for the parts since then, and for how long at most.
     operations: u64,
     rest: Duration,
 }
@@ -30,22 +30,30 @@ impl Broker {
         Pace { seen: self.done().by_clients(), operations: 0, rest: Duration::ZERO }
     }
 
-    /// Does the next part, of so many items, after a rest if others have work.
+    /// Does a part, of so many items.
     pub async fn part<T>(&self, pace: &mut Pace, items: usize, part: impl Future<Output = T>) -> T {
+        let watch = Stopwatch::start();
+        let done = part.await;
+        pace.rest = (pace.rest + watch.elapsed() * (SHARE_MIN - 1)).min(REST_MAX);
+        pace.operations += items as u64 * OPERATIONS_AN_ITEM;
+        done
+    }
+
+    /// Rests for what was done since the last time, if others have work. To be called when there is more to do.
+    pub async fn rest(&self, pace: &mut Pace) {
         let seen = self.done().by_clients();
         if seen != pace.seen {
             let mut rested = Duration::ZERO;
-            while rested < pace.rest && self.done().by_clients() - seen < pace.operations {
+            // While everything stops, somebody waits for it to end.
+            while rested < pace.rest
+                && self.done().by_clients() - seen < pace.operations
+                && !self.0.is_stopping()
+            {
                 tokio::time::sleep(LOOK).await;
                 rested += LOOK;
             }
         }
-        pace.seen = self.done().by_clients();
-        let watch = Stopwatch::start();
-        let done = part.await;
-        pace.rest = (watch.elapsed() * (SHARE_MIN - 1)).min(REST_MAX);
-        pace.operations = items as u64 * OPERATIONS_AN_ITEM;
-        done
+        *pace = self.pace();
     }
 }
 
@@ -69,6 +77,7 @@ mod tests {
                 }
                 std::thread::sleep(Duration::from_millis(1));
             };
+            broker.rest(&mut pace).await;
             broker.part(&mut pace, 100, part).await;
         }
         begun.elapsed()
@@ -107,5 +116,8 @@ mod tests {
         let fast = rests(&broker, || Some(submit())).await;
         busy.abort();
         assert!(Duration::ZERO < fast && fast <= Duration::from_millis(9 * 5), "{fast:?}");
+        // Nobody waits for a broker that stops.
+        broker.stop();
+        assert_eq!(rests(&broker, || Some(submit())).await, Duration::ZERO);
     }
 }

@@ -14,7 +14,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 use towline_api::{Acted, CountShown, ItemFilter, Problem, Purged};
 use towline_domain::{QueueName, QueueState, Refusal, StateName};
-use towline_store::{Act, Cursor, Filter, StoreError};
+use towline_store::{Act, Cursor, Filter, Operation, StoreError};
 
 /// Items changed at a time: little enough that nobody else waits long.
 const CHUNK: usize = 500;
@@ -211,9 +211,24 @@ pub(super) async fn carry_out(
 ) -> Result<Acted, StoreError> {
     let (mut sum, mut after) = (Acted::default(), begun);
     let mut time = pin!(tokio::time::sleep(TIME_MAX));
-    let mut pace = app.broker.pace();
+    let (broker, mut pace) = (&app.broker, app.broker.pace());
     loop {
-        match app.broker.part(&mut pace, CHUNK, chunk(app, act, filter, after)).await {
+        let chosen = towline_store::chosen(broker.store(), act, filter.clone(), after, CHUNK);
+        let acted = match broker.part(&mut pace, 0, chosen).await {
+            Ok((batch, None)) if batch.is_empty() => Ok((0, towline_store::Acted::default())),
+            Ok((batch, next)) => {
+                tokio::select! {
+                    // Before the first chunk there is nothing to rest for: however long it took to choose, that one is carried out.
+                    biased;
+                    () = broker.rest(&mut pace) => {}
+                    // It is chosen again by whoever goes on from here.
+                    () = &mut time => return Ok(Acted { next: self::next(after), ..sum }),
+                }
+                broker.part(&mut pace, CHUNK, carry_out_chunk(app, batch, next)).await
+            }
+            Err(fault) => Err(fault),
+        };
+        match acted {
             Ok((matched, acted)) => {
                 sum.matched += matched;
                 sum.done += acted.done;
@@ -232,15 +247,12 @@ pub(super) async fn carry_out(
     }
 }
 
-/// How many items of the next chunk matched, and how it went.
-async fn chunk(
+/// How many items were chosen, and how it went.
+async fn carry_out_chunk(
     app: &App,
-    act: &Act,
-    filter: &Filter,
-    after: Option<Cursor>,
+    batch: Vec<Operation>,
+    next: Option<Cursor>,
 ) -> Result<(u64, towline_store::Acted), StoreError> {
-    let store = app.broker.store();
-    let (batch, next) = towline_store::chosen(store, act, filter.clone(), after, CHUNK).await?;
     if batch.is_empty() {
         return Ok((0, towline_store::Acted { next, ..towline_store::Acted::default() }));
     }
