@@ -3,7 +3,6 @@
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use crate::words::*;
-use std::time::Duration;
 use tokio_postgres::{Client, Config};
 use towline_domain::{Item, Millis, Policy, Schema};
 use towline_postgres::{Postgres, Time};
@@ -60,19 +59,8 @@ impl Scene {
         RUNTIME.block_on(self.owner.query_one(sql, &[])).unwrap().get(0)
     }
 
-    /// Asks until it is so.
-    fn until(&self, what: &str, so: impl Fn() -> bool) {
-        for _ in 0..1200 {
-            if so() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("never: {what}");
-    }
-
     fn until_taken_over(&self) {
-        self.until("the inbox is empty", || self.ask("SELECT count(*) FROM inbox") == 0);
+        until("the inbox is empty", || self.ask("SELECT count(*) FROM inbox") == 0);
     }
 
     fn receive(&self, max: u32) -> Vec<Item> {
@@ -98,7 +86,7 @@ fn a_commit_delivers_and_a_rollback_leaves_nothing() {
         .unwrap();
     assert_eq!(counts(&scene.store, "jobs").total(), 0, "not before the commit");
     scene.execute("COMMIT");
-    scene.until("it is delivered", || counts(&scene.store, "jobs").total() == 1);
+    until("it is delivered", || counts(&scene.store, "jobs").total() == 1);
     let [item] = &scene.receive(10)[..] else { panic!("one item") };
     assert_eq!((item.head.id.0, item.head.priority), (id, -3));
     assert_eq!(item.fields.blob.as_deref(), Some("grüß".as_bytes()));
@@ -250,10 +238,10 @@ fn a_full_queue_leaves_the_rest_in_the_inbox_and_holds_up_nobody_else() {
     }
     scene.enqueue("'others'").unwrap();
     scene.execute("COMMIT");
-    scene.until("the others are served", || counts(&scene.store, "others").pending == 1);
+    until("the others are served", || counts(&scene.store, "others").pending == 1);
     let mut done = 0;
     while done < 5 {
-        scene.until("there is room", || counts(&scene.store, "jobs").pending > 0);
+        until("there is room", || counts(&scene.store, "jobs").pending > 0);
         for item in scene.receive(10) {
             let token = item.head.lease().unwrap().token;
             assert_eq!(run(&scene.store, lease(item.head.id, token, commit())), left("completed"));

@@ -55,9 +55,13 @@ fn what_was_removed_leaves_nothing_on_disk() {
         run(&store, Operation::Sweep).unwrap();
     }
     assert_eq!(counts(&store, "jobs").total(), 0);
-    // What belongs to the item that waits, and the partition that is written to.
-    let left_over = bytes_on_disk(&schema);
-    assert!(left_over < full / 4, "{left_over} of {full} bytes are left");
+    // All but what belongs to the item that waits, and the partition that is written to. It is done after a call is answered, and who
+    // is in the way, as a vacuum is, is not waited for but met again the next time.
+    until("three quarters of the disk's room are back", || {
+        clock.advance(2500);
+        run(&store, Operation::Sweep).unwrap();
+        bytes_on_disk(&schema) < full / 4
+    });
     for id in [waits, begun] {
         let read =
             block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL)).unwrap();

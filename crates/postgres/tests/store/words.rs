@@ -1,6 +1,7 @@
 //! What these tests say to a store and hear from it, in few words.
 
 pub use futures::executor::block_on;
+use std::time::Duration;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
@@ -8,6 +9,17 @@ use towline_domain::{
     Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, QueueView, ReceiveCall, Reply, Store};
+
+/// Asks until it is so.
+pub fn until(what: &str, so: impl Fn() -> bool) {
+    for _ in 0..1200 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("never: {what}");
+}
 
 pub fn create(queue: &str, policy: Policy) -> Operation {
     let queue = queue.parse().unwrap();
