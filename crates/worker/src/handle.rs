@@ -79,8 +79,7 @@ impl<O> Handle<O> {
     pub async fn group_all<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
         self.group_done().await?;
         let (store, keys) = (&self.shared.backend.store, &self.shared.keys);
-        let count = store.get(&keys.appended(&self.group)).await?;
-        let count: i64 = count.and_then(|count| count.parse().ok()).unwrap_or_default();
+        let count = self.shared.counter(&keys.appended(&self.group)).await?;
         let mut all = Vec::new();
         for n in 1..=count {
             if let Some(text) = store.get(&keys.append(&self.group, n)).await? {

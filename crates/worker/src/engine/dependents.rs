@@ -116,8 +116,7 @@ impl Shared {
 
     pub(crate) async fn dependents(&self, id: &str) -> Result<Vec<String>, PortError> {
         let store = &self.backend.store;
-        let count = store.get(&self.keys.waiters(id)).await?;
-        let count: i64 = count.and_then(|count| count.parse().ok()).unwrap_or_default();
+        let count = self.counter(&self.keys.waiters(id)).await?;
         let mut dependents = Vec::new();
         for n in 1..=count {
             // One who is not there yet looks for itself.
@@ -148,10 +147,8 @@ impl Shared {
         let Some(text) = store.get(&key).await? else { return Ok(()) };
         let waiting: Waiting =
             serde_json::from_str(&text).map_err(|error| PortError::Refused(format!("{key}: {error}")))?;
-        let number =
-            |text: Option<String>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or_default();
-        let ended = number(store.get(&self.keys.met(dependent, "ended")).await?);
-        let well = number(store.get(&self.keys.met(dependent, "well")).await?);
+        let ended = self.counter(&self.keys.met(dependent, "ended")).await?;
+        let well = self.counter(&self.keys.met(dependent, "well")).await?;
         match waiting.when.turn(waiting.of, ended, well) {
             Turn::NotYet => return Ok(()),
             Turn::Go => {

@@ -70,7 +70,7 @@ impl Shared {
     }
 
     async fn open(&self, group: &str) -> Result<Option<i64>, PortError> {
-        Ok(self.backend.store.get(&self.keys.open(group)).await?.and_then(|open| open.parse().ok()))
+        self.counter_if_any(&self.keys.open(group)).await
     }
 
     async fn group_ended(self: &Arc<Shared>, group: &str) {

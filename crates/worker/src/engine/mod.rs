@@ -178,6 +178,15 @@ impl Shared {
         self.tell(&Event::Trouble { doing, error: error.to_string() });
     }
 
+    /// A counter as it stands; 0 if there is none.
+    pub(crate) async fn counter(&self, key: &str) -> Result<i64, PortError> {
+        Ok(self.counter_if_any(key).await?.unwrap_or_default())
+    }
+
+    async fn counter_if_any(&self, key: &str) -> Result<Option<i64>, PortError> {
+        Ok(self.backend.store.get(key).await?.and_then(|count| count.parse().ok()))
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }

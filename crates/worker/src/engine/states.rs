@@ -114,9 +114,7 @@ impl Shared {
 
     /// Of those that are known, in the order in which they were queued; a root is the first.
     pub(crate) async fn group_states(&self, group: &str) -> Result<Vec<(String, State)>, PortError> {
-        let store = &self.backend.store;
-        let count = store.get(&self.keys.members(group)).await?;
-        let count: i64 = count.and_then(|count| count.parse().ok()).unwrap_or_default();
+        let count = self.counter(&self.keys.members(group)).await?;
         let members = (1..=count.min(STATES_MAX)).map(|n| self.member(group, n)).collect();
         let members: Vec<Option<String>> = abreast(members).await?;
         let root = root_of(group).map(str::to_owned);
