@@ -5,7 +5,7 @@ use crate::clock::Stopwatch;
 use std::time::Duration;
 
 /// What others do for each item of the work, while they have something to do.
-const OPERATIONS_AN_ITEM: u64 = 4;
+const OPERATIONS_AN_ITEM: u64 = 6;
 /// Of the time, at least: others may be slow, or few.
 const SHARE_MIN: u32 = 20;
 /// A part that took long waited itself, and whoever asked for it waits for an answer.
