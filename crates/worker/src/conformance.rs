@@ -96,22 +96,21 @@ async fn together(queue: &dyn Queue) {
 
 /// What waits, and what is in it: whether it tells is its own affair, but not what.
 async fn sizes(queue: &dyn Queue) {
-    let sizes = async |delayed_and: (u64, u64)| {
-        // One is there that is not due.
-        let (waiting, all) = delayed_and;
+    // Besides one that is not due.
+    let sizes = async |waiting: u64, all: u64| {
         let told = (queue.depth().await.unwrap(), queue.size().await.unwrap());
         assert!(told.0.is_none_or(|depth| depth == waiting + 1), "{waiting} wait: {told:?}");
         assert!(told.1.is_none_or(|size| size == all + 1), "{all} are in it: {told:?}");
     };
-    sizes((0, 0)).await;
+    sizes(0, 0).await;
     queue.push_all(vec![push("a"), push("b")]).await.unwrap();
-    sizes((2, 2)).await;
+    sizes(2, 2).await;
     let came = bodies(queue, 10).await;
-    sizes((0, 2)).await;
+    sizes(0, 2).await;
     queue.ack(&came[0].1).await.unwrap();
-    sizes((0, 1)).await;
+    sizes(0, 1).await;
     queue.dead_letter(&came[1].1, None, "done with").await.unwrap();
-    sizes((0, 0)).await;
+    sizes(0, 0).await;
     assert_eq!(queue.redrive(1).await.unwrap(), 1);
     let (_, lease, ..) = one(queue).await;
     queue.ack(&lease).await.unwrap();

@@ -19,7 +19,7 @@ pub enum Error {
     NoResult { id: String },
     /// Too much waits, and whoever queued it has waited for as long as was said.
     #[error(
-        "more than {limit} wait in the queue, and had not become fewer after {wait:?}; start more workers, or queue it later"
+        "for {wait:?} there was no room in a queue in which {limit} may wait; start more workers, or queue it later"
     )]
     Full { limit: u64, wait: Duration },
     /// The program asks for something that cannot work.

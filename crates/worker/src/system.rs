@@ -127,7 +127,7 @@ impl Builder {
     }
 
     /// It is written down that work is queued or runs, and what belongs to a group, so that others can ask how it stands
-    /// ([`crate::Context::state`]). It costs three writes for each piece of work, and two more in a group.
+    /// ([`crate::Context::state`]). It costs three writes and a read for each piece of work, and two more writes in a group.
     pub fn keep_states(mut self) -> Builder {
         self.config.states = true;
         self

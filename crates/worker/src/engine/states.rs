@@ -86,8 +86,13 @@ impl Shared {
             let n = store.increment(&self.keys.members(group), count, kept).await?;
             store.set(&self.keys.member(group, n), id.clone(), kept).await?;
         }
-        // It may run by now.
-        store.set_if_absent(&self.keys.state(&envelope.id), noted(envelope, None), kept).await?;
+        // It may run by now, or have ended: whoever ended it has stored that, and then forgotten how it stood.
+        let key = self.keys.state(&envelope.id);
+        if store.set_if_absent(&key, noted(envelope, None), kept).await?
+            && self.ended_before(envelope).await?.is_some()
+        {
+            store.delete(&key).await?;
+        }
         Ok(())
     }
 
@@ -145,4 +150,29 @@ async fn abreast<T>(calls: Vec<Answer<'_, T>>) -> Result<Vec<T>, PortError> {
 /// Numbers alone: it can always be written.
 fn noted(envelope: &Envelope, attempt: Option<u32>) -> String {
     serde_json::to_string(&Noted { attempt, round: envelope.round }).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use crate::envelope::Envelope;
+    use crate::{Outcome, State, System, work};
+
+    #[tokio::test]
+    async fn who_notes_too_late_that_something_was_queued_leaves_nothing_behind() {
+        let quick = work("quick", |(): (), _| async { Ok(Outcome::Result(())) });
+        let system = System::in_memory().work(&quick).keep_states().start().unwrap();
+        let handle = system.queue(quick.of(())).await.unwrap();
+        handle.done().await.unwrap();
+        system.idle().await.unwrap();
+        let (id, shared) = (handle.id(), &system.shared);
+        let envelope = format!(
+            r#"{{"id":"{id}","kind":"quick","input":"null","group":"{}","queued_at":0}}"#,
+            handle.group_id()
+        );
+        shared.note_queued(&Envelope::read(&envelope).unwrap()).await;
+        // It would be there longer than the record.
+        assert_eq!(shared.backend.store.get(&shared.keys.state(id)).await, Ok(None));
+        assert_eq!(handle.state().await, Ok(Some(State::Completed)));
+    }
 }
