@@ -2,7 +2,7 @@
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use towline_domain::{EventKind, ItemAfter, ItemId, ItemTold, QueueName, Timestamp};
+use towline_domain::{EventKind, ItemEvent, ItemEventState, ItemId, QueueName, Timestamp};
 use utoipa::ToSchema;
 
 /// Something that happened. A hint: read what it names to know how it is now.
@@ -50,7 +50,7 @@ impl EventShown {
         at: Timestamp,
         kind: EventKind,
         queue: Option<&QueueName>,
-        item: Option<&ItemTold>,
+        item: Option<&ItemEvent>,
     ) -> EventShown {
         let after = item.and_then(|item| item.after.as_ref());
         EventShown {
@@ -65,7 +65,7 @@ impl EventShown {
             deadline: after.and_then(|after| after.deadline).map(Time::from),
             failure: after.and_then(|after| after.failure).map(|failure| failure.name().to_owned()),
             reason: after.and_then(|after| after.reason.clone()),
-            origin: after.and_then(|after: &ItemAfter| after.origin.as_ref()).map(ToString::to_string),
+            origin: after.and_then(|after: &ItemEventState| after.origin.as_ref()).map(ToString::to_string),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::policy::count;
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
-use towline_domain::{After, Condition, GroupCounts, ItemId, On, Refusal};
+use towline_domain::{Condition, Dependency, DependsOn, GroupCounts, ItemId, Refusal};
 use utoipa::ToSchema;
 
 /// What an item waits for before it is given out: a group, or items.
@@ -35,17 +35,18 @@ fn invalid(message: impl Into<String>) -> Refusal {
 }
 
 impl AfterBody {
-    pub fn get(self) -> Result<After, Refusal> {
+    pub fn get(self) -> Result<Dependency, Refusal> {
         let on = match (self.group, self.items) {
-            (Some(name), None) => {
-                On::Group { name, expect: self.expect.map_or(Ok(0), |expect| count("after.expect", expect))? }
-            }
+            (Some(name), None) => DependsOn::Group {
+                name,
+                expect: self.expect.map_or(Ok(0), |expect| count("after.expect", expect))?,
+            },
             (None, Some(_)) if self.expect.is_some() => {
                 return Err(invalid("`expect` is for a group; of items it is known how many they are"));
             }
             (None, Some(ids)) => {
                 let ids: Result<_, _> = ids.into_iter().map(|id| id.get("after.items")).collect();
-                On::items(ids?)
+                DependsOn::items(ids?)
             }
             _ => return Err(invalid("give either a `group` or `items`")),
         };
@@ -62,12 +63,12 @@ impl AfterBody {
                 return Err(invalid(format!("when: {shown:?}; use all-success, all-done or count-of")));
             }
         };
-        Ok(After { on, when })
+        Ok(Dependency { on, when })
     }
 }
 
-impl From<&After> for AfterBody {
-    fn from(after: &After) -> AfterBody {
+impl From<&Dependency> for AfterBody {
+    fn from(after: &Dependency) -> AfterBody {
         let (when, count) = match after.when {
             Condition::AllSuccess => ("all-success", None),
             Condition::AllDone => ("all-done", None),
@@ -75,11 +76,11 @@ impl From<&After> for AfterBody {
         };
         let body = AfterBody { when: Some(when.to_owned()), count, ..AfterBody::default() };
         match &after.on {
-            On::Group { name, expect } => {
+            DependsOn::Group { name, expect } => {
                 let expect = Some(*expect).filter(|&expect| expect > 0).and_then(|n| i64::try_from(n).ok());
                 AfterBody { group: Some(name.clone()), expect, ..body }
             }
-            On::Items { ids, .. } => {
+            DependsOn::Items { ids, .. } => {
                 AfterBody { items: Some(ids.iter().copied().map(Text::from).collect()), ..body }
             }
         }
@@ -121,7 +122,7 @@ impl GroupShown {
 mod tests {
     use super::*;
 
-    fn get(json: &str) -> Result<After, Refusal> {
+    fn get(json: &str) -> Result<Dependency, Refusal> {
         serde_json::from_str::<AfterBody>(json).unwrap().get()
     }
 

@@ -159,7 +159,7 @@ impl ItemShown {
             fairness_key: body.fairness_key,
             group: body.group,
             parent: body.parent.map(Text::from),
-            after: head.after().map(AfterBody::from),
+            after: head.dependency().map(AfterBody::from),
             source: body.source,
             trace: body.trace.map(|trace| (*trace).into()),
             origin: origin.map(|origin| OriginShown {
@@ -239,7 +239,7 @@ pub struct CountShown {
 
 /// How far an act on all that match has come.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct Acted {
+pub struct BulkResult {
     /// Items that were found to match.
     pub matched: u64,
     /// Of these, those it was done to; none in a dry run.

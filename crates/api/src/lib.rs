@@ -42,7 +42,7 @@ pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
 pub use group::{AfterBody, GroupShown};
-pub use item::{Acted, CountShown, ItemError, ItemPage, ItemShown, OriginShown, Purged};
+pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown, Purged};
 pub use kv::{
     CutOff, IncrementRecord, KvList, KvShown, Published, RecordDeleted, RecordNumber, RecordSet, SetRecord,
     TopicMessage,

@@ -190,7 +190,7 @@ impl NewItem {
         };
         Ok(Submission {
             id: self.id.map(|id| id.get("id")).transpose()?,
-            once: None,
+            record_guard: None,
             after: self.after.map(AfterBody::get).transpose()?.map(Box::new),
             priority: self.priority.map_or(Ok(0), priority)?,
             ready: when(self.delay, self.ready_at)?.unwrap_or(When::NOW),

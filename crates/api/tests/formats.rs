@@ -13,7 +13,7 @@ use towline_api::backoff::BackoffSpelled;
 use towline_api::params::Params;
 use towline_api::payload::Payload;
 use towline_api::{
-    Acted, Action, AfterBody, BackoffBody, CountShown, CountsShown, ErrorBody, FairnessBody, FieldsBody,
+    Action, AfterBody, BackoffBody, BulkResult, CountShown, CountsShown, ErrorBody, FairnessBody, FieldsBody,
     Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem,
     OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown,
     ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
@@ -450,7 +450,7 @@ proptest! {
         let left = items.iter().map(|item| (item.queue.clone(), u64::from(item.attempt))).collect();
         same(&ItemPage { items, next: next.clone() });
         same(&CountShown { count: removed, next: next.clone() });
-        same(&Acted { matched: removed, done: removed / 2, left, next: next.clone() });
+        same(&BulkResult { matched: removed, done: removed / 2, left, next: next.clone() });
         same(&Purged { removed, matched, next });
     }
 

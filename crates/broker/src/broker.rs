@@ -23,8 +23,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, FieldSet, Held, Item, ItemId, KeyTag, LeaseCall, Millis, QueueName, QueueState, Refusal,
-    Submission, Timestamp,
+    Adjust, FieldSet, Item, ItemId, KeyTag, LeaseCall, Millis, QueueName, QueueState, Refusal, Submission,
+    Throttle, Timestamp,
 };
 use towline_store::{Answered, Clock, Operation, ReceiveCall, Received, Reply, Result, Store, StoredItem};
 
@@ -315,13 +315,13 @@ impl Touched {
                 Operation::Cancel { id, .. } | Operation::Delete { id, .. } => touched.may_end.push(*id),
                 Operation::Resume { id } | Operation::Redrive { id } => touched.given_back.push(*id),
                 // It may be ready, and it may have failed.
-                Operation::Observe { id, .. } => {
+                Operation::ResolveDependency { id, .. } => {
                     touched.given_back.push(*id);
                     touched.may_end.push(*id);
                 }
                 Operation::Restore(restore) => {
                     touched.grouped |=
-                        restore.item.head.after().is_some() || restore.item.body.group.is_some()
+                        restore.item.head.dependency().is_some() || restore.item.body.group.is_some()
                 }
                 // It may be ready in a queue where somebody waits, and the last of the one it left.
                 Operation::Move { id, .. } => {
@@ -472,37 +472,37 @@ impl Shared {
                     !received.items.is_empty() || matches!(received.queue, QueueState::Completed { .. });
                 let queue = rider.call.queue.clone();
                 self.room.made(&queue, received.items.len());
-                let held = received.held.clone().filter(|_| !received.items.is_empty());
+                let throttle = received.throttle.clone().filter(|_| !received.items.is_empty());
                 let more = received.more;
                 if useful {
                     rider.give(Attempt::Received(Handed::new(self, received)));
                 } else {
                     rider.try_again();
                 }
-                self.go_on(&queue, full.then_some(more), held, Some(epoch));
+                self.go_on(&queue, full.then_some(more), throttle, Some(epoch));
             }
             // Refused: the waiter hears it from its own attempt.
             _ => rider.try_again(),
         }
     }
 
-    /// A receive was given something: who is next in line looks, or is held. One that was given all it asked for says how
+    /// A receive was given something: who is next in line looks, or is throttle. One that was given all it asked for says how
     /// many more would pass: one after the other, receivers would be too late for a rate.
     fn go_on(
         self: &Arc<Self>,
         queue: &QueueName,
         more: Option<usize>,
-        held: Option<Held>,
+        throttle: Option<Throttle>,
         epoch: Option<Epoch>,
     ) {
-        match (held, epoch) {
-            (Some(held), Some(epoch)) => {
-                if !self.lines.hold(queue, &held, epoch, self) {
+        match (throttle, epoch) {
+            (Some(throttle), Some(epoch)) => {
+                if !self.lines.hold(queue, &throttle, epoch, self) {
                     self.pass_on(queue);
                 }
             }
-            (Some(Held::For(span)), None) => self.lines.hold_for(queue, span, self),
-            (Some(Held::Full | Held::Partly(_)), None) => {}
+            (Some(Throttle::Rate(span)), None) => self.lines.hold_for(queue, span, self),
+            (Some(Throttle::Concurrency | Throttle::Keys(_)), None) => {}
             (None, _) => {
                 // Where nothing limits the queue, nothing is known, and one looks for all.
                 let next = more.map_or(0, |more| more.max(1));
@@ -644,8 +644,8 @@ impl Shared {
                     self.room.made(&queue, received.items.len());
                     if !received.items.is_empty() {
                         let more = (received.items.len() == max).then_some(received.more);
-                        self.go_on(&queue, more, received.held.clone(), epoch);
-                    } else if let Some(Held::For(span)) = received.held {
+                        self.go_on(&queue, more, received.throttle.clone(), epoch);
+                    } else if let Some(Throttle::Rate(span)) = received.throttle {
                         // Who asked may be gone by now: the others in line have their time all the same.
                         self.lines.hold_for(&queue, span, &self);
                     }

@@ -19,21 +19,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use towline_domain::command::When;
-use towline_domain::{FullKeys, Held, Item, KeyTag, Millis, QueueName, QueueState};
+use towline_domain::{FullKeys, Item, KeyTag, Millis, QueueName, QueueState, Throttle};
 use towline_store::{ReceiveCall, Received};
 
 /// Items on their way to a receiver. **Invariant:** dropped without being accepted, they go back to their queue.
 pub(crate) struct Handed {
     received: Option<Received>,
     state: QueueState,
-    held: Option<Held>,
+    throttle: Option<Throttle>,
     broker: Arc<Shared>,
 }
 
 impl Handed {
     pub(crate) fn new(broker: &Arc<Shared>, received: Received) -> Handed {
-        let (state, held) = (received.queue, received.held.clone());
-        Handed { state, held, received: Some(received), broker: Arc::clone(broker) }
+        let (state, throttle) = (received.queue, received.throttle.clone());
+        Handed { state, throttle, received: Some(received), broker: Arc::clone(broker) }
     }
 
     pub(crate) fn accept(mut self) -> Received {
@@ -48,8 +48,8 @@ impl Handed {
         self.state
     }
 
-    pub(crate) fn held(&self) -> Option<&Held> {
-        self.held.as_ref()
+    pub(crate) fn throttle(&self) -> Option<&Throttle> {
+        self.throttle.as_ref()
     }
 
     pub(crate) fn is_completed(&self) -> bool {
@@ -160,7 +160,7 @@ struct Line {
     /// In order of their tickets.
     waiters: VecDeque<(Ticket, Waiter)>,
     epoch: Epoch,
-    held: Option<Hold>,
+    throttle: Option<Hold>,
     /// It was full, or a key of it was: ends of leases are looked up.
     watched: bool,
     /// As last seen: a closed queue may complete at any settle.
@@ -173,32 +173,32 @@ impl Line {
     /// Whether it is so, and will be noticed when it ends. `number`: a new one.
     fn hold(
         &mut self,
-        held: &Held,
+        throttle: &Throttle,
         epoch: Epoch,
         number: u64,
         broker: &Arc<Shared>,
         queue: &QueueName,
     ) -> bool {
-        match held {
-            Held::For(span) => {
-                self.held =
+        match throttle {
+            Throttle::Rate(span) => {
+                self.throttle =
                     Some(Hold::For { _until: Timer::set(broker, queue, Duration::from_millis(span.0)) });
                 true
             }
-            Held::Full => {
+            Throttle::Concurrency => {
                 let is_so = self.watch(epoch, number);
                 if is_so {
-                    self.held = Some(Hold::Full);
+                    self.throttle = Some(Hold::Full);
                 }
                 is_so
             }
             // What comes of other keys may be given out, and so may what is there when a lease ends.
-            Held::Partly(full) => {
+            Throttle::Keys(full) => {
                 let is_so = self.watch(epoch, number);
                 // Also if it has to look again: what comes of these keys is not to make it do so for ever. A time that somebody else
                 // heard of meanwhile stays: nothing else would end it.
-                if is_so && !matches!(self.held, Some(Hold::For { .. })) {
-                    self.held = (!full.is_empty()).then(|| Hold::Of(full.clone()));
+                if is_so && !matches!(self.throttle, Some(Hold::For { .. })) {
+                    self.throttle = (!full.is_empty()).then(|| Hold::Of(full.clone()));
                 }
                 is_so && self.epoch.ready == epoch.ready
             }
@@ -216,7 +216,7 @@ impl Line {
 
     /// How many of these may be given out, as far as is known.
     fn open_to(&self, came: &Came) -> usize {
-        match &self.held {
+        match &self.throttle {
             Some(Hold::Of(full)) => {
                 came.count.saturating_sub(came.of.iter().filter(|&&key| full.has(key)).count())
             }
@@ -280,17 +280,17 @@ impl Visit<'_> {
         let (ticket, number) = (Ticket(all.number()), all.number());
         let Some(line) = all.lines.get_mut(self.queue) else { return Err(waiter) };
         line.closed = handed.state() != QueueState::Open;
-        let stays = match handed.held() {
+        let stays = match handed.throttle() {
             None => {
                 // Also what comes of keys that were at their limit: they are not.
                 let is_so = line.epoch.came == epoch.came;
                 if is_so {
-                    // Neither full nor held: who finds it full the next time says so again.
-                    (line.held, line.watched) = (None, false);
+                    // Neither full nor throttle: who finds it full the next time says so again.
+                    (line.throttle, line.watched) = (None, false);
                 }
                 is_so
             }
-            Some(held) => line.hold(held, epoch, number, broker, self.queue),
+            Some(throttle) => line.hold(throttle, epoch, number, broker, self.queue),
         };
         if !stays {
             return Err(waiter);
@@ -348,7 +348,7 @@ impl Lines {
                 let line = Line {
                     waiters: VecDeque::new(),
                     epoch: Epoch::all(number),
-                    held: None,
+                    throttle: None,
                     watched: false,
                     closed: false,
                     visits: 1,
@@ -361,12 +361,12 @@ impl Lines {
 
     /// The first in line who still listens, if a submit may bring something.
     pub(crate) fn take_for_submit(&self, queue: &QueueName) -> Option<(Waiter, Epoch)> {
-        self.take_if(queue, |held| matches!(held, None | Some(Hold::Of(_))))
+        self.take_if(queue, |throttle| matches!(throttle, None | Some(Hold::Of(_))))
     }
 
     /// The first in line who still listens, unless nothing but time can help.
     pub(crate) fn take_for_free(&self, queue: &QueueName) -> Option<(Waiter, Epoch)> {
-        self.take_if(queue, |held| !matches!(held, Some(Hold::For { .. })))
+        self.take_if(queue, |throttle| !matches!(throttle, Some(Hold::For { .. })))
     }
 
     /// The first in line who still listens.
@@ -376,14 +376,14 @@ impl Lines {
 
     fn take_if(&self, queue: &QueueName, may: impl Fn(Option<&Hold>) -> bool) -> Option<(Waiter, Epoch)> {
         let mut all = self.lock();
-        let line = all.lines.get_mut(queue).filter(|line| may(line.held.as_ref()))?;
+        let line = all.lines.get_mut(queue).filter(|line| may(line.throttle.as_ref()))?;
         line.next().map(|waiter| (waiter, line.epoch))
     }
 
     /// Whether it matters whose the items are that come.
     pub(crate) fn asks_for_keys(&self, queue: &QueueName) -> bool {
         let all = self.lock();
-        all.lines.get(queue).is_some_and(|line| matches!(line.held, Some(Hold::Of(_))))
+        all.lines.get(queue).is_some_and(|line| matches!(line.throttle, Some(Hold::Of(_))))
     }
 
     /// How many items of those that come may be given out, as far as is known.
@@ -415,15 +415,15 @@ impl Lines {
         let epoch = all.number();
         if let Some(line) = all.lines.get_mut(queue) {
             line.epoch = Epoch::all(epoch);
-            line.held.take_if(|held| matches!(held, Hold::Full | Hold::Of(_)));
+            line.throttle.take_if(|throttle| matches!(throttle, Hold::Full | Hold::Of(_)));
         }
     }
 
-    /// Nothing is held back any more, as far as is known.
+    /// Nothing is throttle back any more, as far as is known.
     pub(crate) fn release(&self, queue: &QueueName) {
         self.freed(queue);
         if let Some(line) = self.lock().lines.get_mut(queue) {
-            (line.held, line.watched) = (None, false);
+            (line.throttle, line.watched) = (None, false);
         }
     }
 
@@ -432,16 +432,22 @@ impl Lines {
         let mut all = self.lock();
         let number = all.number();
         if let Some(line) = all.lines.get_mut(queue).filter(|line| !line.waiters.is_empty()) {
-            line.hold(&Held::For(span), line.epoch, number, broker, queue);
+            line.hold(&Throttle::Rate(span), line.epoch, number, broker, queue);
         }
     }
 
     /// A receive that was given something was told that the next one will not be. `false`: somebody should look.
-    pub(crate) fn hold(&self, queue: &QueueName, held: &Held, epoch: Epoch, broker: &Arc<Shared>) -> bool {
+    pub(crate) fn hold(
+        &self,
+        queue: &QueueName,
+        throttle: &Throttle,
+        epoch: Epoch,
+        broker: &Arc<Shared>,
+    ) -> bool {
         let mut all = self.lock();
         let number = all.number();
         match all.lines.get_mut(queue) {
-            Some(line) if !line.waiters.is_empty() => line.hold(held, epoch, number, broker, queue),
+            Some(line) if !line.waiters.is_empty() => line.hold(throttle, epoch, number, broker, queue),
             _ => true,
         }
     }

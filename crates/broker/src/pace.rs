@@ -63,8 +63,9 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::time::Instant;
+    use towline_conformance::ReferenceStore;
     use towline_domain::{Policy, QueueName, Schema, Submission};
-    use towline_store::{Memory, Operation};
+    use towline_store::Operation;
 
     /// How long ten parts rest if somebody else does this meanwhile.
     #[expect(clippy::disallowed_methods, reason = "the runtime's clock is paused: it goes on while all rest")]
@@ -86,7 +87,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_rests_while_others_work() {
         let clock = Arc::new(SteadyClock::new());
-        let broker = Broker::start(Arc::new(Memory::new(clock.clone(), 1)), clock, None, Sharing::Alone);
+        let broker =
+            Broker::start(Arc::new(ReferenceStore::new(clock.clone(), 1)), clock, None, Sharing::Alone);
         let queue: QueueName = "jobs".parse().unwrap();
         let create = |name: &QueueName| Operation::CreateQueue {
             queue: name.clone(),

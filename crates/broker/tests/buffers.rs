@@ -10,13 +10,14 @@ use towline_broker::{Broker, CollectionRule, OffloadRule, ReceiveRequest, Sharin
 use towline_buffers::{
     BufferError, Buffers, Location, NewBuffer, NewChunk, Options, Position, State, WriterId,
 };
+use towline_conformance::ReferenceStore;
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, Body, BufferId, Field, FieldEdits, FieldSet, Fields, Item, ItemId, LeaseCall, LeaseToken, Millis,
     Outcome, OutputSet, Overrides, Policy, QueueName, Reference, Refusal, Schema, Submission,
 };
-use towline_store::{Answered, Memory, Operation, Reply, Store};
+use towline_store::{Answered, Operation, Reply, Store};
 
 fn queue() -> QueueName {
     "jobs".parse().unwrap()
@@ -24,7 +25,7 @@ fn queue() -> QueueName {
 
 struct Scene {
     broker: Broker,
-    store: Arc<Memory>,
+    store: Arc<ReferenceStore>,
     buffers: Buffers,
     directory: TempDir,
 }
@@ -43,7 +44,7 @@ impl Scene {
         let place: Location = directory.path().to_str().unwrap().parse().unwrap();
         let buffers = Buffers::open(&place, Options::default()).unwrap();
         let clock = Arc::new(SteadyClock::new());
-        let store = Arc::new(Memory::new(clock.clone(), 1));
+        let store = Arc::new(ReferenceStore::new(clock.clone(), 1));
         let storage = Storage { buffers: buffers.clone(), offload: OffloadRule::default(), collection };
         let broker = Broker::start(store.clone(), clock, Some(storage), Sharing::Alone);
         let scene = Scene { broker, store, buffers, directory };

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use towline_broker::{Broker, Followed, Follower, Sharing, SteadyClock};
+use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::{EventKind, ItemId, Policy, Schema, Submission};
 use towline_store::{
-    Answered, BoxFuture, EventCursor, EventId, EventPage, Events, EventsFrom, Guard, Guarded, Memory,
-    Operation, Reply, Result, Store, StoreError,
+    Answered, BoxFuture, EventCursor, EventId, EventPage, Events, EventsFrom, Operation, Reply, Result,
+    Store, StoreError,
 };
 
 /// Far beyond every bound: a test that gets here hangs.
@@ -20,13 +21,13 @@ const SALT: u64 = 7;
 
 async fn broker(sharing: Sharing) -> Broker {
     let clock = Arc::new(SteadyClock::new());
-    begin(Broker::start(Arc::new(Memory::new(clock.clone(), SALT)), clock, None, sharing)).await
+    begin(Broker::start(Arc::new(ReferenceStore::new(clock.clone(), SALT)), clock, None, sharing)).await
 }
 
 /// On a store that is not what it should be.
-async fn guarded<G: Guard + 'static>(guard: G) -> (Broker, Arc<Guarded<G>>) {
+async fn guarded<G: Interceptor + 'static>(guard: G) -> (Broker, Arc<InterceptedStore<G>>) {
     let clock = Arc::new(SteadyClock::new());
-    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), SALT), guard });
+    let store = Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), SALT), guard });
     (begin(Broker::start(store.clone(), clock, None, Sharing::Alone)).await, store)
 }
 
@@ -156,8 +157,13 @@ const BARREN: u64 = 1000;
 /// Beside the place in the store: how many of these were read.
 const PAGES: u32 = 0xdead;
 
-impl Guard for Barren {
-    fn events<'a>(&'a self, store: &'a Memory, from: EventsFrom, _: usize) -> BoxFuture<'a, Result<Events>> {
+impl Interceptor for Barren {
+    fn events<'a>(
+        &'a self,
+        store: &'a ReferenceStore,
+        from: EventsFrom,
+        _: usize,
+    ) -> BoxFuture<'a, Result<Events>> {
         Box::pin(async move {
             let read = match &from {
                 EventsFrom::After(cursor) => cursor.in_store(PAGES).map_or(0, |at| at.group),
@@ -204,10 +210,10 @@ struct Failing {
     gone: AtomicBool,
 }
 
-impl Guard for Failing {
+impl Interceptor for Failing {
     fn events<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         from: EventsFrom,
         limit: usize,
     ) -> BoxFuture<'a, Result<Events>> {

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock, Waited};
+use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Adjust, After, Condition, FailureKind, FieldSet, GroupCounts, Item, ItemId, LeaseCall, Millis, On,
-    Outcome, Policy, QueueName, Schema, State, Submission,
+    Adjust, Condition, Dependency, DependsOn, FailureKind, FieldSet, GroupCounts, Item, ItemId, LeaseCall,
+    Millis, Outcome, Policy, QueueName, Schema, State, Submission,
 };
-use towline_store::{
-    Answered, BoxFuture, Guard, Guarded, Memory, Operation, Reply, Result, Store, StoreError,
-};
+use towline_store::{Answered, BoxFuture, Operation, Reply, Result, Store, StoreError};
 
 /// Far beyond every bound: a test that gets here hangs.
 const NEVER: Duration = Duration::from_secs(60);
@@ -22,8 +21,8 @@ fn jobs() -> QueueName {
     "jobs".parse().unwrap()
 }
 
-fn memory() -> Memory {
-    Memory::new(Arc::new(SteadyClock::new()), 7)
+fn memory() -> ReferenceStore {
+    ReferenceStore::new(Arc::new(SteadyClock::new()), 7)
 }
 
 async fn start(store: Arc<dyn Store>, sharing: Sharing) -> Broker {
@@ -49,12 +48,12 @@ fn member(group: &str) -> Submission {
     submission
 }
 
-fn after(on: On, when: Condition) -> Submission {
-    Submission { after: Some(Box::new(After { on, when })), ..Submission::default() }
+fn after(on: DependsOn, when: Condition) -> Submission {
+    Submission { after: Some(Box::new(Dependency { on, when })), ..Submission::default() }
 }
 
 fn after_group(name: &str, expect: u64, when: Condition) -> Submission {
-    after(On::Group { name: name.to_owned(), expect }, when)
+    after(DependsOn::Group { name: name.to_owned(), expect }, when)
 }
 
 async fn submit_to(broker: &Broker, queue: &str, submission: Submission) -> Answered {
@@ -210,8 +209,8 @@ async fn what_cannot_succeed_fails_all_down_the_line() {
     let first = submit(&broker, member("g")).await;
     submit(&broker, member("g")).await;
     let second = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
-    let third = submit(&broker, after(On::items(vec![second]), Condition::AllSuccess)).await;
-    let fourth = submit(&broker, after(On::items(vec![first, third]), Condition::AllDone)).await;
+    let third = submit(&broker, after(DependsOn::items(vec![second]), Condition::AllSuccess)).await;
+    let fourth = submit(&broker, after(DependsOn::items(vec![first, third]), Condition::AllDone)).await;
     fail(&broker, &take(&broker, 1).await[0]).await;
     let (kind, why) = failed(&broker, second).await;
     assert_eq!(kind, FailureKind::Cancelled);
@@ -230,9 +229,9 @@ async fn what_has_ended_before_is_seen_at_once_and_what_is_unknown_refused() {
     let ids = [submit(&broker, Submission::default()).await, submit(&broker, Submission::default()).await];
     let items = take(&broker, 2).await;
     commit(&broker, &items[0]).await;
-    let one = submit(&broker, after(On::items(vec![ids[0]]), Condition::AllSuccess)).await;
+    let one = submit(&broker, after(DependsOn::items(vec![ids[0]]), Condition::AllSuccess)).await;
     assert_eq!(next(&broker).await.head.id, one);
-    let both = submit(&broker, after(On::items(ids.to_vec()), Condition::CountOf(2))).await;
+    let both = submit(&broker, after(DependsOn::items(ids.to_vec()), Condition::CountOf(2))).await;
     fail(&broker, &items[1]).await;
     failed(&broker, both).await;
     let gone = ids[1];
@@ -240,8 +239,8 @@ async fn what_has_ended_before_is_seen_at_once_and_what_is_unknown_refused() {
     let operation = |submission| Operation::Submit { queue: jobs(), submission: Box::new(submission) };
     let batch = vec![
         operation(Submission::default()),
-        operation(after(On::items(vec![ids[0], gone]), Condition::AllDone)),
-        operation(after(On::items(vec![ids[0]]), Condition::AllDone)),
+        operation(after(DependsOn::items(vec![ids[0], gone]), Condition::AllDone)),
+        operation(after(DependsOn::items(vec![ids[0]]), Condition::AllDone)),
     ];
     let answers = broker.update(batch).await.unwrap();
     assert!(answers[0].is_ok() && answers[2].is_ok());
@@ -267,7 +266,7 @@ async fn a_queue_that_is_deleted_takes_its_members_along() {
     let there = submit_to(&broker, "gone", member("g")).await;
     let Ok(Reply::Answer(Answer::Submitted { id, .. })) = there else { panic!("{there:?}") };
     let last = submit(&broker, after_group("g", 0, Condition::AllDone)).await;
-    let bound = submit(&broker, after(On::items(vec![id]), Condition::AllSuccess)).await;
+    let bound = submit(&broker, after(DependsOn::items(vec![id]), Condition::AllSuccess)).await;
     commit(&broker, &take(&broker, 1).await[0]).await;
     assert_eq!(broker.group("g").await.unwrap(), counts(2, 1, 0, 0));
     let delete = Operation::DeleteQueue { queue: "gone".parse().unwrap(), force: true };
@@ -290,14 +289,14 @@ impl Flaky {
     }
 }
 
-impl Guard for Flaky {
+impl Interceptor for Flaky {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         let is = |wanted: fn(&Operation) -> bool| batch.iter().any(wanted);
-        let left = if is(|operation| matches!(operation, Operation::Observe { .. })) {
+        let left = if is(|operation| matches!(operation, Operation::ResolveDependency { .. })) {
             Flaky::breaks(&self.observes)
         } else if is(|operation| matches!(operation, Operation::Kv { .. })) {
             Flaky::breaks(&self.records)
@@ -314,7 +313,7 @@ impl Guard for Flaky {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_between_counting_and_letting_go_loses_and_repeats_nothing() {
-    let store = Arc::new(Guarded { store: memory(), guard: Flaky::default() });
+    let store = Arc::new(InterceptedStore { store: memory(), guard: Flaky::default() });
     let broker = start(store.clone(), Sharing::Alone).await;
     for _ in 0..3 {
         submit(&broker, member("g")).await;

@@ -10,19 +10,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, Sharing, SteadyClock};
+use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::{Body, Flow, Item, Millis, Policy, PolicyPatch, Submission, Timestamp};
-use towline_store::{
-    Answered, BoxFuture, Clock, Guard, Guarded, ManualClock, Memory, Operation, Result, Store,
-};
+use towline_store::{Answered, BoxFuture, Clock, ManualClock, Operation, Result, Store};
 
 /// Counts the receives that reach the store.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
-impl Guard for Counting {
+impl Interceptor for Counting {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         let receives = batch.iter().filter(|operation| matches!(operation, Operation::Receive(_))).count();
@@ -31,9 +30,12 @@ impl Guard for Counting {
     }
 }
 
-async fn with(flow: Flow) -> (Broker, Arc<Guarded<Counting>>) {
+async fn with(flow: Flow) -> (Broker, Arc<InterceptedStore<Counting>>) {
     let clock = Arc::new(SteadyClock::new());
-    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Counting::default() });
+    let store = Arc::new(InterceptedStore {
+        store: ReferenceStore::new(clock.clone(), 1),
+        guard: Counting::default(),
+    });
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
     ok(&broker, create("jobs", Policy { flow, ..Policy::default() })).await;
     ok(&broker, create("other", Policy::default())).await;
@@ -51,7 +53,7 @@ async fn submit(broker: &Broker, count: usize) {
 }
 
 /// Until the receivers have come to the store so often.
-async fn waits(store: &Guarded<Counting>, receives: usize) {
+async fn waits(store: &InterceptedStore<Counting>, receives: usize) {
     while store.guard.0.load(Ordering::SeqCst) < receives {
         tokio::task::yield_now().await;
     }
@@ -64,15 +66,15 @@ async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
     for (end, flow) in ends().iter().flat_map(|end| [(end, limit(1)), (end, limit_by_key(1))]) {
         let (broker, store) = with(flow).await;
         submit(&broker, 2).await;
-        let held = hold(&broker).await;
+        let throttle = hold(&broker).await;
         let before = store.guard.0.load(Ordering::SeqCst);
         let waiting = receive(&broker);
         // The first to find it full looks again before it stands in line.
         waits(&store, before + 2).await;
         everybody_waits().await;
         assert_eq!(store.guard.0.load(Ordering::SeqCst), before + 2, "it stands in line");
-        ok(&broker, end(&held)).await;
-        assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
+        ok(&broker, end(&throttle)).await;
+        assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&throttle));
         broker.stop();
     }
 }
@@ -84,8 +86,8 @@ async fn a_lease_that_lapses_makes_room() {
         let short = PolicyPatch { visibility_timeout: Some(Millis(100)), ..PolicyPatch::default() };
         ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(short) }).await;
         submit(&broker, 2).await;
-        let held = hold(&broker).await;
-        assert_ne!(hold(&broker).await.head.id, held.head.id);
+        let throttle = hold(&broker).await;
+        assert_ne!(hold(&broker).await.head.id, throttle.head.id);
         broker.stop();
     }
 }
@@ -94,7 +96,7 @@ async fn a_lease_that_lapses_makes_room() {
 async fn whoever_waits_at_a_full_key_gets_what_comes_of_another_and_what_an_end_makes_room_for() {
     let (broker, store) = with(limit_by_key(1)).await;
     submit_of(&broker, "a").await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     let key = |items: Vec<Item>| items[0].body.fairness_key.clone().unwrap();
     // What comes of the full key is for nobody yet, also if somebody waits already.
     let mut waiting = vec![receive(&broker), receive(&broker)];
@@ -109,7 +111,7 @@ async fn whoever_waits_at_a_full_key_gets_what_comes_of_another_and_what_an_end_
     let before = store.guard.0.load(Ordering::SeqCst);
     everybody_waits().await;
     assert_eq!(store.guard.0.load(Ordering::SeqCst), before, "the other stands in line");
-    ok(&broker, commit(&held)).await;
+    ok(&broker, commit(&throttle)).await;
     assert_eq!(key(waiting.remove(0).await.unwrap()), "a");
 }
 
@@ -119,22 +121,22 @@ async fn the_end_of_a_lease_of_one_key_wakes_one_of_those_who_wait() {
     for _ in 0..50 {
         submit_of(&broker, "a").await;
     }
-    let mut held = hold(&broker).await;
+    let mut throttle = hold(&broker).await;
     let mut waiting: Vec<_> = (0..20).map(|_| receive(&broker)).collect();
     everybody_waits().await;
     for _ in 0..10 {
         let before = store.guard.0.load(Ordering::SeqCst);
-        ok(&broker, commit(&held)).await;
+        ok(&broker, commit(&throttle)).await;
         everybody_waits().await;
         let asked = store.guard.0.load(Ordering::SeqCst) - before;
         // It gets the next, and one more looks whether there is anything else.
         assert!(asked <= 3, "{asked} receives for one item");
         let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
-        held = waiting.remove(at).await.unwrap().pop().unwrap();
+        throttle = waiting.remove(at).await.unwrap().pop().unwrap();
     }
 }
 
-/// Answers to receives can be held back; a sweep lets them go, and goes on when everybody waits.
+/// Answers to receives can be throttle back; a sweep lets them go, and goes on when everybody waits.
 #[derive(Default)]
 struct Slow {
     held_back: AtomicBool,
@@ -142,10 +144,10 @@ struct Slow {
     go: Notify,
 }
 
-impl Guard for Slow {
+impl Interceptor for Slow {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         let is = |what: fn(&Operation) -> bool| batch.iter().any(what);
@@ -174,12 +176,13 @@ impl Guard for Slow {
 #[tokio::test(start_paused = true)]
 async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
-    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Slow::default() });
+    let store =
+        Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard: Slow::default() });
     let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
     let policy = Policy { flow: limit(1), visibility_timeout: Millis::seconds(1), ..Policy::default() };
     ok(&broker, create("jobs", policy)).await;
     submit(&broker, 2).await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     store.guard.held_back.store(true, Ordering::SeqCst);
     let waiting = receive(&broker);
     everybody_waits().await;
@@ -188,7 +191,7 @@ async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
     clock.advance(1000);
     ok(&broker, Operation::Sweep).await;
     let got = waiting.await.unwrap();
-    assert_eq!(got.len(), 1, "{held:?} has lapsed");
+    assert_eq!(got.len(), 1, "{throttle:?} has lapsed");
 }
 
 /// Answers to receives wait while it is shut.
@@ -199,10 +202,10 @@ struct Gate {
     go: Notify,
 }
 
-impl Guard for Gate {
+impl Interceptor for Gate {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         let receives = batch.iter().any(|operation| matches!(operation, Operation::Receive(_)));
@@ -220,7 +223,8 @@ impl Guard for Gate {
 #[tokio::test(start_paused = true)]
 async fn who_is_woken_and_goes_leaves_the_others_their_time() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
-    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Gate::default() });
+    let store =
+        Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard: Gate::default() });
     let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
     let rate = "1/500ms,burst=1".parse().ok();
     let policy = Policy { flow: Flow { rate, ..Flow::default() }, ..Policy::default() };
@@ -248,7 +252,7 @@ async fn who_is_woken_and_goes_leaves_the_others_their_time() {
 async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
     let (broker, store) = with(limit(1)).await;
     submit(&broker, 1).await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     let before = store.guard.0.load(Ordering::SeqCst);
     // Whoever gets an item makes room for the next.
     let work = |broker: Broker| async move {
@@ -261,7 +265,7 @@ async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
     // Each of the four looks a few times before it stands in line; then nobody asks, whatever is submitted.
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert!(asked < 100, "{asked} receives for 300 submits");
-    ok(&broker, commit(&held)).await;
+    ok(&broker, commit(&throttle)).await;
     for waiting in waiting {
         waiting.await.unwrap();
     }
@@ -271,7 +275,7 @@ async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
 async fn what_is_submitted_of_a_full_key_wakes_nobody() {
     let (broker, store) = with(limit_by_key(1)).await;
     submit_of(&broker, "a").await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     let mut waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
     everybody_waits().await;
     let before = store.guard.0.load(Ordering::SeqCst);
@@ -294,7 +298,7 @@ async fn what_is_submitted_of_a_full_key_wakes_nobody() {
         let got = waiting.remove(at).await.unwrap().pop().unwrap();
         assert_eq!(got.body.fairness_key, Some(format!("other-{with}")));
     }
-    ok(&broker, commit(&held)).await;
+    ok(&broker, commit(&throttle)).await;
     everybody_waits().await;
     let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
     assert_eq!(waiting.remove(at).await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
@@ -305,7 +309,7 @@ async fn what_is_submitted_of_a_full_key_wakes_nobody() {
 async fn who_comes_while_a_full_key_is_submitted_to_stands_in_line_after_a_few_looks() {
     let (broker, store) = with(limit_by_key(1)).await;
     submit_of(&broker, "a").await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     let submitting: Vec<_> = (0..4)
         .map(|_| {
             let broker = broker.clone();
@@ -323,7 +327,7 @@ async fn who_comes_while_a_full_key_is_submitted_to_stands_in_line_after_a_few_l
     }
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert!(asked < 100, "{asked} receives for 1,000 submits");
-    ok(&broker, commit(&held)).await;
+    ok(&broker, commit(&throttle)).await;
     while !waiting.iter().any(JoinHandle::is_finished) {
         tokio::task::yield_now().await;
     }
@@ -380,10 +384,10 @@ impl Clock for Steps {
 /// Every call is answered after a while, as by a disk or a database.
 struct Distant(Duration);
 
-impl Guard for Distant {
+impl Interceptor for Distant {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         Box::pin(async move {
@@ -401,7 +405,7 @@ async fn a_rate_is_used_up_within_two_percent_by_receivers_that_wait() {
     // What comes with a step has to be used up before the next. Woken one after the other, they would get not half of it.
     let clock = Arc::new(Steps { begin: tokio::time::Instant::now(), millis: 20 });
     let guard = Distant(Duration::from_millis(4));
-    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard });
+    let store = Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard });
     let broker = Broker::start(store, clock.clone(), None, Sharing::Alone);
     let rate = "1000/s,burst=20".parse().ok();
     // The store looks through all it has: what is done goes at once, and what is to do comes a second ahead.

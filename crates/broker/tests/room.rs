@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
+use towline_conformance::{InterceptedStore, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::{FieldSet, ItemId, Policy, QueueName, Refusal, Schema, Submission};
-use towline_store::{Answered, Filter, Guarded, Memory, Operation, Reply, Store as _};
+use towline_store::{Answered, Filter, Operation, Reply, Store as _};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -27,9 +28,9 @@ async fn full_at(depth: u64) -> Broker {
     on(depth).await.0
 }
 
-async fn on(depth: u64) -> (Broker, Arc<Guarded<Forgetful>>) {
+async fn on(depth: u64) -> (Broker, Arc<InterceptedStore<Forgetful>>) {
     let clock = Arc::new(SteadyClock::new());
-    let store = Arc::new(forgetful(Memory::new(clock.clone(), 1)));
+    let store = Arc::new(forgetful(ReferenceStore::new(clock.clone(), 1)));
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
     let policy = Policy { depth_limit: Some(depth), ..Policy::default() };
     let create = Operation::CreateQueue {

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
+use towline_conformance::ReferenceStore;
 use towline_domain::command::Verb;
 use towline_domain::schedule::{CatchUp, Overlap, Rhythm, Schedule, Spec, TAG_SCHEDULED_FOR, Template};
 use towline_domain::{
     Adjust, FieldSet, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, ScheduleName, Schema, Timestamp,
 };
-use towline_store::{Filter, ManualClock, Memory, Operation, Store, StoredItem};
+use towline_store::{Filter, ManualClock, Operation, Store, StoredItem};
 
 const START: Timestamp = Timestamp(1_767_225_600_000);
 const SHARED: Sharing = Sharing::Shared { ask_every: Duration::from_secs(60) };
@@ -49,7 +50,7 @@ struct Scene {
 impl Scene {
     async fn new(spec: Spec) -> Scene {
         let clock = Arc::new(ManualClock::new(START));
-        let store: Arc<dyn Store> = Arc::new(Memory::new(clock.clone(), 1));
+        let store: Arc<dyn Store> = Arc::new(ReferenceStore::new(clock.clone(), 1));
         Scene::on(store, clock, spec).await
     }
 
@@ -147,7 +148,7 @@ async fn an_occurrence_makes_an_item_when_its_time_has_come() {
 #[tokio::test]
 async fn it_goes_by_itself() {
     let clock = Arc::new(SteadyClock::new());
-    let store: Arc<dyn Store> = Arc::new(Memory::new(clock.clone(), 1));
+    let store: Arc<dyn Store> = Arc::new(ReferenceStore::new(clock.clone(), 1));
     let broker = Broker::start(store, clock, None, Sharing::Alone);
     let create = Operation::CreateQueue { queue: queue(), schema: Box::default(), policy: Box::default() };
     broker.update(vec![create]).await.unwrap().remove(0).unwrap();
@@ -417,7 +418,7 @@ async fn schedules_are_listed_in_pages_and_deleted() {
 #[tokio::test]
 async fn an_answer_that_is_lost_makes_no_second_item() {
     let clock = Arc::new(ManualClock::new(START));
-    let store = Arc::new(forgetful(Memory::new(clock.clone(), 1)));
+    let store = Arc::new(forgetful(ReferenceStore::new(clock.clone(), 1)));
     let spec = Spec { catch_up: CatchUp::All { max: 1000 }, ..minutes() };
     let scene = Scene::on(store.clone(), clock, spec).await;
     store.guard.forget_every(2);

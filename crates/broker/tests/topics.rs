@@ -5,12 +5,12 @@ use futures::FutureExt;
 use std::sync::Arc;
 use tokio::task::unconstrained;
 use towline_broker::{Broker, Sharing, SteadyClock, Subscription, Told};
+use towline_conformance::ReferenceStore;
 use towline_domain::{QueueName, limits};
-use towline_store::Memory;
 
 fn broker() -> Broker {
     let clock = Arc::new(SteadyClock::new());
-    Broker::start(Arc::new(Memory::new(clock.clone(), 7)), clock, None, Sharing::Alone)
+    Broker::start(Arc::new(ReferenceStore::new(clock.clone(), 7)), clock, None, Sharing::Alone)
 }
 
 fn topic(number: usize) -> QueueName {
@@ -46,15 +46,15 @@ async fn those_who_never_listen_are_held_a_bounded_amount_together() {
         broker.publish(&topic(TOPICS), &said).unwrap();
         assert_eq!(keen.next().await, Some(Told::Message(said.into())));
     }
-    let mut held = 0;
+    let mut throttle = 0;
     for subscription in &mut deaf {
         let (bytes, messages, missed) = heard(subscription);
         assert_eq!(messages + missed, each as u64, "each is heard, or counted");
         assert!(missed > 0);
-        held += bytes;
+        throttle += bytes;
     }
-    assert!(held <= limits::TOPICS_BYTES_MAX, "{held} bytes were held");
-    assert!(held > limits::TOPICS_BYTES_MAX / 2, "{held} bytes were held");
+    assert!(throttle <= limits::TOPICS_BYTES_MAX, "{throttle} bytes were throttle");
+    assert!(throttle > limits::TOPICS_BYTES_MAX / 2, "{throttle} bytes were throttle");
     // There is room again.
     broker.publish(&topic(0), "again").unwrap();
     assert_eq!(deaf[0].next().await, Some(Told::Message("again".into())));

@@ -5,25 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock, Waited};
+use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, Body, FieldSet, Item, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, QueueState, Refusal,
     Schema, Submission,
 };
-use towline_store::{Answered, BoxFuture, Guard, Guarded, Memory, Operation, Received, Reply, Result, Store};
+use towline_store::{Answered, BoxFuture, Operation, Received, Reply, Result, Store};
 
 /// Counts the calls that reach the store, and lets them take their time.
 #[derive(Default)]
-struct Counted {
+struct CountPage {
     updates: AtomicU64,
     delay_ms: AtomicU64,
 }
 
-impl Guard for Counted {
+impl Interceptor for CountPage {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         self.updates.fetch_add(1, Ordering::SeqCst);
@@ -39,7 +40,7 @@ impl Guard for Counted {
 
 struct Scene {
     broker: Broker,
-    store: Arc<Guarded<Counted>>,
+    store: Arc<InterceptedStore<CountPage>>,
 }
 
 const SOON: Duration = Duration::from_secs(20);
@@ -47,7 +48,10 @@ const SOON: Duration = Duration::from_secs(20);
 impl Scene {
     async fn new(policy: Policy) -> Scene {
         let clock = Arc::new(SteadyClock::new());
-        let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: Counted::default() });
+        let store = Arc::new(InterceptedStore {
+            store: ReferenceStore::new(clock.clone(), 1),
+            guard: CountPage::default(),
+        });
         let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
         let scene = Scene { broker, store };
         let create = Operation::CreateQueue {
@@ -240,13 +244,13 @@ async fn a_receiver_that_goes_away_leaves_nothing_leased() {
 async fn everybody_waiting_hears_that_a_queue_is_completed() {
     let scene = Scene::new(Policy::default()).await;
     scene.submit(When::NOW).await;
-    let held = scene.waiting(SOON).await.unwrap();
+    let throttle = scene.waiting(SOON).await.unwrap();
     let waiters: Vec<_> = (0..5).map(|_| scene.waiting(SOON)).collect();
     settle_down().await;
     scene.ok(Operation::CloseQueue { queue: queue() }).await;
     settle_down().await;
-    assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "closed, and one item is still held");
-    scene.settle(&held.items[0], Verb::Commit(Outcome::default())).await;
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "closed, and one item is still throttle");
+    scene.settle(&throttle.items[0], Verb::Commit(Outcome::default())).await;
     for waiter in waiters {
         let received = waiter.await.unwrap();
         assert!(matches!(received.queue, QueueState::Completed { .. }) && received.items.is_empty());
@@ -260,10 +264,10 @@ async fn a_result_is_waited_for() {
     let id = scene.submit(When::NOW).await;
     let unfinished = scene.broker.wait(id, Duration::from_millis(20)).await.unwrap();
     assert!(matches!(unfinished, Waited::Unfinished(_)));
-    let (broker, held) = (scene.broker.clone(), scene.waiting(SOON).await.unwrap());
+    let (broker, throttle) = (scene.broker.clone(), scene.waiting(SOON).await.unwrap());
     let waiting = tokio::spawn(async move { broker.wait(id, SOON).await.unwrap() });
     settle_down().await;
-    scene.settle(&held.items[0], Verb::Commit(Outcome::default())).await;
+    scene.settle(&throttle.items[0], Verb::Commit(Outcome::default())).await;
     let Waited::Ended(ended) = waiting.await.unwrap() else { panic!("not ended") };
     assert_eq!(ended.item.head.state_name(), "completed");
 

@@ -15,13 +15,13 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, Sharing};
+use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, Flow, Item, LeaseCall, Millis, Policy, PolicyPatch, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{
-    Answered, BoxFuture, Guard, Guarded, ManualClock, Memory, Operation, ReceiveCall, Reply, Result, Store,
-    StoreError,
+    Answered, BoxFuture, ManualClock, Operation, ReceiveCall, Reply, Result, Store, StoreError,
 };
 
 /// Answers wait here while it is shut, first come, first served.
@@ -65,10 +65,10 @@ struct Gates {
     fails: AtomicBool,
 }
 
-impl Guard for Gates {
+impl Interceptor for Gates {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         let has = |what: fn(&Operation) -> bool| batch.iter().any(what);
@@ -92,9 +92,10 @@ impl Guard for Gates {
     }
 }
 
-async fn with<G: Guard + Default + 'static>(flow: Flow) -> (Broker, Arc<Guarded<G>>) {
+async fn with<G: Interceptor + Default + 'static>(flow: Flow) -> (Broker, Arc<InterceptedStore<G>>) {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
-    let store = Arc::new(Guarded { store: Memory::new(clock.clone(), 1), guard: G::default() });
+    let store =
+        Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard: G::default() });
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
     // No lease lapses while anybody waits.
     let policy = Policy { flow, visibility_timeout: Millis::days(1), ..Policy::default() };
@@ -120,18 +121,18 @@ async fn what_comes_of_a_full_key_is_given_out_when_it_has_room_however_it_came_
         for ends_first in [true, false] {
             let (broker, _) = with::<Gates>(limit_by_key(1)).await;
             submit_of(&broker, "a").await;
-            let held = hold(&broker).await;
+            let throttle = hold(&broker).await;
             let waiting = receive(&broker);
             everybody_waits().await;
             if ends_first {
-                ok(&broker, end(&held)).await;
+                ok(&broker, end(&throttle)).await;
             }
             submit_of(&broker, "a").await;
             if !ends_first {
                 everybody_waits().await;
-                ok(&broker, end(&held)).await;
+                ok(&broker, end(&throttle)).await;
             }
-            assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
+            assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&throttle));
             broker.stop();
         }
     }
@@ -158,7 +159,7 @@ async fn a_limit_of_keys_that_is_raised_holds_nobody() {
 #[tokio::test(start_paused = true)]
 async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothing() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
-    let store = Arc::new(Memory::new(clock.clone(), 1));
+    let store = Arc::new(ReferenceStore::new(clock.clone(), 1));
     let broker = Broker::start(store, clock.clone(), None, Sharing::Alone);
     let visibility_timeout = Millis::days(1);
     let policy = Policy { flow: limit_by_key(1), visibility_timeout, ..Policy::default() };
@@ -169,7 +170,7 @@ async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothin
         Operation::Submit { queue: queue(), submission: Box::new(submission) }
     };
     submit_of(&broker, "a").await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     let first = receive(&broker);
     everybody_waits().await;
     let second = receive(&broker);
@@ -179,26 +180,26 @@ async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothin
     clock.advance(1000);
     assert_eq!(first.await.unwrap()[0].body.fairness_key.as_deref(), Some("b"));
     everybody_waits().await;
-    ok(&broker, commit(&held)).await;
+    ok(&broker, commit(&throttle)).await;
     assert_eq!(second.await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_end_at_another_server_makes_room_for_what_comes_here() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
-    let store = Arc::new(Memory::new(clock.clone(), 1));
+    let store = Arc::new(ReferenceStore::new(clock.clone(), 1));
     let sharing = Sharing::Shared { ask_every: Duration::from_secs(1) };
     let there = Broker::start(store.clone(), clock.clone(), None, sharing);
     let here = Broker::start(store, clock, None, sharing);
     ok(&there, create("jobs", Policy { flow: limit_by_key(1), ..Policy::default() })).await;
-    for is_told in [true, false] {
+    for is_public in [true, false] {
         submit_of(&there, "a").await;
-        let held = hold(&there).await;
+        let throttle = hold(&there).await;
         let waiting = receive(&here);
         everybody_waits().await;
-        ok(&there, commit(&held)).await;
+        ok(&there, commit(&throttle)).await;
         submit_of(&here, "a").await;
-        if is_told {
+        if is_public {
             here.brought(&queue(), 1);
             everybody_waits().await;
             assert!(waiting.is_finished(), "it was told");
@@ -216,13 +217,13 @@ async fn what_comes_of_a_key_before_its_end_is_heard_of_is_given_out() {
     let (broker, store) = with::<Gates>(limit_by_key(1)).await;
     let Gates { receives, ends, .. } = &store.guard;
     submit_of(&broker, "a").await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     let first = receive(&broker);
     everybody_waits().await;
     ends.shut();
     let end = tokio::spawn({
         let broker = broker.clone();
-        async move { ok(&broker, commit(&held)).await }
+        async move { ok(&broker, commit(&throttle)).await }
     });
     everybody_waits().await;
     assert_eq!(ends.came.load(Ordering::SeqCst), 1, "it has ended, and nobody has heard of it");
@@ -250,7 +251,7 @@ async fn who_is_woken_and_goes_lets_the_next_one_look() {
     let receives = &store.guard.receives;
     submit_of(&broker, "a").await;
     submit_of(&broker, "a").await;
-    let held = hold(&broker).await;
+    let throttle = hold(&broker).await;
     let first = receive(&broker);
     everybody_waits().await;
     let second = receive(&broker);
@@ -265,7 +266,7 @@ async fn who_is_woken_and_goes_lets_the_next_one_look() {
     receives.open();
     receives.passes.add_permits(10);
     everybody_waits().await;
-    ok(&broker, commit(&held)).await;
+    ok(&broker, commit(&throttle)).await;
     assert_eq!(second.await.unwrap().len(), 1, "there is room");
 }
 
@@ -276,12 +277,12 @@ async fn who_looked_before_anybody_looked_out_for_ends_looks_again() {
     for _ in 0..4 {
         submit_of(&broker, "a").await;
     }
-    let held = [hold(&broker).await, hold(&broker).await];
+    let throttle = [hold(&broker).await, hold(&broker).await];
     receives.shut();
     let (first, second) = (receive(&broker), receive(&broker));
     everybody_waits().await;
     assert_eq!(receives.came.load(Ordering::SeqCst), 2, "both have seen that the key is full");
-    broker.update(held.iter().map(commit).collect()).await.unwrap();
+    broker.update(throttle.iter().map(commit).collect()).await.unwrap();
     receives.open();
     receives.passes.add_permits(1);
     assert_eq!(first.await.unwrap().len(), 1);
@@ -314,10 +315,10 @@ struct Uneven {
     calls: AtomicUsize,
 }
 
-impl Guard for Uneven {
+impl Interceptor for Uneven {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
@@ -379,7 +380,7 @@ async fn take(broker: Broker, wait: Duration, hands: Arc<Mutex<Vec<Item>>>) {
 }
 
 /// Whether somebody waits while there is something to be had.
-async fn is_forgotten(store: &Memory, waiting: &[JoinHandle<()>]) -> bool {
+async fn is_forgotten(store: &ReferenceStore, waiting: &[JoinHandle<()>]) -> bool {
     for _ in 0..20 {
         everybody_waits().await;
     }

@@ -1,6 +1,6 @@
 //! What a decision changed: the item after, the queue after, and what to tell the caller.
 
-use crate::after::GroupTag;
+use crate::dependency::GroupTag;
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, QueueId};
@@ -77,7 +77,7 @@ pub enum Answer {
         id: ItemId,
     },
     /// The lease is valid until then.
-    Held {
+    Leased {
         deadline: Timestamp,
     },
     /// The state the item is in now, or for a repeated settle, the state it was left in then.

@@ -1,12 +1,12 @@
 //! What can be asked of a queue or an item. Durations, tokens and seeds come with the command; time does not.
 
-use crate::after::{After, Observed};
+use crate::dependency::{Dependency, DependencyState};
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, LeaseToken, QueueId};
 use crate::item::{Body, Outcome};
 use crate::name::{BufferId, QueueName, SlotName};
-use crate::only::Only;
 use crate::policy::{Overrides, Policy, PolicyPatch};
+use crate::precondition::Precondition;
 use crate::schema::Schema;
 use crate::time::{Millis, Timestamp};
 use bytes::Bytes;
@@ -48,10 +48,10 @@ pub enum Command {
         queue: QueueName,
     },
     /// How those stand that the item waits for.
-    Observe(Box<Observed>),
+    ResolveDependency(Box<DependencyState>),
     /// Not if the item is another than was meant by now.
-    If {
-        only: Arc<Only>,
+    Guarded {
+        precondition: Arc<Precondition>,
         then: Box<Command>,
     },
     /// Time has come: lapse, expire or remove, whichever is due.
@@ -89,7 +89,7 @@ impl When {
 /// Ties a submit to a key-value record: the item is made if the record is what its submitter saw, and the record is
 /// replaced in the same step. Both happen, or neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Once {
+pub struct RecordGuard {
     pub key: String,
     pub seen: Bytes,
     pub next: Bytes,
@@ -101,9 +101,9 @@ pub struct Once {
 pub struct Submission {
     /// Chosen by the submitter; `None`: the store makes one.
     pub id: Option<ItemId>,
-    pub once: Option<Box<Once>>,
+    pub record_guard: Option<Box<RecordGuard>>,
     /// Not given out before these have ended.
-    pub after: Option<Box<After>>,
+    pub after: Option<Box<Dependency>>,
     pub priority: i16,
     pub ready: When,
     /// However often it is replaced, no later than this after the first submit.
@@ -117,7 +117,7 @@ impl Default for Submission {
     fn default() -> Submission {
         Submission {
             id: None,
-            once: None,
+            record_guard: None,
             after: None,
             priority: 0,
             ready: When::NOW,

@@ -1,8 +1,8 @@
 //! What a change tells the world. Its kind is stored with the change, as one small number.
 
-use crate::after::GroupTag;
 use crate::change::{Change, QueueChange};
 use crate::decide::cut;
+use crate::dependency::GroupTag;
 use crate::id::{ItemId, QueueId};
 use crate::item::{AttemptError, FailureKind, Head, State};
 use crate::limits;
@@ -29,7 +29,7 @@ macro_rules! events {
 
             #[must_use]
             pub fn parse(text: &str) -> Option<EventKind> {
-                EventKind::ALL.iter().copied().find(|kind| kind.name() == text && kind.is_told())
+                EventKind::ALL.iter().copied().find(|kind| kind.name() == text && kind.is_public())
             }
 
             /// The event a stored number stands for.
@@ -79,31 +79,31 @@ events! {
 impl EventKind {
     /// Whether anybody is told: a record that was only put elsewhere is none.
     #[must_use]
-    pub fn is_told(self) -> bool {
+    pub fn is_public(self) -> bool {
         self != EventKind::Carried
     }
 }
 
 /// What one change tells of a queue or an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct EventPayload {
     pub kind: EventKind,
     pub queue: QueueId,
-    pub item: Option<ItemTold>,
+    pub item: Option<ItemEvent>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ItemTold {
+pub struct ItemEvent {
     pub id: ItemId,
     /// Of one that is gone: if it was unfinished.
     pub group: Option<GroupTag>,
     /// `None`: it is gone.
-    pub after: Option<ItemAfter>,
+    pub after: Option<ItemEventState>,
 }
 
 /// How a change left an item, as far as it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ItemAfter {
+pub struct ItemEventState {
     pub state: &'static str,
     pub attempt: u32,
     pub deliveries: u32,
@@ -116,17 +116,17 @@ pub struct ItemAfter {
     pub origin: Option<QueueName>,
 }
 
-impl ItemAfter {
+impl ItemEventState {
     /// The states there are, in an order that is stored: a new one comes last.
     pub const STATES: [&'static str; 5] = ["pending", "processing", "paused", "completed", "failed"];
 
     #[must_use]
-    pub fn of(head: &Head, error: Option<&AttemptError>) -> ItemAfter {
+    pub fn of(head: &Head, error: Option<&AttemptError>) -> ItemEventState {
         let failure = match head.state {
             State::Failed { kind, .. } => Some(kind),
             _ => None,
         };
-        ItemAfter {
+        ItemEventState {
             // One that waits is paused: who reads what was told before there was waiting knows no other word.
             state: head.state.name(),
             attempt: head.attempt(),
@@ -148,7 +148,7 @@ impl ItemAfter {
 impl Change {
     /// What this tells, in order: of the queue that its item completes, then of the item. `queue`: the one it is about, if
     /// it is about one as a whole.
-    pub fn tells(&self, queue: Option<QueueId>) -> impl Iterator<Item = Told> {
+    pub fn events(&self, queue: Option<QueueId>) -> impl Iterator<Item = EventPayload> {
         let of_item = self.item.as_ref().and_then(|item| {
             // An item with many errors is restored by many changes, and told of once.
             let again = self.event == Some(EventKind::Restored) && item.body.is_none();
@@ -158,8 +158,8 @@ impl Change {
                 (None, Some(before)) => (before.id, before.queue, before.leaves),
                 (None, None) => return None,
             };
-            let after = item.after.as_ref().map(|head| ItemAfter::of(head, item.error.as_deref()));
-            Some(Told { kind, queue, item: Some(ItemTold { id, group, after }) })
+            let after = item.after.as_ref().map(|head| ItemEventState::of(head, item.error.as_deref()));
+            Some(EventPayload { kind, queue, item: Some(ItemEvent { id, group, after }) })
         });
         let of_queue = self.queue.as_ref().and_then(|change| {
             let kind = if self.item.is_some() { Some(EventKind::QueueCompleted) } else { self.event };
@@ -167,7 +167,7 @@ impl Change {
                 QueueChange::Put(queue) => queue.id,
                 QueueChange::Deleted => queue?,
             };
-            Some(Told { kind: kind?, queue, item: None })
+            Some(EventPayload { kind: kind?, queue, item: None })
         });
         of_queue.into_iter().chain(of_item)
     }

@@ -46,17 +46,17 @@ pub struct Rate {
 
 /// How far a rate is used up: nanoseconds since 1970. Of a queue that nothing was received from, zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Spent(pub u64);
+pub struct RateState(pub u64);
 
 /// Why a receive gets nothing more of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
+pub enum Throttle {
     /// Until a lease ends, whatever waits there.
-    Full,
+    Concurrency,
     /// For so long, whatever waits there.
-    For(Millis),
+    Rate(Millis),
     /// What is of keys that are at their limit, until a lease ends. Of other keys there was nothing more.
-    Partly(FullKeys),
+    Keys(FullKeys),
 }
 
 /// Keys that are at their limit. **Invariant:** no more than [`limits::FULL_KEYS_MAX`]; where more are, some are not here.
@@ -82,8 +82,8 @@ impl FullKeys {
 
     /// That they are, if any is.
     #[must_use]
-    pub fn held(self) -> Option<Held> {
-        (!self.is_empty()).then_some(Held::Partly(self))
+    pub fn throttle(self) -> Option<Throttle> {
+        (!self.is_empty()).then_some(Throttle::Keys(self))
     }
 }
 
@@ -125,18 +125,18 @@ impl Flow {
 
     /// How many items may be given out while so many are processed.
     #[must_use]
-    pub fn allows(&self, processing: u64, spent: Spent, now: Timestamp) -> u64 {
+    pub fn allowance(&self, processing: u64, spent: RateState, now: Timestamp) -> u64 {
         let slots = self.concurrency.map_or(u64::MAX, |max| u64::from(max).saturating_sub(processing));
-        slots.min(self.rate.map_or(u64::MAX, |rate| rate.allows(spent, now)))
+        slots.min(self.rate.map_or(u64::MAX, |rate| rate.allowance(spent, now)))
     }
 
     /// What keeps the next item back.
     #[must_use]
-    pub fn holds(&self, processing: u64, spent: Spent, now: Timestamp) -> Option<Held> {
+    pub fn throttle(&self, processing: u64, spent: RateState, now: Timestamp) -> Option<Throttle> {
         if self.concurrency.is_some_and(|max| u64::from(max) <= processing) {
-            return Some(Held::Full);
+            return Some(Throttle::Concurrency);
         }
-        self.rate.and_then(|rate| rate.wait(spent, now)).map(Held::For)
+        self.rate.and_then(|rate| rate.wait(spent, now)).map(Throttle::Rate)
     }
 
     /// Whether one more item of a key may be given out while so many of it are processed.
@@ -147,21 +147,21 @@ impl Flow {
 
     /// How many more of those that wait may be given out now, where something limits that.
     #[must_use]
-    pub fn more(&self, counts: &Counts, spent: Spent, now: Timestamp) -> usize {
+    pub fn more(&self, counts: &Counts, spent: RateState, now: Timestamp) -> usize {
         // Turns say whose an item is, not how many there are; and of those that wait, any number may be of keys at their limit.
         let limited = self.concurrency.is_some() || self.rate.is_some();
         if !limited || self.limits_keys() {
             return 0;
         }
-        let more = self.allows(counts.processing, spent, now).min(counts.pending);
+        let more = self.allowance(counts.processing, spent, now).min(counts.pending);
         usize::try_from(more).unwrap_or(usize::MAX)
     }
 
     /// After so many items were given out; after none, what a slower rate left behind is cut.
     #[must_use]
-    pub fn spend(&self, items: usize, spent: Spent, now: Timestamp) -> Spent {
+    pub fn record_delivery(&self, items: usize, spent: RateState, now: Timestamp) -> RateState {
         match &self.rate {
-            Some(rate) => rate.spend(items as u64, spent, now),
+            Some(rate) => rate.record_delivery(items as u64, spent, now),
             None => spent,
         }
     }
@@ -232,28 +232,28 @@ impl Rate {
 
     /// From where on it is used up, and up to where it may be. A rate that was slower before counts for no more than a
     /// whole burst of this one.
-    fn window(&self, spent: Spent, now: Timestamp) -> (u64, u64) {
+    fn window(&self, spent: RateState, now: Timestamp) -> (u64, u64) {
         let now = now.0.saturating_mul(NANOS);
         let end = now.saturating_add(self.interval().saturating_mul(u64::from(self.burst)));
         (spent.0.clamp(now, end), end)
     }
 
-    fn allows(&self, spent: Spent, now: Timestamp) -> u64 {
+    fn allowance(&self, spent: RateState, now: Timestamp) -> u64 {
         let (from, end) = self.window(spent, now);
         // A time that cannot be told from the last one there is limits nothing.
         if end == u64::MAX { u64::MAX } else { (end - from) / self.interval() }
     }
 
-    fn spend(&self, items: u64, spent: Spent, now: Timestamp) -> Spent {
+    fn record_delivery(&self, items: u64, spent: RateState, now: Timestamp) -> RateState {
         let (from, end) = self.window(spent, now);
         if items == 0 {
-            return spent.min(Spent(end));
+            return spent.min(RateState(end));
         }
-        Spent(from.saturating_add(items.saturating_mul(self.interval())))
+        RateState(from.saturating_add(items.saturating_mul(self.interval())))
     }
 
     /// How long until one more is allowed.
-    fn wait(&self, spent: Spent, now: Timestamp) -> Option<Millis> {
+    fn wait(&self, spent: RateState, now: Timestamp) -> Option<Millis> {
         let (from, end) = self.window(spent, now);
         let missing = self.interval().checked_sub(end - from).filter(|&nanos| nanos > 0)?;
         (end != u64::MAX).then(|| Millis(missing.div_ceil(NANOS)))
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn how_many_more_is_known_where_something_limits_it() {
         let counts = Counts { pending: 7, processing: 2, ..Counts::default() };
-        let more = |flow: Flow| flow.more(&counts, Spent::default(), NOW);
+        let more = |flow: Flow| flow.more(&counts, RateState::default(), NOW);
         assert_eq!(more(Flow::default()), 0);
         assert_eq!(more(Flow { fairness: Some(Fairness::default()), ..Flow::default() }), 0);
         assert_eq!(more(Flow { concurrency: Some(5), ..Flow::default() }), 3);
@@ -358,7 +358,7 @@ mod tests {
             let flow = rate(text);
             assert!(flow.check().is_err(), "{text}");
             // Nothing is sent that could not be computed.
-            let _ = flow.allows(0, Spent(0), NOW);
+            let _ = flow.allowance(0, RateState(0), NOW);
         }
         assert!(Flow { concurrency: Some(0), ..Flow::default() }.check().is_err());
         for (limit, is_fine) in [(0, false), (1, true), (1_000_000, true), (1_000_001, false)] {
@@ -370,39 +370,39 @@ mod tests {
     #[test]
     fn a_burst_and_then_one_by_one() {
         let flow = rate("100/s,burst=3");
-        let mut spent = Spent::default();
-        assert_eq!(flow.allows(0, spent, NOW), 3);
-        assert_eq!(flow.holds(0, spent, NOW), None);
-        spent = flow.spend(3, spent, NOW);
-        assert_eq!(flow.allows(0, spent, NOW), 0);
-        assert_eq!(flow.holds(0, spent, NOW), Some(Held::For(Millis(10))));
+        let mut spent = RateState::default();
+        assert_eq!(flow.allowance(0, spent, NOW), 3);
+        assert_eq!(flow.throttle(0, spent, NOW), None);
+        spent = flow.record_delivery(3, spent, NOW);
+        assert_eq!(flow.allowance(0, spent, NOW), 0);
+        assert_eq!(flow.throttle(0, spent, NOW), Some(Throttle::Rate(Millis(10))));
         let later = NOW.after(Millis(9));
         assert_eq!(
-            (flow.allows(0, spent, later), flow.holds(0, spent, later)),
-            (0, Some(Held::For(Millis(1))))
+            (flow.allowance(0, spent, later), flow.throttle(0, spent, later)),
+            (0, Some(Throttle::Rate(Millis(1))))
         );
-        assert_eq!(flow.allows(0, spent, NOW.after(Millis(10))), 1);
-        assert_eq!(flow.allows(0, spent, NOW.after(Millis(1000))), 3, "no more than a burst");
+        assert_eq!(flow.allowance(0, spent, NOW.after(Millis(10))), 1);
+        assert_eq!(flow.allowance(0, spent, NOW.after(Millis(1000))), 3, "no more than a burst");
     }
 
     #[test]
     fn a_faster_rate_does_not_wait_for_a_slower_one() {
         let slow = rate("1/d,burst=10");
-        let spent = slow.spend(10, Spent::default(), NOW);
+        let spent = slow.record_delivery(10, RateState::default(), NOW);
         let fast = rate("1000/s,burst=10");
-        assert_eq!(fast.holds(0, spent, NOW), Some(Held::For(Millis(1))));
-        let spent = fast.spend(0, spent, NOW);
-        assert_eq!(fast.allows(0, spent, NOW.after(Millis(2))), 2);
-        assert_eq!(fast.spend(0, Spent(5), NOW), Spent(5));
+        assert_eq!(fast.throttle(0, spent, NOW), Some(Throttle::Rate(Millis(1))));
+        let spent = fast.record_delivery(0, spent, NOW);
+        assert_eq!(fast.allowance(0, spent, NOW.after(Millis(2))), 2);
+        assert_eq!(fast.record_delivery(0, RateState(5), NOW), RateState(5));
     }
 
     #[test]
     fn slots_come_before_the_rate() {
         let flow = Flow { concurrency: Some(2), ..rate("1/s") };
-        let spent = flow.spend(1, Spent::default(), NOW);
-        assert_eq!(flow.holds(2, spent, NOW), Some(Held::Full));
-        assert_eq!(flow.holds(1, spent, NOW), Some(Held::For(Millis(1000))));
-        assert_eq!(flow.allows(5, Spent::default(), NOW), 0);
+        let spent = flow.record_delivery(1, RateState::default(), NOW);
+        assert_eq!(flow.throttle(2, spent, NOW), Some(Throttle::Concurrency));
+        assert_eq!(flow.throttle(1, spent, NOW), Some(Throttle::Rate(Millis(1000))));
+        assert_eq!(flow.allowance(5, RateState::default(), NOW), 0);
     }
 
     proptest! {
@@ -414,18 +414,18 @@ mod tests {
             let rate = Rate { count, per: Millis(per), burst };
             prop_assume!(rate.check().is_ok());
             let flow = Flow { rate: Some(rate), ..Flow::default() };
-            let (mut spent, mut now, mut passed) = (Spent::default(), NOW, 0);
+            let (mut spent, mut now, mut passed) = (RateState::default(), NOW, 0);
             for (wanted, pause) in asks {
-                let taken = flow.allows(0, spent, now).min(wanted);
-                spent = flow.spend(usize::try_from(taken).unwrap(), spent, now);
+                let taken = flow.allowance(0, spent, now).min(wanted);
+                spent = flow.record_delivery(usize::try_from(taken).unwrap(), spent, now);
                 passed += taken;
                 let elapsed = u128::from(now.since(NOW).0);
                 // An interval is whole nanoseconds.
                 let most = u128::from(burst) + elapsed * 1_000_000 / u128::from(rate.interval());
                 prop_assert!(u128::from(passed) <= most, "{passed} of {most}");
-                if let Some(Held::For(wait)) = flow.holds(0, spent, now) {
-                    prop_assert!(flow.allows(0, spent, now.after(wait)) >= 1);
-                    prop_assert!(flow.allows(0, spent, now.after(Millis(wait.0 - 1))) == 0);
+                if let Some(Throttle::Rate(wait)) = flow.throttle(0, spent, now) {
+                    prop_assert!(flow.allowance(0, spent, now.after(wait)) >= 1);
+                    prop_assert!(flow.allowance(0, spent, now.after(Millis(wait.0 - 1))) == 0);
                 }
                 now = now.after(Millis(pause));
             }
@@ -438,17 +438,17 @@ mod tests {
             let burst = u32::try_from(most * share / 100).unwrap_or(u32::MAX).clamp(1, limits::RATE_BURST_MAX);
             let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), ..Flow::default() };
             prop_assert_eq!(flow.check(), Ok(()));
-            prop_assert_eq!(flow.allows(0, Spent::default(), NOW), u64::from(burst));
-            let spent = flow.spend(burst as usize, Spent::default(), NOW);
+            prop_assert_eq!(flow.allowance(0, RateState::default(), NOW), u64::from(burst));
+            let spent = flow.record_delivery(burst as usize, RateState::default(), NOW);
             prop_assert!(i64::try_from(spent.0).is_ok());
-            prop_assert_eq!(flow.allows(0, spent, NOW), 0);
+            prop_assert_eq!(flow.allowance(0, spent, NOW), 0);
         }
 
         #[test]
         fn nothing_overflows(count: u32, per: u64, burst: u32, spent: u64, now: u64, items: u32) {
             let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), concurrency: Some(burst), ..Flow::default() };
-            let _ = (flow.check(), flow.allows(0, Spent(spent), Timestamp(now)), flow.holds(0, Spent(spent), Timestamp(now)));
-            let _ = flow.spend(items as usize, Spent(spent), Timestamp(now));
+            let _ = (flow.check(), flow.allowance(0, RateState(spent), Timestamp(now)), flow.throttle(0, RateState(spent), Timestamp(now)));
+            let _ = flow.record_delivery(items as usize, RateState(spent), Timestamp(now));
         }
     }
 }

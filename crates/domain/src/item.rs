@@ -1,9 +1,9 @@
 //! An item: a small head that changes with every step, and a body that was submitted once.
 
-use crate::after::{After, GroupTag};
 use crate::backoff::Backoff;
 use crate::change::Errors;
 use crate::counts::CountKind;
+use crate::dependency::{Dependency, GroupTag};
 use crate::digest::ContentDigest;
 use crate::fields::Fields;
 use crate::id::{ItemId, LeaseToken, QueueId};
@@ -62,7 +62,7 @@ pub struct Extras {
     pub tally_tags: Vec<(String, String)>,
     /// What it waits for. **Invariant:** it is paused while it does.
     #[serde(default, with = "crate::readable")]
-    pub after: Option<Box<After>>,
+    pub after: Option<Box<Dependency>>,
 }
 
 /// Where a dead letter came from.
@@ -223,12 +223,12 @@ impl Head {
     /// The state's name where one word must do.
     #[must_use]
     pub fn state_name(&self) -> &'static str {
-        if self.after().is_some() { "waiting" } else { self.state.name() }
+        if self.dependency().is_some() { "waiting" } else { self.state.name() }
     }
 
     /// What it waits for.
     #[must_use]
-    pub fn after(&self) -> Option<&After> {
+    pub fn dependency(&self) -> Option<&Dependency> {
         self.extras.as_ref().and_then(|extras| extras.after.as_deref())
     }
 
@@ -246,8 +246,8 @@ impl Head {
     }
 
     /// Forgets what it waited for.
-    pub(crate) fn wait_no_more(&mut self) {
-        if self.after().is_some() {
+    pub(crate) fn clear_dependency(&mut self) {
+        if self.dependency().is_some() {
             self.extras_mut().after = None;
             self.extras = self.extras.take().filter(|extras| **extras != Extras::default());
         }

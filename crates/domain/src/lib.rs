@@ -6,13 +6,13 @@
 //! **Invariant:** pure. No clock, no randomness, no I/O, no async: time and entropy come in as arguments, so the
 //! same inputs give the same change on every store, in every test and in every simulation.
 
-pub mod after;
 pub mod backoff;
 pub mod calendar;
 pub mod change;
 pub mod command;
 pub mod counts;
 pub mod decide;
+pub mod dependency;
 pub mod digest;
 pub mod event;
 pub mod fields;
@@ -23,8 +23,8 @@ pub mod json;
 pub mod kv;
 pub mod limits;
 pub mod name;
-pub mod only;
 pub mod policy;
+pub mod precondition;
 pub mod queue;
 mod readable;
 pub mod reference;
@@ -38,23 +38,23 @@ pub mod time;
 pub mod trace;
 pub mod turn;
 
-pub use after::{After, Condition, GroupCounts, GroupTag, Observed, On};
 pub use backoff::{Backoff, Jitter};
 pub use change::{Change, Errors};
-pub use command::{Adjust, Command, LeaseCall, Once, OutputSet, Submission};
+pub use command::{Adjust, Command, LeaseCall, OutputSet, RecordGuard, Submission};
 pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
-pub use event::{EventKind, ItemAfter, ItemTold, Told};
+pub use dependency::{Condition, Dependency, DependencyState, DependsOn, GroupCounts, GroupTag};
+pub use event::{EventKind, EventPayload, ItemEvent, ItemEventState};
 pub use fields::{Field, FieldEdits, FieldSet, Fields};
-pub use flow::{Fairness, Flow, FullKeys, Held, Rate, Spent};
+pub use flow::{Fairness, Flow, FullKeys, Rate, RateState, Throttle};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};
 pub use item::{
     AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,
 };
 pub use json::Json;
 pub use name::{BufferId, QueueName, ScheduleName, SlotName};
-pub use only::{HeadFilter, Only, Traits};
 pub use policy::{LeaseRule, Overrides, Policy, PolicyPatch};
+pub use precondition::{HeadFilter, Precondition, Traits};
 pub use queue::{Queue, QueueState};
 pub use reference::Reference;
 pub use refusal::Refusal;
@@ -65,4 +65,4 @@ pub use state_name::StateName;
 pub use tally::{Ending, Finish, Hour, HourTally, Tally, TallyTag};
 pub use time::{Millis, Timestamp};
 pub use trace::{Trace, TraceParent, TraceState};
-pub use turn::{KeyTag, Turn, Weights};
+pub use turn::{KeyTag, RoundRobin, Weights};

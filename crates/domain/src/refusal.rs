@@ -33,7 +33,7 @@ pub enum Refusal {
     #[error("item {id} is {state}; {remedy}")]
     WrongState { id: ItemId, state: &'static str, remedy: &'static str },
     #[error("item {id} is not one of those that were meant any more; it was left alone")]
-    NotMeant { id: ItemId },
+    PreconditionFailed { id: ItemId },
     #[error("{message}")]
     SchemaMismatch { message: String },
     #[error("{what}: {message}")]
@@ -49,7 +49,7 @@ pub enum Refusal {
     StoreUnavailable { detail: String },
     #[error("{detail}")]
     BuffersDamaged { detail: String },
-    /// Told to the broker: look at the buffers made for the attempt, then call again.
+    /// EventPayload to the broker: look at the buffers made for the attempt, then call again.
     #[error("the buffers made for the attempt at item {id} were not looked at")]
     BuffersUnseen { id: ItemId, buffers: Box<OutputSet>, call: Box<LeaseCall> },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
@@ -109,7 +109,7 @@ impl Refusal {
             Refusal::KeyConflict { .. } => "key_conflict",
             Refusal::LeaseLost { .. } => "lease_lost",
             Refusal::AlreadySettled { .. } => "already_settled",
-            Refusal::WrongState { .. } | Refusal::NotMeant { .. } => "wrong_state",
+            Refusal::WrongState { .. } | Refusal::PreconditionFailed { .. } => "wrong_state",
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
             Refusal::BuffersUnavailable { .. } | Refusal::StoreUnavailable { .. } => "unavailable",

@@ -121,7 +121,7 @@ impl Template {
     /// Of a submit as anybody would make it. Each occurrence makes an item of its own, so what makes two of them one is
     /// refused.
     pub fn of(submission: Submission) -> Result<Template, Refusal> {
-        let Submission { id, once: _, after, priority, ready, delay_max, overrides, body, fields } =
+        let Submission { id, record_guard: _, after, priority, ready, delay_max, overrides, body, fields } =
             submission;
         let refuse = |what, message: &str| Err(Refusal::invalid(what, message));
         if id.is_some() {
@@ -206,7 +206,7 @@ impl Schedule {
         let (priority, overrides, fields) = (*priority, overrides.clone(), self.spec.item.fields());
         Submission {
             id: Some(id),
-            once: None,
+            record_guard: None,
             after: None,
             priority,
             ready,

@@ -76,12 +76,12 @@ impl Weights {
 
 /// Whose turn it is, and how much it has given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Turn {
+pub struct RoundRobin {
     pub key: KeyTag,
     pub given: u32,
 }
 
-impl Turn {
+impl RoundRobin {
     /// Who gives the next item. `first`: the first key, from this one on, that has something.
     pub fn next(self, weights: &Weights, first: impl Fn(KeyTag) -> Option<KeyTag>) -> Option<KeyTag> {
         if self.given < weights.get(self.key) && first(self.key) == Some(self.key) {
@@ -92,10 +92,10 @@ impl Turn {
 
     /// After this key has given an item.
     #[must_use]
-    pub fn gave(self, key: KeyTag, weights: &Weights) -> Turn {
+    pub fn record_delivery(self, key: KeyTag, weights: &Weights) -> RoundRobin {
         // Who is alone in the circle begins again.
         let goes_on = key == self.key && self.given < weights.get(key);
-        Turn { key, given: if goes_on { self.given + 1 } else { 1 } }
+        RoundRobin { key, given: if goes_on { self.given + 1 } else { 1 } }
     }
 }
 
@@ -111,10 +111,10 @@ mod tests {
     }
 
     /// Gives one item, of those that are left of each key.
-    fn give(turn: &mut Turn, weights: &Weights, left: &mut BTreeMap<KeyTag, u64>) -> Option<KeyTag> {
+    fn give(turn: &mut RoundRobin, weights: &Weights, left: &mut BTreeMap<KeyTag, u64>) -> Option<KeyTag> {
         let first = |from| left.range(from..).next().map(|(&key, _)| key);
         let key = turn.next(weights, first)?;
-        *turn = turn.gave(key, weights);
+        *turn = turn.record_delivery(key, weights);
         let count = left.get_mut(&key)?;
         *count -= 1;
         if *count == 0 {
@@ -137,7 +137,7 @@ mod tests {
     fn a_few_do_not_wait_for_many() {
         let (many, few) = (KeyTag::of("many"), KeyTag::of("few"));
         let mut left: BTreeMap<_, _> = [(many, 1_000_000), (few, 10)].into();
-        let mut turn = Turn::default();
+        let mut turn = RoundRobin::default();
         let given: Vec<_> = (0..20).filter_map(|_| give(&mut turn, &Weights::default(), &mut left)).collect();
         assert_eq!(given.iter().filter(|&&key| key == few).count(), 10);
     }
@@ -146,7 +146,7 @@ mod tests {
     fn who_was_away_has_no_credit() {
         let (a, b) = (KeyTag::of("a"), KeyTag::of("b"));
         let mut left: BTreeMap<_, _> = [(a, 1000)].into();
-        let mut turn = Turn::default();
+        let mut turn = RoundRobin::default();
         for _ in 0..500 {
             give(&mut turn, &Weights::default(), &mut left);
         }
@@ -163,7 +163,7 @@ mod tests {
             let named: Vec<_> = names.iter().map(String::as_str).zip(given.iter().copied()).collect();
             let weights = weights(&named);
             let mut left: BTreeMap<_, _> = names.iter().map(|name| (KeyTag::of(name), 1_000_000)).collect();
-            let mut turn = Turn::default();
+            let mut turn = RoundRobin::default();
             let round: u32 = given.iter().sum();
             for _ in 0..rounds {
                 let mut counted: BTreeMap<KeyTag, u32> = BTreeMap::new();
@@ -183,7 +183,7 @@ mod tests {
             let weights = weights(&[("0", 3)]);
             let mut left: BTreeMap<KeyTag, u64> = BTreeMap::new();
             let mut waits: BTreeMap<KeyTag, BTreeMap<KeyTag, u32>> = BTreeMap::new();
-            let mut turn = Turn::default();
+            let mut turn = RoundRobin::default();
             for (key, more) in steps {
                 if more > 0 {
                     *left.entry(KeyTag::of(&key.to_string())).or_default() += more;

@@ -438,8 +438,8 @@ fn purge(bench: &mut Bench) {
         let filter = towline_store::Filter { queue: Some(old.clone()), ..towline_store::Filter::default() };
         let mut after = None;
         loop {
-            let delete = towline_store::Act::Delete { force: false };
-            let acted = block_on(towline_store::act(&store, &delete, filter.clone(), after, 500)).unwrap();
+            let delete = towline_store::BulkAction::Delete { force: false };
+            let acted = block_on(towline_store::bulk(&store, &delete, filter.clone(), after, 500)).unwrap();
             after = acted.next;
             if after.is_none() {
                 break;

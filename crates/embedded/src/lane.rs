@@ -10,7 +10,7 @@
 //! key is looked for: however many they are, nobody walks past them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use towline_domain::{Flow, FullKeys, KeyTag, Order, OrderKey, Timestamp, Turn, Weights};
+use towline_domain::{Flow, FullKeys, KeyTag, Order, OrderKey, RoundRobin, Timestamp, Weights};
 
 const BLOCK: usize = 512;
 
@@ -120,7 +120,7 @@ pub struct Keyed {
     by_time: Option<BTreeSet<Entry>>,
     weights: Weights,
     /// Not in the log: after an opening everybody begins anew.
-    turn: Turn,
+    turn: RoundRobin,
     limit: Option<Limit>,
 }
 
@@ -313,7 +313,7 @@ impl Lanes {
     /// This key has given an item.
     pub fn gave(&mut self, whose: KeyTag) {
         if let Lanes::Keyed(keyed) = self {
-            keyed.turn = keyed.turn.gave(whose, &keyed.weights);
+            keyed.turn = keyed.turn.record_delivery(whose, &keyed.weights);
         }
     }
 
@@ -438,7 +438,7 @@ mod tests {
             let mut lanes = Lanes::new(&Order::Fifo, &flow(limit));
             let mut ready: BTreeSet<(KeyTag, Entry)> = BTreeSet::new();
             let mut leased: Vec<KeyTag> = Vec::new();
-            let mut turn = Turn::default();
+            let mut turn = RoundRobin::default();
             let place = |entry: Entry| OrderKey { rank: 0, time: entry.time };
             for (sequence, (what, key, number)) in steps.into_iter().enumerate() {
                 let key = KeyTag::of(&key.to_string());
@@ -464,7 +464,7 @@ mod tests {
                             lanes.leased(key);
                             lanes.gave(key);
                             leased.push(key);
-                            turn = turn.gave(key, &Weights::default());
+                            turn = turn.record_delivery(key, &Weights::default());
                         }
                     }
                     4 if !leased.is_empty() => lanes.ended(leased.swap_remove(nth(leased.len()))),

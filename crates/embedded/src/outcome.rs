@@ -8,9 +8,9 @@ use crate::tell::{Start, Untold};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use towline_domain::kv::KvRecord;
-use towline_domain::{FieldSet, Head, Held, ItemId, QueueName, QueueState, Timestamp};
+use towline_domain::{FieldSet, Head, ItemId, QueueName, QueueState, Throttle, Timestamp};
 use towline_store::{
-    Answered, Counted, Cursor, Figures, Filter, KvPage, Page, QueueView, Received, Reply, StoreError,
+    Answered, CountPage, Cursor, Filter, KvPage, Page, QueueView, Received, Reply, StoreError, StoreMetrics,
     StoredItem, TallyRange, TallyRow,
 };
 
@@ -34,7 +34,13 @@ pub struct UnreadItems {
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Answered),
-    Received { queue: QueueState, items: UnreadItems, held: Option<Held>, more: usize, fields: FieldSet },
+    Received {
+        queue: QueueState,
+        items: UnreadItems,
+        throttle: Option<Throttle>,
+        more: usize,
+        fields: FieldSet,
+    },
 }
 
 /// A question that changes nothing.
@@ -51,7 +57,7 @@ pub enum Query {
     KvList(KvPage),
     Events(Start),
     Status,
-    Figures,
+    StoreMetrics,
 }
 
 #[derive(Debug)]
@@ -75,7 +81,7 @@ pub enum Found {
         now: Timestamp,
         fields: FieldSet,
     },
-    Counted(Counted),
+    Counted(CountPage),
     NextWake(Option<Timestamp>),
     Kv(Vec<Option<KvRecord>>),
     Tally(Option<Vec<TallyRow>>),
@@ -83,7 +89,7 @@ pub enum Found {
     /// `None`: what followed there is not kept any more.
     Events(Option<Untold>),
     Status(Status),
-    Figures(Box<Figures>),
+    StoreMetrics(Box<StoreMetrics>),
 }
 
 /// How a store is doing.
@@ -113,7 +119,7 @@ impl Outcome {
     pub fn finish(self, reader: &Reader, damage: &mut dyn FnMut(StoreError)) -> Answered {
         match self {
             Outcome::Answered(answered) => answered,
-            Outcome::Received { queue, items, held, more, fields } => {
+            Outcome::Received { queue, items, throttle, more, fields } => {
                 let items = reader.read(&items, fields).unwrap_or_else(|_| {
                     let one_by_one = items.items.into_iter().map(|item| {
                         reader.read(
@@ -123,7 +129,7 @@ impl Outcome {
                     });
                     one_by_one.filter_map(|item| item.map_err(&mut *damage).ok()).flatten().collect()
                 });
-                Ok(Reply::Received(Received { queue, items, held, more }))
+                Ok(Reply::Received(Received { queue, items, throttle, more }))
             }
         }
     }
@@ -144,7 +150,7 @@ impl Found {
         Ok(found.into_iter().map(|nth| stored.get(nth?).cloned()).collect())
     }
 
-    /// A page of items; those the index could not rule out are held against the filter here.
+    /// A page of items; those the index could not rule out are throttle against the filter here.
     pub fn into_page(self, reader: &Reader) -> Result<Page, StoreError> {
         let Found::Page { items, next, filter, now, fields } = self else {
             return Err(StoreError::Closed);

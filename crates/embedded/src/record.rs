@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use towline_domain::item::Settle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    After, AttemptError, Body, Change, EventKind, Extras, Field, Flow, GroupTag, Head, Hour, ItemId, KeyTag,
-    Outcome, Queue, QueueId, QueueName, State, Tally, TallyTag, Timestamp, digest,
+    AttemptError, Body, Change, Dependency, EventKind, Extras, Field, Flow, GroupTag, Head, Hour, ItemId,
+    KeyTag, Outcome, Queue, QueueId, QueueName, State, Tally, TallyTag, Timestamp, digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -490,7 +490,7 @@ pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -
     let (mut group, mut fairness_key) = (None, KeyTag::NONE);
     if !behind.is_empty() {
         let (tally_tags, mut behind): (Vec<(String, String)>, &[u8]) = take(behind)?;
-        let mut after: Option<Box<After>> = None;
+        let mut after: Option<Box<Dependency>> = None;
         if !behind.is_empty() {
             ((group, after), behind) = take(behind)?;
         }

@@ -20,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use towline_domain::Timestamp;
-use towline_store::Figures;
+use towline_store::StoreMetrics;
 
 /// A log read back, not yet being written.
 pub(crate) struct Recovered {
@@ -514,7 +514,7 @@ impl Engine {
             longest: 0,
             poisoned: None,
             status: Status::default(),
-            figures: Figures::default(),
+            figures: StoreMetrics::default(),
             chores: Vec::new(),
             swept: 0,
             up_to_date: false,

@@ -5,7 +5,7 @@ use crate::index::QueueIndex;
 use crate::record::group_label;
 use crate::table::Slot;
 use towline_domain::{QueueId, Traits, digest};
-use towline_store::{Counted, Cursor, Filter};
+use towline_store::{CountPage, Cursor, Filter};
 
 /// Slots looked at in one go: a millisecond or two of the writer's time at most.
 const LOOKS_MAX: usize = 65_536;
@@ -30,16 +30,16 @@ impl Engine {
 
     /// How many items match, of those that are looked at in one go. For filters that the index knows all of: tags, group
     /// and key by their hashes.
-    pub fn count_matching(&self, filter: &Filter, after: Option<Cursor>) -> Counted {
+    pub fn count_matching(&self, filter: &Filter, after: Option<Cursor>) -> CountPage {
         if filter.is_state_alone() {
-            return Counted { count: self.counted(filter), next: None };
+            return CountPage { count: self.counted(filter), next: None };
         }
         let mut count = 0;
         let next = self.select(filter, after, |_| {
             count += 1;
             true
         });
-        Counted { count, next }
+        CountPage { count, next }
     }
 
     fn counted(&self, filter: &Filter) -> u64 {

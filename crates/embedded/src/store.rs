@@ -23,8 +23,8 @@ use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Clock, Counted, Cursor, EventPage, Events, EventsFrom, Figures, Filter, KvPage,
-    Operation, Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, Clock, CountPage, Cursor, EventPage, Events, EventsFrom, Filter, KvPage, Operation,
+    Page, QueueView, Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow,
 };
 
 /// Items whose records are read at a time to count what the index does not know.
@@ -266,12 +266,12 @@ impl Store for Embedded {
         .boxed()
     }
 
-    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<CountPage>> {
         async move {
             filter.check()?;
             if !is_indexed(&filter) {
                 let page = self.list(filter, after, READ_TO_COUNT, FieldSet::NONE).await?;
-                return Ok(Counted { count: page.items.len() as u64, next: page.next });
+                return Ok(CountPage { count: page.items.len() as u64, next: page.next });
             }
             match self.ask(Query::Count { filter: Box::new(filter), after }).await? {
                 Found::Counted(counted) => Ok(counted),
@@ -313,7 +313,7 @@ impl Store for Embedded {
         .boxed()
     }
 
-    fn made(&self, id: ItemId) -> bool {
+    fn issued(&self, id: ItemId) -> bool {
         id.sequence(self.meta.salt).is_some()
     }
 
@@ -327,10 +327,10 @@ impl Store for Embedded {
         .boxed()
     }
 
-    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+    fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         async {
-            match self.ask(Query::Figures).await? {
-                Found::Figures(figures) => Ok(*figures),
+            match self.ask(Query::StoreMetrics).await? {
+                Found::StoreMetrics(figures) => Ok(*figures),
                 _ => Err(StoreError::Closed),
             }
         }

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use towline_domain::{EventKind, ItemAfter, ItemId, ItemTold, QueueId, Timestamp};
+use towline_domain::{EventKind, ItemEvent, ItemEventState, ItemId, QueueId, Timestamp};
 use towline_store::{Event, EventCursor, EventId, EventPage, StoreError};
 
 /// Bytes of the log that one page looks at, about.
@@ -312,7 +312,7 @@ impl Teller {
 
     fn event(&self, record: &Record<'_>, id: EventId, at: Timestamp) -> Result<Option<Event>, RecordError> {
         // A number that is not known comes from a later version.
-        let Some(kind) = EventKind::from_code(record.event).filter(|kind| kind.is_told()) else {
+        let Some(kind) = EventKind::from_code(record.event).filter(|kind| kind.is_public()) else {
             return Ok(None);
         };
         let (queue, item) = match record.kind {
@@ -328,17 +328,17 @@ impl Teller {
                     Some(bytes) => Some(record::decode_error(bytes)?.1),
                     None => None,
                 };
-                let after = ItemAfter::of(&head, error.as_ref());
+                let after = ItemEventState::of(&head, error.as_ref());
                 (
                     self.names.get(head.queue),
-                    Some(ItemTold { id: head.id, group: head.group, after: Some(after) }),
+                    Some(ItemEvent { id: head.id, group: head.group, after: Some(after) }),
                 )
             }
             Kind::ItemRemoved => {
                 // Of those before, nobody wrote down what they were.
                 let Some(bytes) = record.part(record::HEAD)? else { return Ok(None) };
                 let (queue, id, group) = record::decode_removed(bytes, record.subject, self.salt)?;
-                (self.names.get(queue), Some(ItemTold { id, group, after: None }))
+                (self.names.get(queue), Some(ItemEvent { id, group, after: None }))
             }
             Kind::Queue => (Some(record::decode_queue(record.need(record::HEAD)?)?.name), None),
             Kind::QueueDeleted => match record.part(record::HEAD)? {

@@ -10,10 +10,11 @@ use rig::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use towline_conformance::ReferenceStore;
 use towline_domain::kv::KvCommand;
 use towline_domain::{FieldSet, Item, ItemId, Order, Policy, ScoreWeights, Timestamp, limits};
 use towline_embedded::{Embedded, Options};
-use towline_store::{Filter, Memory, Operation, Store, StoreError};
+use towline_store::{Filter, Operation, Store, StoreError};
 
 const LARGE: usize = 4 << 20;
 /// More than one call is given.
@@ -109,7 +110,7 @@ fn an_item_asked_for_many_times_is_read_once() {
 fn a_filter_has_no_more_tags_than_an_item_can_have() {
     let directory = tempfile::tempdir().unwrap();
     let embedded = made(directory.path());
-    let memory = Memory::new(clock(), SALT);
+    let memory = ReferenceStore::new(clock(), SALT);
     for store in [&memory as &dyn Store, &embedded] {
         let list = |tags: usize| {
             let tags = vec![("name".to_owned(), "value".to_owned()); tags];
@@ -143,7 +144,7 @@ fn a_smaller_value_replaces_a_larger_one_at_the_limit() {
 fn a_tier_has_a_name_of_bounded_length() {
     let directory = tempfile::tempdir().unwrap();
     let embedded = open(directory.path());
-    let memory = Memory::new(clock(), SALT);
+    let memory = ReferenceStore::new(clock(), SALT);
     let with_tier = |queue: &str, bytes: usize| {
         let tiers_permille = BTreeMap::from([("x".repeat(bytes), 1)]);
         let weights = ScoreWeights { tiers_permille, ..ScoreWeights::default() };

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use tempfile::TempDir;
+use towline_conformance::suite::Harness;
 use towline_embedded::{Embedded, Options};
-use towline_store::conformance::Harness;
 use towline_store::{ManualClock, Store};
 
 type Opened = (Weak<dyn Store>, TempDir);
@@ -52,12 +52,12 @@ impl Harness for Directories {
 mod smallest_for_the_largest_item {
     use super::*;
     // A harness for each case: a static one would never remove its directories.
-    towline_store::conformance_tests!(Directories::new(9 << 20));
+    towline_conformance::conformance_tests!(Directories::new(9 << 20));
 }
 
 /// Segments so small that nearly every step rotates and collects.
 #[test]
 fn random_histories_in_tiny_segments() {
     let harness = Directories::new(64 << 10);
-    towline_store::conformance::run("model::random_histories_agree_with_the_reference_store", &harness);
+    towline_conformance::suite::run("model::random_histories_agree_with_the_reference_store", &harness);
 }

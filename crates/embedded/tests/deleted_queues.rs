@@ -7,13 +7,14 @@ use futures::executor::block_on;
 use rig::*;
 use std::path::Path;
 use std::sync::Arc;
+use towline_conformance::ReferenceStore;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{Body, FieldSet, HeadFilter, ItemId, Policy, Refusal, StateName, Submission, Timestamp};
 use towline_embedded::Engine;
 use towline_embedded::disk::RealDisk;
 use towline_embedded::outcome::{Found, Outcome, Query};
-use towline_store::{Answered, Filter, Memory, Operation, Reply, Store};
+use towline_store::{Answered, Filter, Operation, Reply, Store};
 
 /// The store's steps one by one, so that nothing is done between two groups.
 struct Steps(Engine);
@@ -105,7 +106,7 @@ fn assert_is_there(store: &dyn Store, id: ItemId) {
 fn a_key_is_free_in_the_call_that_deletes_the_queue_its_item_was_moved_to() {
     let directory = tempfile::tempdir().unwrap();
     let embedded = open(directory.path());
-    let memory = Memory::new(clock(), SALT);
+    let memory = ReferenceStore::new(clock(), SALT);
     for store in [&memory as &dyn Store, &embedded] {
         let first = dead_letter(store);
         assert_eq!(created(run(store, keyed())), (first, false), "a dead letter keeps its key");

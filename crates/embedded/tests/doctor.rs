@@ -221,7 +221,7 @@ fn any_flipped_byte_is_found_or_does_not_matter_and_never_yields_other_content()
         assert_eq!(report.items + lost, 30, "byte {byte}: {report:?}");
         // Opening may do without a part that the doctor misses; never the other way round.
         let reads = try_open(&store).is_ok_and(|open| {
-            futures::executor::block_on(towline_store::invariants::snapshot(&open, START)).is_ok()
+            futures::executor::block_on(towline_conformance::invariants::snapshot(&open, START)).is_ok()
         });
         assert!(reads || !verdict.is_whole(), "byte {byte}: {verdict:?}");
         std::fs::remove_dir_all(&saved).unwrap();

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use towline_conformance::invariants::snapshot;
 use towline_domain::{FieldSet, Head, KeyTag, LeaseToken, State, Timestamp};
 use towline_embedded::disk::RealDisk;
 use towline_embedded::reader::Reader;
 use towline_embedded::{Embedded, Engine};
-use towline_store::invariants::snapshot;
 use towline_store::{Filter, ManualClock, Operation, Store, TallyRange};
 
 fn fixtures() -> PathBuf {

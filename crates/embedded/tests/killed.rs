@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use towline_conformance::invariants::Snapshot;
 use towline_domain::{ItemId, State};
-use towline_store::invariants::Snapshot;
 
 const WORK_IN: &str = "TOWLINE_TEST_WORK_IN";
 const ROUNDS: u64 = 20;

@@ -8,7 +8,7 @@ use crate::statements::query;
 use deadpool_postgres::Transaction;
 use tokio_postgres::Row;
 use towline_domain::{CountKind, Counts, FieldSet, limits};
-use towline_store::{Counted, Cursor, Filter, StoreError};
+use towline_store::{CountPage, Cursor, Filter, StoreError};
 
 /// Items whose heads one answer looks at, at most.
 const HEADS_MAX: usize = 100_000;
@@ -18,13 +18,13 @@ const STEP: i64 = 512;
 const READ_TO_COUNT: usize = 2000;
 
 impl Reader {
-    pub(crate) async fn count(&self, filter: Filter, after: Option<Cursor>) -> Result<Counted, Failure> {
+    pub(crate) async fn count(&self, filter: Filter, after: Option<Cursor>) -> Result<CountPage, Failure> {
         if filter.is_state_alone() {
-            return Ok(Counted { count: self.counted(&filter).await?, next: None });
+            return Ok(CountPage { count: self.counted(&filter).await?, next: None });
         }
         if filter.error.is_some() {
             let page = self.list(filter, after, READ_TO_COUNT, FieldSet::NONE).await?;
-            return Ok(Counted { count: page.items.len() as u64, next: page.next });
+            return Ok(CountPage { count: page.items.len() as u64, next: page.next });
         }
         again_if_truncated!(self.count_once(&filter, after))
     }
@@ -47,15 +47,15 @@ impl Reader {
         Ok(counts.in_state(filter.head.state))
     }
 
-    async fn count_once(&self, filter: &Filter, after: Option<Cursor>) -> Result<Counted, Failure> {
+    async fn count_once(&self, filter: &Filter, after: Option<Cursor>) -> Result<CountPage, Failure> {
         let Ok(mut after) = i64::try_from(after.map_or(0, |cursor| cursor.0)) else {
-            return Ok(Counted::default());
+            return Ok(CountPage::default());
         };
         let mut client = self.client().await?;
         let now = self.now(&client).await?;
         let snapshot = snapshot(&mut client).await?;
         let Some(sought) = Sought::new(&snapshot, filter, now).await? else {
-            return Ok(Counted::default());
+            return Ok(CountPage::default());
         };
         let by_page = filter.head.is_state_alone() && sought.keyed.is_none();
         let statement = snapshot.prepare_cached(query!("counted")).await?;
@@ -92,11 +92,11 @@ impl Reader {
             }
             if seen >= HEADS_MAX {
                 count += run.end(&snapshot, &sought).await?;
-                return Ok(Counted { count, next: Some(Cursor(after.cast_unsigned())) });
+                return Ok(CountPage { count, next: Some(Cursor(after.cast_unsigned())) });
             }
         }
         count += run.end(&snapshot, &sought).await?;
-        Ok(Counted { count, next: None })
+        Ok(CountPage { count, next: None })
     }
 }
 

@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::{Row, Statement};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Counts, Flow, ItemId, KeyTag, QueueId, Spent, Timestamp, Turn, Weights};
-use towline_store::{Figures, StoreError};
+use towline_domain::{Counts, Flow, ItemId, KeyTag, QueueId, RateState, RoundRobin, Timestamp, Weights};
+use towline_store::{StoreError, StoreMetrics};
 
 /// Items carried out by time in one batch, so that a million leases lapsing at once do not hold everybody up.
 pub(crate) const SWEEP_MAX: usize = 1024;
@@ -144,10 +144,11 @@ pub(crate) async fn fetch(
         rows[version].first().and_then(|row| u8::try_from(row.get::<_, i16>(1)).ok()).unwrap_or(0);
     let at = |index: Option<usize>| index.map_or(&[][..], |index| &rows[index][..]);
     read_counts(&mut overlay, &plan.locks, at(counts));
-    let spent = |row: &Row| (queue_id(row.get(0)), (Spent(row.get::<_, i64>(1).cast_unsigned()), false));
+    let spent = |row: &Row| (queue_id(row.get(0)), (RateState(row.get::<_, i64>(1).cast_unsigned()), false));
     overlay.spent = at(rates).iter().map(spent).collect();
     for row in at(turns) {
-        let turn = Turn { key: KeyTag::from_number(row.get(1)), given: row.get::<_, i32>(2).cast_unsigned() };
+        let turn =
+            RoundRobin { key: KeyTag::from_number(row.get(1)), given: row.get::<_, i32>(2).cast_unsigned() };
         overlay.turns.insert(queue_id(row.get(0)), TurnSlot { turn, ..TurnSlot::default() });
     }
     overlay.leased =
@@ -419,7 +420,7 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         body_slot: 0,
         counted: FxHashMap::default(),
         tallies: Tallies::default(),
-        figures: Figures::default(),
+        figures: StoreMetrics::default(),
         queues: BTreeMap::new(),
         tells: shared.events.is_some(),
         told: Vec::new(),

@@ -250,7 +250,7 @@ fn read(row: &Row) -> Result<Operation, Refusal> {
     let blob = row.get::<_, Option<&[u8]>>(9).map(Bytes::copy_from_slice);
     let submission = Submission {
         id: Some(ItemId(row.get(1))),
-        once: None,
+        record_guard: None,
         after: None,
         priority: row.get(3),
         ready: row.get::<_, Option<i64>>(4).map_or(When::NOW, |at| When::At(timestamp(at))),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 use towline_domain::{
-    AttemptError, Body, Errors, Field, FieldEdits, FieldSet, Fields, Head, Held, Item,
-    Outcome as CommitOutcome, QueueId, QueueState,
+    AttemptError, Body, Errors, Field, FieldEdits, FieldSet, Fields, Head, Item, Outcome as CommitOutcome,
+    QueueId, QueueState, Throttle,
 };
 use towline_store::{Answered, Received, Reply, StoreError};
 
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
         queue: QueueId,
         state: QueueState,
         given: Vec<Given>,
-        held: Option<Held>,
+        throttle: Option<Throttle>,
         more: usize,
         fields: FieldSet,
     },
@@ -153,9 +153,11 @@ impl Outcome {
     /// The answer, with what was read for it. An item that cannot be read costs itself alone: the leases are committed, so the
     /// others are given out, and the lease on that one lapses.
     pub(crate) fn finish(self, contents: &mut Contents) -> Answered {
-        let (state, given, held, more, wanted) = match self {
+        let (state, given, throttle, more, wanted) = match self {
             Outcome::Answered(answered) => return answered,
-            Outcome::Received { state, given, held, more, fields, .. } => (state, given, held, more, fields),
+            Outcome::Received { state, given, throttle, more, fields, .. } => {
+                (state, given, throttle, more, fields)
+            }
         };
         let mut items = Vec::with_capacity(given.len());
         for Given { seq, head, submitted, replaced, edits, errors, .. } in given {
@@ -184,7 +186,7 @@ impl Outcome {
             item.fields = only(item.fields, wanted);
             items.push(item);
         }
-        Ok(Reply::Received(Received { queue: state, items, held, more }))
+        Ok(Reply::Received(Received { queue: state, items, throttle, more }))
     }
 }
 

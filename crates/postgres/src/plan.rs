@@ -119,7 +119,7 @@ impl Plan {
                     if let Some(id) = submission.id {
                         plan.named.push(id);
                     }
-                    if let Some(once) = &submission.once {
+                    if let Some(once) = &submission.record_guard {
                         plan.kv_keys.push(once.key.as_bytes().to_vec());
                     }
                     let Some(queue) = catalog.by_name(queue) else { continue };
@@ -149,7 +149,7 @@ impl Plan {
                 Operation::Lease { id, .. }
                 | Operation::Resume { id }
                 | Operation::Redrive { id }
-                | Operation::Observe { id, .. } => {
+                | Operation::ResolveDependency { id, .. } => {
                     plan.named.push(*id);
                 }
                 Operation::Cancel { id, .. }
@@ -191,7 +191,7 @@ impl Plan {
                     }
                 }
                 Operation::Sweep => plan.asked_to_sweep = true,
-                Operation::If { .. } => {}
+                Operation::Guarded { .. } => {}
             }
         }
         for (queue, flow) in &limits {

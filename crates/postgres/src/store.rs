@@ -24,8 +24,8 @@ use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Figures, Filter, KvPage, Operation, Page,
-    QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
+    Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow,
 };
 
 /// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
@@ -34,7 +34,7 @@ pub struct Postgres {
     reader: Reader,
     waiting_max: usize,
     news: Arc<News>,
-    figures: Arc<StdMutex<Figures>>,
+    figures: Arc<StdMutex<StoreMetrics>>,
     /// End with the store.
     tasks: Vec<AbortHandle>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(crate) sweeps: Sweeps,
     pub(crate) upkeep: Upkeep,
     /// Of what was committed.
-    pub(crate) figures: Arc<StdMutex<Figures>>,
+    pub(crate) figures: Arc<StdMutex<StoreMetrics>>,
     pub(crate) events: Option<Kept>,
 }
 
@@ -103,7 +103,7 @@ impl Postgres {
             };
             tasks.push(tokio::spawn(news::run(listener)).abort_handle());
         }
-        let figures = Arc::new(StdMutex::new(Figures::default()));
+        let figures = Arc::new(StdMutex::new(StoreMetrics::default()));
         let shared = Arc::new(Shared {
             target,
             schema: options.schema,
@@ -179,7 +179,7 @@ impl Store for Postgres {
         self.reader.run(move |reader| async move { reader.list(filter, after, limit, fields).await })
     }
 
-    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<CountPage>> {
         if let Err(error) = filter.check() {
             return Box::pin(ready(Err(error)));
         }
@@ -195,7 +195,7 @@ impl Store for Postgres {
         self.reader.run(move |reader| async move { reader.events(from, limit).await })
     }
 
-    fn made(&self, id: ItemId) -> bool {
+    fn issued(&self, id: ItemId) -> bool {
         id.sequence(self.reader.salt).is_some()
     }
 
@@ -203,7 +203,7 @@ impl Store for Postgres {
         self.reader.run(move |reader| async move { reader.tally(queue, asked).await })
     }
 
-    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+    fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         let figures = *self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         Box::pin(ready(Ok(figures)))
     }

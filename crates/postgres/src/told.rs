@@ -6,7 +6,9 @@
 use crate::code;
 use crate::varint::{Source, put_signed, put_unsigned};
 use std::num::NonZeroU64;
-use towline_domain::{EventKind, GroupTag, ItemAfter, ItemId, ItemTold, QueueId, QueueName, Timestamp, Told};
+use towline_domain::{
+    EventKind, EventPayload, GroupTag, ItemEvent, ItemEventState, ItemId, QueueId, QueueName, Timestamp,
+};
 use uuid::Uuid;
 
 const VERSION: u8 = 1;
@@ -34,7 +36,7 @@ const ORIGIN: u8 = 1 << 6;
 pub(crate) struct Unpacked {
     pub(crate) kind: EventKind,
     pub(crate) queue: Option<QueueName>,
-    pub(crate) item: Option<ItemTold>,
+    pub(crate) item: Option<ItemEvent>,
 }
 
 /// Numbers that the next item is told by its difference to.
@@ -57,7 +59,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 
 /// A row for each; `name`: of a queue, as it is or was.
 pub(crate) fn pack<'a>(
-    told: &[Told],
+    told: &[EventPayload],
     salt: u64,
     at: Timestamp,
     name: impl Fn(QueueId) -> Option<&'a QueueName>,
@@ -65,7 +67,7 @@ pub(crate) fn pack<'a>(
     let mut rows = Vec::new();
     let mut out = vec![VERSION];
     let mut before = Before::default();
-    let (mut last, mut more): (Option<&Told>, u64) = (None, 0);
+    let (mut last, mut more): (Option<&EventPayload>, u64) = (None, 0);
     for event in told {
         if last.is_some_and(|last| follows(last, event, &before, salt)) {
             more += 1;
@@ -95,7 +97,7 @@ pub(crate) fn pack<'a>(
     rows
 }
 
-fn end_run(out: &mut Vec<u8>, more: &mut u64, last: Option<&Told>) {
+fn end_run(out: &mut Vec<u8>, more: &mut u64, last: Option<&EventPayload>) {
     if *more > 0 {
         out.push(MORE);
         put_unsigned(out, std::mem::take(more));
@@ -108,7 +110,7 @@ fn end_run(out: &mut Vec<u8>, more: &mut u64, last: Option<&Told>) {
 }
 
 /// Whether an event differs from the one before in nothing but the number of its item, which is the next.
-fn follows(last: &Told, event: &Told, before: &Before, salt: u64) -> bool {
+fn follows(last: &EventPayload, event: &EventPayload, before: &Before, salt: u64) -> bool {
     let (Some(one), Some(other)) = (&last.item, &event.item) else { return false };
     (last.kind, last.queue) == (event.kind, event.queue)
         && one.after == other.after
@@ -118,8 +120,8 @@ fn follows(last: &Told, event: &Told, before: &Before, salt: u64) -> bool {
         && one.id.sequence(salt).is_some()
 }
 
-fn pack_item(out: &mut Vec<u8>, item: Option<&ItemTold>, salt: u64, at: Timestamp, before: &mut Before) {
-    let Some(ItemTold { id, after, .. }) = item else {
+fn pack_item(out: &mut Vec<u8>, item: Option<&ItemEvent>, salt: u64, at: Timestamp, before: &mut Before) {
+    let Some(ItemEvent { id, after, .. }) = item else {
         out.push(0);
         return;
     };
@@ -145,7 +147,7 @@ fn pack_item(out: &mut Vec<u8>, item: Option<&ItemTold>, salt: u64, at: Timestam
         None => out.extend_from_slice(id.0.as_bytes()),
     }
     let Some(after) = after else { return };
-    let state = ItemAfter::STATES.iter().position(|state| *state == after.state);
+    let state = ItemEventState::STATES.iter().position(|state| *state == after.state);
     out.push(state.and_then(|state| u8::try_from(state).ok()).unwrap_or(u8::MAX));
     put_unsigned(out, after.attempt.into());
     put_unsigned(out, after.deliveries.into());
@@ -186,7 +188,7 @@ pub(crate) fn unpack(bytes: &[u8], salt: u64, at: Timestamp) -> Result<Vec<Optio
             for _ in 0..count {
                 before.seq = before.seq.wrapping_add(1);
                 let id = before.id(salt);
-                let with_id = |item: ItemTold| ItemTold { id, ..item };
+                let with_id = |item: ItemEvent| ItemEvent { id, ..item };
                 events.push(last.clone().map(|event| Unpacked { item: event.item.map(with_id), ..event }));
             }
             continue;
@@ -224,7 +226,7 @@ fn name(source: &mut Source<'_>) -> Result<Option<QueueName>, &'static str> {
 }
 
 /// Where an id would be.
-fn group(item: Option<&ItemTold>) -> Result<GroupTag, &'static str> {
+fn group(item: Option<&ItemEvent>) -> Result<GroupTag, &'static str> {
     let (bytes, _) =
         item.and_then(|item| item.id.0.as_bytes().split_first_chunk()).ok_or("a group that is none")?;
     NonZeroU64::new(u64::from_le_bytes(*bytes)).map(GroupTag).ok_or("a group that is none")
@@ -239,7 +241,7 @@ fn unpack_item(
     salt: u64,
     at: Timestamp,
     before: &mut Before,
-) -> Result<Option<ItemTold>, &'static str> {
+) -> Result<Option<ItemEvent>, &'static str> {
     let flags = source.byte()?;
     let has = |flag: u8| flags & flag != 0;
     if !has(ITEM) {
@@ -253,13 +255,20 @@ fn unpack_item(
         before.id(salt)
     };
     if !has(AFTER) {
-        return Ok(Some(ItemTold { id, group: None, after: None }));
+        return Ok(Some(ItemEvent { id, group: None, after: None }));
     }
     let state = source.byte()?;
-    let state = ItemAfter::STATES.get(usize::from(state)).ok_or("a state that is none")?;
+    let state = ItemEventState::STATES.get(usize::from(state)).ok_or("a state that is none")?;
     let (attempt, deliveries) = (number(source)?, number(source)?);
-    let mut after =
-        ItemAfter { state, attempt, deliveries, deadline: None, failure: None, reason: None, origin: None };
+    let mut after = ItemEventState {
+        state,
+        attempt,
+        deliveries,
+        deadline: None,
+        failure: None,
+        reason: None,
+        origin: None,
+    };
     if has(DEADLINE) {
         let deadline = at.0.cast_signed().wrapping_add(source.signed()?);
         after.deadline = Some(Timestamp(deadline.cast_unsigned()));
@@ -273,7 +282,7 @@ fn unpack_item(
     if has(ORIGIN) {
         after.origin = name(source)?;
     }
-    Ok(Some(ItemTold { id, group: None, after: Some(after) }))
+    Ok(Some(ItemEvent { id, group: None, after: Some(after) }))
 }
 
 #[cfg(test)]
@@ -284,9 +293,9 @@ mod tests {
     const SALT: u64 = 17;
     const AT: Timestamp = Timestamp(1_000_000);
 
-    fn events() -> Vec<Told> {
+    fn events() -> Vec<EventPayload> {
         let id = |seq| ItemId::derive(SALT, Timestamp(900_000 + seq), seq);
-        let plain = ItemAfter {
+        let plain = ItemEventState {
             state: "processing",
             attempt: 1,
             deliveries: 1,
@@ -295,7 +304,7 @@ mod tests {
             reason: None,
             origin: None,
         };
-        let failed = ItemAfter {
+        let failed = ItemEventState {
             state: "failed",
             attempt: 4,
             deliveries: 9,
@@ -304,13 +313,13 @@ mod tests {
             reason: Some("out of héap".to_owned()),
             origin: Some("jobs".parse().unwrap()),
         };
-        let told = |kind, queue, id, group: Option<&str>, after| Told {
+        let told = |kind, queue, id, group: Option<&str>, after| EventPayload {
             kind,
             queue: QueueId(queue),
-            item: Some(ItemTold { id, group: group.map(GroupTag::of), after }),
+            item: Some(ItemEvent { id, group: group.map(GroupTag::of), after }),
         };
         vec![
-            Told { kind: EventKind::QueueCreated, queue: QueueId(1), item: None },
+            EventPayload { kind: EventKind::QueueCreated, queue: QueueId(1), item: None },
             told(EventKind::Received, 1, id(7), None, Some(plain.clone())),
             told(EventKind::Received, 1, id(8), None, Some(plain)),
             told(EventKind::Failed, 2, ItemId(Uuid::from_u128(99)), Some("g"), Some(failed)),
@@ -338,7 +347,7 @@ mod tests {
     }
 
     /// Like the second, with these numbers.
-    fn received(seqs: impl IntoIterator<Item = u64>) -> Vec<Told> {
+    fn received(seqs: impl IntoIterator<Item = u64>) -> Vec<EventPayload> {
         let one = |seq| {
             let mut told = events()[1].clone();
             if let Some(item) = &mut told.item {

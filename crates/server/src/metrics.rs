@@ -1,4 +1,4 @@
-//! Figures for Prometheus: what the server has done, what it holds, and how long requests took.
+//! StoreMetrics for Prometheus: what the server has done, what it holds, and how long requests took.
 
 use crate::app::App;
 use crate::refuse::Refused;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use towline_api::Code;
 use towline_broker::{CALLS, LATENCY_BOUNDS, VERBS};
 use towline_domain::{Ending, Millis, Order, limits};
-use towline_store::{Figures, RetryReason, Spans};
+use towline_store::{DurationHistogram, RetryReason, StoreMetrics};
 
 /// Queues that are told one by one; a monitor that is told of more breaks down.
 const QUEUES_TOLD_MAX: usize = 1000;
@@ -54,7 +54,7 @@ impl Metrics {
     /// Everything there is, as text.
     pub(crate) async fn tell(&self, app: &App) -> Result<Vec<u8>, Refused> {
         let now = Now::new();
-        let figures = app.broker.store().figures().await?;
+        let figures = app.broker.store().metrics().await?;
         now.tell(app, &figures).await?;
         let mut families = self.registry.gather();
         families.extend(now.0.gather());
@@ -70,9 +70,9 @@ fn internal(error: prometheus::Error) -> Refused {
 }
 
 /// Histograms that others keep.
-fn spans(app: &App, figures: &Figures) -> [MetricFamily; 3] {
-    let items = |name: &str, help: &str, spans: &Spans| {
-        let bounds = Spans::BOUNDS_MS.map(Duration::from_millis);
+fn spans(app: &App, figures: &StoreMetrics) -> [MetricFamily; 3] {
+    let items = |name: &str, help: &str, spans: &DurationHistogram| {
+        let bounds = DurationHistogram::BOUNDS_MS.map(Duration::from_millis);
         let sum = Duration::from_millis(spans.sum().0);
         histogram(name, help, vec![metric(None, &bounds, spans.counts(), sum)])
     };
@@ -136,7 +136,7 @@ impl Now {
         Now(Registry::new())
     }
 
-    async fn tell(&self, app: &App, figures: &Figures) -> Result<(), Refused> {
+    async fn tell(&self, app: &App, figures: &StoreMetrics) -> Result<(), Refused> {
         let done = app.broker.done();
         self.counter("towline_items_submitted_total", "Items that were new.", done.submitted)?;
         self.counter("towline_items_received_total", "Deliveries.", done.received)?;
@@ -165,7 +165,7 @@ impl Now {
         self.counters("towline_collected_total", words, "kind", removed.into_iter())?;
         if let Some(traces) = &app.traces {
             let Sent { sent, dropped, lost } = traces.sent();
-            let words = "Spans, by what became of them: sent, dropped for want of room, or lost because nobody took them.";
+            let words = "DurationHistogram, by what became of them: sent, dropped for want of room, or lost because nobody took them.";
             let spans = [("sent", sent), ("dropped", dropped), ("lost", lost)];
             self.counters("towline_spans_total", words, "outcome", spans.into_iter())?;
         }

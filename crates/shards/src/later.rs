@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, Events, EventsFrom, Figures, Filter, KvPage, Operation, Page,
-    QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
+    Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow,
 };
 
 type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
@@ -91,7 +91,7 @@ impl Store for Later {
         self.ask(|store| store.list(filter, after, limit, fields))
     }
 
-    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<CountPage>> {
         self.ask(|store| store.count(filter, after))
     }
 
@@ -103,11 +103,11 @@ impl Store for Later {
         self.ask(|store| store.tally(queue, asked))
     }
 
-    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+    fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         match self.opened.get() {
-            Some(store) => store.figures(),
+            Some(store) => store.metrics(),
             // It has done nothing yet.
-            None => Box::pin(ready(Ok(Figures::default()))),
+            None => Box::pin(ready(Ok(StoreMetrics::default()))),
         }
     }
 
@@ -123,7 +123,7 @@ impl Store for Later {
         self.ask(|store| store.events(from, limit))
     }
 
-    fn made(&self, id: ItemId) -> bool {
-        self.opened.get().is_some_and(|store| store.made(id))
+    fn issued(&self, id: ItemId) -> bool {
+        self.opened.get().is_some_and(|store| store.issued(id))
     }
 }

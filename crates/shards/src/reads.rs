@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Counted, Cursor, EventCursor, EventPage, Events, EventsFrom, Figures, Filter,
-    KvPage, Operation, Page, QueueView, Result, Store, StoreError, StoredItem, TallyRange, TallyRow,
+    Answered, BoxFuture, CountPage, Cursor, EventCursor, EventPage, Events, EventsFrom, Filter, KvPage,
+    Operation, Page, QueueView, Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow,
 };
 
 /// A cursor is a shard and the cursor in it.
@@ -106,11 +106,11 @@ impl Shards {
     }
 
     /// One shard after the other, all that are there: a count without those of one that is gone would be wrong.
-    async fn counted(&self, filter: Filter, after: Option<Cursor>) -> Result<Counted> {
+    async fn counted(&self, filter: Filter, after: Option<Cursor>) -> Result<CountPage> {
         let (shard, within) = place_of(after);
-        let Some(here) = self.shards.get(shard) else { return Ok(Counted::default()) };
+        let Some(here) = self.shards.get(shard) else { return Ok(CountPage::default()) };
         let part = here.ask(|store| store.count(filter, within)).await?;
-        Ok(Counted { count: part.count, next: self.next_place(shard, part.next) })
+        Ok(CountPage { count: part.count, next: self.next_place(shard, part.next) })
     }
 
     /// Where to go on after a part of a shard.
@@ -133,9 +133,9 @@ impl Shards {
     }
 
     /// Of those that are gone, too: what was counted does not become less.
-    async fn all_figures(&self) -> Result<Figures> {
-        let parts = join_all(self.shards.iter().map(|shard| shard.store.figures())).await;
-        parts.into_iter().try_fold(Figures::default(), |sum, part| Ok(sum.plus(&part?)))
+    async fn all_figures(&self) -> Result<StoreMetrics> {
+        let parts = join_all(self.shards.iter().map(|shard| shard.store.metrics())).await;
+        parts.into_iter().try_fold(StoreMetrics::default(), |sum, part| Ok(sum.plus(&part?)))
     }
 
     /// What the shards tell that answer. One that is gone goes on where it was when it is back; one that is new, or was
@@ -241,7 +241,7 @@ impl Store for Shards {
         Box::pin(self.page(filter, after, limit, fields))
     }
 
-    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>> {
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<CountPage>> {
         Box::pin(self.counted(filter, after))
     }
 
@@ -253,7 +253,7 @@ impl Store for Shards {
         Box::pin(self.tallied(queue, asked))
     }
 
-    fn figures(&self) -> BoxFuture<'_, Result<Figures>> {
+    fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         Box::pin(self.all_figures())
     }
 
@@ -269,7 +269,7 @@ impl Store for Shards {
         Box::pin(self.told(from, limit))
     }
 
-    fn made(&self, id: ItemId) -> bool {
+    fn issued(&self, id: ItemId) -> bool {
         self.maker(id).is_some()
     }
 }

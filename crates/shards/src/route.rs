@@ -26,8 +26,8 @@ impl Shards {
     pub(crate) fn route(&self, operation: &Operation) -> Route {
         match operation {
             // Where the record is that it is tied to: the two change together.
-            Operation::Submit { submission, .. } if submission.once.is_some() => {
-                let key = submission.once.as_ref().map_or("", |once| once.key.as_str());
+            Operation::Submit { submission, .. } if submission.record_guard.is_some() => {
+                let key = submission.record_guard.as_ref().map_or("", |once| once.key.as_str());
                 Route::One(self.of_text(key))
             }
             Operation::Submit { queue, submission } => {
@@ -47,10 +47,10 @@ impl Shards {
             | Operation::Redrive { id }
             | Operation::Delete { id, .. }
             | Operation::SetPriority { id, .. }
-            | Operation::Observe { id, .. }
+            | Operation::ResolveDependency { id, .. }
             // Every queue is in every shard: the item stays where it is.
             | Operation::Move { id, .. } => Route::Item(*id),
-            Operation::If { then, .. } => self.route(then),
+            Operation::Guarded { then, .. } => self.route(then),
             Operation::Kv { key, .. } => Route::One(self.of_text(key)),
             Operation::CreateQueue { .. }
             | Operation::ChangePolicy { .. }

@@ -4,7 +4,7 @@ use crate::route::Route;
 use crate::{Shards, merge};
 use futures::future::join_all;
 use std::collections::BTreeMap;
-use towline_domain::{FieldSet, FullKeys, Held, ItemId, Millis, Refusal, TokenSeed};
+use towline_domain::{FieldSet, FullKeys, ItemId, Millis, Refusal, Throttle, TokenSeed};
 use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError};
 
 /// How long one who waits for a time of one shard does not look at the others.
@@ -113,7 +113,7 @@ impl Shards {
     }
 
     pub(crate) fn maker(&self, id: ItemId) -> Option<usize> {
-        self.shards.iter().position(|shard| shard.store.made(id))
+        self.shards.iter().position(|shard| shard.store.issued(id))
     }
 
     /// Answers what needs every shard while one is gone, and what one shard would do that another refuses.
@@ -189,13 +189,13 @@ fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Ans
     let mut refused = None;
     let mut states = Vec::new();
     let mut items = Vec::new();
-    let mut held = Vec::new();
+    let mut throttle = Vec::new();
     let mut more: usize = 0;
     for answer in answers {
         match answer {
             Ok(Reply::Received(received)) => {
                 states.push(received.queue);
-                held.push(received.held);
+                throttle.push(received.throttle);
                 more = more.saturating_add(received.more);
                 items.extend(received.items);
             }
@@ -206,8 +206,8 @@ fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Ans
         // What one shard refuses matters if no other gave anything.
         Some(queue) if !items.is_empty() || refused.is_none() => {
             // Who got all it wanted did not ask every shard.
-            let held = if missing == 0 { None } else { all_hold(&held, shards) };
-            Some(Ok(Reply::Received(Received { queue, items, held, more })))
+            let throttle = if missing == 0 { None } else { all_hold(&throttle, shards) };
+            Some(Ok(Reply::Received(Received { queue, items, throttle, more })))
         }
         _ => refused,
     }
@@ -215,36 +215,36 @@ fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Ans
 
 /// What whoever waits has to look out for. Where one names a time and another would be woken by something else, nobody waits for long:
 /// whoever waits for a time is woken by nothing else.
-fn all_hold(held: &[Option<Held>], shards: usize) -> Option<Held> {
-    let times = held.iter().filter_map(|held| match held {
-        Some(Held::For(span)) => Some(*span),
+fn all_hold(throttle: &[Option<Throttle>], shards: usize) -> Option<Throttle> {
+    let times = throttle.iter().filter_map(|throttle| match throttle {
+        Some(Throttle::Rate(span)) => Some(*span),
         _ => None,
     });
     let named = times.clone().count();
     if let Some(soonest) = times.min() {
-        return Some(Held::For(if named == held.len() { soonest } else { soonest.min(LOOK) }));
+        return Some(Throttle::Rate(if named == throttle.len() { soonest } else { soonest.min(LOOK) }));
     }
-    let full = held.iter().filter(|held| **held == Some(Held::Full)).count();
-    match held.iter().flatten().count() {
+    let full = throttle.iter().filter(|throttle| **throttle == Some(Throttle::Concurrency)).count();
+    match throttle.iter().flatten().count() {
         0 => None,
-        _ if full == held.len() => Some(Held::Full),
-        _ => Some(Held::Partly(full_everywhere(held, shards))),
+        _ if full == throttle.len() => Some(Throttle::Concurrency),
+        _ => Some(Throttle::Keys(full_everywhere(throttle, shards))),
     }
 }
 
 /// What comes of a key may come to any shard, also to one that is gone for now: a key is full if it is in each.
-fn full_everywhere(held: &[Option<Held>], shards: usize) -> FullKeys {
+fn full_everywhere(throttle: &[Option<Throttle>], shards: usize) -> FullKeys {
     let mut keys: Option<FullKeys> = None;
-    for held in held {
-        match held {
-            Some(Held::Partly(of_shard)) => {
+    for throttle in throttle {
+        match throttle {
+            Some(Throttle::Keys(of_shard)) => {
                 keys = Some(keys.map_or_else(|| of_shard.clone(), |keys| keys.shared_with(of_shard)));
             }
-            Some(Held::Full) => {}
-            Some(Held::For(_)) | None => return FullKeys::default(),
+            Some(Throttle::Concurrency) => {}
+            Some(Throttle::Rate(_)) | None => return FullKeys::default(),
         }
     }
-    keys.filter(|_| held.len() == shards).unwrap_or_default()
+    keys.filter(|_| throttle.len() == shards).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -253,15 +253,15 @@ mod tests {
     use towline_domain::KeyTag;
 
     /// Some keys are at their limit.
-    fn partly(keys: &[&str]) -> Option<Held> {
-        Some(Held::Partly(keys.iter().map(|key| KeyTag::of(key)).collect()))
+    fn partly(keys: &[&str]) -> Option<Throttle> {
+        Some(Throttle::Keys(keys.iter().map(|key| KeyTag::of(key)).collect()))
     }
 
     #[test]
     fn what_one_shard_waits_for_is_looked_out_for() {
-        let full = Some(Held::Full);
-        let after = |ms| Some(Held::For(Millis(ms)));
-        for (held, all) in [
+        let full = Some(Throttle::Concurrency);
+        let after = |ms| Some(Throttle::Rate(Millis(ms)));
+        for (throttle, all) in [
             (vec![None, None], None),
             (vec![full.clone(), full.clone()], full.clone()),
             // Something may come to the other, and a lease may end here.
@@ -274,10 +274,10 @@ mod tests {
             (vec![after(3), None, partly(&["a"])], after(3)),
             (vec![after(3_600_000), after(4_000_000)], after(3_600_000)),
             // What comes to the other, or a lease that ends there, is not kept waiting for that.
-            (vec![after(3_600_000), None], Some(Held::For(LOOK))),
-            (vec![full, after(3_600_000)], Some(Held::For(LOOK))),
+            (vec![after(3_600_000), None], Some(Throttle::Rate(LOOK))),
+            (vec![full, after(3_600_000)], Some(Throttle::Rate(LOOK))),
         ] {
-            assert_eq!(all_hold(&held, held.len()), all, "{held:?}");
+            assert_eq!(all_hold(&throttle, throttle.len()), all, "{throttle:?}");
         }
     }
 

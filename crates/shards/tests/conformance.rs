@@ -4,16 +4,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use towline_conformance::ReferenceStore;
+use towline_conformance::suite::{CASES, Harness};
 use towline_shards::Shards;
-use towline_store::conformance::{CASES, Harness};
-use towline_store::{ManualClock, Memory, Store};
+use towline_store::{ManualClock, Store};
 
 struct Of(usize);
 
 impl Harness for Of {
     fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
         let stores = (0..self.0).map(|n| {
-            let store: Arc<dyn Store> = Arc::new(Memory::new(clock.clone(), 0x5a17 + n as u64));
+            let store: Arc<dyn Store> = Arc::new(ReferenceStore::new(clock.clone(), 0x5a17 + n as u64));
             (format!("shard {n}"), store)
         });
         Arc::new(Shards::new(stores.collect()).unwrap())
@@ -24,7 +25,7 @@ impl Harness for Of {
     }
 }
 
-towline_store::conformance_tests!(Of(1));
+towline_conformance::conformance_tests!(Of(1));
 
 /// Cases that several shards do not keep.
 const WEAKER: &[&str] = &[

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::kv::{KvCommand, KvRecord};
@@ -14,8 +15,8 @@ use towline_domain::{
 };
 use towline_shards::{Later, Shards};
 use towline_store::{
-    Answered, BoxFuture, Guard, Guarded, KvPage, ManualClock, Memory, Operation, ReceiveCall, Received,
-    Reply, Result, Store, StoreError,
+    Answered, BoxFuture, KvPage, ManualClock, Operation, ReceiveCall, Received, Reply, Result, Store,
+    StoreError,
 };
 
 /// A store that can be cut off, and more.
@@ -29,10 +30,10 @@ struct Cut {
     refuses: Mutex<Option<String>>,
 }
 
-impl Guard for Cut {
+impl Interceptor for Cut {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         if self.off.load(Ordering::SeqCst) {
@@ -58,7 +59,7 @@ impl Guard for Cut {
 
     fn kv_list<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         page: KvPage,
     ) -> BoxFuture<'a, Result<Vec<(String, KvRecord)>>> {
         let records = store.kv_list(page);
@@ -74,19 +75,23 @@ fn cut_off() -> StoreError {
 }
 
 struct Rig {
-    parts: Vec<Arc<Guarded<Cut>>>,
+    parts: Vec<Arc<InterceptedStore<Cut>>>,
     shards: Shards,
     seed: u8,
 }
 
-fn parts(count: usize) -> Vec<Arc<Guarded<Cut>>> {
+fn parts(count: usize) -> Vec<Arc<InterceptedStore<Cut>>> {
     let clock = Arc::new(ManualClock::new(Timestamp(1_700_000_000_000)));
-    let part = |n: usize| Guarded { store: Memory::new(clock.clone(), n as u64), guard: Cut::default() };
+    let part = |n: usize| InterceptedStore {
+        store: ReferenceStore::new(clock.clone(), n as u64),
+        guard: Cut::default(),
+    };
     (0..count).map(|n| Arc::new(part(n))).collect()
 }
 
-fn shards(parts: &[Arc<Guarded<Cut>>]) -> Shards {
-    let named = |(n, part): (usize, &Arc<Guarded<Cut>>)| (format!("{n}"), part.clone() as Arc<dyn Store>);
+fn shards(parts: &[Arc<InterceptedStore<Cut>>]) -> Shards {
+    let named =
+        |(n, part): (usize, &Arc<InterceptedStore<Cut>>)| (format!("{n}"), part.clone() as Arc<dyn Store>);
     Shards::new(parts.iter().enumerate().map(named).collect()).unwrap()
 }
 
@@ -155,7 +160,7 @@ impl Rig {
     }
 
     fn home(&self, id: ItemId) -> usize {
-        self.parts.iter().position(|part| part.made(id)).unwrap()
+        self.parts.iter().position(|part| part.issued(id)).unwrap()
     }
 }
 
@@ -312,7 +317,7 @@ async fn records_follow_their_home_when_a_shard_is_added() {
 }
 
 /// Keys whose home is another part than this.
-async fn keys_elsewhere(parts: &[Arc<Guarded<Cut>>], at: usize) -> Vec<String> {
+async fn keys_elsewhere(parts: &[Arc<InterceptedStore<Cut>>], at: usize) -> Vec<String> {
     let (probe, mut found) = (shards(parts), Vec::new());
     for key in (0..100).map(|n| format!("key{n}")) {
         let set = KvCommand::Set { value: "here".into(), ttl: None };

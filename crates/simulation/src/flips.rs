@@ -2,8 +2,8 @@
 
 use crate::world::{Broken, World};
 use fastrand::Rng;
+use towline_conformance::invariants::Checker;
 use towline_embedded::plant::Bug;
-use towline_store::invariants::Checker;
 
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {

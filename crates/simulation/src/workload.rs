@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fastrand::Rng;
 use towline_domain::backoff::{Backoff, Growth, Jitter};
-use towline_domain::command::{Once, Verb, When};
+use towline_domain::command::{RecordGuard, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
     Adjust, Body, Fairness, Field, FieldEdits, FieldSet, Fields, Flow, ItemId, Json, LeaseCall, LeaseToken,
@@ -117,9 +117,17 @@ fn submission(rng: &mut Rng, serial: &mut u64) -> Submission {
     let once = (rng.u32(0..10) == 0).then(|| {
         let key = format!("kv-{}", rng.u32(0..6));
         let (seen, next) = ("1".into(), rng.u32(1..3).to_string().into());
-        Box::new(Once { key, seen, next, not_before: Timestamp(0) })
+        Box::new(RecordGuard { key, seen, next, not_before: Timestamp(0) })
     });
-    Submission { id, once, priority: rng.i16(-2..3), ready, body, fields, ..Submission::default() }
+    Submission {
+        id,
+        record_guard: once,
+        priority: rng.i16(-2..3),
+        ready,
+        body,
+        fields,
+        ..Submission::default()
+    }
 }
 
 fn edits(rng: &mut Rng) -> FieldEdits {

@@ -4,12 +4,12 @@ use crate::disk::{Crash, Fault, SimDisk};
 use crate::workload::{self, Client};
 use fastrand::Rng;
 use std::sync::Arc;
+use towline_conformance::invariants::{Checker, Snapshot};
 use towline_domain::{FieldSet, Timestamp};
 use towline_embedded::outcome::{Found, Outcome, Query};
 use towline_embedded::plant::{Bug, Plant};
 use towline_embedded::reader::Reader;
 use towline_embedded::{Chore, Engine, OpenError, Options};
-use towline_store::invariants::{Checker, Snapshot};
 use towline_store::{Operation, StoreError};
 
 pub const SALT: u64 = 0x0074_6f77_6c69_6e65;

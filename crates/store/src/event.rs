@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use towline_domain::{EventKind, ItemTold, QueueName, Timestamp, digest};
+use towline_domain::{EventKind, ItemEvent, QueueName, Timestamp, digest};
 
 /// An event's place among those of one store. Later ones are larger, also after the store was opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,7 +136,7 @@ pub struct Event {
     pub kind: EventKind,
     /// `None`: the queue is gone, so long that its name is, too.
     pub queue: Option<QueueName>,
-    pub item: Option<ItemTold>,
+    pub item: Option<ItemEvent>,
 }
 
 /// From where on to tell.

@@ -1,7 +1,7 @@
 //! Which items a reader wants, and where a page of them ended.
 
 use crate::{StoreError, StoredItem};
-use towline_domain::{Body, Errors, HeadFilter, Only, QueueName, Timestamp, Traits, limits};
+use towline_domain::{Body, Errors, HeadFilter, Precondition, QueueName, Timestamp, Traits, limits};
 
 /// Everything that is set must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,10 +91,10 @@ impl Filter {
         *self == Filter { queue: self.queue.clone(), head: self.head, ..Filter::default() }
     }
 
-    /// What must still hold of an item when its turn comes. The rest changes only when it is replaced: see [`Only::unless_replaced`].
+    /// What must still hold of an item when its turn comes. The rest changes only when it is replaced: see [`Precondition::unless_replaced`].
     #[must_use]
-    pub fn only(&self) -> Only {
-        Only { queue: self.queue.clone(), head: self.head, version: None }
+    pub fn precondition(&self) -> Precondition {
+        Precondition { queue: self.queue.clone(), head: self.head, version: None }
     }
 }
 
@@ -111,7 +111,7 @@ pub struct Page {
 
 /// A part of a count: the sum of all parts is how many match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counted {
+pub struct CountPage {
     pub count: u64,
     /// Where to go on; `None`: that was all.
     pub next: Option<Cursor>,

@@ -12,7 +12,7 @@ pub trait QueueLookup {
 pub fn item_context<'a>(queues: &'a impl QueueLookup, head: &'a Head, command: &Command) -> Context<'a> {
     let (queue, counts) = queues.by_id(head.queue).unzip();
     let target = match command {
-        Command::If { then, .. } => return item_context(queues, head, then),
+        Command::Guarded { then, .. } => return item_context(queues, head, then),
         Command::Lease(call) => call.adjust.queue.as_ref().and_then(|name| queues.by_name(name)),
         Command::Move { queue } => queues.by_name(queue),
         Command::Redrive => head

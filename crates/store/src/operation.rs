@@ -7,8 +7,8 @@ use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
-    Claim, Command, FieldSet, Held, Item, ItemId, LeaseCall, Millis, Observed, Only, Policy, PolicyPatch,
-    QueueId, QueueName, QueueState, Refusal, Schema, Submission, TokenSeed, limits,
+    Claim, Command, DependencyState, FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch,
+    Precondition, QueueId, QueueName, QueueState, Refusal, Schema, Submission, Throttle, TokenSeed, limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -73,13 +73,13 @@ pub enum Operation {
         to: QueueName,
     },
     /// How those stand that an item waits for: it goes on if its time has come, and fails if that cannot come.
-    Observe {
+    ResolveDependency {
         id: ItemId,
-        seen: Box<Observed>,
+        state: Box<DependencyState>,
     },
     /// What is asked of one item, unless it is another than was meant by now.
-    If {
-        only: Arc<Only>,
+    Guarded {
+        precondition: Arc<Precondition>,
         then: Box<Operation>,
     },
     /// Puts in an item that another store had, whole. For a queue that is open.
@@ -97,7 +97,7 @@ impl Operation {
     #[must_use]
     pub fn asked(&self) -> &Operation {
         match self {
-            Operation::If { then, .. } => then.asked(),
+            Operation::Guarded { then, .. } => then.asked(),
             other => other,
         }
     }
@@ -114,8 +114,8 @@ impl Operation {
             | Operation::Delete { id, .. }
             | Operation::SetPriority { id, .. }
             | Operation::Move { id, .. }
-            | Operation::Observe { id, .. } => Some(*id),
-            Operation::If { then, .. } => then.item(),
+            | Operation::ResolveDependency { id, .. } => Some(*id),
+            Operation::Guarded { then, .. } => then.item(),
             _ => None,
         }
     }
@@ -138,10 +138,10 @@ impl Operation {
             Operation::Delete { id, force } => (id, Command::Delete { force }),
             Operation::SetPriority { id, priority } => (id, Command::SetPriority { priority }),
             Operation::Move { id, to } => (id, Command::Move { queue: to }),
-            Operation::Observe { id, seen } => (id, Command::Observe(seen)),
-            Operation::If { only, then } => match then.of_item() {
-                Ok((id, then)) => (id, Command::If { only, then: Box::new(then) }),
-                Err(then) => return Err(Operation::If { only, then: Box::new(then) }),
+            Operation::ResolveDependency { id, state } => (id, Command::ResolveDependency(state)),
+            Operation::Guarded { precondition, then } => match then.of_item() {
+                Ok((id, then)) => (id, Command::Guarded { precondition, then: Box::new(then) }),
+                Err(then) => return Err(Operation::Guarded { precondition, then: Box::new(then) }),
             },
             other => return Err(other),
         })
@@ -230,7 +230,7 @@ pub struct Received {
     pub queue: QueueState,
     pub items: Vec<Item>,
     /// Why the next receive would get nothing, whatever waits.
-    pub held: Option<Held>,
+    pub throttle: Option<Throttle>,
     /// In a queue with a limit, how many more would be given out now: see [`towline_domain::Flow::more`].
     pub more: usize,
 }
@@ -239,7 +239,7 @@ impl Received {
     /// Nothing, and nothing known of why.
     #[must_use]
     pub fn nothing(queue: QueueState) -> Received {
-        Received { queue, items: Vec::new(), held: None, more: 0 }
+        Received { queue, items: Vec::new(), throttle: None, more: 0 }
     }
 }
 

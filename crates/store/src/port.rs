@@ -1,7 +1,9 @@
 //! The trait.
 
 use crate::operation::{Answered, Result};
-use crate::{Counted, Cursor, Events, EventsFrom, Figures, Filter, Operation, Page, TallyRange, TallyRow};
+use crate::{
+    CountPage, Cursor, Events, EventsFrom, Filter, Operation, Page, StoreMetrics, TallyRange, TallyRow,
+};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,7 +119,7 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'_, Result<Page>>;
 
     /// How many match: one part of the count, found in bounded time. State alone costs nothing, and is counted at once.
-    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<Counted>>;
+    fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<CountPage>>;
 
     /// When time next changes something or makes something ready; `None`: never, as things stand.
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
@@ -127,7 +129,7 @@ pub trait Store: Send + Sync {
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>>;
 
     /// What has been done here since the store was opened.
-    fn figures(&self) -> BoxFuture<'_, Result<Figures>>;
+    fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>>;
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>>;
 
@@ -140,5 +142,5 @@ pub trait Store: Send + Sync {
     fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>>;
 
     /// Whether this store, and no other, made the id. Of an id that was chosen nobody can say.
-    fn made(&self, id: ItemId) -> bool;
+    fn issued(&self, id: ItemId) -> bool;
 }

@@ -4,7 +4,7 @@ use super::records::path_of;
 use super::transport::{Call, Repeat};
 use super::{Client, ItemQuery, Result};
 use crate::group::GroupShown;
-use crate::item::Acted;
+use crate::item::BulkResult;
 use http::Method;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl Client {
 
     /// Cancels unfinished members, as many as fit into a few seconds; go on with `next` until it is `None`. Of the query, the
     /// reason, the cursor and whether it is a dry run count.
-    pub async fn cancel_group(&self, name: &str, query: &ItemQuery) -> Result<Acted> {
+    pub async fn cancel_group(&self, name: &str, query: &ItemQuery) -> Result<BulkResult> {
         let path = path_of("/v1/groups/", name, "/cancel");
         self.transport.call(Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs())).await
     }

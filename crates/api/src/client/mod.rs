@@ -27,7 +27,7 @@ pub use upload::{Upload, UploadError};
 
 use crate::Format;
 use crate::filter::ItemFilter;
-use crate::item::{Acted, CountShown, ItemPage, ItemShown, Purged};
+use crate::item::{BulkResult, CountShown, ItemPage, ItemShown, Purged};
 use crate::policy::PolicyBody;
 use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
@@ -319,7 +319,7 @@ impl Client {
     }
 
     /// Acts on items that match, as many as fit into a few seconds; go on with `next` until it is `None`.
-    pub async fn act_on_all(&self, queue: &str, act: &str, query: &ItemQuery) -> Result<Acted> {
+    pub async fn act_on_all(&self, queue: &str, act: &str, query: &ItemQuery) -> Result<BulkResult> {
         let path = queue_path(queue, &format!("/items/{}", segment(act)?))?;
         self.transport.call(Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs())).await
     }

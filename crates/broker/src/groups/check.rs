@@ -3,7 +3,7 @@
 use crate::broker::{Broker, Shared};
 use std::collections::HashSet;
 use std::sync::Arc;
-use towline_domain::{FieldSet, ItemId, On, Refusal, limits};
+use towline_domain::{DependsOn, FieldSet, ItemId, Refusal, limits};
 use towline_store::{Answered, Operation, Result};
 
 /// The items that a submit waits for.
@@ -11,7 +11,7 @@ fn waited(operation: &Operation) -> &[ItemId] {
     match operation {
         Operation::Submit { submission, .. } => match submission.after.as_deref().map(|after| &after.on) {
             // More than that is refused by the rules.
-            Some(On::Items { ids, .. }) if ids.len() <= limits::AFTER_ITEMS_MAX => ids,
+            Some(DependsOn::Items { ids, .. }) if ids.len() <= limits::AFTER_ITEMS_MAX => ids,
             _ => &[],
         },
         _ => &[],

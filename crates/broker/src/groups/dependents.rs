@@ -1,17 +1,17 @@
 //! Who waits for whom, as far as this server knows: found by what has ended.
 
 use std::collections::{HashMap, HashSet};
-use towline_domain::{After, GroupTag, ItemId, On};
+use towline_domain::{Dependency, DependsOn, GroupTag, ItemId};
 
 #[derive(Debug, Default)]
 pub(super) struct Dependents {
-    waiting: HashMap<ItemId, After>,
+    waiting: HashMap<ItemId, Dependency>,
     of_item: HashMap<ItemId, HashSet<ItemId>>,
     of_group: HashMap<GroupTag, HashSet<ItemId>>,
 }
 
 impl Dependents {
-    pub(super) fn get(&self, id: ItemId) -> Option<&After> {
+    pub(super) fn get(&self, id: ItemId) -> Option<&Dependency> {
         self.waiting.get(&id)
     }
 
@@ -28,13 +28,13 @@ impl Dependents {
     }
 
     /// This is what it waits for now.
-    pub(super) fn put(&mut self, id: ItemId, after: After) {
+    pub(super) fn put(&mut self, id: ItemId, after: Dependency) {
         self.remove(id);
         match &after.on {
-            On::Group { name, .. } => {
+            DependsOn::Group { name, .. } => {
                 self.of_group.entry(GroupTag::of(name)).or_default().insert(id);
             }
-            On::Items { ids, .. } => {
+            DependsOn::Items { ids, .. } => {
                 for other in ids {
                     self.of_item.entry(*other).or_default().insert(id);
                 }
@@ -46,8 +46,8 @@ impl Dependents {
     pub(super) fn remove(&mut self, id: ItemId) {
         let Some(after) = self.waiting.remove(&id) else { return };
         match after.on {
-            On::Group { name, .. } => forget(&mut self.of_group, GroupTag::of(&name), id),
-            On::Items { ids, .. } => {
+            DependsOn::Group { name, .. } => forget(&mut self.of_group, GroupTag::of(&name), id),
+            DependsOn::Items { ids, .. } => {
                 for other in ids {
                     forget(&mut self.of_item, other, id);
                 }

@@ -12,10 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use towline_domain::after::Turn;
 use towline_domain::change::Answer;
+use towline_domain::dependency::DependencyVerdict;
 use towline_domain::{
-    Condition, EventKind, FieldSet, GroupTag, HeadFilter, ItemId, Observed, On, Refusal, StateName, limits,
+    Condition, DependencyState, DependsOn, EventKind, FieldSet, GroupTag, HeadFilter, ItemId, Refusal,
+    StateName, limits,
 };
 use towline_store::{Event, EventCursor, EventsFrom, Filter, Operation, Reply, Result, StoreError};
 
@@ -145,7 +146,7 @@ impl Counter<'_> {
             let page = self.shared.store.list(filter.clone(), after, PAGE, FieldSet::NONE).await?;
             for stored in page.items {
                 let head = stored.item.head;
-                if let Some(after) = head.after() {
+                if let Some(after) = head.dependency() {
                     self.dependents.put(head.id, after.clone());
                 }
             }
@@ -220,7 +221,7 @@ impl Counter<'_> {
             let found = self.shared.store.get(ids.to_vec(), FieldSet::NONE).await?;
             for stored in found.into_iter().flatten() {
                 let head = stored.item.head;
-                if let Some(after) = head.after() {
+                if let Some(after) = head.dependency() {
                     self.dependents.put(head.id, after.clone());
                     look.insert(head.id);
                 }
@@ -238,26 +239,26 @@ impl Counter<'_> {
             for &id in ids {
                 let Some(after) = self.dependents.get(id) else { continue };
                 let seen = match &after.on {
-                    On::Items { ids, .. } => {
+                    DependsOn::Items { ids, .. } => {
                         let known = |id: &ItemId| Some((*id, *items.get(id)?));
-                        Observed { group: None, ended: ids.iter().filter_map(known).collect() }
+                        DependencyState { group: None, ended: ids.iter().filter_map(known).collect() }
                     }
-                    On::Group { name, .. } => {
+                    DependsOn::Group { name, .. } => {
                         let counts = match groups.get(name) {
                             Some(counts) => *counts,
                             None => self.shared.group_counts(name).await?,
                         };
                         groups.insert(name.clone(), counts);
-                        Observed { group: Some(counts), ended: Vec::new() }
+                        DependencyState { group: Some(counts), ended: Vec::new() }
                     }
                 };
                 let (known, turn) = after.observe(&seen);
-                if turn == Turn::NotYet && known == *after {
+                if turn == DependencyVerdict::Waiting && known == *after {
                     continue;
                 }
                 // Of several shards one may be behind: the store itself knows whether all have ended.
-                if let On::Group { name, .. } = &after.on
-                    && turn == Turn::Go
+                if let DependsOn::Group { name, .. } = &after.on
+                    && turn == DependencyVerdict::Met
                     && !matches!(after.when, Condition::CountOf(_))
                     && self.shared.has_unfinished(name).await?
                 {
@@ -278,7 +279,7 @@ impl Counter<'_> {
     ) -> Result<HashMap<ItemId, bool>> {
         let mut wanted = BTreeSet::new();
         for after in dependents.iter().filter_map(|id| self.dependents.get(*id)) {
-            if let On::Items { ids, .. } = &after.on {
+            if let DependsOn::Items { ids, .. } = &after.on {
                 wanted.extend(ids.iter().copied());
             }
         }
@@ -301,13 +302,16 @@ impl Counter<'_> {
         Ok(ended)
     }
 
-    async fn tell(&mut self, batch: Vec<(ItemId, towline_domain::After, Observed)>) -> Result<()> {
+    async fn tell(
+        &mut self,
+        batch: Vec<(ItemId, towline_domain::Dependency, DependencyState)>,
+    ) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
-        let operation = |(id, _, seen): &(ItemId, _, Observed)| Operation::Observe {
+        let operation = |(id, _, seen): &(ItemId, _, DependencyState)| Operation::ResolveDependency {
             id: *id,
-            seen: Box::new(seen.clone()),
+            state: Box::new(seen.clone()),
         };
         let operations = batch.iter().map(operation).collect();
         // By way of the broker: somebody may wait for it to be ready, or for its end.

@@ -15,7 +15,7 @@ use crate::entropy;
 use record::{Seen, encode, key};
 use rhythm::Times;
 use towline_domain::change::Answer;
-use towline_domain::command::Once;
+use towline_domain::command::RecordGuard;
 use towline_domain::schedule::{Rhythm, Schedule, ScheduleTally, Spec};
 use towline_domain::{ItemId, Refusal, ScheduleName, Timestamp, limits};
 use towline_store::{Operation, Reply, Result, StoreError};
@@ -130,8 +130,8 @@ impl Broker {
             let mut submission = schedule.submission(id, None);
             let after = Schedule { last_item: Some(id), ..schedule.clone() };
             let not_before = Timestamp::default();
-            let once = Once { key: key(name), seen: bytes, next: encode(&after)?, not_before };
-            submission.once = Some(Box::new(once));
+            let once = RecordGuard { key: key(name), seen: bytes, next: encode(&after)?, not_before };
+            submission.record_guard = Some(Box::new(once));
             let queue = schedule.spec.queue.clone();
             let submit = Operation::Submit { queue, submission: Box::new(submission) };
             match self.update(vec![submit]).await?.pop() {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use towline_domain::command::Once;
+use towline_domain::command::RecordGuard;
 use towline_domain::schedule::{Overlap, Schedule};
 use towline_domain::{FieldSet, Millis, Refusal, ScheduleName, Timestamp, limits};
 use towline_store::{Operation, Result, StoreError};
@@ -234,7 +234,7 @@ async fn fire(
     }
     let fired = step::fired(after.clone(), occurrence);
     let mut submission = schedule.submission(schedule.item_id(occurrence), Some(occurrence));
-    submission.once = Some(Box::new(Once {
+    submission.record_guard = Some(Box::new(RecordGuard {
         key: key(&schedule.name),
         seen: seen.bytes.clone(),
         next: encode(&fired)?,

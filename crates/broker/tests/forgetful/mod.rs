@@ -1,7 +1,8 @@
 //! A store that loses answers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use towline_store::{Answered, BoxFuture, Guard, Guarded, Memory, Operation, Result, Store, StoreError};
+use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
+use towline_store::{Answered, BoxFuture, Operation, Result, Store, StoreError};
 
 /// It lets the store do what it was asked, and says of submits now and then that it could not.
 #[derive(Default)]
@@ -12,8 +13,8 @@ pub struct Forgetful {
 }
 
 /// In front of a store.
-pub fn forgetful(store: Memory) -> Guarded<Forgetful> {
-    Guarded { store, guard: Forgetful::default() }
+pub fn forgetful(store: ReferenceStore) -> InterceptedStore<Forgetful> {
+    InterceptedStore { store, guard: Forgetful::default() }
 }
 
 impl Forgetful {
@@ -30,10 +31,10 @@ impl Forgetful {
     }
 }
 
-impl Guard for Forgetful {
+impl Interceptor for Forgetful {
     fn update<'a>(
         &'a self,
-        store: &'a Memory,
+        store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Vec<Answered>>> {
         let forgets = self.forgets(&batch);

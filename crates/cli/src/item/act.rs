@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
 use towline_api::client::ItemQuery;
-use towline_api::{Acted, ClientError, ItemFilter, ItemId};
+use towline_api::{BulkResult, ClientError, ItemFilter, ItemId};
 
 /// Items by their ids, or all of a queue that match.
 #[derive(Debug, Args)]
@@ -108,9 +108,9 @@ pub async fn on_all(session: &Session, queue: &str, act: &str, query: ItemQuery)
 pub async fn repeat(
     session: &Session,
     mut query: ItemQuery,
-    call: impl AsyncFn(&ItemQuery) -> Result<Acted, ClientError>,
+    call: impl AsyncFn(&ItemQuery) -> Result<BulkResult, ClientError>,
 ) -> Result<(), Failure> {
-    let mut sum = Acted::default();
+    let mut sum = BulkResult::default();
     let bar = bar();
     loop {
         let acted = call(&query).await?;

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use towline_api::{ClientError, Code};
+use towline_conformance::invariants::{Checker, Snapshot, Violation};
 use towline_domain::{ItemId, Millis};
-use towline_store::invariants::{Checker, Snapshot, Violation};
 use towline_store::{Answered, Operation};
 
 /// The store reads its clock once for each group of calls; a call that joins a group late is decided by a time before

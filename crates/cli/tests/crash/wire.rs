@@ -86,7 +86,7 @@ pub fn settled(action: &Action, answer: &Settled) -> Answered {
     }
     assert_eq!(answer.id.clone().unwrap().get("id").unwrap(), id, "an answer about another item");
     Ok(Reply::Answer(match &answer.lease_expires_at {
-        Some(until) => Answer::Held { deadline: time(until) },
+        Some(until) => Answer::Leased { deadline: time(until) },
         None => Answer::State(state_name(answer.state.as_deref().unwrap())),
     }))
 }
@@ -115,7 +115,7 @@ fn queue_state(name: &str, since: Option<&Time>) -> QueueState {
 /// `visibility`: what was asked for, or the queue's.
 pub fn received(answer: &ReceiveAnswer, visibility: Millis) -> Received {
     let items = answer.items.iter().enumerate().map(|(place, item)| received_item(item, place, visibility));
-    Received { queue: queue_state(&answer.status, None), items: items.collect(), held: None, more: 0 }
+    Received { queue: queue_state(&answer.status, None), items: items.collect(), throttle: None, more: 0 }
 }
 
 fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item {

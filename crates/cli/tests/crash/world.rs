@@ -10,9 +10,9 @@ use tokio::sync::RwLock;
 use towline_api::ItemFilter;
 use towline_api::client::ItemQuery;
 use towline_api::{Action, Client, Format, ItemShown, OrderBody, PolicyBody, PutQueue, QueueShown, Settled};
+use towline_conformance::invariants::Snapshot;
 use towline_domain::change::Answer;
 use towline_domain::{CountKind, Counts, Millis};
-use towline_store::invariants::Snapshot;
 use towline_store::{Operation, Reply};
 
 /// In the default order and first in, first out; with their leases and retries.

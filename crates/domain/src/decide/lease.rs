@@ -187,13 +187,13 @@ fn heartbeat(
     }
     let deadline = next.deadline;
     after.state = State::Processing(next);
-    Ok(item_change(head, after, EventKind::LeaseRenewed, Answer::Held { deadline }))
+    Ok(item_change(head, after, EventKind::LeaseRenewed, Answer::Leased { deadline }))
 }
 
 fn edit(head: &Head, lease: &Lease) -> Change {
     let mut after = head.clone();
     after.revision = after.revision.wrapping_add(1);
-    item_change(head, after, EventKind::Edited, Answer::Held { deadline: lease.deadline })
+    item_change(head, after, EventKind::Edited, Answer::Leased { deadline: lease.deadline })
 }
 
 /// The buffers made for slots that the holder did not name.

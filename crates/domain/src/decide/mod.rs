@@ -41,7 +41,7 @@ pub struct Context<'a> {
     pub key_owner: Option<(ItemId, ContentDigest)>,
     /// Who has the submission's replace key: replaced, if it still can be.
     pub replaces: Option<&'a Head>,
-    /// The record that the submission's [`Once`](crate::command::Once) names.
+    /// The record that the submission's [`Once`](crate::command::RecordGuard) names.
     pub record: Option<&'a KvRecord>,
     /// The id the store made for a new item.
     pub new_id: Option<ItemId>,
@@ -69,9 +69,9 @@ pub fn decide(context: &Context<'_>, command: Command, now: Timestamp) -> Result
         Command::Delete { force } => operate::delete(context, force, now),
         Command::SetPriority { priority } => operate::set_priority(context, priority),
         Command::Move { queue } => operate::move_to(context, &queue, now),
-        Command::Observe(seen) => wait::observe(context, &seen, now),
-        Command::If { only, then } => {
-            operate::check_meant(context, &only, now)?;
+        Command::ResolveDependency(seen) => wait::observe(context, &seen, now),
+        Command::Guarded { precondition, then } => {
+            operate::check_precondition(context, &precondition, now)?;
             decide(context, *then, now)
         }
         Command::Elapse => timer::elapse(context, now),
@@ -187,7 +187,7 @@ fn fail(
         Some(ttl) => Some(ttl),
         None => dead_letters.unwrap_or(queue).policy.failed_ttl,
     };
-    after.wait_no_more();
+    after.clear_dependency();
     after.state = State::Failed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)), kind };
     if let Some(other) = dead_letters {
         after.queue = other.id;

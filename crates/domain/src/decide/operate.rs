@@ -5,7 +5,7 @@ use crate::change::{Answer, Change};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, Head, State};
 use crate::name::QueueName;
-use crate::only::{Only, Traits};
+use crate::precondition::{Precondition, Traits};
 use crate::queue::QueueState;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
@@ -44,7 +44,7 @@ pub(super) fn pause(context: &Context<'_>) -> Result<Change, Refusal> {
 
 /// Refuses an item that waits for others: it goes on when they have ended.
 fn check_not_waiting(head: &Head) -> Result<(), Refusal> {
-    match head.after() {
+    match head.dependency() {
         Some(_) => {
             let remedy = "it goes on when what it waits for has ended; cancel it if it shall not";
             Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy })
@@ -99,13 +99,17 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
 }
 
 /// Refuses an item that has changed since it was found by a filter.
-pub(super) fn check_meant(context: &Context<'_>, only: &Only, now: Timestamp) -> Result<(), Refusal> {
+pub(super) fn check_precondition(
+    context: &Context<'_>,
+    precondition: &Precondition,
+    now: Timestamp,
+) -> Result<(), Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
-    let here = only.queue.as_ref().is_none_or(|name| *name == queue.name);
-    let same = only.version.is_none_or(|version| version == head.version());
-    match here && same && only.head.matches(&Traits::of(head, head.count_kind(now))) {
+    let here = precondition.queue.as_ref().is_none_or(|name| *name == queue.name);
+    let same = precondition.version.is_none_or(|version| version == head.version());
+    match here && same && precondition.head.matches(&Traits::of(head, head.count_kind(now))) {
         true => Ok(()),
-        false => Err(Refusal::NotMeant { id: head.id }),
+        false => Err(Refusal::PreconditionFailed { id: head.id }),
     }
 }
 

@@ -49,5 +49,5 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
         renewals: 0,
         buffers: receive.make_buffers.then(|| queue.schema.output_buffers(head.id, receive.token)).flatten(),
     });
-    Ok(item_change(head, after, EventKind::Received, Answer::Held { deadline }))
+    Ok(item_change(head, after, EventKind::Received, Answer::Leased { deadline }))
 }

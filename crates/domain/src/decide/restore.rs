@@ -1,8 +1,8 @@
 //! An item that another store had, put into this one as it was.
 
 use super::{Context, item_change, submit};
-use crate::after::GroupTag;
 use crate::change::{Answer, Change, ItemChange};
+use crate::dependency::GroupTag;
 use crate::event::EventKind;
 use crate::fields::FieldEdits;
 use crate::item::{Head, Item, State};
@@ -47,9 +47,9 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
     }
 
     if head.state != State::Paused {
-        head.wait_no_more();
+        head.clear_dependency();
     }
-    if let Some(after) = head.after() {
+    if let Some(after) = head.dependency() {
         after.check(Some(head.id), body.group.as_deref())?;
     }
     head.queue = queue.id;

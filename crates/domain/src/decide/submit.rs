@@ -1,9 +1,9 @@
 //! Decisions about a new item.
 
 use super::{Context, before, unchanged};
-use crate::after::GroupTag;
 use crate::change::{Answer, Change, ItemChange};
-use crate::command::{Once, Submission};
+use crate::command::{RecordGuard, Submission};
+use crate::dependency::GroupTag;
 use crate::digest::{self, ContentDigest};
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
@@ -23,7 +23,7 @@ pub(super) fn submit(
 ) -> Result<Change, Refusal> {
     let queue = context.queue()?;
     check(queue, &submission)?;
-    let record = match &submission.once {
+    let record = match &submission.record_guard {
         Some(once) => Some(replaced(context, once, now)?),
         None => None,
     };
@@ -120,7 +120,11 @@ fn ready_at(submission: &Submission, replaces: Option<&Head>, now: Timestamp) ->
 }
 
 /// The record after, if it is what the submitter saw and the time has come.
-fn replaced(context: &Context<'_>, once: &Once, now: Timestamp) -> Result<Box<(String, KvRecord)>, Refusal> {
+fn replaced(
+    context: &Context<'_>,
+    once: &RecordGuard,
+    now: Timestamp,
+) -> Result<Box<(String, KvRecord)>, Refusal> {
     if now < once.not_before {
         return Err(Refusal::TooEarly { until: once.not_before });
     }
@@ -181,7 +185,7 @@ fn check_replace(submission: &Submission) -> Result<(), Refusal> {
         ("an `id`", submission.id.is_some()),
         ("a `group`", body.group.is_some()),
         ("`after`", submission.after.is_some()),
-        ("a schedule", submission.once.is_some()),
+        ("a schedule", submission.record_guard.is_some()),
     ];
     if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
         let message = format!("it does not go together with {other}; leave one of them out");

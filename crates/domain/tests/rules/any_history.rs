@@ -149,7 +149,7 @@ proptest! {
                 let expiry = driver.item.as_ref().and_then(|item| item.head.expires_at);
                 prop_assert!(expiry.is_none_or(|expiry| lease.deadline <= expiry));
             }
-            if let Ok(Answer::Held { deadline }) = &step.answer {
+            if let Ok(Answer::Leased { deadline }) = &step.answer {
                 prop_assert!(*deadline > driver.now || driver.item.as_ref().and_then(|item| item.head.expires_at) == Some(*deadline));
                 prop_assert_eq!(driver.item.as_ref().and_then(|item| item.head.lease()).map(|lease| lease.deadline), Some(*deadline));
             }

@@ -9,8 +9,8 @@ use towline_domain::item::{Extras, Origin, Settle, SettleVerb, Settled};
 use towline_domain::limits;
 use towline_domain::{
     Adjust, Backoff, Body, Command, Context, Counts, FailureKind, Field, FieldEdits, Fields, Flow, Head,
-    ItemId, Jitter, Json, KeyTag, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Only, Order, Outcome,
-    Overrides, Policy, PolicyPatch, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName,
+    ItemId, Jitter, Json, KeyTag, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Order, Outcome, Overrides,
+    Policy, PolicyPatch, Precondition, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName,
     Submission, Timestamp, decide,
 };
 use uuid::Uuid;
@@ -293,7 +293,7 @@ fn command() -> BoxedStrategy<Command> {
             Command::Submit(Box::new(Submission {
                 id: chosen.then(|| ItemId(Uuid::from_u128(1))),
                 after: None,
-                once: None,
+                record_guard: None,
                 priority,
                 ready,
                 delay_max: delay_max.filter(|_| body.replace_key.is_some()),
@@ -370,8 +370,8 @@ fn command() -> BoxedStrategy<Command> {
         1 => any::<bool>().prop_map(|force| Command::Delete { force }),
         1 => any::<i16>().prop_map(|priority| Command::SetPriority { priority }),
         1 => "[a-z]{1,9}".prop_filter_map("a name", |name| Some(Command::Move { queue: name.parse().ok()? })),
-        1 => any::<bool>().prop_map(|force| Command::If {
-            only: Arc::new(Only::in_state(StateName::Unfinished)),
+        1 => any::<bool>().prop_map(|force| Command::Guarded {
+            precondition: Arc::new(Precondition::in_state(StateName::Unfinished)),
             then: Box::new(Command::Delete { force }),
         }),
         3 => Just(Command::Elapse),

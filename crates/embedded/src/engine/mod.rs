@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use towline_domain::{Refusal, Timestamp};
-use towline_store::{Figures, StoreError};
+use towline_store::{StoreError, StoreMetrics};
 
 /// A group is sealed when it has grown to this.
 const GROUP_BYTES: usize = 512 << 10;
@@ -81,7 +81,7 @@ pub struct Engine {
     pub(crate) longest: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
-    pub(crate) figures: Figures,
+    pub(crate) figures: StoreMetrics,
     pub(crate) chores: Vec<Chore>,
     /// Items that time changed in this group.
     pub(crate) swept: u64,

@@ -94,7 +94,7 @@ impl Engine {
             key_owner: owner,
             replaces: replaces.as_ref().map(|(_, head)| head),
             record: submission
-                .once
+                .record_guard
                 .as_ref()
                 .and_then(|once| self.index.kv.get(&once.key))
                 .map(|slot| &slot.record),
@@ -171,7 +171,7 @@ impl Engine {
             return refuse(refusal);
         }
         let (id, paused) = (queue.queue.id, queue.queue.paused);
-        let allowed = queue.allows(self.index.now);
+        let allowed = queue.allowance(self.index.now);
         let max = usize::try_from(allowed.min(u64::from(call.max))).unwrap_or(0);
         let mut given = Vec::new();
         let mut expired = 0;
@@ -211,8 +211,8 @@ impl Engine {
         let now = self.index.now;
         match self.index.queues.get_mut(&id) {
             Some(queue) => {
-                let (held, more) = queue.spend(given.len(), call.max as usize, now);
-                Ok(Outcome::Received { queue: queue.queue.state, items, held, more, fields: call.fields })
+                let (throttle, more) = queue.spend(given.len(), call.max as usize, now);
+                Ok(Outcome::Received { queue: queue.queue.state, items, throttle, more, fields: call.fields })
             }
             None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
         }

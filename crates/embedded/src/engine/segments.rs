@@ -196,14 +196,14 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     const OVERHEAD: usize = 1024;
     let variable = match operation.asked() {
         Operation::Submit { submission, .. } => {
-            let record = submission.once.as_ref().map_or(0, |once| once.key.len() + once.next.len());
+            let record = submission.record_guard.as_ref().map_or(0, |once| once.key.len() + once.next.len());
             let after = submission.after.as_ref().map_or(0, |_| AFTER_BYTES);
             content_bytes(&submission.body, &submission.fields) + record + after
         }
         Operation::Restore(restore) => {
             let Item { body, fields, outcome, errors, .. } = &restore.item;
             let errors = errors.iter().map(|error| error.message.len() + OVERHEAD);
-            let after = restore.item.head.after().map_or(0, |_| AFTER_BYTES);
+            let after = restore.item.head.dependency().map_or(0, |_| AFTER_BYTES);
             content_bytes(body, fields) + outcome_bytes(outcome) + errors.sum::<usize>() + after
         }
         Operation::Lease { call, .. } => {
@@ -225,7 +225,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
                     _ => 0,
                 }
         }
-        Operation::Observe { .. } => AFTER_BYTES + limits::REASON_BYTES_MAX,
+        Operation::ResolveDependency { .. } => AFTER_BYTES + limits::REASON_BYTES_MAX,
         _ => 0,
     };
     OVERHEAD + variable

@@ -25,7 +25,8 @@ use tallies::Hours;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    CountKind, Counts, Head, Held, Hour, ItemId, OrderKey, Queue, QueueId, QueueName, Spent, Timestamp,
+    CountKind, Counts, Head, Hour, ItemId, OrderKey, Queue, QueueId, QueueName, RateState, Throttle,
+    Timestamp,
 };
 use towline_store::{QueueLookup, QueueView};
 
@@ -72,7 +73,7 @@ pub struct QueueIndex {
     lanes: Lanes,
     place: Place,
     /// Of its rate. Not in the log: after an opening a burst may pass once more.
-    pub spent: Spent,
+    pub spent: RateState,
 }
 
 pub struct KvSlot {
@@ -87,17 +88,17 @@ pub struct Nonsense(pub &'static str);
 
 impl QueueIndex {
     /// How many items may be given out now.
-    pub fn allows(&self, now: Timestamp) -> u64 {
-        self.queue.policy.flow.allows(self.counts.processing, self.spent, now)
+    pub fn allowance(&self, now: Timestamp) -> u64 {
+        self.queue.policy.flow.allowance(self.counts.processing, self.spent, now)
     }
 
     /// So many of those that were wanted were given out: why the next is not, if it is not, and how many more would be.
-    pub fn spend(&mut self, items: usize, wanted: usize, now: Timestamp) -> (Option<Held>, usize) {
+    pub fn spend(&mut self, items: usize, wanted: usize, now: Timestamp) -> (Option<Throttle>, usize) {
         let flow = &self.queue.policy.flow;
-        self.spent = flow.spend(items, self.spent, now);
-        let full = || if items < wanted { self.lanes.full_keys().held() } else { None };
-        let held = flow.holds(self.counts.processing, self.spent, now).or_else(full);
-        (held, flow.more(&self.counts, self.spent, now))
+        self.spent = flow.record_delivery(items, self.spent, now);
+        let full = || if items < wanted { self.lanes.full_keys().throttle() } else { None };
+        let throttle = flow.throttle(self.counts.processing, self.spent, now).or_else(full);
+        (throttle, flow.more(&self.counts, self.spent, now))
     }
 
     /// Where the policy says now that keys take turns, or that they do not, all that is ready stands anew. At once: items
@@ -301,7 +302,7 @@ impl Index {
                             counts: Counts::default(),
                             lanes,
                             place,
-                            spent: Spent::default(),
+                            spent: RateState::default(),
                             queue: *queue,
                         };
                         self.queues.insert(known.queue.id, known);

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use towline_conformance::invariants::{Snapshot, snapshot};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
@@ -19,7 +20,6 @@ use towline_domain::{
 };
 use towline_embedded::outcome::Status;
 use towline_embedded::{Embedded, OpenError, Options};
-use towline_store::invariants::{Snapshot, snapshot};
 use towline_store::{Answered, Clock, ManualClock, Operation, ReceiveCall, Reply, Store, StoreError};
 
 pub const START: Timestamp = Timestamp(1_700_000_000_000);

@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeMap;
 use towline_domain::item::{Extras, Settled};
-use towline_domain::{After, Condition, FailureKind, GroupTag, KeyTag, On, SettleVerb};
+use towline_domain::{Condition, Dependency, DependsOn, FailureKind, GroupTag, KeyTag, SettleVerb};
 
 const SALT: u64 = 7;
 const FIRST: u64 = 1000;
@@ -55,8 +55,8 @@ fn all_kinds() -> Vec<Head> {
         heads.push(Head { last_settle: Some(settle), ..head(FIRST + n, done.clone()) });
     }
     let failed = State::Failed { at, remove_at: None, kind: FailureKind::Poison };
-    let on = On::items(vec![ItemId(Uuid::from_u128(9)), ItemId(Uuid::from_u128(8))]);
-    let after = Some(Box::new(After { on, when: Condition::CountOf(2) }));
+    let on = DependsOn::items(vec![ItemId(Uuid::from_u128(9)), ItemId(Uuid::from_u128(8))]);
+    let after = Some(Box::new(Dependency { on, when: Condition::CountOf(2) }));
     let extras = Extras { lapses: 3, score: -5, after, ..Extras::default() };
     let group = Some(GroupTag::of("a group"));
     heads.push(Head { group, extras: Some(Box::new(extras)), ..head(FIRST + 20, failed) });

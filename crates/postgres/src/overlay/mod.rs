@@ -19,10 +19,11 @@ use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, CountKind, Counts, FieldEdits, Fields, Flow, FullKeys, Head, ItemId, KeyTag,
-    Order, OrderKey, Outcome, Queue, QueueId, QueueName, Spent, State, Timestamp, Told, Turn,
+    AttemptError, Body, Change, CountKind, Counts, EventPayload, FieldEdits, Fields, Flow, FullKeys, Head,
+    ItemId, KeyTag, Order, OrderKey, Outcome, Queue, QueueId, QueueName, RateState, RoundRobin, State,
+    Timestamp,
 };
-use towline_store::{Figures, QueueLookup};
+use towline_store::{QueueLookup, StoreMetrics};
 
 /// The batch has to begin anew, with the lock of this queue: its counts must be exact.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(crate) struct Overlay {
     /// Counts at the beginning, of the queues that are locked.
     pub(crate) locked: FxHashMap<QueueId, Counts>,
     /// How far rates are used up, and whether that is news.
-    pub(crate) spent: BTreeMap<QueueId, (Spent, bool)>,
+    pub(crate) spent: BTreeMap<QueueId, (RateState, bool)>,
     /// Whose turn it is, where keys take turns.
     pub(crate) turns: BTreeMap<QueueId, TurnSlot>,
     /// How many items of each key were in hand at the beginning, of the queues that are locked and have a limit on that.
@@ -70,11 +71,11 @@ pub(crate) struct Overlay {
     pub(crate) body_slot: u8,
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
     pub(crate) tallies: Tallies,
-    pub(crate) figures: Figures,
+    pub(crate) figures: StoreMetrics,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
     /// What this batch tells, in order, if it tells anything, and the partition of `events` for it.
     pub(crate) tells: bool,
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<EventPayload>,
     pub(crate) event_slot: i16,
     /// Items that time changed.
     pub(crate) swept: u64,
@@ -128,7 +129,7 @@ pub(crate) struct KeyOwner {
 
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct TurnSlot {
-    pub(crate) turn: Turn,
+    pub(crate) turn: RoundRobin,
     /// It is news.
     pub(crate) changed: bool,
     /// Its keys begin to take turns.
@@ -275,7 +276,7 @@ impl Overlay {
     /// `queue`: what the change is about, if it is a queue as a whole.
     fn tell(&mut self, change: &Change, queue: Option<QueueId>) {
         if self.tells {
-            self.told.extend(change.tells(queue));
+            self.told.extend(change.events(queue));
         }
     }
 

@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, QueueChange};
 use towline_domain::command::{NewQueue, Receive};
 use towline_domain::kv::{self, KvCommand, KvRecord};
 use towline_domain::{
-    Command, Context, Head, ItemId, KeyTag, QueueId, QueueName, Refusal, Spent, Submission, Turn, Weights,
-    decide, limits,
+    Command, Context, Head, ItemId, KeyTag, QueueId, QueueName, RateState, Refusal, RoundRobin, Submission,
+    Weights, decide, limits,
 };
 use towline_store::{Answered, Operation, QueueLookup, ReceiveCall, Reply, Restore};
 
@@ -90,7 +90,7 @@ impl Overlay {
             item: taken.map(|entry| &entry.head),
             key_owner,
             replaces: replaces.map(|(_, head)| head),
-            record: submission.once.as_ref().and_then(|once| self.kv.get(&once.key)?.record.as_ref()),
+            record: submission.record_guard.as_ref().and_then(|once| self.kv.get(&once.key)?.record.as_ref()),
             new_id: Some(ItemId::derive(self.salt, self.now, seq)),
             ..Context::default()
         };
@@ -174,11 +174,11 @@ impl Overlay {
         if flow.is_limited() {
             self.need(id)?;
         }
-        let spent = self.spent.get(&id).map_or(Spent::default(), |spent| spent.0);
-        let allowed = flow.allows(self.counts(id).processing, spent, self.now);
+        let spent = self.spent.get(&id).map_or(RateState::default(), |spent| spent.0);
+        let allowed = flow.allowance(self.counts(id).processing, spent, self.now);
         let max = usize::try_from(allowed.min(u64::from(call.max))).unwrap_or(0);
         let (takes_turns, weights) = (flow.takes_turns(), Weights::of(&flow));
-        let mut turn = self.turns.get(&id).map_or(Turn::default(), |slot| slot.turn);
+        let mut turn = self.turns.get(&id).map_or(RoundRobin::default(), |slot| slot.turn);
         let mut given = Vec::new();
         while !paused && given.len() < max {
             let first = self.ready.get(&id).and_then(|ready| {
@@ -216,7 +216,7 @@ impl Overlay {
                     if let Some(entry) = self.entries.get(&seq) {
                         given.push(Given::of(seq, place, entry));
                     }
-                    turn = turn.gave(whose, &weights);
+                    turn = turn.record_delivery(whose, &weights);
                 }
                 // Its expiry is due, and the sweep has not come to it.
                 Err(Refusal::NotDue { .. }) => {
@@ -232,21 +232,21 @@ impl Overlay {
             (slot.turn, slot.changed) = (turn, true);
         }
         let before = spent;
-        let spent = flow.spend(given.len(), before, self.now);
+        let spent = flow.record_delivery(given.len(), before, self.now);
         if spent != before {
             self.spent.insert(id, (spent, true));
         }
         let counts = self.counts(id);
         let full = || match given.len() < call.max as usize {
-            true => self.full_keys(id, &flow).held(),
+            true => self.full_keys(id, &flow).throttle(),
             false => None,
         };
-        let held = flow.holds(counts.processing, spent, self.now).or_else(full);
+        let throttle = flow.throttle(counts.processing, spent, self.now).or_else(full);
         let more = flow.more(&counts, spent, self.now);
         match self.by_name(&call.queue) {
             Some(queue) => {
                 let (queue, state) = (queue.id, queue.state);
-                Ok(Outcome::Received { queue, state, given, held, more, fields: call.fields })
+                Ok(Outcome::Received { queue, state, given, throttle, more, fields: call.fields })
             }
             None => refuse(Refusal::QueueNotFound { name: call.queue.to_string() }),
         }
@@ -277,7 +277,7 @@ impl Overlay {
             && after.policy.flow.takes_turns()
             && !took_turns
         {
-            self.turns.insert(id, TurnSlot { turn: Turn::default(), changed: true, begins: true });
+            self.turns.insert(id, TurnSlot { turn: RoundRobin::default(), changed: true, begins: true });
         }
         if change.queue() == Some(&QueueChange::Deleted) {
             self.queues.insert(id, None);

@@ -2,4 +2,4 @@
 
 use crate::harness::Schemas;
 
-towline_store::conformance_tests!(Schemas::default());
+towline_conformance::conformance_tests!(Schemas::default());

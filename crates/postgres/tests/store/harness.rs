@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use tokio_postgres::Config;
+use towline_conformance::suite::Harness;
 use towline_postgres::{Options, Postgres, Time};
-use towline_store::conformance::Harness;
 use towline_store::{ManualClock, Store};
 
 type Opened = (Weak<dyn Store>, String);

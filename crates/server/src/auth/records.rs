@@ -282,7 +282,8 @@ pub(crate) async fn note_use(place: Place<'_>, used: &[(TokenId, Timestamp)]) ->
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use towline_store::{ManualClock, Memory};
+    use towline_conformance::ReferenceStore;
+    use towline_store::ManualClock;
 
     const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -296,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn made_found_listed_revoked() {
-        let store = Memory::new(Arc::new(ManualClock::new(NOW)), 0);
+        let store = ReferenceStore::new(Arc::new(ManualClock::new(NOW)), 0);
         let place = Place::Alone(&store);
         assert!(!any(place).await.unwrap());
         let (text, made) = create(place, new(&["admin"]), [7; 32], NOW).await.unwrap().unwrap();
@@ -327,7 +328,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_token_cannot_be() {
-        let store = Memory::new(Arc::new(ManualClock::new(NOW)), 0);
+        let store = ReferenceStore::new(Arc::new(ManualClock::new(NOW)), 0);
         let place = Place::Alone(&store);
         let span = |text: &str| Some(serde_json::from_value(text.into()).unwrap());
         let rate = |per_second, burst| Some(RateLimit { per_second, burst });

@@ -169,12 +169,13 @@ mod tests {
     use super::*;
     use towline_api::NewToken;
     use towline_broker::Sharing;
-    use towline_store::{ManualClock, Memory};
+    use towline_conformance::ReferenceStore;
+    use towline_store::ManualClock;
 
     #[tokio::test]
     async fn what_another_server_revokes_ends_here_at_the_next_look() {
         let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
-        let store = Arc::new(Memory::new(clock.clone(), 0));
+        let store = Arc::new(ReferenceStore::new(clock.clone(), 0));
         let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
         let new = NewToken { name: "a".to_owned(), scopes: vec!["admin".to_owned()], ..NewToken::default() };
         let elsewhere = Place::Alone(&*store);
@@ -199,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_not_confirmed_for_long_is_asked_about() {
         let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
-        let store = Arc::new(Memory::new(clock.clone(), 0));
+        let store = Arc::new(ReferenceStore::new(clock.clone(), 0));
         let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
         let new = NewToken { name: "a".to_owned(), scopes: vec!["admin".to_owned()], ..NewToken::default() };
         let (text, _) =

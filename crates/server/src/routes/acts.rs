@@ -12,9 +12,9 @@ use axum::response::Response;
 use futures::FutureExt;
 use std::pin::{Pin, pin};
 use std::time::Duration;
-use towline_api::{Acted, CountShown, ItemFilter, Problem, Purged};
+use towline_api::{BulkResult, CountShown, ItemFilter, Problem, Purged};
 use towline_domain::{QueueName, QueueState, Refusal, StateName};
-use towline_store::{Act, Cursor, Filter, Operation, StoreError};
+use towline_store::{BulkAction, Cursor, Filter, Operation, StoreError};
 
 /// Items changed at a time: little enough that nobody else waits long.
 const CHUNK: usize = 500;
@@ -51,7 +51,8 @@ pub(super) async fn purge(
         let CountShown { count, next } = count_all(&app, &filter, after).await?;
         return reply.with(&Purged { removed: 0, matched: Some(count), next });
     }
-    let Acted { done, next, .. } = carry_out(&app, &Act::Delete { force }, &filter, after).await?;
+    let BulkResult { done, next, .. } =
+        carry_out(&app, &BulkAction::Delete { force }, &filter, after).await?;
     reply.with(&Purged { removed: done, matched: None, next })
 }
 
@@ -68,7 +69,7 @@ pub(super) async fn purge(
         ("dry_run" = Option<bool>, Query, description = "Say how many match, and change none"),
     ),
     responses(
-        (status = 200, description = "How many it was done to.", body = Acted),
+        (status = 200, description = "How many it was done to.", body = BulkResult),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such queue, or no such act.", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "The queue to move to is closed.", body = Problem, content_type = "application/problem+json"),
@@ -82,16 +83,16 @@ pub(super) async fn act(
     mut query: Query,
 ) -> Result<Response, Refused> {
     let act = match name {
-        "cancel" => Act::Cancel { reason: query.one("reason")?.unwrap_or_default() },
-        "redrive" => Act::Redrive,
-        "pause" => Act::Pause,
-        "resume" => Act::Resume,
+        "cancel" => BulkAction::Cancel { reason: query.one("reason")?.unwrap_or_default() },
+        "redrive" => BulkAction::Redrive,
+        "pause" => BulkAction::Pause,
+        "resume" => BulkAction::Resume,
         "set-priority" => match query.parse("to")? {
-            Some(priority) => Act::SetPriority { priority },
+            Some(priority) => BulkAction::SetPriority { priority },
             None => return Err(invalid("to", "missing; say which priority they are to have, like to=-5")),
         },
         _ => match query.parse::<QueueName>("to")? {
-            Some(to) => Act::Move { to },
+            Some(to) => BulkAction::Move { to },
             None => return Err(invalid("to", "missing; say which queue they are to go to")),
         },
     };
@@ -101,14 +102,14 @@ pub(super) async fn act(
     let mut filter = filter(&app, Some(queue), &mut query).await?;
     query.end()?;
     check_clear(filter.asks(), filter.head.state, everything)?;
-    if let Act::Move { to } = &act {
+    if let BulkAction::Move { to } = &act {
         caller.check_target(Some(to))?;
         check_open(&app, to).await?;
     }
     filter.head.state = filter.head.state.or(act.state());
     if dry_run {
         let CountShown { count: matched, next } = count_all(&app, &filter, after).await?;
-        return reply.with(&Acted { matched, next, ..Acted::default() });
+        return reply.with(&BulkResult { matched, next, ..BulkResult::default() });
     }
     reply.with(&carry_out(&app, &act, &filter, after).await?)
 }
@@ -205,24 +206,24 @@ pub(super) async fn count_all(
 
 pub(super) async fn carry_out(
     app: &App,
-    act: &Act,
+    act: &BulkAction,
     filter: &Filter,
     begun: Option<Cursor>,
-) -> Result<Acted, StoreError> {
-    let (mut sum, mut after) = (Acted::default(), begun);
+) -> Result<BulkResult, StoreError> {
+    let (mut sum, mut after) = (BulkResult::default(), begun);
     let mut time = pin!(tokio::time::sleep(TIME_MAX));
     let (broker, mut pace) = (&app.broker, app.broker.pace());
     loop {
-        let chosen = towline_store::chosen(broker.store(), act, filter.clone(), after, CHUNK);
+        let chosen = towline_store::bulk_batch(broker.store(), act, filter.clone(), after, CHUNK);
         let acted = match broker.part(&mut pace, 0, chosen).await {
-            Ok((batch, None)) if batch.is_empty() => Ok((0, towline_store::Acted::default())),
+            Ok((batch, None)) if batch.is_empty() => Ok((0, towline_store::BulkResult::default())),
             Ok((batch, next)) => {
                 tokio::select! {
                     // Before the first chunk there is nothing to rest for: however long it took to choose, that one is carried out.
                     biased;
                     () = broker.rest(&mut pace) => {}
                     // It is chosen again by whoever goes on from here.
-                    () = &mut time => return Ok(Acted { next: self::next(after), ..sum }),
+                    () = &mut time => return Ok(BulkResult { next: self::next(after), ..sum }),
                 }
                 broker.part(&mut pace, CHUNK, carry_out_chunk(app, batch, next)).await
             }
@@ -238,11 +239,11 @@ pub(super) async fn carry_out(
                 after = acted.next;
             }
             // What is done is done: the caller goes on from here, and hears of a fault that lasts.
-            Err(_) if after > begun => return Ok(Acted { next: next(after), ..sum }),
+            Err(_) if after > begun => return Ok(BulkResult { next: next(after), ..sum }),
             Err(fault) => return Err(fault),
         }
         if after.is_none() || is_over(time.as_mut()) {
-            return Ok(Acted { next: next(after), ..sum });
+            return Ok(BulkResult { next: next(after), ..sum });
         }
     }
 }
@@ -252,14 +253,14 @@ async fn carry_out_chunk(
     app: &App,
     batch: Vec<Operation>,
     next: Option<Cursor>,
-) -> Result<(u64, towline_store::Acted), StoreError> {
+) -> Result<(u64, towline_store::BulkResult), StoreError> {
     if batch.is_empty() {
-        return Ok((0, towline_store::Acted { next, ..towline_store::Acted::default() }));
+        return Ok((0, towline_store::BulkResult { next, ..towline_store::BulkResult::default() }));
     }
     let matched = batch.len() as u64;
     // By way of the broker: somebody may wait for one of them, or for the queue to be completed.
     let answers = app.broker.update(batch).await?;
-    Ok((matched, towline_store::Acted::of(&answers, next)))
+    Ok((matched, towline_store::BulkResult::of(&answers, next)))
 }
 
 /// Asked, not looked at: a timer that nobody has waited for never goes off.

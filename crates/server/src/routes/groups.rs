@@ -13,9 +13,9 @@ use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
 use std::time::Duration;
-use towline_api::{Acted, CountShown, GroupShown, Problem, Span};
+use towline_api::{BulkResult, CountShown, GroupShown, Problem, Span};
 use towline_domain::{HeadFilter, StateName, limits};
-use towline_store::{Act, Filter};
+use towline_store::{BulkAction, Filter};
 
 /// How a group stands. One that nobody has submitted to has no members, and is not done.
 #[utoipa::path(get, path = "/v1/groups/{group}", operation_id = "show_group", tag = "groups", security(("token" = ["queue:*:read"])),
@@ -75,7 +75,7 @@ pub(super) async fn wait(
         ("dry_run" = Option<bool>, Query, description = "Say how many there are, and cancel none"),
     ),
     responses(
-        (status = 200, description = "How many were cancelled.", body = Acted),
+        (status = 200, description = "How many were cancelled.", body = BulkResult),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn cancel(
@@ -84,7 +84,7 @@ pub(super) async fn cancel(
     GroupPath(group): GroupPath,
     mut query: Query,
 ) -> Result<Response, Refused> {
-    let act = Act::Cancel { reason: query.one("reason")?.unwrap_or_default() };
+    let act = BulkAction::Cancel { reason: query.one("reason")?.unwrap_or_default() };
     let after = cursor(&mut query)?;
     let dry_run = query.flag("dry_run")?;
     query.end()?;
@@ -92,7 +92,7 @@ pub(super) async fn cancel(
     let filter = Filter { group: Some(group), head, ..Filter::default() };
     if dry_run {
         let CountShown { count: matched, next } = count_all(&app, &filter, after).await?;
-        return reply.with(&Acted { matched, next, ..Acted::default() });
+        return reply.with(&BulkResult { matched, next, ..BulkResult::default() });
     }
     reply.with(&carry_out(&app, &act, &filter, after).await?)
 }

@@ -107,7 +107,7 @@ fn prepare(actions: Vec<Action>, caller: &Caller, foreign: &HashSet<ItemId>) -> 
 fn settled(id: ItemId, answer: Result<Stored, Refusal>) -> Result<Settled, Option<Refusal>> {
     match answer {
         Ok(Stored::Answer(Answer::State(state))) => Ok(Settled::state(id, state)),
-        Ok(Stored::Answer(Answer::Held { deadline })) => Ok(Settled::held(id, deadline)),
+        Ok(Stored::Answer(Answer::Leased { deadline })) => Ok(Settled::held(id, deadline)),
         Ok(_) => Err(None),
         Err(refusal) => Err(Some(refusal)),
     }

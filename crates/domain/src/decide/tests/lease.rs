@@ -83,7 +83,7 @@ fn a_heartbeat_sets_a_full_timeout_from_now() {
     scene.later(600);
     let answer = scene.by(1, beat(None)).unwrap();
     let deadline = Timestamp(START + 1600);
-    assert_eq!(answer, Answer::Held { deadline });
+    assert_eq!(answer, Answer::Leased { deadline });
     scene.by(1, beat(Some(200))).unwrap();
     assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 800), "shorter, if asked");
     scene.by(1, beat(None)).unwrap();

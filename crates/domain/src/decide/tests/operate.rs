@@ -3,7 +3,7 @@ use crate::change::Answer;
 use crate::command::{Command, When};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, State};
-use crate::only::{HeadFilter, Only};
+use crate::precondition::{HeadFilter, Precondition};
 use crate::queue::QueueState;
 use crate::refusal::Refusal;
 use crate::state_name::StateName;
@@ -18,8 +18,8 @@ fn delete(force: bool) -> Command {
     Command::Delete { force }
 }
 
-fn only(only: Only, then: Command) -> Command {
-    Command::If { only: Arc::new(only), then: Box::new(then) }
+fn only(only: Precondition, then: Command) -> Command {
+    Command::Guarded { precondition: Arc::new(only), then: Box::new(then) }
 }
 
 fn waiting() -> Scene {
@@ -165,7 +165,7 @@ fn an_item_that_somebody_works_on_is_deleted_only_by_force() {
 
 #[test]
 fn a_delete_of_one_state_leaves_an_item_that_moved_on() {
-    let only = |state| only(Only::in_state(state), delete(true));
+    let only = |state| only(Precondition::in_state(state), delete(true));
     let mut scene = Scene::new().held();
     assert_eq!(scene.run(only(StateName::Pending)).unwrap_err().code(), "wrong_state");
     scene.run(only(StateName::Processing)).unwrap();
@@ -190,9 +190,9 @@ fn deleting_the_last_unfinished_item_of_a_closed_queue_completes_it() {
 
 #[test]
 fn an_act_leaves_alone_what_is_not_meant_any_more() {
-    let head = |head| Only { head, ..Only::default() };
-    let elsewhere = Only { queue: Some("other".parse().unwrap()), ..Only::default() };
-    let here = Only { queue: Some("q".parse().unwrap()), ..Only::default() };
+    let head = |head| Precondition { head, ..Precondition::default() };
+    let elsewhere = Precondition { queue: Some("other".parse().unwrap()), ..Precondition::default() };
+    let here = Precondition { queue: Some("q".parse().unwrap()), ..Precondition::default() };
     let other_kind = HeadFilter { failure: Some(FailureKind::Poison), ..HeadFilter::default() };
     let kind = HeadFilter { failure: Some(FailureKind::Explicit), ..HeadFilter::default() };
     let earlier = HeadFilter { finished_before: Some(Timestamp(START)), ..HeadFilter::default() };
@@ -205,7 +205,7 @@ fn an_act_leaves_alone_what_is_not_meant_any_more() {
         assert_eq!(scene.run(only(not_meant, Command::Redrive)).unwrap_err().code(), "wrong_state");
         assert_eq!(scene.item, before);
     }
-    for meant in [here, head(kind), head(later), Only::default()] {
+    for meant in [here, head(kind), head(later), Precondition::default()] {
         let mut scene = failed();
         assert_eq!(scene.run(only(meant, Command::Redrive)), Ok(Answer::State("pending")));
     }

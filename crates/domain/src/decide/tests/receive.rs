@@ -16,7 +16,7 @@ fn a_received_item_is_leased_for_the_visibility_timeout() {
     assert_eq!((lease.token, lease.deadline), (token(1), Timestamp(START + 1000)));
     assert_eq!((scene.head().deliveries, scene.head().attempt()), (1, 1));
     let deadline = lease.deadline;
-    assert_eq!(*scene.change().answer(), Answer::Held { deadline });
+    assert_eq!(*scene.change().answer(), Answer::Leased { deadline });
 }
 
 #[test]

@@ -285,13 +285,15 @@ mod tests {
     use axum::extract::FromRequestParts;
     use std::sync::Arc;
     use towline_broker::{Broker, Sharing, SteadyClock};
+    use towline_conformance::ReferenceStore;
     use towline_domain::{Policy, Schema};
-    use towline_store::{Memory, Operation};
+    use towline_store::Operation;
 
     #[tokio::test(start_paused = true)]
     async fn what_a_filter_leaves_out_is_no_sign_of_life() {
         let clock = Arc::new(SteadyClock::new());
-        let broker = Broker::start(Arc::new(Memory::new(clock.clone(), 1)), clock, None, Sharing::Alone);
+        let broker =
+            Broker::start(Arc::new(ReferenceStore::new(clock.clone(), 1)), clock, None, Sharing::Alone);
         let follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
         let (mut asked, ()) = http::Request::get("/?queue=quiet").body(()).unwrap().into_parts();
         let mut query = Query::from_request_parts(&mut asked, &()).await.unwrap();

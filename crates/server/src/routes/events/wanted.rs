@@ -30,14 +30,14 @@ impl Wanted {
         }
         let mut kinds = Vec::new();
         for text in some(query, "kind")? {
-            let told = EventKind::ALL.iter().copied().filter(|kind| kind.is_told());
+            let told = EventKind::ALL.iter().copied().filter(|kind| kind.is_public());
             let found: Vec<EventKind> = match text.strip_suffix(".*") {
                 Some(family) => told.filter(|kind| kind.name().split('.').next() == Some(family)).collect(),
                 None => EventKind::parse(&text).into_iter().collect(),
             };
             if found.is_empty() {
                 let names: Vec<&str> =
-                    EventKind::ALL.iter().filter(|kind| kind.is_told()).map(|kind| kind.name()).collect();
+                    EventKind::ALL.iter().filter(|kind| kind.is_public()).map(|kind| kind.name()).collect();
                 let nearest = names.iter().min_by_key(|name| strsim::damerau_levenshtein(name, &text));
                 let nearest = nearest.map_or("", |name| name);
                 let message =

@@ -1,0 +1,361 @@
+//! Snapshots: everything that must still be there is, and is what it must be.
+
+use super::history::{Cause, Key, Open, Span};
+use super::item::{Record, lease_call, settle_verb};
+use super::{Checker, Snapshot};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use towline_domain::command::Verb;
+use towline_domain::{
+    Counts, FailureKind, FieldSet, ItemId, Millis, QueueId, QueueName, SettleVerb, State, Timestamp,
+};
+use towline_store::{Operation, StoredItem};
+
+impl Checker {
+    /// Everything the store holds at a quiet moment: nothing in flight, or nothing that is carried out meanwhile.
+    pub fn observed(&mut self, snapshot: &Snapshot) {
+        self.tick += 1;
+        let span = Span {
+            key: Key::SNAPSHOT,
+            invoked: self.tick,
+            answered: self.tick,
+            from: snapshot.now,
+            to: snapshot.now,
+        };
+        let places: HashMap<QueueId, usize> =
+            snapshot.queues.iter().enumerate().map(|(place, view)| (view.queue.id, place)).collect();
+        let mut counted = vec![Counts::default(); snapshot.queues.len()];
+        let mut in_hand: BTreeMap<(&QueueName, Option<&str>), u64> = BTreeMap::new();
+        let mut keys = HashMap::new();
+        let mut seen = HashSet::with_capacity(snapshot.items.len());
+        for stored in &snapshot.items {
+            let head = &stored.item.head;
+            let id = head.id;
+            match places.get(&head.queue) {
+                Some(&place) if snapshot.queues[place].queue.name == stored.queue => {
+                    count(&mut counted[place], &head.state, head.ready_at, snapshot.now);
+                    if head.lease().is_some() {
+                        let key = stored.item.body.fairness_key.as_deref();
+                        *in_hand.entry((&stored.queue, key)).or_default() += 1;
+                    }
+                }
+                _ => self.report(
+                    2,
+                    format!("item {id} is in queue {} ({:?}), which is not there", stored.queue, head.queue),
+                ),
+            }
+            if let (Some(key), Some(claim)) = (&stored.item.body.idempotency_key, &stored.item.body.claim)
+                && let Some(other) = keys.insert((claim.queue, key), id)
+            {
+                self.report(10, format!("key {key:?} belongs to item {other} and to item {id}"));
+            }
+            if !seen.insert(id) {
+                self.report(2, format!("item {id} is there twice"));
+                continue;
+            }
+            if self.recognise(&stored.item, &stored.queue, FieldSet::ALL, &span) {
+                self.item_observed(stored);
+                self.rebase(stored, &span);
+            }
+        }
+        self.missing(&seen, snapshot.now);
+        self.keys_observed(&in_hand);
+        self.queues_observed(&snapshot.queues, &counted, &span);
+        self.prune();
+    }
+
+    fn missing(&mut self, seen: &HashSet<ItemId>, now: Timestamp) {
+        let missing: Vec<ItemId> = self.items.keys().filter(|id| !seen.contains(id)).copied().collect();
+        for id in missing {
+            let Some(record) = self.items.get(&id) else {
+                continue;
+            };
+            let cause = self.absence(id, record, now);
+            if let Cause::Awaited(_) = cause {
+                continue;
+            }
+            if cause == Cause::None {
+                let how = if record.acknowledged { "acknowledged" } else { "seen" };
+                let bounds = self.bounds(record);
+                let ttl = bounds.completed_ttl.into_iter().chain(bounds.failed_ttl).min();
+                let (invariant, what) = match (&record.ended, &record.committed) {
+                    (_, Some(committed)) => (12, format!("it was committed at {}", committed.0.key)),
+                    (Some(ended), None) => (1, format!("it ended at {}", ended.span.key)),
+                    // Gone when a TTL might have taken it for one that had ended.
+                    (None, None) if ttl.is_some_and(|ttl| record.alive_at.after(ttl) <= now) => {
+                        (13, format!("it had not ended at {}", record.alive_at))
+                    }
+                    (None, None) => (1, format!("it had not ended at {}", record.alive_at)),
+                };
+                let earliest = self.removable_at(id, record).map_or("never".to_owned(), |at| at.to_string());
+                let message = format!(
+                    "item {id}, {how} at {}, is not there at {now}: {what}; removable: {earliest}",
+                    record.origin
+                );
+                self.report(invariant, message);
+            }
+            self.forget(id);
+        }
+    }
+
+    fn item_observed(&mut self, stored: &StoredItem) {
+        let head = &stored.item.head;
+        let id = head.id;
+        let Some(record) = self.items.get(&id) else {
+            return;
+        };
+        let open = self.open_on(id);
+        let mut found: Vec<(u8, Cause, String)> = Vec::new();
+        let mut say = |invariant: u8, cause: Cause, message: String| {
+            found.push((invariant, cause, format!("item {id}: {message}")))
+        };
+        let base = record.base.as_deref();
+
+        // What changed for certain is still changed.
+        let revision = base.map_or(1, |base| base.head.revision).saturating_add(record.changes);
+        if head.revision < revision {
+            say(
+                1,
+                Cause::None,
+                format!("revision {} is shown, {revision} changes were answered or shown", head.revision),
+            );
+        }
+        if let Some(base) = base.filter(|base| base.head.revision == head.revision && base.head != *head) {
+            say(6, Cause::None, format!("was {:?} and is {head:?}, without a change of revision", base.head));
+        }
+
+        // Deliveries and retries.
+        let shown = base.map_or(0, |base| base.head.deliveries);
+        let latest = record.deliveries.last().map_or(shown, |delivery| delivery.number.max(shown));
+        let possible =
+            u64::from(shown) + u64::from(record.received) + self.possible_receives(record).count() as u64;
+        if head.deliveries < latest || u64::from(head.deliveries) > possible {
+            say(
+                7,
+                Cause::None,
+                format!("{} deliveries are shown; there were {latest} to {possible}", head.deliveries),
+            );
+        }
+        let most = self.bounds(record).max_retries_most;
+        if head.retries > most {
+            say(7, Cause::None, format!("attempt {} of at most {}", head.attempt(), u64::from(most) + 1));
+        }
+        let retries =
+            record.deliveries.last().map(|delivery| delivery.retries).or(base.map(|base| base.head.retries));
+        let since = record
+            .deliveries
+            .last()
+            .map_or(0, |delivery| delivery.received.unwrap_or(delivery.extended).invoked);
+        if retries.is_some_and(|retries| head.retries < retries) {
+            say(7, record.redrive(since, open), format!("retries fell from {retries:?} to {}", head.retries));
+        }
+
+        // What ended stays ended.
+        let terminal = head.is_terminal();
+        let completed = matches!(head.state, State::Completed { .. });
+        if let Some(ended) = &record.ended {
+            if !terminal || ended.completed != completed {
+                let cause =
+                    if ended.completed { Cause::None } else { record.redrive(ended.span.invoked, open) };
+                say(6, cause, format!("ended at {} and is {:?}", ended.span.key, head.state));
+            }
+            if let Some(base) = base.filter(|base| terminal && base.head.is_terminal() && base.head != *head)
+            {
+                let cause = record.redrive(base.tick, open);
+                say(6, cause, format!("ended, and changed to {head:?}"));
+            }
+        } else if terminal {
+            self.check_ended_by(head.deliveries, &head.state, record, open, &mut say);
+        }
+        if let Some((commit, _, outcome)) = record.committed.as_deref() {
+            let shown = &stored.item.outcome;
+            let kept = shown.output_params == outcome.output_params
+                && outcome.outputs.iter().all(|(slot, buffer)| shown.outputs.get(slot) == Some(buffer));
+            if !completed || !kept {
+                say(
+                    12,
+                    Cause::None,
+                    format!(
+                        "committed at {} with {outcome:?}, is {} with {shown:?}",
+                        commit.key,
+                        head.state_name()
+                    ),
+                );
+            }
+        }
+        self.check_lease(stored, record, open, &mut say);
+        if head.created_at < record.born.from || (record.acknowledged && head.created_at > record.born.to) {
+            let (from, to) = (record.born.from, record.born.to);
+            say(
+                2,
+                Cause::None,
+                format!("submitted between {from} and {to}, and shown as of {}", head.created_at),
+            );
+        }
+        for (invariant, cause, message) in found {
+            self.unless(cause, invariant, message);
+        }
+    }
+
+    /// Nobody was told of its end: somebody must have caused it.
+    fn check_ended_by(
+        &self,
+        deliveries: u32,
+        state: &State,
+        record: &Record,
+        open: &[Open],
+        say: &mut impl FnMut(u8, Cause, String),
+    ) {
+        let settle = |verb: SettleVerb| {
+            move |open: &&Open| lease_call(open).is_some_and(|call| settle_verb(&call.verb) == Some(verb))
+        };
+        let cancel = |open: &&Open| matches!(open.operation(), Operation::Cancel { .. });
+        let (invariant, cause) = match state {
+            State::Completed { .. } => (5, Cause::among(open.iter().filter(settle(SettleVerb::Commit)))),
+            State::Failed { kind: FailureKind::Explicit, .. } => {
+                (6, Cause::among(open.iter().filter(settle(SettleVerb::Fail))))
+            }
+            State::Failed { kind: FailureKind::Cancelled, .. } => {
+                let known = Cause::when(record.cancelled.is_some() || record.id_chosen);
+                (6, known.or(|| Cause::among(open.iter().filter(cancel))))
+            }
+            State::Failed { kind: FailureKind::RetriesExhausted | FailureKind::Poison, .. } => {
+                (6, Cause::when(deliveries > 0))
+            }
+            _ => (6, Cause::Known),
+        };
+        let by_redrive = record.redrive(0, open);
+        say(invariant, cause.or(|| by_redrive), format!("{state:?}, and nobody did that"));
+    }
+
+    fn check_lease(
+        &self,
+        stored: &StoredItem,
+        record: &Record,
+        open: &[Open],
+        say: &mut impl FnMut(u8, Cause, String),
+    ) {
+        let head = &stored.item.head;
+        let Some(lease) = head.lease() else {
+            return;
+        };
+        let Some(at) = record.delivery(lease.token) else {
+            let latest = record.deliveries.last().map_or(0, |delivery| delivery.number);
+            if head.deliveries <= latest {
+                say(3, Cause::None, format!("delivery {latest} had another lease than the one shown"));
+            }
+            return;
+        };
+        let delivery = &record.deliveries[at];
+        if let Some((span, verb)) = &delivery.settled {
+            say(
+                3,
+                Cause::None,
+                format!("settled by {} at {}, and still shown with that lease", verb.name(), span.key),
+            );
+        }
+        if let Some(dead) = &delivery.dead {
+            say(3, Cause::None, format!("cancelled at {}, and still shown with its lease", dead.key));
+        }
+        if delivery.number != head.deliveries {
+            say(7, Cause::None, format!("delivery {} is shown as {}", delivery.number, head.deliveries));
+        }
+        let beats = open.iter().filter_map(lease_call).filter(|call| call.token == lease.token);
+        let beats: Vec<Option<Millis>> = beats
+            .filter_map(|call| match call.verb {
+                Verb::Heartbeat { visibility } => Some(visibility),
+                _ => None,
+            })
+            .collect();
+        let in_bounds = (delivery.deadline_least..=delivery.deadline_most).contains(&lease.deadline);
+        if beats.is_empty() && !in_bounds {
+            let (least, most) = (delivery.deadline_least, delivery.deadline_most);
+            say(
+                3,
+                Cause::None,
+                format!("the lease is shown until {}, it was given until {least} to {most}", lease.deadline),
+            );
+        }
+    }
+
+    /// What was lost before a restart has happened by now, or never will; a lease that is over settles nothing.
+    fn prune(&mut self) {
+        let restarts = self.restarts;
+        let items = &self.items;
+        self.open.retain(|id, list| {
+            let current =
+                items.get(id).and_then(|record| record.deliveries.last()).map(|delivery| delivery.token);
+            list.retain(|open| {
+                let over = match lease_call(open) {
+                    Some(call) => open.is_lost() && Some(call.token) != current,
+                    None => open.is_lost() && !items.contains_key(id),
+                };
+                !over && !open.is_closed(restarts)
+            });
+            !list.is_empty()
+        });
+        self.submits.retain(|_, list| {
+            list.retain(|open| !open.is_closed(restarts));
+            !list.is_empty()
+        });
+        if self.calls.is_empty() {
+            self.gone.clear();
+        }
+    }
+
+    /// Two snapshots between which nothing was asked and no timer ran out: before and after a reopen, say.
+    pub fn unchanged(&mut self, before: &Snapshot, after: &Snapshot) {
+        let now: HashMap<ItemId, &StoredItem> =
+            after.items.iter().map(|stored| (stored.item.head.id, stored)).collect();
+        for stored in &before.items {
+            let id = stored.item.head.id;
+            match now.get(&id) {
+                None => self.report(1, format!("item {id} was there and is not")),
+                Some(other) if *other != stored => {
+                    self.report(1, format!("item {id} was {stored:?} and is {other:?}"))
+                }
+                Some(_) => {}
+            }
+        }
+        let then: HashSet<ItemId> = before.items.iter().map(|stored| stored.item.head.id).collect();
+        for stored in after.items.iter().filter(|stored| !then.contains(&stored.item.head.id)) {
+            self.report(2, format!("item {} was not there and is", stored.item.head.id));
+        }
+        let order =
+            |snapshot: &Snapshot| snapshot.items.iter().map(|stored| stored.item.head.id).collect::<Vec<_>>();
+        if then.len() == now.len() && order(before) != order(after) {
+            self.report(11, "the items are listed in another order than before".to_owned());
+        }
+        // Scheduled items become ready as time goes by, and nothing is written for it.
+        let comparable = |snapshot: &Snapshot| {
+            let mut queues = snapshot.queues.clone();
+            if before.now != after.now {
+                for view in &mut queues {
+                    view.counts.pending += std::mem::take(&mut view.counts.scheduled);
+                    view.oldest_ready = None;
+                }
+            }
+            queues
+        };
+        let (was, is) = (comparable(before), comparable(after));
+        for view in was.iter().filter(|view| !is.contains(view)) {
+            let other = is.iter().find(|other| other.queue.name == view.queue.name);
+            let invariant = if other.is_some_and(|other| other.queue == view.queue) { 9 } else { 1 };
+            self.report(invariant, format!("queue {} was {view:?} and is {other:?}", view.queue.name));
+        }
+        for view in is.iter().filter(|view| !was.iter().any(|other| other.queue.name == view.queue.name)) {
+            self.report(2, format!("queue {} was not there and is", view.queue.name));
+        }
+    }
+}
+
+fn count(counts: &mut Counts, state: &State, ready_at: Timestamp, now: Timestamp) {
+    let slot = match state {
+        State::Pending if ready_at > now => &mut counts.scheduled,
+        State::Pending => &mut counts.pending,
+        State::Processing(_) => &mut counts.processing,
+        State::Paused => &mut counts.paused,
+        State::Completed { .. } => &mut counts.completed,
+        State::Failed { .. } => &mut counts.failed,
+    };
+    *slot += 1;
+}

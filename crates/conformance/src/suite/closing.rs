@@ -1,0 +1,176 @@
+//! Queues that close, and complete when their last item has ended or left.
+
+use super::Harness;
+use super::rig::*;
+use super::words::*;
+use towline_domain::{Millis, Policy, QueueState, Refusal};
+use towline_store::{Operation, Reply};
+
+fn close(queue: &str) -> Operation {
+    Operation::CloseQueue { queue: name(queue) }
+}
+
+pub(super) fn closing_an_empty_queue_completes_it(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let done = rig.hold("jobs");
+    rig.commit(&done);
+    rig.advance(10);
+    let closed = answered_queue(rig.ok(close("jobs")));
+    assert_eq!(closed.state, QueueState::Completed { since: rig.now() });
+    rig.advance(10);
+    let again = answered_queue(rig.ok(close("jobs")));
+    assert_eq!(again, closed, "closing again changes nothing");
+    let refusal = rig.refused(submit("jobs", payload("late")));
+    let QueueState::Completed { since } = closed.state else { unreachable!() };
+    let (name, state) = ("jobs".to_owned(), "completed");
+    assert_eq!(refusal, Refusal::QueueClosed { name, state, since });
+    let received = rig.received(rig.receive_call("jobs", 1));
+    assert_eq!((received.queue, received.items.len()), (closed.state, 0));
+}
+
+pub(super) fn a_closed_queue_accepts_nothing_and_gives_what_is_left(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let ids = rig.submit_many("jobs", 2);
+    let later = rig.submit("jobs", delayed(1000));
+    let asleep = rig.submit("jobs", payload("asleep"));
+    rig.ok(Operation::Pause { id: asleep });
+    rig.advance(1);
+    let since = rig.now();
+    rig.close("jobs");
+    rig.advance(1);
+    let (name, state) = ("jobs".to_owned(), "closed");
+    let refusal = rig.refused(submit("jobs", payload("late")));
+    assert_eq!(refusal, Refusal::QueueClosed { name, state, since });
+    let closed = QueueState::Closed { since };
+    for &id in &ids {
+        let received = rig.received(rig.receive_call("jobs", 1));
+        assert_eq!((received.queue, received.items[0].head.id), (closed, id));
+        let token = received.items[0].head.lease().expect("a lease").token;
+        assert_eq!(rig.run(lease_call(id, token, commit(), Default::default())), left("completed"));
+        assert_eq!(rig.queue_state("jobs"), closed, "scheduled and paused items are unfinished");
+    }
+    rig.at(START.after(Millis(1000)));
+    let held = rig.take("jobs");
+    assert_eq!(held.id, later);
+    rig.commit(&held);
+    assert_eq!(rig.queue_state("jobs"), closed);
+    rig.ok(Operation::Resume { id: asleep });
+    let held = rig.take("jobs");
+    rig.advance(7);
+    rig.commit(&held);
+    assert_eq!(rig.queue_state("jobs"), QueueState::Completed { since: rig.now() });
+}
+
+/// A closed queue that holds one item, received; with `dead` and `other` beside it.
+fn last_one(harness: &dyn Harness, policy: Policy) -> (Rig, Held) {
+    let rig = Rig::with_queue(harness, policy);
+    rig.create("dead", Policy::default());
+    rig.create("other", Policy::default());
+    let held = rig.hold("jobs");
+    rig.close("jobs");
+    assert_eq!(rig.queue_state("jobs"), QueueState::Closed { since: rig.now() });
+    rig.advance(3);
+    (rig, held)
+}
+
+#[track_caller]
+fn assert_completed_now(rig: &Rig) {
+    assert_eq!(rig.queue_state("jobs"), QueueState::Completed { since: rig.now() });
+    let before = rig.view("jobs");
+    rig.advance(1);
+    rig.sweep();
+    assert_eq!(rig.view("jobs"), before);
+}
+
+pub(super) fn commit_and_fail_complete_a_closed_queue(harness: &dyn Harness) {
+    for verb in [commit(), fail("broken")] {
+        let (rig, held) = last_one(harness, Policy::default());
+        rig.lease(&held, verb).expect("settled");
+        assert_completed_now(&rig);
+    }
+}
+
+pub(super) fn cancel_and_delete_complete_a_closed_queue(harness: &dyn Harness) {
+    let (rig, held) = last_one(harness, Policy::default());
+    rig.cancel(held.id);
+    assert_completed_now(&rig);
+
+    let (rig, held) = last_one(harness, Policy::default());
+    rig.ok(Operation::Delete { id: held.id, force: true });
+    assert_completed_now(&rig);
+
+    let (rig, held) = last_one(harness, Policy::default());
+    rig.lease(&held, release()).expect("released");
+    rig.delete(held.id);
+    assert_completed_now(&rig);
+}
+
+pub(super) fn time_completes_a_closed_queue(harness: &dyn Harness) {
+    let (rig, held) = last_one(harness, Policy { max_retries: 0, ..Policy::default() });
+    rig.at(held.deadline());
+    assert_completed_now(&rig);
+
+    let (rig, held) = last_one(harness, Policy { expire_after: Some(Millis(5000)), ..Policy::default() });
+    rig.lease(&held, release()).expect("released");
+    rig.at(START.after(Millis(5000)));
+    assert_completed_now(&rig);
+}
+
+pub(super) fn a_move_completes_a_closed_queue(harness: &dyn Harness) {
+    let dead_letters = Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() };
+    let (rig, held) = last_one(harness, dead_letters);
+    rig.fail(&held);
+    assert_eq!(rig.stored(held.id).queue, name("dead"));
+    assert_completed_now(&rig);
+
+    for verb in [retry("elsewhere"), release(), defer(10)] {
+        let (rig, held) = last_one(harness, Policy::default());
+        assert_eq!(rig.run(held.call_with(verb, to_queue("other"))), left("pending"));
+        assert_eq!(rig.stored(held.id).queue, name("other"));
+        assert_completed_now(&rig);
+        assert_eq!(rig.queue_state("other"), QueueState::Open);
+    }
+}
+
+pub(super) fn giving_back_does_not_complete_a_closed_queue(harness: &dyn Harness) {
+    let (rig, held) = last_one(harness, Policy::default());
+    let closed = rig.queue_state("jobs");
+    let mut held = held;
+    for verb in [retry("again"), release(), defer(0)] {
+        assert_eq!(rig.run(held.call_with(verb, to_queue("jobs"))), left("pending"), "to its own queue");
+        assert_eq!(rig.queue_state("jobs"), closed);
+        held = rig.take("jobs");
+    }
+    rig.commit(&held);
+    assert_completed_now(&rig);
+}
+
+pub(super) fn batches_complete_a_closed_queue_once(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    rig.submit_many("jobs", 3);
+    let held = rig.receive("jobs", 3);
+    let before = rig.view("jobs").queue.revision;
+    let mut batch: Vec<Operation> = vec![close("jobs")];
+    batch.extend(held.iter().map(|held| held.call(commit())));
+    batch.push(Operation::Receive(Box::new(rig.receive_call("jobs", 3))));
+    let answers = rig.update(batch);
+    let closed = answered_queue(answers[0].clone().expect("closed"));
+    assert_eq!(closed.state, QueueState::Closed { since: START });
+    let completed = QueueState::Completed { since: START };
+    match &answers[4] {
+        Ok(Reply::Received(received)) => assert_eq!((received.queue, received.items.len()), (completed, 0)),
+        other => panic!("a receive was answered with {other:?}"),
+    }
+    assert_eq!(rig.queue_state("jobs"), completed);
+    assert_eq!(rig.view("jobs").queue.revision, before + 2);
+}
+
+pub(super) fn a_paused_queue_still_closes_and_completes(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let held = rig.hold("jobs");
+    rig.ok(Operation::PauseQueue { queue: name("jobs") });
+    rig.close("jobs");
+    rig.commit(&held);
+    let view = rig.view("jobs");
+    assert_eq!((view.queue.paused, view.queue.state), (true, QueueState::Completed { since: START }));
+}

@@ -1,0 +1,268 @@
+//! Limits on what is given out: how many at once, how fast.
+
+use super::Harness;
+use super::races::race;
+use super::rig::*;
+use super::words::*;
+use futures::executor::block_on;
+use towline_domain::{Flow, Millis, Policy, PolicyPatch, Rate, Refusal, Throttle};
+use towline_store::{Operation, Received};
+
+fn limited(concurrency: u32) -> Policy {
+    Policy { flow: Flow { concurrency: Some(concurrency), ..Flow::default() }, ..Policy::default() }
+}
+
+fn rated(rate: &str) -> Policy {
+    let rate = rate.parse().expect("a rate");
+    Policy { flow: Flow { rate: Some(rate), ..Flow::default() }, ..Policy::default() }
+}
+
+fn patch(patch: PolicyPatch) -> Operation {
+    Operation::ChangePolicy { queue: name("jobs"), patch: Box::new(patch) }
+}
+
+#[track_caller]
+fn receive(rig: &Rig, max: u32) -> (usize, Option<Throttle>) {
+    let Received { items, throttle: held, .. } = rig.received(rig.receive_call("jobs", max));
+    (items.len(), held)
+}
+
+pub(super) fn no_more_are_processed_than_the_limit(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, limited(3));
+    let ids = rig.submit_many("jobs", 10);
+    let held = rig.receive("jobs", 2);
+    // The limit is met, not passed, and who asks is told that it is.
+    let rest = rig.received(rig.receive_call("jobs", 10));
+    assert_eq!((rest.items.len(), rest.throttle), (1, Some(Throttle::Concurrency)));
+    assert_eq!(rest.items[0].head.id, ids[2]);
+    assert_eq!(receive(&rig, 1), (0, Some(Throttle::Concurrency)));
+    assert_eq!((rig.counts("jobs").processing, rig.counts("jobs").pending), (3, 7));
+    rig.commit(&held[0]);
+    assert_eq!(rig.take("jobs").id, ids[3], "in order");
+    assert_eq!(receive(&rig, 1), (0, Some(Throttle::Concurrency)));
+    // Another queue is not concerned.
+    rig.create("other", Policy::default());
+    rig.submit_many("other", 5);
+    assert_eq!(rig.receive("other", 5).len(), 5);
+}
+
+pub(super) fn a_slot_is_free_however_a_lease_ends(harness: &dyn Harness) {
+    for (verb_name, verb) in every_settle() {
+        let rig = Rig::with_queue(harness, limited(1));
+        let first = rig.hold("jobs");
+        let second = rig.submit("jobs", payload("second"));
+        assert_eq!(receive(&rig, 1).0, 0);
+        rig.lease(&first, verb).expect(verb_name);
+        assert_eq!(receive(&rig, 5).0, 1, "after {verb_name}");
+        assert!(rig.find(second).is_some());
+    }
+    let rig = Rig::with_queue(harness, limited(1));
+    rig.submit_many("jobs", 4);
+    let held = rig.take("jobs");
+    rig.cancel(held.id);
+    let held = rig.take("jobs");
+    rig.ok(Operation::Delete { id: held.id, force: true });
+    let held = rig.take("jobs");
+    assert_eq!(receive(&rig, 1).0, 0);
+    rig.at(held.deadline());
+    // The lapse and what it makes room for, in one call.
+    assert_eq!(receive(&rig, 5), (1, Some(Throttle::Concurrency)));
+}
+
+pub(super) fn a_batch_sees_its_own_ends(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, limited(2));
+    rig.submit_many("jobs", 6);
+    let held = rig.receive("jobs", 2);
+    let receive = |max| Operation::Receive(Box::new(rig.receive_call("jobs", max)));
+    let answers =
+        rig.update(vec![receive(5), held[0].call(commit()), receive(5), held[1].call(release()), receive(5)]);
+    let given: Vec<usize> = answers
+        .iter()
+        .filter_map(|answer| match answer {
+            Ok(towline_store::Reply::Received(received)) => Some(received.items.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(given, [0, 1, 1]);
+    assert_eq!(rig.counts("jobs").processing, 2);
+}
+
+pub(super) fn leases_that_lapse_at_once_make_room_at_once(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..limited(50) });
+    rig.submit_many("jobs", 120);
+    let held = rig.receive("jobs", 100);
+    assert_eq!(held.len(), 50);
+    rig.at(held[0].deadline());
+    assert_eq!(receive(&rig, 100), (50, Some(Throttle::Concurrency)));
+    assert_eq!((rig.counts("jobs").failed, rig.counts("jobs").pending), (50, 20));
+}
+
+pub(super) fn a_limit_that_changes_counts_at_once(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    rig.submit_many("jobs", 10);
+    let held = rig.receive("jobs", 4);
+    // Below what is in hand already: nobody loses a lease, and nobody gets one.
+    rig.ok(patch(PolicyPatch { concurrency: Some(Some(2)), ..PolicyPatch::default() }));
+    assert_eq!(rig.view("jobs").queue.policy.flow.concurrency, Some(2));
+    rig.commit(&held[0]);
+    rig.commit(&held[1]);
+    assert_eq!(receive(&rig, 1), (0, Some(Throttle::Concurrency)));
+    rig.commit(&held[2]);
+    assert_eq!(receive(&rig, 5).0, 1);
+    rig.ok(patch(PolicyPatch { concurrency: Some(Some(4)), ..PolicyPatch::default() }));
+    assert_eq!(receive(&rig, 5).0, 2);
+    rig.ok(patch(PolicyPatch { concurrency: Some(None), ..PolicyPatch::default() }));
+    assert_eq!(receive(&rig, 5), (3, None));
+}
+
+pub(super) fn a_paused_queue_at_its_limit_gives_out_nothing(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, limited(2));
+    rig.submit_many("jobs", 4);
+    let held = rig.take("jobs");
+    rig.ok(Operation::PauseQueue { queue: name("jobs") });
+    assert_eq!(receive(&rig, 5).0, 0);
+    rig.commit(&held);
+    assert_eq!(receive(&rig, 5).0, 0);
+    rig.ok(Operation::ResumeQueue { queue: name("jobs") });
+    assert_eq!(receive(&rig, 5), (2, Some(Throttle::Concurrency)));
+}
+
+pub(super) fn the_limit_holds_against_many(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, limited(5));
+    rig.submit_many("jobs", 60);
+    let most = race(&rig, |_, store| {
+        let mut most = 0;
+        for _ in 0..6 {
+            let call = Operation::Receive(Box::new(rig.receive_call("jobs", 3)));
+            let mut answers = block_on(store.update(vec![call])).expect("the store answers");
+            let Some(Ok(towline_store::Reply::Received(received))) = answers.pop() else {
+                panic!("received")
+            };
+            let view = block_on(store.queue(name("jobs"))).expect("read").expect("there");
+            most = most.max(view.counts.processing);
+            let ends: Vec<Operation> =
+                received.items.into_iter().map(|item| Held::of(item).call(commit())).collect();
+            block_on(store.update(ends)).expect("the store answers");
+        }
+        most
+    });
+    assert!(most.iter().all(|&most| most <= 5), "{most:?}");
+    let counts = rig.counts("jobs");
+    assert_eq!((counts.processing, counts.pending + counts.completed), (0, 60));
+}
+
+pub(super) fn a_rate_lets_a_burst_pass_and_then_so_many(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, rated("100/s,burst=5"));
+    let ids = rig.submit_many("jobs", 40);
+    assert_eq!(receive(&rig, 3), (3, None));
+    assert_eq!(receive(&rig, 10), (2, Some(Throttle::Rate(Millis(10)))));
+    rig.advance(9);
+    assert_eq!(receive(&rig, 10), (0, Some(Throttle::Rate(Millis(1)))));
+    rig.advance(1);
+    let next = rig.received(rig.receive_call("jobs", 10));
+    assert_eq!((next.items.len(), next.throttle), (1, Some(Throttle::Rate(Millis(10)))));
+    assert_eq!(next.items[0].head.id, ids[5], "in order");
+    rig.advance(25);
+    // Half of the third is kept, not lost.
+    assert_eq!(receive(&rig, 10), (2, Some(Throttle::Rate(Millis(5)))));
+    rig.advance(1000);
+    assert_eq!(receive(&rig, 10).0, 5, "a rest earns a burst, no more");
+    // What comes back is given out again, and counts again.
+    assert_eq!(rig.counts("jobs").processing, 13);
+}
+
+pub(super) fn who_receives_hears_how_many_more_would_pass(harness: &dyn Harness) {
+    let more = |rig: &Rig, max| rig.received(rig.receive_call("jobs", max)).more;
+    let rig = Rig::with_queue(harness, rated("100/s,burst=5"));
+    rig.submit_many("jobs", 8);
+    assert_eq!(more(&rig, 1), 4);
+    assert_eq!(more(&rig, 4), 0, "the burst is used up");
+    rig.advance(20);
+    assert_eq!(more(&rig, 1), 1);
+    rig.advance(1000);
+    assert_eq!(more(&rig, 1), 1, "no more than are there");
+    rig.advance(1000);
+    assert_eq!(more(&rig, 1), 0);
+    rig.submit_many("jobs", 8);
+    rig.submit("jobs", delayed(3_600_000));
+    rig.ok(patch(PolicyPatch { rate: Some(None), concurrency: Some(Some(12)), ..PolicyPatch::default() }));
+    assert_eq!(more(&rig, 1), 3, "places for twelve, and nine are taken");
+    rig.ok(patch(PolicyPatch { concurrency: Some(Some(100)), ..PolicyPatch::default() }));
+    assert_eq!(more(&rig, 1), 6, "one is for later");
+    rig.ok(patch(PolicyPatch { concurrency: Some(None), ..PolicyPatch::default() }));
+    assert_eq!(more(&rig, 1), 0, "nothing limits it, and nobody counts");
+}
+
+pub(super) fn what_is_not_there_uses_nothing_up(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, rated("10/s,burst=2"));
+    assert_eq!(receive(&rig, 10), (0, None));
+    rig.submit_many("jobs", 1);
+    assert_eq!(receive(&rig, 10), (1, None));
+    assert_eq!(receive(&rig, 10), (0, None));
+    rig.submit_many("jobs", 5);
+    assert_eq!(receive(&rig, 10), (1, Some(Throttle::Rate(Millis(100)))));
+    let answers = rig.update(vec![
+        Operation::Receive(Box::new(rig.receive_call("jobs", 1))),
+        Operation::Receive(Box::new(rig.receive_call("jobs", 1))),
+    ]);
+    assert!(answers.iter().all(
+        |answer| matches!(answer, Ok(towline_store::Reply::Received(received)) if received.items.is_empty())
+    ));
+}
+
+pub(super) fn a_rate_that_changes_counts_at_once(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, rated("1/h"));
+    rig.submit_many("jobs", 20);
+    assert_eq!(receive(&rig, 10), (1, Some(Throttle::Rate(Millis::hours(1)))));
+    let rate: Rate = "1000/s,burst=3".parse().expect("a rate");
+    rig.ok(patch(PolicyPatch { rate: Some(Some(rate)), ..PolicyPatch::default() }));
+    // Nobody waits an hour for the rate that was.
+    assert_eq!(receive(&rig, 10), (0, Some(Throttle::Rate(Millis(1)))));
+    rig.advance(2);
+    assert_eq!(receive(&rig, 10).0, 2);
+    rig.ok(patch(PolicyPatch { rate: Some(None), ..PolicyPatch::default() }));
+    assert_eq!(receive(&rig, 10), (10, None));
+}
+
+pub(super) fn a_rate_and_a_limit_hold_together(harness: &dyn Harness) {
+    let mut policy = rated("1000/s,burst=4");
+    policy.flow.concurrency = Some(3);
+    let rig = Rig::with_queue(harness, policy);
+    rig.submit_many("jobs", 20);
+    let held = rig.receive("jobs", 10);
+    assert_eq!(held.len(), 3);
+    assert_eq!(receive(&rig, 1).1, Some(Throttle::Concurrency));
+    held.iter().for_each(|held| rig.commit(held));
+    assert_eq!(receive(&rig, 10), (1, Some(Throttle::Rate(Millis(1)))));
+}
+
+pub(super) fn numbers_out_of_range_are_refused(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let mut policies = vec![limited(0), limited(1_000_001)];
+    policies.extend(["0/s", "2000000/s", "1/400d", "1/s,burst=0"].map(rated));
+    for policy in policies {
+        let refusal = rig.refused(create("jobs", policy.clone()));
+        assert!(matches!(refusal, Refusal::Invalid { .. }), "{policy:?}: {refusal}");
+    }
+    rig.create("jobs", limited(1));
+    let refusal = rig.refused(create("jobs", limited(2)));
+    assert!(refusal.to_string().contains("policy.concurrency"), "{refusal}");
+    let refusal = rig.refused(patch(PolicyPatch { concurrency: Some(Some(0)), ..PolicyPatch::default() }));
+    assert_eq!(refusal.code(), "invalid");
+}
+
+pub(super) fn limits_survive(harness: &dyn Harness) {
+    let mut policy = rated("10/s,burst=4");
+    policy.flow.concurrency = Some(3);
+    policy.tally_tags = ["team".to_owned()].into();
+    let rig = Rig::with_queue(harness, policy.clone());
+    rig.submit_many("jobs", 20);
+    let held = rig.receive("jobs", 10);
+    assert_eq!(held.len(), 3);
+    let Some(rig) = rig.reopen(harness) else { return };
+    assert_eq!(rig.view("jobs").queue.policy, policy);
+    assert_eq!(receive(&rig, 10), (0, Some(Throttle::Concurrency)));
+    held.iter().for_each(|held| rig.commit(held));
+    // At most a burst passes once more.
+    assert!((1..=3).contains(&receive(&rig, 10).0));
+}

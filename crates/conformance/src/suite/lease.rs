@@ -1,0 +1,197 @@
+//! Leases: who may settle, until when, and what a settle changes.
+
+use super::Harness;
+use super::rig::*;
+use super::words::*;
+use towline_domain::command::Verb;
+use towline_domain::item::ErrorKind;
+use towline_domain::refusal::LostWhy;
+use towline_domain::{Adjust, Field, FieldEdits, LeaseRule, Millis, Policy, QueueState, Refusal, State};
+use towline_store::Operation;
+
+pub(super) fn a_heartbeat_extends_the_lease(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let held = rig.hold("jobs");
+    for _ in 0..5 {
+        rig.advance(999);
+        assert_eq!(rig.lease(&held, heartbeat()), until(rig.now().after(Millis(1000))));
+    }
+    let longer = Verb::Heartbeat { visibility: Some(Millis(5000)) };
+    assert_eq!(rig.lease(&held, longer), until(rig.now().after(Millis(5000))));
+    rig.advance(4999);
+    assert_eq!(
+        rig.lease(&held, heartbeat()),
+        until(rig.now().after(Millis(5000))),
+        "what was asked for last stays"
+    );
+    let shorter = Verb::Heartbeat { visibility: Some(Millis(100)) };
+    assert_eq!(rig.lease(&held, shorter), until(rig.now().after(Millis(100))));
+    let head = rig.item(held.id).head;
+    let lease = head.lease().expect("a lease");
+    assert_eq!((lease.token, lease.renewals), (held.token, 8));
+    assert_eq!((head.deliveries, head.retries, head.transitions), (1, 0, 1));
+    for bad in [Millis(99), Millis(Millis::days(30).0 + 1)] {
+        let visibility = Some(bad);
+        assert_eq!(code(&rig.lease(&held, Verb::Heartbeat { visibility })), "invalid");
+    }
+    rig.advance(100);
+    assert_eq!(code(&rig.lease(&held, heartbeat())), "lease_lost");
+}
+
+pub(super) fn a_lease_is_valid_until_its_deadline_and_not_at_it(harness: &dyn Harness) {
+    for (what, verb) in every_verb() {
+        let rig = Rig::with_queue(harness, lenient());
+        let held = rig.hold("jobs");
+        rig.at(held.deadline());
+        let before = rig.stored(held.id);
+        assert_eq!(
+            code(&rig.lease(&held, verb.clone())),
+            "lease_lost",
+            "{what} at the deadline, though nobody took the item"
+        );
+        assert_eq!(rig.stored(held.id), before);
+
+        let held = rig.take("jobs");
+        rig.clock.set(towline_domain::Timestamp(held.deadline().0 - 1));
+        assert_eq!(code(&rig.lease(&held, verb)), "ok", "{what} before the deadline");
+    }
+}
+
+pub(super) fn a_lapse_is_noticed_by_the_call_that_comes_too_late(harness: &dyn Harness) {
+    // Nothing but the late call itself tells the store that time has passed.
+    for (what, verb) in every_verb() {
+        let rig = Rig::with_queue(harness, lenient());
+        let held = rig.hold("jobs");
+        rig.clock.set(held.deadline());
+        assert_eq!(code(&rig.lease(&held, verb)), "lease_lost", "{what}");
+        let item = rig.item(held.id);
+        assert_eq!((item.head.state.clone(), item.head.retries), (State::Pending, 1));
+        assert_eq!(item.errors.iter().map(|error| error.kind).collect::<Vec<_>>(), [ErrorKind::Lapsed]);
+    }
+}
+
+pub(super) fn a_foreign_token_settles_nothing(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let held = rig.hold("jobs");
+    let other = rig.hold("jobs");
+    let waiting = rig.submit("jobs", payload("waiting"));
+    let set = || edits(FieldEdits::default().set(Field::Blob, "stolen".into()));
+    for (what, verb) in every_verb() {
+        for (id, token) in [(held.id, stranger()), (held.id, other.token), (waiting, held.token)] {
+            let before = rig.stored(id);
+            let refusal = rig.refused(lease_call(id, token, verb.clone(), set()));
+            let why = LostWhy::Superseded;
+            assert_eq!(refusal, Refusal::LeaseLost { id, why }, "{what}");
+            assert_eq!(rig.stored(id), before, "{what} changed nothing");
+        }
+        let nobody = rig.refused(lease_call(chosen(404), held.token, verb, set()));
+        assert_eq!(nobody, Refusal::ItemNotFound { id: chosen(404) });
+    }
+    rig.commit(&held);
+    rig.commit(&other);
+}
+
+pub(super) fn a_stale_token_settles_nothing(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let stale = rig.hold("jobs");
+    rig.at(stale.deadline());
+    let current = rig.take("jobs");
+    assert_eq!(current.id, stale.id);
+    assert_ne!(current.token, stale.token);
+    for (what, verb) in every_verb() {
+        let before = rig.stored(stale.id);
+        let call = stale.call_with(verb, to_priority(-7));
+        assert_eq!(code(&rig.run(call)), "lease_lost", "{what}");
+        assert_eq!(rig.stored(stale.id), before, "{what} changed nothing");
+    }
+    rig.commit(&current);
+    for (what, verb) in every_verb() {
+        let refusal = rig.refused(stale.call(verb));
+        let why = LostWhy::Ended;
+        assert_eq!(refusal, Refusal::LeaseLost { id: stale.id, why }, "{what}");
+    }
+}
+
+pub(super) fn a_settle_comes_too_late_after_cancel_delete_or_expiry(harness: &dyn Harness) {
+    for (what, verb) in every_verb() {
+        let rig = Rig::with_queue(harness, lenient());
+        let held = rig.hold("jobs");
+        rig.cancel(held.id);
+        let before = rig.stored(held.id);
+        let why = LostWhy::Ended;
+        let lost = Err(Refusal::LeaseLost { id: held.id, why });
+        assert_eq!(rig.lease(&held, verb.clone()), lost, "{what} after cancel");
+        assert_eq!(rig.stored(held.id), before);
+
+        let held = rig.hold("jobs");
+        rig.ok(Operation::Delete { id: held.id, force: true });
+        let answered = rig.lease(&held, verb.clone());
+        assert_eq!(code(&answered), "item_not_found", "{what} after delete");
+
+        let mut short = payload("work");
+        short.overrides.expire_after = Some(Millis(500));
+        let held = rig.hold_this("jobs", short);
+        rig.at(held.deadline());
+        assert_eq!(code(&rig.lease(&held, verb)), "lease_lost", "{what} after expiry");
+        let State::Failed { kind, .. } = rig.item(held.id).head.state else { panic!("failed") };
+        assert_eq!(kind.name(), "expired");
+    }
+}
+
+pub(super) fn an_assigned_lease_must_be_acknowledged(harness: &dyn Harness) {
+    let rule = LeaseRule { ack_timeout: Some(Millis(50)), ..LeaseRule::default() };
+    let rig = Rig::with_queue(harness, Policy { lease: rule, ..lenient() });
+    let id = rig.submit("jobs", payload("work"));
+    let assign = || {
+        let mut call = rig.receive_call("jobs", 1);
+        call.assigned = true;
+        let item = rig.received(call).items.remove(0);
+        item.head.lease().expect("a lease").clone()
+    };
+    let lease = assign();
+    assert_eq!(lease.deadline, START.after(Millis(50)));
+    assert!(lease.unacknowledged);
+    rig.advance(50);
+    let beat = |lease: &towline_domain::Lease| lease_call(id, lease.token, heartbeat(), Adjust::default());
+    assert_eq!(code(&rig.run(beat(&lease))), "lease_lost");
+    let item = rig.item(id);
+    assert_eq!(item.head.retries, 1);
+    let kinds: Vec<_> = item.errors.iter().map(|error| error.kind).collect();
+    assert_eq!(kinds, [ErrorKind::Unacknowledged]);
+
+    let lease = assign();
+    rig.advance(49);
+    assert_eq!(rig.run(beat(&lease)), until(rig.now().after(Millis(1000))));
+    let acknowledged = rig.item(id).head.lease().expect("a lease").clone();
+    assert_eq!((acknowledged.unacknowledged, acknowledged.renewals), (false, 0));
+    rig.advance(999);
+    assert_eq!(rig.run(beat(&lease)), until(rig.now().after(Millis(1000))));
+
+    // Who asked for an item need not acknowledge it.
+    let held = rig.hold("jobs");
+    assert_eq!(held.deadline(), rig.now().after(Millis(1000)));
+}
+
+pub(super) fn renewals_follow_the_queues_rule(harness: &dyn Harness) {
+    let rule = LeaseRule { ack_timeout: None, renewal_permille: Some(500), renewals_max: Some(2) };
+    let rig = Rig::with_queue(harness, Policy { lease: rule, ..lenient() });
+    let held = rig.hold("jobs");
+    let first = held.deadline();
+    rig.advance(10);
+    assert_eq!(rig.lease(&held, heartbeat()), until(first.after(Millis(500))));
+    rig.advance(10);
+    assert_eq!(rig.lease(&held, heartbeat()), until(first.after(Millis(1000))));
+    let refusal = rig.refused(held.call(heartbeat()));
+    assert_eq!(refusal, Refusal::RenewalsExhausted { id: held.id, max: 2 });
+    rig.clock.set(towline_domain::Timestamp(first.0 + 999));
+    rig.commit(&held);
+}
+
+pub(super) fn a_settle_of_an_unknown_item_is_refused(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    for (_, verb) in every_verb() {
+        let refusal = rig.refused(lease_call(chosen(1), stranger(), verb, Adjust::default()));
+        assert_eq!(refusal, Refusal::ItemNotFound { id: chosen(1) });
+    }
+    assert_eq!(rig.queue_state("jobs"), QueueState::Open);
+}

@@ -1,0 +1,74 @@
+//! Random histories on the subject and on the reference store, side by side: every answer and every read must agree.
+//!
+//! A history is a list of plain actions that name items and leases by number, taken modulo what exists when their
+//! turn comes, so that a failing history can be shortened and still makes sense. Ids and queue numbers may differ
+//! from store to store; they are paired as they are made.
+//!
+//! `TOWLINE_SOAK=1` runs many more and longer histories, other ones each time; `TOWLINE_MODEL_CASES` and
+//! `TOWLINE_MODEL_STEPS` set the numbers themselves.
+
+mod action;
+mod content;
+mod side;
+mod world;
+
+use super::Harness;
+use super::rig::START;
+use action::*;
+use content::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use std::env;
+use std::sync::Arc;
+use towline_store::ManualClock;
+use world::*;
+
+fn play(harness: &dyn Harness, survives: bool, history: &[Step]) -> TestCaseResult {
+    let mut world = World::open(harness);
+    let queues = (0..QUEUES.len()).map(|queue| {
+        let queue = u8::try_from(queue).unwrap_or(0);
+        Action::Queue { queue, what: 0 }
+    });
+    let first = Step { wait: 0, reopen: false, batch: queues.collect() };
+    world.step(harness, survives, &first)?;
+    for (n, step) in history.iter().enumerate() {
+        world.step(harness, survives, step)?;
+        if n % 8 == 7 {
+            world.compare()?;
+        }
+    }
+    world.compare()
+}
+
+fn number(variable: &str, otherwise: usize) -> usize {
+    env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+pub(in crate::suite) fn random_histories_agree_with_the_reference_store(harness: &dyn Harness) {
+    let soak = env::var_os("TOWLINE_SOAK").is_some();
+    let steps = number("TOWLINE_MODEL_STEPS", if soak { 400 } else { 120 });
+    let config = Config {
+        cases: u32::try_from(number("TOWLINE_MODEL_CASES", if soak { 5000 } else { 400 }))
+            .unwrap_or(u32::MAX),
+        max_shrink_iters: 20_000,
+        max_shrink_time: 60_000,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let mut runner = if soak {
+        TestRunner::new(config)
+    } else {
+        // The same histories every time: a change that breaks one is the change that broke it.
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]))
+    };
+    let clock = Arc::new(ManualClock::new(START));
+    let survives = harness.reopen(harness.open(clock.clone()), clock).is_some();
+    let result = runner.run(&histories(steps), |history| play(harness, survives, &history));
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, history)) => {
+            let steps: Vec<String> = history.iter().map(|step| format!("{step:?}")).collect();
+            panic!("{reason}\n\nthe shortest history found that shows it:\n{}", steps.join("\n"))
+        }
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}

@@ -1,0 +1,165 @@
+//! One of two stores, read and heard under the names of the reference.
+
+use super::content::*;
+use crate::suite::words::name;
+use futures::executor::block_on;
+use std::collections::HashMap;
+use std::sync::Arc;
+use towline_domain::change::Answer;
+use towline_domain::kv::KvRecord;
+use towline_domain::{
+    FailureKind, FieldSet, HeadFilter, Item, ItemId, QueueId, Refusal, StateName, Timestamp,
+};
+use towline_store::Answered;
+use towline_store::{
+    ErrorText, Filter, ManualClock, Operation, QueueView, Received, Reply, Store, StoredItem, TallyRange,
+    TallyRow,
+};
+
+/// A store, its clock, and what its ids and queue numbers are called on the reference side.
+pub(super) struct Side {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) ids: HashMap<ItemId, ItemId>,
+    pub(super) queues: HashMap<QueueId, QueueId>,
+}
+
+impl Side {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Side {
+        Side { store, clock, ids: HashMap::new(), queues: HashMap::new() }
+    }
+
+    pub(super) fn update(&self, batch: Vec<Operation>) -> Vec<Answered> {
+        block_on(self.store.update(batch)).expect("the store answers")
+    }
+
+    pub(super) fn rename_id(&self, id: &mut ItemId) {
+        *id = self.ids.get(id).copied().unwrap_or(*id);
+    }
+
+    pub(super) fn rename_queue(&self, id: &mut QueueId) {
+        *id = self.queues.get(id).copied().unwrap_or(QueueId(u32::MAX));
+    }
+
+    pub(super) fn rename_item(&self, item: &mut Item) {
+        self.rename_id(&mut item.head.id);
+        self.rename_queue(&mut item.head.queue);
+        if let Some(origin) = item.head.extras.as_mut().and_then(|extras| extras.origin.as_mut()) {
+            self.rename_queue(&mut origin.queue_id);
+        }
+        if let Some(claim) = &mut item.body.claim {
+            self.rename_queue(&mut claim.queue);
+        }
+    }
+
+    pub(super) fn rename(&self, answered: &mut Answered) {
+        match answered {
+            Ok(Reply::Answer(Answer::Submitted { id, .. } | Answer::Replaced { id })) => self.rename_id(id),
+            Ok(Reply::Answer(Answer::Queue(queue))) => self.rename_queue(&mut queue.id),
+            Ok(Reply::Received(Received { items, .. })) => {
+                items.iter_mut().for_each(|item| self.rename_item(item));
+            }
+            // A store may have carried out what was due already.
+            Ok(Reply::Swept { changed }) => *changed = 0,
+            Ok(Reply::Answer(_) | Reply::Kv(_)) => {}
+            Err(
+                Refusal::ItemNotFound { id }
+                | Refusal::IdTaken { id }
+                | Refusal::KeyConflict { id, .. }
+                | Refusal::LeaseLost { id, .. }
+                | Refusal::AlreadySettled { id, .. }
+                | Refusal::WrongState { id, .. }
+                | Refusal::PreconditionFailed { id }
+                | Refusal::RenewalsExhausted { id, .. }
+                | Refusal::NotDue { id },
+            ) => self.rename_id(id),
+            Err(_) => {}
+        }
+    }
+
+    /// All that can be read, under the reference's names.
+    pub(super) fn read(&self, page: usize) -> Reading {
+        loop {
+            let swept = self.update(vec![Operation::Sweep]);
+            if swept == [Ok(Reply::Swept { changed: 0 })] {
+                break;
+            }
+        }
+        let mut queues = block_on(self.store.queues(None, 100)).expect("the store answers");
+        for view in &mut queues {
+            self.rename_queue(&mut view.queue.id);
+        }
+        let lists = filters().into_iter().map(|filter| self.list(&filter, page)).collect();
+        let keys = KEYS.map(str::to_owned).to_vec();
+        Reading {
+            queues,
+            lists,
+            records: block_on(self.store.kv_get(keys)).expect("the store answers"),
+            next_wake: block_on(self.store.next_wake()).expect("the store answers"),
+            tallies: QUEUES
+                .iter()
+                .flat_map(|queue| [None, Some("parity")].map(|tag| self.tally(queue, tag)))
+                .collect(),
+        }
+    }
+
+    fn tally(&self, queue: &str, tag: Option<&str>) -> Option<Vec<TallyRow>> {
+        let asked = TallyRange { from: Timestamp(0), until: Timestamp::MAX, tag: tag.map(str::to_owned) };
+        block_on(self.store.tally(name(queue), asked)).expect("the store answers")
+    }
+
+    pub(super) fn list(&self, filter: &Filter, limit: usize) -> Vec<StoredItem> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.store.list(filter.clone(), after, limit, FieldSet::ALL);
+            let page = block_on(page).expect("the store answers");
+            all.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let (mut counted, mut after) = (0, None);
+        loop {
+            let part = block_on(self.store.count(filter.clone(), after)).expect("the store answers");
+            (counted, after) = (counted + part.count, part.next);
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(counted, all.len() as u64, "as many are counted as are listed: {filter:?}");
+        for stored in &mut all {
+            self.rename_item(&mut stored.item);
+        }
+        all
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Reading {
+    queues: Vec<QueueView>,
+    lists: Vec<Vec<StoredItem>>,
+    records: Vec<Option<KvRecord>>,
+    next_wake: Option<Timestamp>,
+    tallies: Vec<Option<Vec<TallyRow>>>,
+}
+
+/// Everything, and a few ways of asking for less.
+pub(super) fn filters() -> Vec<Filter> {
+    let tag =
+        |value: &str| Filter { tags: vec![("parity".to_owned(), value.to_owned())], ..Filter::default() };
+    let of_head = |head| Filter { head, ..Filter::default() };
+    let in_state = |state| HeadFilter { state: Some(state), ..HeadFilter::default() };
+    let state = |state| Filter { queue: Some(name(QUEUES[0])), ..of_head(in_state(state)) };
+    vec![
+        Filter::default(),
+        tag("odd"),
+        state(StateName::Ready),
+        state(StateName::Failed),
+        Filter { idempotency_key: Some("k1".to_owned()), ..Filter::default() },
+        Filter { group: Some("g0".to_owned()), ..of_head(in_state(StateName::Unfinished)) },
+        of_head(HeadFilter { attempt_min: Some(2), priority_max: Some(0), ..HeadFilter::default() }),
+        of_head(HeadFilter { failure: Some(FailureKind::Cancelled), ..HeadFilter::default() }),
+        Filter { error: Some(ErrorText::new("RETRIED")), ..Filter::default() },
+    ]
+}

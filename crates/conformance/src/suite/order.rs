@@ -1,0 +1,274 @@
+//! The order in which ready items are given out.
+
+use super::Harness;
+use super::rig::*;
+use super::words::*;
+use towline_domain::command::When;
+use towline_domain::{Backoff, ItemId, Millis, Order, Policy, ScoreWeights, Submission, backoff::Growth};
+use towline_store::Operation;
+
+fn ordered(order: Order) -> Policy {
+    Policy { order, ..Policy::default() }
+}
+
+fn scored() -> Policy {
+    ordered(Order::Score(Box::new(ScoreWeights { age_unit: Millis::seconds(1), ..ScoreWeights::default() })))
+}
+
+/// All that can be given out, received in batches of `max`, and what was left of each.
+#[track_caller]
+fn drain(rig: &Rig, max: u32) -> Vec<ItemId> {
+    let mut all = Vec::new();
+    loop {
+        let batch = rig.receive_ids("jobs", max);
+        assert!(batch.len() <= max as usize);
+        if batch.is_empty() {
+            return all;
+        }
+        all.extend(batch);
+    }
+}
+
+pub(super) fn fifo_is_by_ready_time_then_submission(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, ordered(Order::Fifo));
+    let at = |millis| Submission { ready: When::At(START.after(Millis(millis))), ..payload("work") };
+    let now_low = rig.submit("jobs", with_priority(100));
+    let now_high = rig.submit("jobs", with_priority(-100));
+    let late = rig.submit("jobs", at(300));
+    let early = rig.submit("jobs", at(100));
+    let tied = rig.submit("jobs", at(300));
+    rig.advance(200);
+    let plain = rig.submit("jobs", payload("work"));
+    rig.advance(200);
+    let last = rig.submit("jobs", with_priority(-5));
+    assert_eq!(drain(&rig, 3), [now_low, now_high, early, plain, late, tied, last]);
+}
+
+pub(super) fn priority_is_lower_first_then_ready_time_then_submission(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let at = |priority, millis| Submission { ready: When::After(Millis(millis)), ..with_priority(priority) };
+    let batch = [
+        at(0, 0),
+        at(5, 0),
+        at(-5, 20),
+        at(0, 10),
+        at(-5, 10),
+        at(i16::MAX, 0),
+        at(i16::MIN, 30),
+        at(0, 0),
+        at(-5, 10),
+        at(0, 10),
+    ];
+    let batch = batch.into_iter().map(|submission| submit("jobs", submission)).collect();
+    let ids: Vec<_> = rig.update(batch).iter().map(|answer| submitted(answer).0).collect();
+    rig.advance(15);
+    let more = rig.submit("jobs", at(0, 0));
+    rig.advance(15);
+    let order = [6, 4, 8, 2, 0, 7, 3, 9];
+    let mut expected: Vec<_> = order.iter().map(|&n| ids[n]).collect();
+    expected.extend([more, ids[1], ids[5]]);
+    assert_eq!(drain(&rig, 4), expected);
+}
+
+pub(super) fn score_is_highest_first_and_older_items_gain(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, scored());
+    let offer = |fee, size, tier: Option<&str>| {
+        let mut submission = payload("work");
+        submission.body.fee = Some(fee);
+        submission.body.size_bytes = Some(size);
+        submission.body.tier = tier.map(str::to_owned);
+        // Priority plays no part in this order.
+        submission.priority = i16::try_from(fee % 1000).expect("small");
+        submission
+    };
+    let poor = rig.submit("jobs", offer(0, 0, None));
+    let rich = rig.submit("jobs", offer(100_000, 0, None));
+    let middle = rig.submit("jobs", offer(1000, 0, None));
+    let large = rig.submit("jobs", offer(1000, 100 << 20, None));
+    let premium = rig.submit("jobs", offer(1000, 0, Some("PREMIUM")));
+    let twin = rig.submit("jobs", offer(1000, 0, None));
+    rig.advance(10_000);
+    let late_rich = rig.submit("jobs", offer(100_000, 0, None));
+    let unknown = rig.run(submit("jobs", offer(1, 1, Some("GOLD"))));
+    assert_eq!(code(&unknown), "invalid");
+    // Ten seconds of age are worth ten times 0.25 here, more than any fee.
+    let order = [rich, premium, middle, twin, large, poor, late_rich];
+    assert_eq!(rig.receive_ids("jobs", 2), order[..2]);
+    let held = rig.receive("jobs", 2);
+    assert_eq!([held[0].id, held[1].id], order[2..4]);
+    // Its score is its own: it keeps its place however late it comes back.
+    rig.advance(1000);
+    rig.lease(&held[1], release()).expect("released");
+    rig.lease(&held[0], retry("again")).expect("retried");
+    assert_eq!(drain(&rig, 10), order[2..]);
+}
+
+pub(super) fn a_scheduled_item_of_a_scored_queue_waits_for_its_time(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, scored());
+    let mut best = delayed(100);
+    best.body.fee = Some(1 << 40);
+    let best = rig.submit("jobs", best);
+    let plain = rig.submit("jobs", payload("work"));
+    let other = rig.submit("jobs", payload("work"));
+    assert_eq!(rig.take("jobs").id, plain);
+    rig.advance(99);
+    assert_eq!(rig.take("jobs").id, other);
+    rig.advance(1);
+    assert_eq!(rig.take("jobs").id, best);
+}
+
+pub(super) fn equal_ready_times_are_by_submission_however_they_came_about(harness: &dyn Harness) {
+    for order in [Order::Fifo, Order::Priority] {
+        let rig = Rig::with_queue(harness, ordered(order));
+        let first = rig.submit("jobs", delayed(100));
+        rig.advance(50);
+        let second = rig.submit("jobs", delayed(50));
+        rig.advance(50);
+        // Ready from the start, and submitted before anybody looked at the two that became ready.
+        let third = rig.submit("jobs", payload("work"));
+        assert_eq!(drain(&rig, 2), [first, second, third]);
+    }
+}
+
+pub(super) fn a_chosen_id_does_not_change_the_order(harness: &dyn Harness) {
+    for policy in [ordered(Order::Fifo), ordered(Order::Priority), scored()] {
+        let rig = Rig::with_queue(harness, policy);
+        let mut ids = Vec::new();
+        for number in [9, 5, 7] {
+            ids.push(rig.submit("jobs", with_id(number)));
+            ids.push(rig.submit("jobs", payload("work")));
+        }
+        assert_eq!(drain(&rig, 4), ids);
+    }
+}
+
+pub(super) fn what_became_ready_unnoticed_is_not_late(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let scheduled = rig.submit("jobs", delayed(100));
+    rig.advance(150);
+    let plain = rig.submit("jobs", payload("work"));
+    rig.advance(50);
+    assert_eq!(drain(&rig, 1), [scheduled, plain]);
+}
+
+pub(super) fn what_is_given_back_takes_its_place_by_time(harness: &dyn Harness) {
+    for order in [Order::Fifo, Order::Priority] {
+        for verb in [release(), retry("again"), defer(0)] {
+            let rig = Rig::with_queue(harness, ordered(order.clone()));
+            let a = rig.hold("jobs");
+            let b = rig.submit("jobs", payload("b"));
+            // In the same millisecond it is as old as its neighbours, and was submitted first.
+            rig.lease(&a, verb.clone()).expect("given back");
+            let a = rig.take("jobs");
+            assert_ne!(a.id, b);
+            rig.advance(1);
+            rig.lease(&a, verb).expect("given back");
+            let c = rig.submit("jobs", payload("c"));
+            rig.advance(1);
+            let d = rig.submit("jobs", payload("d"));
+            assert_eq!(drain(&rig, 10), [b, a.id, c, d]);
+        }
+    }
+}
+
+pub(super) fn what_is_given_back_for_later_takes_its_place_then(harness: &dyn Harness) {
+    let rig = Rig::with_queue(
+        harness,
+        Policy {
+            order: Order::Fifo,
+            backoff: Backoff { growth: Growth::Constant { delay: Millis(20) }, ..Backoff::default() },
+            ..Policy::default()
+        },
+    );
+    rig.submit_many("jobs", 3);
+    let held = rig.receive("jobs", 3);
+    rig.lease(&held[0], defer(30)).expect("deferred");
+    rig.lease(&held[1], retry("again")).expect("retried");
+    rig.lease(&held[2], release()).expect("released");
+    let (deferred, retried, released) = (held[0].id, held[1].id, held[2].id);
+    let x = rig.submit("jobs", delayed(20));
+    let y = rig.submit("jobs", delayed(25));
+    rig.advance(5);
+    let z = rig.submit("jobs", payload("z"));
+    rig.advance(40);
+    assert_eq!(drain(&rig, 2), [released, z, retried, x, y, deferred]);
+}
+
+pub(super) fn a_resumed_item_keeps_its_place(harness: &dyn Harness) {
+    for order in [Order::Fifo, Order::Priority] {
+        let rig = Rig::with_queue(harness, ordered(order));
+        let ids = rig.submit_many("jobs", 3);
+        let later = rig.submit("jobs", delayed(10));
+        for id in [ids[0], ids[1], later] {
+            rig.ok(Operation::Pause { id });
+        }
+        assert_eq!(rig.take("jobs").id, ids[2]);
+        rig.advance(20);
+        let fresh = rig.submit("jobs", payload("fresh"));
+        for id in [later, ids[1], ids[0]] {
+            rig.ok(Operation::Resume { id });
+        }
+        assert_eq!(drain(&rig, 2), [ids[0], ids[1], later, fresh]);
+    }
+}
+
+pub(super) fn a_lapsed_item_comes_back_behind_what_waited(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, ordered(Order::Fifo));
+    let held = rig.hold("jobs");
+    let waiting = rig.submit("jobs", payload("waiting"));
+    rig.at(held.deadline());
+    rig.advance(1);
+    let fresh = rig.submit("jobs", payload("fresh"));
+    assert_eq!(drain(&rig, 3), [waiting, held.id, fresh]);
+}
+
+pub(super) fn a_changed_priority_counts_at_once(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let ids = rig.submit_many("jobs", 6);
+    let held = rig.receive("jobs", 4);
+    let verbs = [release(), retry("again"), defer(0), release()];
+    let priorities = [3, -3, 0, -4];
+    for ((held, verb), priority) in held.iter().zip(verbs).zip(priorities) {
+        rig.run(held.call_with(verb, to_priority(priority))).expect("given back");
+        assert_eq!(rig.item(held.id).head.priority, priority);
+    }
+    let expected = [ids[3], ids[1], ids[2], ids[4], ids[5], ids[0]];
+    assert_eq!(drain(&rig, 10), expected);
+}
+
+pub(super) fn an_item_from_another_queue_takes_its_place_by_time(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, ordered(Order::Fifo));
+    rig.create("other", Policy::default());
+    let moved = rig.hold("other");
+    let before = rig.submit("jobs", payload("before"));
+    rig.advance(1);
+    rig.run(moved.call_with(release(), to_queue("jobs"))).expect("moved");
+    rig.advance(1);
+    let after = rig.submit("jobs", payload("after"));
+    assert_eq!(drain(&rig, 10), [before, moved.id, after]);
+    assert!(rig.receive("other", 10).is_empty());
+}
+
+pub(super) fn many_items_keep_their_order_through_batches_of_any_size(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    let mut expected: Vec<(i16, ItemId)> = Vec::new();
+    for round in 0..6 {
+        let priorities = (0..200).map(|n: i16| (n * 7 + round) % 5);
+        let batch = priorities.clone().map(|priority| submit("jobs", with_priority(priority))).collect();
+        let answers = rig.update(batch);
+        expected.extend(priorities.zip(answers.iter().map(|answer| submitted(answer).0)));
+        rig.advance(1);
+    }
+    expected.sort_by_key(|&(priority, _)| priority);
+    let mut got = Vec::new();
+    for size in [1, 2, 3, 64, 127, 500, 1000].into_iter().cycle() {
+        let batch = rig.receive_ids("jobs", size);
+        if batch.is_empty() {
+            break;
+        }
+        let left = expected.len() - got.len();
+        assert_eq!(batch.len(), left.min(size as usize), "as many as there are, up to max");
+        got.extend(batch);
+    }
+    assert!(got.iter().eq(expected.iter().map(|(_, id)| id)));
+}

@@ -1,0 +1,289 @@
+//! Many threads, one store: whoever wins, there is one winner.
+
+use super::Harness;
+use super::rig::*;
+use super::words::*;
+use futures::executor::block_on;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use towline_domain::kv::{KvAnswer, KvCommand};
+use towline_domain::{Adjust, EventKind, ItemId, LeaseToken, Millis, Policy, TokenSeed};
+use towline_store::{EventsFrom, Operation, Reply, Store};
+
+const THREADS: usize = 8;
+
+/// What each of the threads made of its number and the store.
+pub(super) fn race<T: Send>(rig: &Rig, run: impl Fn(usize, &dyn Store) -> T + Sync) -> Vec<T> {
+    let store = &*rig.store;
+    let run = &run;
+    let results = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || run(thread, store))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("the thread ends well")).collect()
+    });
+    rig.check();
+    results
+}
+
+fn seed(thread: usize, round: usize) -> TokenSeed {
+    let mut bytes = [0xee; 32];
+    bytes[..8].copy_from_slice(&thread.to_le_bytes());
+    bytes[8..16].copy_from_slice(&round.to_le_bytes());
+    TokenSeed(bytes)
+}
+
+fn one(store: &dyn Store, operation: Operation) -> towline_store::Answered {
+    let mut answers = block_on(store.update(vec![operation])).expect("the store answers");
+    assert_eq!(answers.len(), 1);
+    answers.remove(0)
+}
+
+fn receive(rig: &Rig, store: &dyn Store, max: u32, seed: TokenSeed) -> Vec<(ItemId, LeaseToken)> {
+    let call = towline_store::ReceiveCall { seed, ..rig.receive_call("jobs", max) };
+    match one(store, Operation::Receive(Box::new(call))) {
+        Ok(Reply::Received(received)) => {
+            let pair =
+                |item: &towline_domain::Item| (item.head.id, item.head.lease().expect("a lease").token);
+            received.items.iter().map(pair).collect()
+        }
+        other => panic!("a receive was answered with {other:?}"),
+    }
+}
+
+pub(super) fn what_many_do_is_told_in_order_and_whole(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..Policy::default() });
+    let begin = rig.now_told();
+    let running = AtomicUsize::new(THREADS - 1);
+    let each = 30;
+    // One of them reads while the others write.
+    let told = race(&rig, |thread, store| {
+        if thread == 0 {
+            let (mut seen, mut cursor) = (Vec::new(), begin.clone());
+            loop {
+                let over = running.load(Ordering::SeqCst) == 0;
+                let (told, next) = rig.told(EventsFrom::After(cursor), 50);
+                cursor = next;
+                let nothing = told.is_empty();
+                seen.extend(told);
+                if over && nothing {
+                    return seen;
+                }
+            }
+        }
+        for n in 0..each {
+            submitted(&one(store, submit("jobs", payload("work"))));
+            for (id, token) in receive(&rig, store, 3, seed(thread, n)) {
+                let verb = if n % 3 == 0 { release() } else { commit() };
+                one(store, lease_call(id, token, verb, Adjust::default())).expect("nobody else has it");
+            }
+        }
+        running.fetch_sub(1, Ordering::SeqCst);
+        Vec::new()
+    });
+    let mut stories: BTreeMap<ItemId, Vec<_>> = BTreeMap::new();
+    for event in told.into_iter().flatten() {
+        let item = event.item.expect("only items changed");
+        stories.entry(item.id).or_default().push((event.kind, item.after.expect("none is removed")));
+    }
+    assert_eq!(stories.len(), (THREADS - 1) * each);
+    for (id, story) in stories {
+        let head = rig.item(id).head;
+        let mut expected = vec![EventKind::Submitted];
+        for delivery in 1..=head.deliveries {
+            expected.push(EventKind::Received);
+            let last = delivery == head.deliveries;
+            let given_back = !(last && head.is_terminal());
+            expected.push(if given_back { EventKind::Released } else { EventKind::Completed });
+        }
+        let kinds: Vec<_> = story.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, expected, "{id}");
+        assert!(story.is_sorted_by_key(|(_, after)| after.deliveries), "{id}");
+    }
+}
+
+pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..Policy::default() });
+    let each = 40;
+    let committed = AtomicUsize::new(0);
+    let commits = race(&rig, |thread, store| {
+        for n in 0..each {
+            let key = format!("{thread}/{n}");
+            let (_, created) = submitted(&one(store, submit("jobs", keyed(&key, key.clone()))));
+            assert!(created);
+        }
+        let mut mine = Vec::new();
+        let mut round = 0;
+        while committed.load(Ordering::SeqCst) < THREADS * each {
+            round += 1;
+            let batch = receive(&rig, store, 5, seed(thread, round));
+            let settle = |(n, (id, token)): (usize, &(ItemId, LeaseToken))| {
+                let verb = if (n + round).is_multiple_of(4) { release() } else { commit() };
+                lease_call(*id, *token, verb, Adjust::default())
+            };
+            let calls: Vec<_> = batch.iter().enumerate().map(settle).collect();
+            for (answer, (id, _)) in
+                block_on(store.update(calls)).expect("the store answers").iter().zip(&batch)
+            {
+                if *answer == left("completed") {
+                    mine.push(*id);
+                    committed.fetch_add(1, Ordering::SeqCst);
+                } else {
+                    assert_eq!(*answer, left("pending"), "nobody else has this lease");
+                }
+            }
+        }
+        mine
+    });
+    let all: Vec<ItemId> = commits.into_iter().flatten().collect();
+    let once: BTreeSet<_> = all.iter().collect();
+    assert_eq!((all.len(), once.len()), (THREADS * each, THREADS * each));
+    assert_eq!(rig.counts("jobs").completed as usize, THREADS * each);
+    assert_eq!(rig.counts("jobs").total() as usize, THREADS * each);
+}
+
+pub(super) fn a_lease_is_settled_by_one_of_many(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    for _ in 0..20 {
+        let held = rig.hold("jobs");
+        let verbs = [commit(), fail("e"), retry("e"), release(), defer(1), fail("f"), retry("f"), defer(2)];
+        let answers = race(&rig, |thread, store| one(store, held.call(verbs[thread].clone())));
+        let won = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert_eq!(won, 1, "{answers:?}");
+        let lost = answers.iter().filter(|answer| code(answer) == "already_settled").count();
+        assert_eq!(lost, THREADS - 1);
+        rig.delete(held.id);
+    }
+}
+
+pub(super) fn an_item_is_received_by_one_of_many(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    for round in 0..20 {
+        let id = rig.submit("jobs", payload("work"));
+        let got = race(&rig, |thread, store| receive(&rig, store, 3, seed(thread, round)));
+        let got: Vec<_> = got.into_iter().flatten().collect();
+        assert_eq!(got.len(), 1);
+        assert_eq!(got[0].0, id);
+        assert_eq!(rig.item(id).head.deliveries, 1);
+    }
+}
+
+pub(super) fn one_key_makes_one_item(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    for round in 0..20 {
+        let key = format!("key {round}");
+        let answers = race(&rig, |thread, store| {
+            let content = if thread == 0 { "other" } else { "work" };
+            one(store, submit("jobs", keyed(&key, content)))
+        });
+        let created = answers.iter().filter(|answer| answer.is_ok() && submitted(answer).1);
+        assert_eq!(created.count(), 1, "{answers:?}");
+        let known: BTreeSet<_> =
+            answers.iter().filter(|answer| answer.is_ok()).map(|answer| submitted(answer).0).collect();
+        assert_eq!(known.len(), 1, "all the others were told the same item");
+        let conflicts = answers.iter().filter(|answer| code(answer) == "key_conflict").count();
+        assert!(conflicts == 1 || conflicts == THREADS - 1, "{answers:?}");
+        assert_eq!(rig.counts("jobs").total(), round + 1);
+    }
+}
+
+pub(super) fn one_chosen_id_makes_one_item(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    for round in 0..20 {
+        let id = chosen(round);
+        let answers = race(&rig, |_, store| {
+            let submission = towline_domain::Submission { id: Some(id), ..payload("work") };
+            code(&one(store, submit("jobs", submission)))
+        });
+        let created = answers.iter().filter(|code| **code == "ok").count();
+        let taken = answers.iter().filter(|code| **code == "id_taken").count();
+        assert_eq!((created, taken), (1, THREADS - 1));
+    }
+}
+
+pub(super) fn the_depth_limit_holds_against_many(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(50), ..Policy::default() });
+    let accepted = race(&rig, |_, store| {
+        let mut accepted = 0;
+        for _ in 0..10 {
+            let batch = vec![submit("jobs", payload("work")), submit("jobs", payload("work"))];
+            let answers = block_on(store.update(batch)).expect("the store answers");
+            accepted += answers.iter().filter(|answer| answer.is_ok()).count();
+        }
+        accepted
+    });
+    assert_eq!(accepted.iter().sum::<usize>(), 50);
+    assert_eq!(rig.counts("jobs").pending, 50);
+}
+
+pub(super) fn set_if_absent_has_one_winner_of_many(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    for round in 0..20 {
+        let key = format!("key {round}");
+        let won = race(&rig, |thread, store| {
+            let command = KvCommand::SetIfAbsent { value: thread.to_string().into(), ttl: None };
+            let key = key.clone();
+            one(store, Operation::Kv { key, command }) == Ok(Reply::Kv(KvAnswer::Won(true)))
+        });
+        let winners: Vec<_> = (0..THREADS).filter(|&thread| won[thread]).collect();
+        assert_eq!(winners.len(), 1);
+        let value = rig.kv_get(&key).map(|record| record.value);
+        assert_eq!(value, Some(winners[0].to_string().into()));
+    }
+}
+
+pub(super) fn increments_of_many_add_up(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let seen = race(&rig, |_, store| {
+        let add =
+            || Operation::Kv { key: "n".to_owned(), command: KvCommand::Increment { by: 1, ttl: None } };
+        let mut seen = Vec::new();
+        for _ in 0..30 {
+            let answers = block_on(store.update(vec![add(), add()])).expect("the store answers");
+            for answer in answers {
+                match answer {
+                    Ok(Reply::Kv(KvAnswer::Number(number))) => seen.push(number),
+                    other => panic!("an increment was answered with {other:?}"),
+                }
+            }
+        }
+        assert!(seen.is_sorted(), "one's own increments are in order");
+        seen
+    });
+    let mut all: Vec<i64> = seen.into_iter().flatten().collect();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(1..=8 * 60), "each number once");
+}
+
+pub(super) fn many_who_count_the_same_things_count_each_once(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let seen = race(&rig, |thread, store| {
+        let count = |n: usize| {
+            let command = KvCommand::IncrementOnce { by: 1, once: n.to_string(), ttl: Millis(60_000) };
+            (n, one(store, Operation::Kv { key: "n".to_owned(), command }))
+        };
+        // Each begins elsewhere.
+        (0..20).map(|n| count((n + thread * 3) % 20)).collect::<BTreeMap<_, _>>()
+    });
+    assert!(seen.iter().all(|others| *others == seen[0]), "all have the answer of the first: {seen:?}");
+    assert_eq!(rig.kv_get("n").map(|record| record.value), Some("20".into()));
+}
+
+pub(super) fn readers_see_whole_states_while_others_write(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    rig.submit_many("jobs", 30);
+    race(&rig, |thread, store| {
+        for round in 0..30 {
+            if thread < 4 {
+                for (id, token) in receive(&rig, store, 3, seed(thread, round)) {
+                    let call = lease_call(id, token, defer(0), Adjust::default());
+                    assert_eq!(one(store, call), left("pending"));
+                }
+            } else {
+                let view = block_on(store.queue(name("jobs"))).expect("the store answers");
+                let counts = view.expect("the queue exists").counts;
+                assert_eq!(counts.total(), 30, "an item is always in one state: {counts:?}");
+            }
+        }
+    });
+    assert_eq!(rig.counts("jobs").pending, 30);
+}

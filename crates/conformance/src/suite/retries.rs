@@ -1,0 +1,351 @@
+//! Attempts: how many, how far apart, what is remembered of them, and where an item goes when they are used up.
+
+use super::Harness;
+use super::rig::*;
+use super::words::*;
+use towline_domain::backoff::Growth;
+use towline_domain::command::Verb;
+use towline_domain::item::ErrorKind;
+use towline_domain::{
+    AttemptError, Backoff, FailureKind, Item, ItemId, Jitter, Millis, Policy, State, limits,
+};
+use towline_store::Operation;
+
+fn retries(max_retries: u32) -> Policy {
+    Policy { visibility_timeout: Millis(1000), max_retries, ..Policy::default() }
+}
+
+fn growing(base: u64, cap: u64) -> Backoff {
+    Backoff {
+        growth: Growth::Exponential { base: Millis(base), factor_permille: 2000, cap: Some(Millis(cap)) },
+        jitter: Jitter::None,
+    }
+}
+
+#[track_caller]
+fn failure(item: &Item) -> FailureKind {
+    match item.head.state {
+        State::Failed { kind, .. } => kind,
+        ref other => panic!("not failed: {other:?}"),
+    }
+}
+
+fn kinds(item: &Item) -> Vec<ErrorKind> {
+    item.errors.iter().map(|error| error.kind).collect()
+}
+
+/// Ends the attempt the way `how` says; a lapse is `None`.
+#[track_caller]
+fn end(rig: &Rig, held: &Held, how: Option<&Verb>) {
+    match how {
+        Some(verb) => drop(rig.lease(held, verb.clone()).expect("settled")),
+        None => rig.at(held.deadline()),
+    }
+}
+
+pub(super) fn attempts_are_one_more_than_retries(harness: &dyn Harness) {
+    let ways = [
+        (Some(retry("broken")), vec![ErrorKind::Retried; 3]),
+        (Some(release()), vec![ErrorKind::Retried]),
+        (None, vec![ErrorKind::Lapsed; 3]),
+    ];
+    for (how, errors) in ways {
+        let rig = Rig::with_queue(harness, retries(2));
+        let id = rig.submit("jobs", payload("work"));
+        for attempt in 1..=3 {
+            let held = rig.take("jobs");
+            assert_eq!((held.id, held.item.head.attempt()), (id, attempt));
+            end(&rig, &held, how.as_ref());
+        }
+        let item = rig.item(id);
+        assert_eq!(failure(&item), FailureKind::RetriesExhausted, "{how:?}");
+        assert_eq!((item.head.retries, item.head.deliveries), (2, 3));
+        assert_eq!(kinds(&item), errors);
+        assert!(rig.receive("jobs", 1).is_empty());
+    }
+}
+
+pub(super) fn all_ways_of_losing_an_attempt_count_together(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, retries(3));
+    let id = rig.submit("jobs", payload("work"));
+    for how in [Some(retry("broken")), Some(release()), None, Some(release())] {
+        let held = rig.take("jobs");
+        end(&rig, &held, how.as_ref());
+    }
+    let item = rig.item(id);
+    assert_eq!(failure(&item), FailureKind::RetriesExhausted);
+    assert_eq!(kinds(&item), [ErrorKind::Retried, ErrorKind::Lapsed, ErrorKind::Retried]);
+}
+
+pub(super) fn a_defer_is_never_counted(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, retries(0));
+    let id = rig.submit("jobs", payload("work"));
+    for delivery in 1..=20 {
+        let held = rig.take("jobs");
+        assert_eq!((held.item.head.deliveries, held.item.head.retries), (delivery, 0));
+        assert_eq!(rig.lease(&held, defer(0)), left("pending"));
+    }
+    assert!(rig.item(id).errors.is_empty());
+    let held = rig.take("jobs");
+    rig.commit(&held);
+}
+
+pub(super) fn an_item_may_have_retries_of_its_own(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, retries(0));
+    let mut stubborn = payload("work");
+    stubborn.overrides.max_retries = Some(1);
+    let held = rig.hold_this("jobs", stubborn);
+    assert_eq!(rig.lease(&held, retry("e")), left("pending"));
+    let held = rig.take("jobs");
+    assert_eq!(rig.lease(&held, retry("e")), left("failed"));
+}
+
+pub(super) fn backoff_grows_up_to_its_cap(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { backoff: growing(100, 350), ..retries(10) });
+    let mut held = rig.hold("jobs");
+    for delay in [100, 200, 350, 350] {
+        rig.lease(&held, retry("e")).expect("retried");
+        let ready_at = rig.now().after(Millis(delay));
+        assert_eq!(rig.item(held.id).head.ready_at, ready_at);
+        rig.advance(delay - 1);
+        assert!(rig.receive("jobs", 1).is_empty());
+        rig.advance(1);
+        held = rig.take("jobs");
+    }
+    // A delay that is asked for is the delay.
+    let asked = Verb::Retry { error: "e".to_owned(), delay: Some(Millis(5)), seed: 0 };
+    rig.lease(&held, asked).expect("retried");
+    assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(5)));
+    rig.advance(5);
+    // A release has no backoff; a lapse has.
+    let held = rig.take("jobs");
+    let later = Verb::Release { delay: Millis(7) };
+    rig.lease(&held, later).expect("released");
+    assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(7)));
+    rig.advance(7);
+    let held = rig.take("jobs");
+    rig.lease(&held, release()).expect("released");
+    assert_eq!(rig.item(held.id).head.ready_at, rig.now());
+    let held = rig.take("jobs");
+    rig.at(held.deadline());
+    assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(350)));
+}
+
+pub(super) fn an_item_may_have_a_backoff_of_its_own(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, retries(10));
+    let mut slow = payload("work");
+    slow.overrides.backoff = Some(growing(40, 1000));
+    let held = rig.hold_this("jobs", slow);
+    rig.lease(&held, retry("e")).expect("retried");
+    assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(40)));
+}
+
+pub(super) fn jitter_follows_the_seed_of_the_call(harness: &dyn Harness) {
+    let backoff = Backoff::preset("ayepi").expect("a preset");
+    let rig = Rig::with_queue(harness, Policy { backoff: backoff.clone(), ..retries(10) });
+    for (n, seed) in [0, u64::MAX / 3, u64::MAX].into_iter().enumerate() {
+        let held = rig.hold("jobs");
+        let error = "e".to_owned();
+        let verb = Verb::Retry { error, delay: None, seed };
+        rig.lease(&held, verb).expect("retried");
+        let delay = backoff.delay(held.id, 0, seed);
+        assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(delay), "seed {n}");
+        rig.delete(held.id);
+    }
+}
+
+pub(super) fn the_first_and_the_latest_errors_are_kept(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, retries(100));
+    let id = rig.submit("jobs", payload("work"));
+    let mut all = Vec::new();
+    for attempt in 1..=40 {
+        let held = rig.take("jobs");
+        rig.advance(3);
+        let message = format!("attempt {attempt} broke: ü\n");
+        rig.lease(&held, retry(&message)).expect("retried");
+        all.push(AttemptError { at: rig.now(), attempt, kind: ErrorKind::Retried, message });
+        let kept: Vec<_> = rig.item(id).errors.iter().cloned().collect();
+        let latest = all.len().saturating_sub(limits::ERRORS_KEPT_MAX - 1).max(1);
+        assert_eq!(kept[0], all[0]);
+        assert_eq!(kept[1..], all[latest.min(all.len())..]);
+        assert!(kept.len() <= limits::ERRORS_KEPT_MAX);
+    }
+    assert_eq!(rig.item(id).head.retries, 40, "how many there were is known still");
+    let held = rig.take("jobs");
+    rig.commit(&held);
+    assert_eq!(rig.item(id).errors.len(), limits::ERRORS_KEPT_MAX, "also of what succeeded");
+}
+
+pub(super) fn a_long_reason_is_cut_and_an_absurd_one_refused(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, retries(10));
+    let held = rig.hold("jobs");
+    let absurd = "é".repeat(16 * limits::REASON_BYTES_MAX);
+    assert_eq!(code(&rig.lease(&held, retry(&absurd))), "too_large");
+    assert_eq!(code(&rig.lease(&held, fail(&absurd))), "too_large");
+    let long = format!("x{}", "é".repeat(limits::REASON_BYTES_MAX));
+    rig.lease(&held, retry(&long)).expect("retried");
+    let item = rig.item(held.id);
+    let kept = &item.errors.iter().next().expect("an error").message;
+    assert!(long.starts_with(kept.as_str()) && kept.len() == limits::REASON_BYTES_MAX - 1);
+}
+
+pub(super) fn holders_that_vanish_in_a_row_make_poison(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { poison_after: Some(2), ..retries(100) });
+    let id = rig.submit("jobs", payload("work"));
+    for how in [None, Some(release()), None, Some(defer(0)), None, None] {
+        assert_eq!(rig.counts("jobs").failed, 0);
+        let held = rig.take("jobs");
+        end(&rig, &held, how.as_ref());
+    }
+    let item = rig.item(id);
+    assert_eq!(failure(&item), FailureKind::Poison);
+    assert_eq!(item.head.retries, 4, "the last attempt is not one to be retried");
+}
+
+pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { expire_after: Some(Millis(500)), ..retries(100) });
+    let pending = rig.submit("jobs", payload("pending"));
+    let paused = rig.submit("jobs", payload("paused"));
+    rig.ok(Operation::Pause { id: paused });
+    let scheduled = rig.submit("jobs", delayed(10_000));
+    let held = rig.hold_this("jobs", with_priority(-1));
+    assert_eq!(held.deadline(), START.after(Millis(500)), "no lease outlives its item");
+    let mut own = with_priority(-1);
+    own.overrides.expire_after = Some(Millis(2000));
+    let own = rig.hold_this("jobs", own);
+    assert_eq!(rig.next_wake(), Some(START.after(Millis(500))));
+    rig.at(START.after(Millis(499)));
+    assert_eq!(rig.lease(&held, heartbeat()), until(START.after(Millis(500))));
+    assert_eq!(rig.counts("jobs").failed, 0);
+    rig.at(START.after(Millis(500)));
+    for id in [pending, paused, scheduled, held.id] {
+        let item = rig.item(id);
+        assert_eq!(failure(&item), FailureKind::Expired);
+        assert_eq!(kinds(&item), [ErrorKind::Expired], "a recorded failure");
+        assert_eq!(item.head.finished_at(), Some(rig.now()));
+    }
+    assert!(rig.receive("jobs", 10).is_empty());
+    assert!(!rig.item(own.id).head.is_terminal());
+    rig.commit(&own);
+    rig.at(START.after(Millis(2000)));
+    assert_eq!(rig.item(own.id).head.state_name(), "completed");
+}
+
+pub(super) fn giving_up_counts_from_the_first_delivery(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { give_up_after: Some(Millis(1500)), ..retries(100) });
+    let id = rig.submit("jobs", payload("work"));
+    let untouched = rig.submit("jobs", delayed(Millis::days(1).0));
+    rig.advance(10_000);
+    let first = rig.take("jobs");
+    assert_eq!(first.id, id);
+    let give_up = rig.now().after(Millis(1500));
+    assert_eq!(rig.item(id).head.expires_at, Some(give_up));
+    rig.at(first.deadline());
+    let second = rig.take("jobs");
+    assert_eq!(second.deadline(), give_up, "across attempts");
+    rig.at(towline_domain::Timestamp(give_up.0 - 1));
+    rig.lease(&second, release()).expect("released");
+    rig.at(give_up);
+    let item = rig.item(id);
+    assert_eq!(failure(&item), FailureKind::Expired);
+    assert_eq!(kinds(&item), [ErrorKind::Lapsed, ErrorKind::Expired]);
+    assert_eq!(rig.item(untouched).head.expires_at, None, "nobody has tried it yet");
+    // A second chance is a whole one.
+    rig.ok(Operation::Redrive { id });
+    let held = rig.take("jobs");
+    assert_eq!(rig.item(held.id).head.expires_at, Some(rig.now().after(Millis(1500))));
+}
+
+/// `jobs` with a dead-letter queue that keeps its items for an hour.
+fn with_dead_letters(harness: &dyn Harness, policy: Policy) -> Rig {
+    let rig = Rig::with_queue(
+        harness,
+        Policy { dead_letter_queue: Some(name("dead")), failed_ttl: Some(Millis::minutes(1)), ..policy },
+    );
+    rig.create("dead", Policy { failed_ttl: Some(Millis::hours(1)), ..Policy::default() });
+    rig
+}
+
+#[track_caller]
+fn assert_dead(rig: &Rig, id: ItemId, kind: FailureKind, ttl: Millis) {
+    let stored = rig.stored(id);
+    assert_eq!(stored.queue, name("dead"));
+    let at = rig.now();
+    let remove_at = Some(at.after(ttl));
+    assert_eq!(stored.item.head.state, State::Failed { at, remove_at, kind });
+    let extras = stored.item.head.extras.expect("extras");
+    let origin = extras.origin.expect("a dead letter knows where it came from");
+    assert_eq!((origin.queue, origin.moved_at), (name("jobs"), at));
+    assert_eq!(origin.queue_id, rig.view("jobs").queue.id);
+}
+
+pub(super) fn what_fails_goes_to_the_dead_letters(harness: &dyn Harness) {
+    let rig = with_dead_letters(harness, Policy { poison_after: Some(1), ..retries(0) });
+    let hour = Millis::hours(1);
+    let held = rig.hold_this("jobs", keyed("k", "work"));
+    rig.fail(&held);
+    assert_dead(&rig, held.id, FailureKind::Explicit, hour);
+    let item = rig.item(held.id);
+    assert_eq!((item.body, item.fields), (held.item.body, held.item.fields));
+    let held = rig.hold("jobs");
+    rig.lease(&held, retry("e")).expect("settled");
+    assert_dead(&rig, held.id, FailureKind::RetriesExhausted, hour);
+    let held = rig.hold("jobs");
+    rig.at(held.deadline());
+    assert_dead(&rig, held.id, FailureKind::Poison, hour);
+    let mut short = delayed(1000);
+    short.overrides.expire_after = Some(Millis(10));
+    short.overrides.failed_ttl = Some(Millis(77));
+    let id = rig.submit("jobs", short);
+    rig.at(rig.now().after(Millis(10)));
+    assert_dead(&rig, id, FailureKind::Expired, Millis(77));
+    assert_eq!((rig.counts("jobs").total(), rig.counts("dead").failed), (0, 4));
+    rig.at(START.after(hour));
+    assert_eq!(rig.counts("dead").failed, 1, "each by its own time");
+}
+
+pub(super) fn dead_letters_leave_room_in_their_origin(harness: &dyn Harness) {
+    let policy = Policy { depth_limit: Some(1), expire_after: Some(Millis(50)), ..retries(0) };
+    let rig = with_dead_letters(harness, policy);
+    for n in 1..=5 {
+        let held = rig.hold("jobs");
+        rig.fail(&held);
+        assert_eq!((rig.counts("jobs").total(), rig.counts("dead").failed), (0, n));
+    }
+    let expired = rig.submit("jobs", payload("late"));
+    assert_eq!(code(&rig.run(submit("jobs", payload("no room")))), "queue_full");
+    rig.at(rig.now().after(Millis(50)));
+    assert_eq!(rig.counts("dead").failed, 6);
+    // Home again, with all its time: the deadline that killed it is past.
+    assert_eq!(rig.run(Operation::Redrive { id: expired }), left("pending"));
+    assert_eq!(rig.item(expired).head.expires_at, Some(rig.now().after(Millis(50))));
+    let held = rig.take("jobs");
+    assert_eq!((held.id, held.item.head.attempt()), (expired, 1));
+    rig.commit(&held);
+}
+
+pub(super) fn what_is_cancelled_is_not_a_dead_letter(harness: &dyn Harness) {
+    let rig = with_dead_letters(harness, retries(0));
+    let id = rig.submit("jobs", payload("work"));
+    rig.cancel(id);
+    assert_eq!(rig.stored(id).queue, name("jobs"));
+    let at = rig.now();
+    let remove_at = Some(at.after(Millis::minutes(1)));
+    let kind = FailureKind::Cancelled;
+    assert_eq!(rig.item(id).head.state, State::Failed { at, remove_at, kind });
+}
+
+pub(super) fn without_open_dead_letters_a_failed_item_stays(harness: &dyn Harness) {
+    let rig = with_dead_letters(harness, retries(0));
+    rig.close("dead");
+    let held = rig.hold("jobs");
+    rig.fail(&held);
+    assert_eq!(rig.stored(held.id).queue, name("jobs"));
+    rig.ok(Operation::DeleteQueue { queue: name("dead"), force: true });
+    let held = rig.hold("jobs");
+    rig.fail(&held);
+    let stored = rig.stored(held.id);
+    assert_eq!(stored.queue, name("jobs"));
+    assert!(stored.item.head.extras.is_none_or(|extras| extras.origin.is_none()));
+    assert_eq!(rig.counts("jobs").failed, 2);
+}

@@ -1,0 +1,287 @@
+//! Settles: what they change, and what their repetition is told.
+
+use super::Harness;
+use super::rig::*;
+use super::words::*;
+use bytes::Bytes;
+use towline_domain::change::Answer;
+use towline_domain::command::{Verb, When};
+use towline_domain::{
+    Adjust, Field, FieldEdits, Fields, Json, Millis, Outcome, Policy, Refusal, Schema, State, Submission,
+    limits,
+};
+use towline_store::{Operation, Reply};
+
+pub(super) fn a_repeated_settle_gets_the_same_answer(harness: &dyn Harness) {
+    for (what, verb) in every_settle() {
+        let rig = Rig::with_queue(harness, lenient());
+        let held = rig.hold("jobs");
+        let adjust = Adjust {
+            edits: FieldEdits::default().set(Field::Metadata, "1".into()),
+            priority: Some(4),
+            ..Adjust::default()
+        };
+        let call = held.call_with(verb, adjust);
+        let first = rig.run(call.clone());
+        let after = rig.stored(held.id);
+        rig.advance(10);
+        assert_eq!(rig.run(call.clone()), first, "{what} again");
+        let answers = rig.update(vec![call.clone(), call.clone()]);
+        assert_eq!(answers, [first.clone(), first.clone()]);
+        assert_eq!(rig.stored(held.id), after, "{what} again changes nothing");
+        // Also when somebody else has the item by now.
+        rig.advance(1000);
+        if let [next] = &rig.receive("jobs", 1)[..] {
+            let taken = rig.stored(held.id);
+            assert_eq!(rig.run(call), first, "{what} again, after another receive");
+            assert_eq!(rig.stored(held.id), taken);
+            rig.commit(next);
+        }
+    }
+}
+
+pub(super) fn a_repeated_settle_may_bring_another_jitter_seed(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let held = rig.hold("jobs");
+    let with_seed = |seed| Verb::Retry { error: "again".to_owned(), delay: None, seed };
+    assert_eq!(rig.lease(&held, with_seed(1)), left("pending"));
+    assert_eq!(rig.lease(&held, with_seed(2)), left("pending"));
+    assert_eq!(rig.item(held.id).head.retries, 1);
+}
+
+pub(super) fn another_settle_of_the_same_lease_is_refused(harness: &dyn Harness) {
+    let output = |value: &str| {
+        Verb::Commit(Outcome {
+            output_params: [("level".to_owned(), Json::string(value))].into(),
+            ..Outcome::default()
+        })
+    };
+    let delay = |millis| Verb::Retry { error: "e".to_owned(), delay: Some(Millis(millis)), seed: 0 };
+    let release_after = |millis| Verb::Release { delay: Millis(millis) };
+    let at = |millis| Verb::Defer { until: When::At(START.after(Millis(millis))) };
+    let pairs = [
+        ("commit", output("1"), vec![output("2"), commit(), fail("e"), retry("e"), release(), defer(0)]),
+        ("fail", fail("one"), vec![fail("two"), commit(), retry("one")]),
+        ("retry", delay(5), vec![delay(6), retry("e"), retry("other"), release(), fail("e"), commit()]),
+        ("release", release_after(5), vec![release(), release_after(6), defer(5), commit()]),
+        ("defer", defer(5), vec![defer(6), at(5), release_after(5), commit()]),
+    ];
+    for (settled, first, others) in pairs {
+        let rig = Rig::with_queue(harness, lenient());
+        let held = rig.hold("jobs");
+        rig.lease(&held, first.clone()).expect("settled");
+        let after = rig.stored(held.id);
+        for other in others {
+            let refusal = rig.refused(held.call(other.clone()));
+            let id = held.id;
+            assert_eq!(refusal, Refusal::AlreadySettled { id, settled }, "{first:?}, then {other:?}");
+        }
+        for adjust in [to_priority(1), to_queue("jobs"), edits(FieldEdits::default().unset(Field::Blob))] {
+            assert_eq!(code(&rig.run(held.call_with(first.clone(), adjust))), "already_settled");
+        }
+        for verb in [heartbeat(), Verb::Edit] {
+            assert_eq!(code(&rig.lease(&held, verb)), "already_settled");
+        }
+        assert_eq!(rig.stored(held.id), after);
+    }
+}
+
+pub(super) fn only_one_of_a_batch_of_settles_counts(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let held = rig.hold("jobs");
+    let answers = rig.update(vec![
+        held.call(commit()),
+        held.call(retry("no")),
+        held.call(commit()),
+        held.call(fail("no")),
+        held.call(heartbeat()),
+    ]);
+    let codes: Vec<_> = answers.iter().map(code).collect();
+    assert_eq!(codes, ["ok", "already_settled", "ok", "already_settled", "already_settled"]);
+    assert_eq!(rig.counts("jobs").completed, 1);
+}
+
+pub(super) fn every_verb_can_set_and_unset_every_field(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let full = Fields {
+        state_blob: Some("a".into()),
+        blob: Some("b".into()),
+        metadata: Some("c".into()),
+        parameters: Some("d".into()),
+    };
+    for (what, verb) in every_verb() {
+        for field in Field::ALL {
+            for value in [None, Some(Bytes::new()), Some(Bytes::from_static(b"\0new\xff"))] {
+                let held =
+                    rig.hold_this("jobs", Submission { fields: full.clone(), ..Submission::default() });
+                let edit = match &value {
+                    None => FieldEdits::default().unset(field),
+                    Some(value) => FieldEdits::default().set(field, value.clone()),
+                };
+                rig.run(held.call_with(verb.clone(), edits(edit))).expect("not refused");
+                let mut expected = full.clone();
+                expected.set(field, value);
+                assert_eq!(rig.item(held.id).fields, expected, "{what} {}", field.name());
+                rig.ok(Operation::Delete { id: held.id, force: true });
+            }
+        }
+    }
+}
+
+pub(super) fn edits_add_up_and_reach_the_next_holder(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let held = rig.hold("jobs");
+    let set = |field, value: &'static str| edits(FieldEdits::default().set(field, value.into()));
+    rig.run(held.call_with(heartbeat(), set(Field::StateBlob, "1"))).expect("extended");
+    assert_eq!(
+        rig.run(held.call_with(Verb::Edit, set(Field::Metadata, "2"))),
+        until(held.deadline()),
+        "an edit does not extend"
+    );
+    let both = FieldEdits::default().set(Field::StateBlob, "3".into()).unset(Field::Blob);
+    rig.run(held.call_with(retry("again"), edits(both))).expect("retried");
+    let next = rig.take("jobs");
+    let fields =
+        Fields { state_blob: Some("3".into()), blob: None, metadata: Some("2".into()), parameters: None };
+    assert_eq!(next.item.fields, fields);
+    let large = FieldEdits::default().set(Field::Blob, vec![1; limits::FIELD_BYTES_MAX + 1].into());
+    let refused = rig.run(next.call_with(commit(), edits(large)));
+    assert_eq!(code(&refused), "too_large");
+    assert_eq!(rig.item(next.id), next.item, "and the lease is kept");
+    rig.commit(&next);
+    assert_eq!(rig.item(next.id).fields, fields);
+}
+
+pub(super) fn every_verb_can_change_the_priority(harness: &dyn Harness) {
+    for (what, verb) in every_verb() {
+        let rig = Rig::with_queue(harness, lenient());
+        let held = rig.hold("jobs");
+        rig.run(held.call_with(verb, to_priority(-9))).expect("not refused");
+        assert_eq!(rig.item(held.id).head.priority, -9, "{what}");
+    }
+}
+
+pub(super) fn an_item_can_be_given_back_to_another_queue(harness: &dyn Harness) {
+    for (what, verb) in [("retry", retry("e")), ("release", release()), ("defer", defer(0))] {
+        let rig = Rig::with_queue(harness, lenient());
+        rig.create("other", Policy { visibility_timeout: Millis(7000), max_retries: 0, ..Policy::default() });
+        let mut submission = keyed("k", "work");
+        submission.body.tags = [("a".to_owned(), "b".to_owned())].into();
+        let held = rig.hold_this("jobs", submission);
+        let adjust = Adjust {
+            edits: FieldEdits::default().set(Field::StateBlob, "half done".into()),
+            priority: Some(2),
+            queue: Some(name("other")),
+            ..Adjust::default()
+        };
+        let call = held.call_with(verb, adjust);
+        assert_eq!(rig.run(call.clone()), left("pending"), "{what}");
+        assert_eq!(rig.run(call), left("pending"), "{what} again");
+        assert_eq!((rig.counts("jobs").total(), rig.counts("other").pending), (0, 1));
+        assert!(rig.receive("jobs", 1).is_empty());
+        let next = rig.take("other");
+        assert_eq!(next.id, held.id);
+        assert_eq!(next.item.body, held.item.body);
+        assert_eq!(next.item.head.priority, 2);
+        assert_eq!(next.item.fields.state_blob, Some("half done".into()));
+        assert_eq!(next.deadline(), rig.now().after(Millis(7000)), "by its new queue's policy");
+        assert_eq!(rig.lease(&next, retry("e")), left("failed"), "by its new queue's policy");
+        assert_eq!(rig.stored(next.id).queue, name("other"));
+    }
+}
+
+pub(super) fn a_queue_that_cannot_take_an_item_leaves_the_lease(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    rig.create("shut", Policy::default());
+    rig.submit("shut", payload("left"));
+    rig.close("shut");
+    let held = rig.hold("jobs");
+    let before = rig.stored(held.id);
+    for verb in [retry("e"), release(), defer(0)] {
+        let gone = rig.run(held.call_with(verb.clone(), to_queue("nowhere")));
+        assert_eq!(code(&gone), "queue_not_found");
+        let shut = rig.run(held.call_with(verb, to_queue("shut")));
+        assert_eq!(code(&shut), "queue_closed");
+    }
+    let edit = rig.run(held.call_with(Verb::Edit, to_queue("shut")));
+    assert_eq!(code(&edit), "invalid", "an item changes its queue only when it is given back");
+    assert_eq!(rig.stored(held.id), before);
+    rig.commit(&held);
+}
+
+pub(super) fn a_commit_keeps_its_outcome(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let held = rig.hold("jobs");
+    let outcome = Outcome {
+        outputs: [("image".parse().expect("a slot"), "buffer-9".parse().expect("a buffer"))].into(),
+        output_params: ["1e400", "{\"a\":[]}"]
+            .iter()
+            .map(|text| ((*text).to_owned(), Json::parse(text).expect("JSON")))
+            .collect(),
+    };
+    rig.advance(5);
+    let adjust =
+        Adjust { priority: Some(3), ..edits(FieldEdits::default().set(Field::Metadata, "done".into())) };
+    let call = held.call_with(Verb::Commit(outcome.clone()), adjust);
+    assert_eq!(rig.run(call), left("completed"));
+    let item = rig.item(held.id);
+    assert_eq!((item.outcome, item.head.priority), (outcome, 3));
+    let at = rig.now();
+    let remove_at = Some(at.after(Millis::days(7)));
+    assert_eq!(item.head.state, State::Completed { at, remove_at });
+    let fields = Fields { metadata: Some("done".into()), ..held.item.fields };
+    assert_eq!((item.body, item.fields), (held.item.body, fields));
+    assert_eq!((item.head.deliveries, item.head.retries), (1, 0));
+}
+
+pub(super) fn a_commit_must_satisfy_the_schema(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let declare = |text: &str| Schema::declare(text).expect("declared");
+    let schema = Schema {
+        outputs: [declare("image")].into(),
+        output_params: [declare("level?")].into(),
+        ..Schema::default()
+    };
+    rig.ok(create_with("jobs", schema, lenient()));
+    let held = rig.hold("jobs");
+    let with = |slots: &[&str], params: &[&str]| {
+        let buffer = |slot: &&str| (slot.parse().expect("a slot"), "b".parse().expect("a buffer"));
+        let param = |name: &&str| ((*name).to_owned(), Json::string("v"));
+        Verb::Commit(Outcome {
+            outputs: slots.iter().map(buffer).collect(),
+            output_params: params.iter().map(param).collect(),
+        })
+    };
+    let before = rig.stored(held.id);
+    for bad in [with(&[], &[]), with(&["image", "x"], &[]), with(&["image"], &["x"])] {
+        assert_eq!(code(&rig.lease(&held, bad)), "schema_mismatch");
+        assert_eq!(rig.stored(held.id), before, "the lease is kept");
+    }
+    assert_eq!(rig.lease(&held, with(&["image"], &["level"])), left("completed"));
+}
+
+pub(super) fn a_removed_item_answers_no_repetition(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(10)), ..lenient() });
+    let held = rig.hold("jobs");
+    rig.commit(&held);
+    rig.advance(9);
+    rig.commit(&held);
+    rig.advance(1);
+    assert_eq!(code(&rig.lease(&held, commit())), "item_not_found");
+}
+
+pub(super) fn a_commit_answers_what_it_left(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..lenient() });
+    for (verb, state) in [
+        (commit(), "completed"),
+        (fail("e"), "failed"),
+        (retry("e"), "failed"),
+        (release(), "failed"),
+        (defer(0), "pending"),
+    ] {
+        let held = rig.hold("jobs");
+        let answer = Ok(Reply::Answer(Answer::State(state)));
+        assert_eq!(rig.lease(&held, verb.clone()), answer);
+        assert_eq!(rig.lease(&held, verb), answer, "and again");
+    }
+}

@@ -1,0 +1,205 @@
+//! What time alone brings about, to the millisecond, and when it is next going to.
+
+use super::Harness;
+use super::rig::*;
+use super::words::*;
+use towline_domain::{Counts, Millis, Policy, State, Timestamp};
+use towline_store::{Operation, Reply};
+
+pub(super) fn a_finished_item_is_removed_when_its_ttl_ends(harness: &dyn Harness) {
+    let rig = Rig::with_queue(
+        harness,
+        Policy { completed_ttl: Some(Millis(1000)), failed_ttl: Some(Millis(2000)), ..Policy::default() },
+    );
+    let completed = rig.hold("jobs");
+    let failed = rig.hold("jobs");
+    let mut own = payload("own");
+    own.overrides.completed_ttl = Some(Millis(1500));
+    own.overrides.failed_ttl = Some(Millis(2500));
+    let own_completed = rig.hold_this("jobs", own.clone());
+    let own_failed = rig.hold_this("jobs", own);
+    rig.advance(100);
+    rig.commit(&completed);
+    rig.commit(&own_completed);
+    rig.fail(&failed);
+    rig.fail(&own_failed);
+    let finished = rig.now();
+    for (held, ttl) in [(&completed, 1000), (&own_completed, 1500), (&failed, 2000), (&own_failed, 2500)] {
+        assert_eq!(rig.next_wake(), Some(finished.after(Millis(ttl))));
+        rig.at(Timestamp(finished.0 + ttl - 1));
+        rig.stored(held.id);
+        let total = rig.counts("jobs").total();
+        rig.at(Timestamp(finished.0 + ttl));
+        rig.assert_gone(held.id);
+        assert_eq!(rig.counts("jobs").total(), total - 1);
+    }
+    assert_eq!(rig.next_wake(), None);
+}
+
+pub(super) fn without_a_ttl_a_finished_item_is_kept(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { completed_ttl: None, failed_ttl: None, ..Policy::default() });
+    let completed = rig.hold("jobs");
+    rig.commit(&completed);
+    let failed = rig.hold("jobs");
+    rig.fail(&failed);
+    assert_eq!(rig.next_wake(), None);
+    rig.advance(Millis::MAX.0);
+    rig.sweep();
+    rig.stored(completed.id);
+    rig.stored(failed.id);
+}
+
+pub(super) fn a_ttl_of_nothing_removes_at_once(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis::ZERO), ..Policy::default() });
+    let held = rig.hold("jobs");
+    rig.commit(&held);
+    rig.sweep();
+    rig.assert_gone(held.id);
+    assert_eq!(rig.counts("jobs"), Counts::default());
+}
+
+pub(super) fn a_ttl_touches_nothing_unfinished(harness: &dyn Harness) {
+    let rig = Rig::with_queue(
+        harness,
+        Policy { completed_ttl: Some(Millis(10)), failed_ttl: Some(Millis(10)), ..Policy::default() },
+    );
+    let pending = rig.submit("jobs", payload("work"));
+    let scheduled = rig.submit("jobs", delayed(Millis::days(365).0));
+    let paused = rig.submit("jobs", payload("work"));
+    rig.ok(Operation::Pause { id: paused });
+    rig.advance(Millis::days(300).0);
+    rig.sweep();
+    for id in [pending, scheduled, paused] {
+        rig.stored(id);
+    }
+    let failed = rig.hold_this("jobs", with_priority(-1));
+    rig.fail(&failed);
+    rig.advance(5);
+    rig.ok(Operation::Redrive { id: failed.id });
+    rig.advance(Millis::days(1).0);
+    rig.sweep();
+    assert_eq!(
+        rig.item(failed.id).head.state,
+        State::Pending,
+        "a redriven item is not removed by its old TTL"
+    );
+}
+
+pub(super) fn becoming_ready_needs_no_update(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    rig.submit("jobs", delayed(1000));
+    rig.submit("jobs", delayed(2000));
+    rig.submit("jobs", payload("work"));
+    let counts = |pending, scheduled| Counts { pending, scheduled, ..Counts::default() };
+    // Only reads from here on: time alone flips the counts.
+    for (millis, expected) in [
+        (0, counts(1, 2)),
+        (999, counts(1, 2)),
+        (1000, counts(2, 1)),
+        (1999, counts(2, 1)),
+        (2000, counts(3, 0)),
+    ] {
+        rig.clock.set(START.after(Millis(millis)));
+        assert_eq!(rig.counts("jobs"), expected, "after {millis} ms");
+        rig.check();
+    }
+}
+
+pub(super) fn a_sweep_says_how_much_time_changed(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    assert_eq!(rig.ok(Operation::Sweep), Reply::Swept { changed: 0 });
+    rig.submit_many("jobs", 4);
+    let held = rig.receive("jobs", 3);
+    rig.commit(&held[0]);
+    rig.clock.set(held[1].deadline());
+    assert_eq!(rig.ok(Operation::Sweep), Reply::Swept { changed: 2 });
+    assert_eq!(rig.ok(Operation::Sweep), Reply::Swept { changed: 0 });
+    assert_eq!(rig.counts("jobs").pending, 3);
+}
+
+pub(super) fn any_update_carries_out_what_is_due(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    rig.create("other", Policy::default());
+    let held = rig.hold("jobs");
+    rig.clock.set(held.deadline());
+    rig.submit("other", payload("work"));
+    let item = rig.item(held.id);
+    assert_eq!((item.head.state, item.head.retries), (State::Pending, 1));
+}
+
+pub(super) fn many_things_due_at_once_are_all_carried_out(harness: &dyn Harness) {
+    let rig = Rig::with_queue(
+        harness,
+        Policy { completed_ttl: Some(Millis(500)), max_retries: 1, ..Policy::default() },
+    );
+    rig.submit_many("jobs", 600);
+    let held = rig.receive("jobs", 400);
+    rig.update(held[..200].iter().map(|held| held.call(commit())).collect());
+    rig.clock.set(held[0].deadline());
+    rig.sweep();
+    let counts = Counts { pending: 400, ..Counts::default() };
+    assert_eq!(rig.counts("jobs"), counts);
+    assert_eq!(rig.receive("jobs", 1000).len(), 400);
+}
+
+pub(super) fn the_next_wake_is_exact(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    assert_eq!(rig.next_wake(), None);
+    let plain = rig.submit("jobs", payload("work"));
+    assert_eq!(rig.next_wake(), None, "what is ready waits for nobody but a receiver");
+    let at = |millis| Some(START.after(Millis(millis)));
+    let late = rig.submit("jobs", delayed(9000));
+    assert_eq!(rig.next_wake(), at(9000));
+    let soon = rig.submit("jobs", delayed(5000));
+    assert_eq!(rig.next_wake(), at(5000));
+    rig.ok(Operation::Pause { id: soon });
+    assert_eq!(rig.next_wake(), at(9000), "a paused item becomes nothing");
+    rig.ok(Operation::Resume { id: soon });
+    let held = rig.take("jobs");
+    assert_eq!(held.id, plain);
+    assert_eq!(rig.next_wake(), at(5000));
+    rig.delete(soon);
+    assert_eq!(rig.next_wake(), at(9000));
+    rig.delete(late);
+    assert_eq!(rig.next_wake(), Some(held.deadline()));
+    rig.advance(1000);
+    rig.lease(&held, heartbeat()).expect("extended");
+    assert_eq!(rig.next_wake(), at(301_000));
+    rig.lease(&held, defer(2000)).expect("deferred");
+    assert_eq!(rig.next_wake(), at(3000));
+    rig.clock.set(START.after(Millis(2999)));
+    assert_eq!(rig.next_wake(), at(3000));
+    rig.advance(1);
+    assert_eq!(rig.next_wake(), None, "ready by now");
+    let held = rig.take("jobs");
+    rig.commit(&held);
+    assert_eq!(rig.next_wake(), Some(rig.now().after(Millis::days(7))));
+    let mut brief = payload("work");
+    brief.overrides.expire_after = Some(Millis(700));
+    rig.submit("jobs", brief);
+    assert_eq!(rig.next_wake(), Some(rig.now().after(Millis(700))));
+}
+
+pub(super) fn time_never_goes_back(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    rig.advance(10_000);
+    let high = rig.now();
+    let first = rig.submit("jobs", payload("work"));
+    let scheduled = rig.submit("jobs", delayed(5));
+    rig.clock.set(Timestamp(START.0 - 5000));
+    // The rig's own checks read the injected clock; these calls go to the store alone.
+    let batch =
+        vec![submit("jobs", payload("work")), Operation::Receive(Box::new(rig.receive_call("jobs", 10)))];
+    let answers = futures::executor::block_on(rig.store.update(batch)).expect("the store answers");
+    let (second, _) = submitted(&answers[0]);
+    let Ok(Reply::Received(received)) = &answers[1] else { panic!("received") };
+    let ids: Vec<_> = received.items.iter().map(|item| item.head.id).collect();
+    assert_eq!(ids, [first, second]);
+    for item in &received.items {
+        assert_eq!(item.head.created_at, high);
+        let deadline = item.head.lease().map(|lease| lease.deadline);
+        assert_eq!(deadline, Some(high.after(Millis::minutes(5))));
+    }
+    rig.clock.set(high.after(Millis(5)));
+    assert_eq!(rig.receive_ids("jobs", 10), [scheduled]);
+}

@@ -1,0 +1,115 @@
+//! Which items are meant, as far as that can change: what a filter asks of a head.
+//!
+//! Whoever acts on all that match finds them first and acts later; [`Only`] is asked again when the turn of each comes.
+
+use crate::counts::CountKind;
+use crate::item::{FailureKind, Head, State};
+use crate::name::QueueName;
+use crate::state_name::StateName;
+use crate::time::Timestamp;
+
+/// Everything that is set must hold. Times are from the first up to the second, without it; numbers are both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeadFilter {
+    pub state: Option<StateName>,
+    /// Failed items alone have one.
+    pub failure: Option<FailureKind>,
+    pub priority_min: Option<i16>,
+    pub priority_max: Option<i16>,
+    pub attempt_min: Option<u32>,
+    pub attempt_max: Option<u32>,
+    pub created_from: Option<Timestamp>,
+    pub created_before: Option<Timestamp>,
+    /// Finished items alone have one.
+    pub finished_from: Option<Timestamp>,
+    pub finished_before: Option<Timestamp>,
+}
+
+/// What a filter looks at in a head, for stores that know it without having one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traits {
+    pub kind: CountKind,
+    pub priority: i16,
+    pub attempt: u32,
+    pub created_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    pub failure: Option<FailureKind>,
+}
+
+impl Traits {
+    #[must_use]
+    pub fn of(head: &Head, kind: CountKind) -> Traits {
+        let failure = match head.state {
+            State::Failed { kind, .. } => Some(kind),
+            _ => None,
+        };
+        Traits {
+            kind,
+            priority: head.priority,
+            attempt: head.attempt(),
+            created_at: head.created_at,
+            finished_at: head.finished_at(),
+            failure,
+        }
+    }
+}
+
+impl HeadFilter {
+    /// Whether nothing but the state is asked for: counters know how many there are.
+    #[must_use]
+    pub fn is_state_alone(&self) -> bool {
+        *self == HeadFilter { state: self.state, ..HeadFilter::default() }
+    }
+
+    /// Whether state and priority are all that is asked for.
+    #[must_use]
+    pub fn is_state_and_priority(&self) -> bool {
+        HeadFilter { priority_min: None, priority_max: None, ..*self }.is_state_alone()
+    }
+
+    #[must_use]
+    pub fn matches(&self, traits: &Traits) -> bool {
+        let from = |least: Option<Timestamp>, time: Option<Timestamp>| {
+            least.is_none_or(|least| time.is_some_and(|time| time >= least))
+        };
+        let before = |end: Option<Timestamp>, time: Option<Timestamp>| {
+            end.is_none_or(|end| time.is_some_and(|time| time < end))
+        };
+        self.state.is_none_or(|state| state.matches(traits.kind))
+            && self.failure.is_none_or(|failure| traits.failure == Some(failure))
+            && self.priority_min.is_none_or(|min| traits.priority >= min)
+            && self.priority_max.is_none_or(|max| traits.priority <= max)
+            && self.attempt_min.is_none_or(|min| traits.attempt >= min)
+            && self.attempt_max.is_none_or(|max| traits.attempt <= max)
+            && from(self.created_from, Some(traits.created_at))
+            && before(self.created_before, Some(traits.created_at))
+            && from(self.finished_from, traits.finished_at)
+            && before(self.finished_before, traits.finished_at)
+    }
+}
+
+/// What must still hold of an item when something is done to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Precondition {
+    /// It has not gone to another queue.
+    pub queue: Option<QueueName>,
+    pub head: HeadFilter,
+    /// Its [`Head::version`]: it was not replaced, nor changed otherwise but in its state.
+    pub version: Option<u32>,
+}
+
+impl Precondition {
+    #[must_use]
+    pub fn in_state(state: StateName) -> Precondition {
+        Precondition {
+            head: HeadFilter { state: Some(state), ..HeadFilter::default() },
+            ..Precondition::default()
+        }
+    }
+
+    /// The same, and if the item can be replaced, not what takes its place: its tags may be others.
+    #[must_use]
+    pub fn unless_replaced(&self, head: &Head) -> Precondition {
+        Precondition { version: head.is_replaceable().then(|| head.version()), ..self.clone() }
+    }
+}

@@ -1,0 +1,106 @@
+//! Acts on all that match, in chunks, so that nobody else waits long.
+
+use crate::operation::{Answered, Result};
+use crate::{Cursor, Filter, Operation, Store, StoredItem};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use towline_domain::{FieldSet, ItemId, QueueName, StateName};
+
+/// What is done to every item that matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BulkAction {
+    Delete { force: bool },
+    Cancel { reason: String },
+    Redrive,
+    Pause,
+    Resume,
+    SetPriority { priority: i16 },
+    Move { to: QueueName },
+}
+
+impl BulkAction {
+    /// Which items are meant if nobody says: those it can be done to, where one word names them.
+    #[must_use]
+    pub fn state(&self) -> Option<StateName> {
+        match self {
+            BulkAction::Delete { .. } => None,
+            BulkAction::Cancel { .. } | BulkAction::SetPriority { .. } | BulkAction::Move { .. } => {
+                Some(StateName::Unfinished)
+            }
+            BulkAction::Redrive => Some(StateName::Failed),
+            BulkAction::Pause => Some(StateName::Pending),
+            BulkAction::Resume => Some(StateName::Paused),
+        }
+    }
+
+    #[must_use]
+    pub fn on(&self, id: ItemId) -> Operation {
+        match self {
+            BulkAction::Delete { force } => Operation::Delete { id, force: *force },
+            BulkAction::Cancel { reason } => Operation::Cancel { id, reason: reason.clone() },
+            BulkAction::Redrive => Operation::Redrive { id },
+            BulkAction::Pause => Operation::Pause { id },
+            BulkAction::Resume => Operation::Resume { id },
+            BulkAction::SetPriority { priority } => Operation::SetPriority { id, priority: *priority },
+            BulkAction::Move { to } => Operation::Move { id, to: to.clone() },
+        }
+    }
+}
+
+/// How one chunk went.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BulkResult {
+    pub done: u64,
+    /// Items that were left alone, by the code of the refusal.
+    pub left: BTreeMap<&'static str, u64>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<Cursor>,
+}
+
+impl BulkResult {
+    #[must_use]
+    pub fn of(answers: &[Answered], next: Option<Cursor>) -> BulkResult {
+        let mut acted = BulkResult { next, ..BulkResult::default() };
+        for answered in answers {
+            match answered {
+                Ok(_) => acted.done += 1,
+                Err(refusal) => *acted.left.entry(refusal.code()).or_default() += 1,
+            }
+        }
+        acted
+    }
+}
+
+/// One chunk: call again with `next` until that is `None`.
+///
+/// An item that no longer matches when its turn comes is left alone.
+pub async fn bulk(
+    store: &dyn Store,
+    action: &BulkAction,
+    filter: Filter,
+    after: Option<Cursor>,
+    chunk: usize,
+) -> Result<BulkResult> {
+    let (batch, next) = bulk_batch(store, action, filter, after, chunk).await?;
+    Ok(BulkResult::of(&store.update(batch).await?, next))
+}
+
+/// The operations of one chunk, for whoever carries out updates by another way than the store's own, and where to go on.
+pub async fn bulk_batch(
+    store: &dyn Store,
+    action: &BulkAction,
+    mut filter: Filter,
+    after: Option<Cursor>,
+    chunk: usize,
+) -> Result<(Vec<Operation>, Option<Cursor>)> {
+    filter.head.state = filter.head.state.or(action.state());
+    let (precondition, of_heads) = (Arc::new(filter.precondition()), filter.is_of_heads());
+    let page = store.list(filter, after, chunk, FieldSet::HEADS).await?;
+    let one = |stored: &StoredItem| {
+        let head = &stored.item.head;
+        let precondition =
+            if of_heads { precondition.clone() } else { Arc::new(precondition.unless_replaced(head)) };
+        Operation::Guarded { precondition, then: Box::new(action.on(head.id)) }
+    };
+    Ok((page.items.iter().map(one).collect(), page.next))
+}

@@ -1,0 +1,162 @@
+//! What a store has done since it was opened here: counted as changes are carried out, whoever or whatever asked for them.
+//!
+//! A count costs an addition, and a length of time a search among a few bounds: nothing is kept of an item.
+
+use towline_domain::item::ErrorKind;
+use towline_domain::{Change, EventKind, Head, Millis, Tally, Timestamp};
+
+/// Why an attempt ended and the item goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryReason {
+    /// Its holder said that the attempt failed.
+    Retried,
+    /// Its holder gave it back, counted.
+    Released,
+    /// Its holder was not heard of in time.
+    Lapsed,
+    /// Whom it was assigned to did not acknowledge it in time.
+    Unacknowledged,
+}
+
+impl RetryReason {
+    pub const ALL: [RetryReason; 4] =
+        [RetryReason::Retried, RetryReason::Released, RetryReason::Lapsed, RetryReason::Unacknowledged];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RetryReason::Retried => "retried",
+            RetryReason::Released => "released",
+            RetryReason::Lapsed => "lapsed",
+            RetryReason::Unacknowledged => "unacknowledged",
+        }
+    }
+
+    fn of(change: &Change) -> Option<RetryReason> {
+        match change.event()? {
+            EventKind::Retried => Some(RetryReason::Retried),
+            EventKind::Released => Some(RetryReason::Released),
+            EventKind::Lapsed => Some(match change.error()?.kind {
+                ErrorKind::Unacknowledged => RetryReason::Unacknowledged,
+                _ => RetryReason::Lapsed,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Lengths of time, by how long they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DurationHistogram {
+    /// By the first of [`DurationHistogram::BOUNDS_MS`] that is not shorter; the longest of all come last.
+    counts: [u64; DurationHistogram::BOUNDS_MS.len() + 1],
+    sum_ms: u64,
+}
+
+impl DurationHistogram {
+    /// Items wait and run for a moment or for days.
+    pub const BOUNDS_MS: [u64; 16] = [
+        1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000, 60_000, 300_000, 1_800_000, 10_800_000,
+        86_400_000,
+    ];
+
+    pub fn add(&mut self, span: Millis) {
+        self.counts[DurationHistogram::BOUNDS_MS.partition_point(|bound| *bound < span.0)] += 1;
+        self.sum_ms = self.sum_ms.saturating_add(span.0);
+    }
+
+    #[must_use]
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    #[must_use]
+    pub fn sum(&self) -> Millis {
+        Millis(self.sum_ms)
+    }
+
+    fn join(&mut self, other: &DurationHistogram) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(sum, other)| *sum += other);
+        self.sum_ms = self.sum_ms.saturating_add(other.sum_ms);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreMetrics {
+    /// Items by how they ended.
+    pub finished: Tally,
+    retried: [u64; RetryReason::ALL.len()],
+    /// From the time from which an item could be given out until it was, at every delivery.
+    pub waited: DurationHistogram,
+    /// From being given out to being settled by its holder.
+    pub ran: DurationHistogram,
+}
+
+impl StoreMetrics {
+    #[must_use]
+    pub fn retried(&self, reason: RetryReason) -> u64 {
+        self.retried[reason as usize]
+    }
+
+    /// Counts a change that was decided at that time.
+    pub fn add(&mut self, change: &Change, now: Timestamp) {
+        if let Some(finish) = change.finish() {
+            self.finished.add(finish.ending);
+        }
+        if let Some(reason) = RetryReason::of(change) {
+            self.retried[reason as usize] += 1;
+        }
+        let Some(head) = change.head() else { return };
+        match change.event() {
+            Some(EventKind::Received) => self.waited.add(now.since(head.ready_at)),
+            Some(EventKind::Completed | EventKind::Retried | EventKind::Released | EventKind::Deferred) => {
+                self.settled(head, now);
+            }
+            // A lease that lapses can be its last attempt, too: then nobody settled it.
+            Some(EventKind::Failed)
+                if change.error().is_some_and(|error| {
+                    error.kind != ErrorKind::Lapsed && error.kind != ErrorKind::Unacknowledged
+                }) =>
+            {
+                self.settled(head, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn settled(&mut self, head: &Head, now: Timestamp) {
+        // A token that was given out before tokens had a time in them tells none that makes sense.
+        let given_at = head.last_settle.map(|settle| settle.token.given_at());
+        if let Some(given_at) = given_at.filter(|at| (head.created_at..=now).contains(at)) {
+            self.ran.add(now.since(given_at));
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &StoreMetrics) -> StoreMetrics {
+        let mut sum = *self;
+        sum.finished = sum.finished.plus(&other.finished);
+        sum.retried.iter_mut().zip(other.retried).for_each(|(sum, other)| *sum += other);
+        sum.waited.join(&other.waited);
+        sum.ran.join(&other.ran);
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_counted_under_the_first_bound_that_it_does_not_exceed() {
+        let mut spans = DurationHistogram::default();
+        for span in [0, 1, 2, 5, 86_400_000, 86_400_001] {
+            spans.add(Millis(span));
+        }
+        let mut expected = [0; DurationHistogram::BOUNDS_MS.len() + 1];
+        (expected[0], expected[1], expected[15], expected[16]) = (2, 2, 1, 1);
+        assert_eq!(spans.counts(), expected);
+        assert_eq!(spans.sum(), Millis(172_800_009));
+    }
+}
