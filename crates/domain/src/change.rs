@@ -4,10 +4,11 @@ use crate::dependency::GroupTag;
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, QueueId};
-use crate::item::{AttemptError, Body, Head, Item, Outcome};
+use crate::item::{AttemptError, Body, Head, Item, Outcome, StateKind};
 use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::Queue;
+use crate::round_robin::KeyTag;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,9 @@ pub struct Before {
     pub revision: u32,
     /// The group that it leaves unfinished if it is removed.
     pub leaves: Option<GroupTag>,
+    pub state: StateKind,
+    pub ready_at: Timestamp,
+    pub fairness_key: KeyTag,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

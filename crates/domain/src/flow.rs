@@ -7,8 +7,8 @@ use crate::counts::Counts;
 use crate::limits;
 use crate::policy::check_number;
 use crate::refusal::Refusal;
+use crate::round_robin::KeyTag;
 use crate::time::{Millis, Timestamp};
-use crate::turn::KeyTag;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct Flow {
     /// At most this many items are processed at once.
     pub concurrency: Option<u32>,
     pub rate: Option<Rate>,
-    /// Keys take turns; see [`crate::turn`].
+    /// Keys take turns; see [`crate::round_robin`].
     pub fairness: Option<Fairness>,
     /// At most this many items of a key are processed at once. Keys take turns.
     pub concurrency_per_key: Option<u32>,

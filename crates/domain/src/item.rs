@@ -10,9 +10,9 @@ use crate::id::{ItemId, LeaseToken, QueueId};
 use crate::json::Json;
 use crate::name::{BufferId, QueueName, SlotName};
 use crate::policy::{Overrides, Policy};
+use crate::round_robin::KeyTag;
 use crate::time::{Millis, Timestamp};
 use crate::trace::Trace;
-use crate::turn::KeyTag;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -94,16 +94,58 @@ pub enum FailureKind {
     Poison,
 }
 
+/// A state without what belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateKind {
+    Pending,
+    Processing,
+    Paused,
+    Completed,
+    Failed,
+}
+
+impl StateKind {
+    /// In the order in which event codecs number them: a new one comes last.
+    pub const ALL: [StateKind; 5] = [
+        StateKind::Pending,
+        StateKind::Processing,
+        StateKind::Paused,
+        StateKind::Completed,
+        StateKind::Failed,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            StateKind::Pending => "pending",
+            StateKind::Processing => "processing",
+            StateKind::Paused => "paused",
+            StateKind::Completed => "completed",
+            StateKind::Failed => "failed",
+        }
+    }
+
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        matches!(self, StateKind::Completed | StateKind::Failed)
+    }
+}
+
 impl State {
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub fn kind(&self) -> StateKind {
         match self {
-            State::Pending => "pending",
-            State::Processing(_) => "processing",
-            State::Paused => "paused",
-            State::Completed { .. } => "completed",
-            State::Failed { .. } => "failed",
+            State::Pending => StateKind::Pending,
+            State::Processing(_) => StateKind::Processing,
+            State::Paused => StateKind::Paused,
+            State::Completed { .. } => StateKind::Completed,
+            State::Failed { .. } => StateKind::Failed,
         }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
     }
 }
 

@@ -14,6 +14,7 @@ pub mod counts;
 pub mod decide;
 pub mod dependency;
 pub mod digest;
+pub mod effects;
 pub mod event;
 pub mod fields;
 pub mod flow;
@@ -29,14 +30,15 @@ pub mod queue;
 mod readable;
 pub mod reference;
 pub mod refusal;
+pub mod round_robin;
 pub mod schedule;
 pub mod schema;
 pub mod score;
+pub mod select;
 pub mod state_name;
 pub mod tally;
 pub mod time;
 pub mod trace;
-pub mod turn;
 
 pub use backoff::{Backoff, Jitter};
 pub use change::{Change, Errors};
@@ -44,12 +46,14 @@ pub use command::{Adjust, Command, LeaseCall, OutputSet, RecordGuard, Submission
 pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
 pub use dependency::{Condition, Dependency, DependencyState, DependsOn, GroupCounts, GroupTag};
+pub use effects::{Effects, EffectsRecorder, QueueEffects};
 pub use event::{EventKind, EventPayload, ItemEvent, ItemEventState};
 pub use fields::{Field, FieldEdits, FieldSet, Fields};
 pub use flow::{Fairness, Flow, FullKeys, Rate, RateState, Throttle};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};
 pub use item::{
     AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,
+    StateKind,
 };
 pub use json::Json;
 pub use name::{BufferId, QueueName, ScheduleName, SlotName};
@@ -58,11 +62,12 @@ pub use precondition::{HeadFilter, Precondition, Traits};
 pub use queue::{Queue, QueueState};
 pub use reference::Reference;
 pub use refusal::Refusal;
+pub use round_robin::{KeyTag, RoundRobin, Weights};
 pub use schedule::Schedule;
 pub use schema::Schema;
 pub use score::{Order, OrderKey, ScoreWeights};
+pub use select::{Selected, Selection};
 pub use state_name::StateName;
 pub use tally::{Ending, Finish, Hour, HourTally, Tally, TallyTag};
 pub use time::{Millis, Timestamp};
 pub use trace::{Trace, TraceParent, TraceState};
-pub use turn::{KeyTag, RoundRobin, Weights};

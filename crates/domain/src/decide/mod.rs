@@ -116,7 +116,15 @@ fn step(head: &Head, state: State) -> Head {
 
 fn before(head: &Head) -> Before {
     let leaves = head.group.filter(|_| !head.is_terminal());
-    Before { id: head.id, queue: head.queue, revision: head.revision, leaves }
+    Before {
+        id: head.id,
+        queue: head.queue,
+        revision: head.revision,
+        leaves,
+        state: head.state.kind(),
+        ready_at: head.ready_at,
+        fairness_key: head.fairness_key,
+    }
 }
 
 fn unchanged(answer: Answer) -> Change {

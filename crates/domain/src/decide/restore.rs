@@ -9,8 +9,8 @@ use crate::item::{Head, Item, State};
 use crate::limits;
 use crate::queue::QueueState;
 use crate::refusal::Refusal;
+use crate::round_robin::KeyTag;
 use crate::time::Timestamp;
-use crate::turn::KeyTag;
 
 /// The changes that make the item, in order: a change carries one error, and an item may have had many. Its state, its
 /// times, its lease and its id stay what they are; its numbers of queues are this store's already.

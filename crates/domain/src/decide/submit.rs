@@ -12,9 +12,9 @@ use crate::kv::{self, KvCommand, KvRecord};
 use crate::limits;
 use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
+use crate::round_robin::KeyTag;
 use crate::score::Order;
 use crate::time::{Millis, Timestamp};
-use crate::turn::KeyTag;
 
 pub(super) fn submit(
     context: &Context<'_>,

@@ -1,0 +1,119 @@
+//! How a receive chooses items: how many, of which fairness key, within which budget.
+//!
+//! A store keeps ready items in order; which of them a receive gets is decided here, the same way for every store.
+
+use crate::counts::Counts;
+use crate::flow::{Flow, FullKeys, RateState, Throttle};
+use crate::round_robin::{KeyTag, RoundRobin, Weights};
+use crate::time::Timestamp;
+use std::sync::Arc;
+
+/// Payload bytes that the receives of one call may bring along, besides one item.
+pub const READ_BYTES_MAX: u64 = 64 << 20;
+
+/// Expired items that one receive ends on its way. The next receive goes on from there.
+pub const EXPIRED_MAX: usize = 8192;
+
+/// One receive, from its first item to its last.
+#[derive(Debug)]
+pub struct Selection {
+    /// Items that flow control allows and the receiver asked for.
+    max: usize,
+    taken: usize,
+    expired: usize,
+    turns: Option<(RoundRobin, Arc<Weights>)>,
+}
+
+/// What a receive leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selected {
+    pub rate: RateState,
+    /// Why the next receive gets nothing, whatever is ready.
+    pub throttle: Option<Throttle>,
+    /// A lower bound of how many items the next receive would get.
+    pub more: usize,
+}
+
+impl Selection {
+    /// `turns`: the queue's round robin, where fairness keys take turns.
+    #[must_use]
+    pub fn new(
+        flow: &Flow,
+        processing: u64,
+        rate: RateState,
+        max: u32,
+        turns: Option<(RoundRobin, Arc<Weights>)>,
+        now: Timestamp,
+    ) -> Selection {
+        let allowed = flow.allowance(processing, rate, now).min(u64::from(max));
+        Selection { max: usize::try_from(allowed).unwrap_or(usize::MAX), taken: 0, expired: 0, turns }
+    }
+
+    #[must_use]
+    pub fn wants_more(&self) -> bool {
+        self.taken < self.max && self.expired < EXPIRED_MAX
+    }
+
+    /// How many items were taken so far.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    #[must_use]
+    pub fn takes_turns(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// The fairness key that gives the next item. `open`: the first key, from the given one on, that has a ready item and
+    /// room below its limit.
+    pub fn next_key(&self, open: impl Fn(KeyTag) -> Option<KeyTag>) -> Option<KeyTag> {
+        let (round_robin, weights) = self.turns.as_ref()?;
+        round_robin.next(weights, open)
+    }
+
+    /// Whether an item of so many bytes may still be read. The first item of a receive may exceed what is left of the
+    /// budget: otherwise a large item would never be delivered.
+    #[must_use]
+    pub fn fits(&self, bytes: u64, budget: u64) -> bool {
+        bytes <= budget || (self.taken == 0 && budget > 0)
+    }
+
+    pub fn record_delivery(&mut self, key: KeyTag) {
+        self.taken += 1;
+        if let Some((round_robin, weights)) = &mut self.turns {
+            *round_robin = round_robin.record_delivery(key, weights);
+        }
+    }
+
+    pub fn record_expired(&mut self) {
+        self.expired += 1;
+    }
+
+    /// Where the round robin stands now, if it moved.
+    #[must_use]
+    pub fn round_robin(&self) -> Option<RoundRobin> {
+        self.turns.as_ref().filter(|_| self.taken > 0).map(|(round_robin, _)| *round_robin)
+    }
+
+    /// `counts`: after the receive. `ready`: a lower bound of the items that could be delivered now, were it not for
+    /// concurrency and rate.
+    #[must_use]
+    pub fn finish(
+        &self,
+        flow: &Flow,
+        counts: &Counts,
+        rate: RateState,
+        asked: u32,
+        ready: u64,
+        full_keys: impl FnOnce() -> FullKeys,
+        now: Timestamp,
+    ) -> Selected {
+        let rate = flow.record_delivery(self.taken, rate, now);
+        // A receiver that got all it asked for did not look at every key.
+        let keys = || if self.taken < asked as usize { full_keys().throttle() } else { None };
+        let throttle = flow.throttle(counts.processing, rate, now).or_else(keys);
+        let more = flow.allowance(counts.processing, rate, now).min(ready);
+        Selected { rate, throttle, more: usize::try_from(more).unwrap_or(usize::MAX) }
+    }
+}
