@@ -157,7 +157,7 @@ async fn of_what_was_under_way_at_a_fault_nobody_says_that_it_was_refused() {
     // As another server would: the first in line looks by itself.
     let first = listed().await[0].item.head.id;
     let cancel = Operation::Cancel { id: first, reason: String::new() };
-    store.store.update(vec![cancel]).await.unwrap().pop().unwrap().unwrap();
+    store.store.update(vec![cancel]).await.unwrap().answers.pop().unwrap().unwrap();
     let answers = waiting.await.unwrap();
     assert_eq!(ids(&answers[..1]), [first]);
     assert!(matches!(answers[1..], [Err(Refusal::StoreUnavailable { .. })]), "{answers:?}");

@@ -301,7 +301,7 @@ async fn who_is_woken_and_meets_a_fault_lets_the_next_one_look() {
     let second = receive(&broker);
     everybody_waits().await;
     // Brought by another server, who says so once.
-    store.store.update(vec![of(&1)]).await.unwrap();
+    store.store.update(vec![of(&1)]).await.unwrap().answers;
     store.guard.fails.store(true, Ordering::SeqCst);
     broker.brought(&queue(), 1);
     assert!(first.await.unwrap().is_err(), "it met the fault");
@@ -396,7 +396,7 @@ async fn is_forgotten(store: &ReferenceStore, waiting: &[JoinHandle<()>]) -> boo
         fields: request(SOON).fields,
         make_buffers: false,
     };
-    let mut answers = store.update(vec![Operation::Receive(Box::new(call))]).await.unwrap();
+    let mut answers = store.update(vec![Operation::Receive(Box::new(call))]).await.unwrap().answers;
     matches!(answers.pop(), Some(Ok(Reply::Received(received))) if !received.items.is_empty())
 }
 

@@ -4,10 +4,10 @@ use crate::ReferenceStore;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::StoreMetrics;
-use towline_store::{Answered, Operation, Result};
 use towline_store::{BoxFuture, KvPage, QueueView, Store, StoredItem};
 use towline_store::{CountPage, Cursor, Filter, Page};
 use towline_store::{Events, EventsFrom};
+use towline_store::{Operation, Result, Updated};
 use towline_store::{TallyRange, TallyRow};
 
 /// What stands in front. Unless it says otherwise it lets everything through.
@@ -16,7 +16,7 @@ pub trait Interceptor: Send + Sync {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         store.update(batch)
     }
 
@@ -59,7 +59,7 @@ impl<G: Interceptor> InterceptedStore<G> {
 }
 
 impl<G: Interceptor> Store for InterceptedStore<G> {
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Updated>> {
         self.guard.update(&self.store, batch)
     }
 

@@ -3,23 +3,24 @@
 //! It scans where a real store has an index, so its behaviour can be checked by reading.
 
 use futures::future::{BoxFuture, ready};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use towline_domain as domain;
 use towline_domain::change::{Answer, QueueChange};
-use towline_domain::command::{NewQueue, Receive};
 use towline_domain::digest::ContentDigest;
-use towline_domain::kv::{self, KvRecord};
+use towline_domain::kv::KvRecord;
+use towline_domain::select::READ_BYTES_MAX;
 use towline_domain::{
-    Change, Command, Context, CountKind, Counts, FieldSet, Fields, Finish, FullKeys, Head, Hour, HourTally,
-    Item, ItemId, KeyTag, Order, OrderKey, Queue, QueueId, QueueName, RateState, Refusal, RoundRobin, State,
-    Submission, Tally, Timestamp, Weights, decide, limits,
+    Change, CountKind, Counts, EffectsRecorder, FieldSet, Fields, Finish, FullKeys, Head, Hour, HourTally,
+    Item, ItemId, KeyTag, Order, OrderKey, Queue, QueueId, QueueName, RateState, RoundRobin, State, Tally,
+    Timestamp, Weights, limits,
 };
-use towline_store::{Answered, Result};
+use towline_store::transaction::{self, Outcome, Workspace};
 use towline_store::{
-    Clock, CountPage, Cursor, Event, EventCursor, EventId, EventPage, Events, EventsFrom, Filter, KvPage,
-    Operation, Page, QueueLookup, QueueView, Received, Reply, Restore, Store, StoreError, StoreMetrics,
-    StoredItem, TallyRange, TallyRow, item_context,
+    Answered, Clock, CountPage, Cursor, Event, EventCursor, EventId, EventPage, Events, EventsFrom, Filter,
+    KvPage, Operation, Page, QueueLookup, QueueView, Reply, Result, Store, StoreError, StoreMetrics,
+    StoredItem, TallyRange, TallyRow, Updated,
 };
 
 pub struct ReferenceStore {
@@ -45,14 +46,18 @@ struct Everything {
     sequences: HashMap<ItemId, u64>,
     kv: BTreeMap<String, KvRecord>,
     tallies: BTreeMap<QueueId, BTreeMap<Hour, HourTally<Tally>>>,
-    /// Of queues with a rate.
-    spent: BTreeMap<QueueId, RateState>,
-    /// Of queues whose keys take turns.
-    turns: BTreeMap<QueueId, RoundRobin>,
+    rates: BTreeMap<QueueId, RateState>,
+    round_robins: BTreeMap<QueueId, RoundRobin>,
     /// The latest, by numbers without a gap.
     events: VecDeque<Event>,
     last_event: u64,
-    figures: StoreMetrics,
+    metrics: StoreMetrics,
+    effects: EffectsRecorder,
+    /// Items that became ready up to this time are in the effects of an update.
+    promoted_to: Timestamp,
+    /// Items that time changed in this update.
+    swept: u64,
+    read_budget: u64,
 }
 
 /// Events that are kept.
@@ -68,6 +73,19 @@ impl ReferenceStore {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.now = state.now.max(self.clock.now());
         state
+    }
+}
+
+impl Everything {
+    fn run(&mut self, operation: Operation) -> Answered {
+        let Ok(outcome) = transaction::run(self, operation);
+        match outcome {
+            Outcome::Answered(answered) => answered,
+            Outcome::Received(deliveries) => Ok(Reply::Received(
+                deliveries
+                    .received(|items, fields| items.iter().map(|item| with_fields(item, fields)).collect()),
+            )),
+        }
     }
 }
 
@@ -105,234 +123,49 @@ impl Everything {
         StoredItem { queue: name, item: with_fields(item, fields) }
     }
 
-    fn sweep(&mut self) -> u64 {
-        let mut changed = 0;
+    /// Moves time on, and carries out what is due, earliest first.
+    fn sweep(&mut self, clock: Timestamp) {
+        self.now = self.now.max(clock);
+        let before = std::mem::replace(&mut self.promoted_to, self.now);
+        let promoted =
+            |head: &Head| head.state == State::Pending && before < head.ready_at && head.ready_at <= self.now;
+        for item in self.items.values().filter(|item| promoted(&item.head)) {
+            self.effects.promoted(item.head.queue, item.head.fairness_key);
+        }
+        self.swept = 0;
         loop {
             let due = |item: &Item| item.head.timer().filter(|&at| at <= self.now);
             let next = self.items.iter().filter_map(|(&seq, item)| Some((due(item)?, seq))).min();
-            let Some((_, sequence)) = next else {
-                return changed;
-            };
-            if self.on_item(sequence, Command::Elapse).is_err() {
-                return changed;
+            let Some((_, sequence)) = next else { return };
+            let Ok(answered) = transaction::elapse(self, sequence);
+            if answered.is_err() {
+                return;
             }
-            changed += 1;
+            self.swept += 1;
         }
     }
 
-    fn run(&mut self, operation: Operation, swept: u64) -> Answered {
-        let operation = match operation.of_item() {
-            Ok((id, command)) => return self.by_id_do(id, command),
-            Err(operation) => operation,
-        };
-        match operation {
-            Operation::CreateQueue { queue, schema, policy } => {
-                let id = QueueId(self.last_queue + 1);
-                let new = NewQueue { id, name: queue.clone(), schema: *schema, policy: *policy };
-                if self.queues.len() >= limits::QUEUES_MAX && !self.queues.contains_key(&queue) {
-                    return Err(Refusal::StoreFull { what: "queues", held: self.queues.len() as u64 });
-                }
-                let context = Context { queue: self.queues.get(&queue), ..Context::default() };
-                let change = decide(&context, Command::CreateQueue(Box::new(new)), self.now)?;
-                self.last_queue += u32::from(!change.is_empty());
-                self.apply(None, &queue, &change);
-                Ok(Reply::Answer(change.answer().clone()))
+    /// Ready items of a queue by fairness key, each in the queue's order. One key stands for all where keys take no turns.
+    fn ready(&self, queue: QueueId) -> BTreeMap<KeyTag, BTreeSet<(OrderKey, u64)>> {
+        let mut ready: BTreeMap<KeyTag, BTreeSet<(OrderKey, u64)>> = BTreeMap::new();
+        let Some((known, _)) = self.by_id(queue) else { return ready };
+        let policy = &known.policy;
+        for (&sequence, Item { head, .. }) in &self.items {
+            if head.queue == queue && head.count_kind(self.now) == CountKind::Pending {
+                let key = if policy.flow.takes_turns() { head.fairness_key } else { KeyTag::NONE };
+                ready.entry(key).or_default().insert((policy.order.key(head), sequence));
             }
-            Operation::ChangePolicy { queue, patch } => self.on_queue(queue, Command::ChangePolicy(patch)),
-            Operation::CloseQueue { queue } => self.on_queue(queue, Command::CloseQueue),
-            Operation::PauseQueue { queue } => self.on_queue(queue, Command::PauseQueue),
-            Operation::ResumeQueue { queue } => self.on_queue(queue, Command::ResumeQueue),
-            Operation::DeleteQueue { queue, force } => self.on_queue(queue, Command::DeleteQueue { force }),
-            Operation::Submit { queue, submission } => self.submit(queue, submission),
-            Operation::Receive(call) => self.receive(&call),
-            Operation::Restore(restore) => self.restore(*restore),
-            Operation::Sweep => Ok(Reply::Swept { changed: swept }),
-            Operation::Kv { key, command } => {
-                let decision = kv::decide(&key, |key| self.kv.get(key), command, self.now)?;
-                for (key, after) in decision.after {
-                    match after {
-                        Some(record) => drop(self.kv.insert(key, record)),
-                        None => drop(self.kv.remove(&key)),
-                    }
-                }
-                Ok(Reply::Kv(decision.answer))
-            }
-            other => Err(other.without_item()),
         }
+        ready
     }
 
-    fn on_queue(&mut self, name: QueueName, command: Command) -> Answered {
-        let Some(queue) = self.queues.get(&name) else {
-            return Err(Refusal::QueueNotFound { name: name.to_string() });
-        };
-        let context = Context { queue: Some(queue), counts: self.counts(queue.id), ..Context::default() };
-        let change = decide(&context, command, self.now)?;
-        self.apply(None, &name, &change);
-        Ok(Reply::Answer(change.answer().clone()))
-    }
-
-    fn submit(&mut self, name: QueueName, submission: Box<Submission>) -> Answered {
-        let Some(queue) = self.queues.get(&name) else {
-            return Err(Refusal::QueueNotFound { name: name.to_string() });
-        };
-        let key_owner = self.key_owner(queue.id, submission.body.idempotency_key.as_ref());
-        let replaces = self.replaceable(queue.id, submission.body.replace_key.as_ref());
-        let sequence = replaces.map_or(self.last_item + 1, |(sequence, _)| sequence);
-        let taken = submission.id.and_then(|id| self.sequences.get(&id)).and_then(|seq| self.items.get(seq));
-        let context = Context {
-            queue: Some(queue),
-            counts: self.counts(queue.id),
-            item: taken.map(|item| &item.head),
-            key_owner,
-            replaces: replaces.map(|(_, head)| head),
-            record: submission.record_guard.as_ref().and_then(|once| self.kv.get(&once.key)),
-            new_id: Some(ItemId::derive(self.salt, self.now, sequence)),
-            ..Context::default()
-        };
-        let change = decide(&context, Command::Submit(submission), self.now)?;
-        if !change.is_empty() {
-            self.last_item = self.last_item.max(sequence);
-            self.apply(Some(sequence), &name, &change);
-        }
-        Ok(Reply::Answer(change.answer().clone()))
-    }
-
-    /// One key, one item, in the queue it was submitted to, wherever the item is now.
-    fn key_owner(&self, queue: QueueId, key: Option<&String>) -> Option<(ItemId, ContentDigest)> {
-        self.items.values().find_map(|item| {
-            let claim = item.body.claim.filter(|claim| claim.queue == queue)?;
-            (key.is_some() && item.body.idempotency_key.as_ref() == key)
-                .then_some((item.head.id, claim.content))
-        })
-    }
-
-    /// The item that a submit with this key takes the place of.
-    fn replaceable(&self, queue: QueueId, key: Option<&String>) -> Option<(u64, &Head)> {
-        let owns = |item: &Item| {
-            let claimed = item.body.claim.is_some_and(|claim| claim.queue == queue);
-            claimed && item.head.is_replaceable() && item.body.replace_key.as_ref() == key
-        };
-        key?;
-        self.items.iter().find(|(_, item)| owns(item)).map(|(&sequence, item)| (sequence, &item.head))
-    }
-
-    fn restore(&mut self, restore: Restore) -> Answered {
-        let name = restore.queue.clone();
-        let item = restore.item(self);
-        let Some(queue) = self.queues.get(&name) else {
-            return Err(Refusal::QueueNotFound { name: name.to_string() });
-        };
-        let claimed_in = item.body.claim.map(|claim| claim.queue);
-        let taken = self.sequences.get(&item.head.id).and_then(|sequence| self.items.get(sequence));
-        let context = Context {
-            queue: Some(queue),
-            item: taken.map(|item| &item.head),
-            key_owner: claimed_in.and_then(|queue| self.key_owner(queue, item.body.idempotency_key.as_ref())),
-            replaces: claimed_in
-                .and_then(|queue| self.replaceable(queue, item.body.replace_key.as_ref()))
-                .map(|(_, head)| head),
-            ..Context::default()
-        };
-        let answer = Answer::Submitted { id: item.head.id, created: true };
-        let changes = domain::restore(&context, item)?;
-        self.last_item += 1;
-        for change in changes {
-            self.apply(Some(self.last_item), &name, &change);
-        }
-        Ok(Reply::Answer(answer))
-    }
-
-    fn receive(&mut self, call: &towline_store::ReceiveCall) -> Answered {
-        let Some(queue) = self.queues.get(&call.queue) else {
-            return Err(Refusal::QueueNotFound { name: call.queue.to_string() });
-        };
-        call.check()?;
-        let (id, flow) = (queue.id, queue.policy.flow.clone());
-        let spent = self.spent.get(&id).copied().unwrap_or_default();
-        let allowed = flow.allowance(self.counts(id).processing, spent, self.now);
-        // An item can expire in the call that submitted it, before the next sweep.
-        let ready =
-            |head: &Head| head.queue == queue.id && head.state == State::Pending && head.ready_at <= self.now;
-        // One key is all of them where keys take no turns.
-        let key = |head: &Head| if flow.takes_turns() { head.fairness_key } else { KeyTag::NONE };
-        let mut candidates: BTreeMap<KeyTag, BTreeSet<(OrderKey, u64)>> = BTreeMap::new();
-        for (&sequence, item) in self.items.iter().filter(|(_, item)| ready(&item.head) && !queue.paused) {
-            let place = (queue.policy.order.key(&item.head), sequence);
-            candidates.entry(key(&item.head)).or_default().insert(place);
-        }
+    fn leased(&self, queue: QueueId) -> BTreeMap<KeyTag, u64> {
         let mut leased: BTreeMap<KeyTag, u64> = BTreeMap::new();
-        for item in self.items.values().filter(|item| item.head.queue == id && item.head.lease().is_some()) {
+        let of_queue = |item: &&Item| item.head.queue == queue && item.head.lease().is_some();
+        for item in self.items.values().filter(of_queue) {
             *leased.entry(item.head.fairness_key).or_default() += 1;
         }
-        let weights = Weights::of(&flow);
-        let mut turn = self.turns.get(&id).copied().unwrap_or_default();
-        let mut items = Vec::new();
-        while items.len() < call.max as usize && (items.len() as u64) < allowed {
-            let has_room = |key: &KeyTag| flow.has_room(leased.get(key).copied().unwrap_or(0));
-            let from = |from| candidates.range(from..).map(|(&key, _)| key).find(has_room);
-            let Some(whose) = turn.next(&weights, from) else { break };
-            let Some((_, sequence)) = candidates.get_mut(&whose).and_then(BTreeSet::pop_first) else {
-                candidates.remove(&whose);
-                continue;
-            };
-            let receive = Receive {
-                token: call.seed.token(u32::try_from(items.len()).unwrap_or(u32::MAX), self.now),
-                visibility: call.visibility,
-                assigned: call.assigned,
-                make_buffers: call.make_buffers,
-            };
-            match self.on_item(sequence, Command::Receive(receive)) {
-                Ok(_) => {}
-                // Submitted in this call with an expiry that is due: it fails when its turn comes.
-                Err(Refusal::NotDue { .. }) => {
-                    self.on_item(sequence, Command::Elapse)?;
-                    continue;
-                }
-                Err(refusal) => return Err(refusal),
-            }
-            turn = turn.record_delivery(whose, &weights);
-            *leased.entry(whose).or_default() += 1;
-            if let Some(item) = self.items.get(&sequence) {
-                items.push(with_fields(item, call.fields));
-            }
-        }
-        if flow.takes_turns() {
-            self.turns.insert(id, turn);
-        }
-        let spent = flow.record_delivery(items.len(), spent, self.now);
-        if flow.rate.is_some() {
-            self.spent.insert(id, spent);
-        }
-        let counts = self.counts(id);
-        let full = || {
-            let full = leased.iter().filter(|&(_, &leased)| !flow.has_room(leased)).map(|(&key, _)| key);
-            FullKeys::from_iter(full).throttle().filter(|_| items.len() < call.max as usize)
-        };
-        let throttle = flow.throttle(counts.processing, spent, self.now).or_else(full);
-        let more = flow.more(&counts, spent, self.now);
-        let queue = self.queues.get(&call.queue).map(|queue| queue.state);
-        let queue = queue.unwrap_or_else(|| unreachable!("receive never deletes its queue"));
-        Ok(Reply::Received(Received { queue, items, throttle, more }))
-    }
-
-    fn by_id_do(&mut self, id: ItemId, command: Command) -> Answered {
-        match self.sequences.get(&id) {
-            Some(&sequence) => self.on_item(sequence, command),
-            None => Err(Refusal::ItemNotFound { id }),
-        }
-    }
-
-    fn on_item(&mut self, sequence: u64, command: Command) -> Answered {
-        let Some(item) = self.items.get(&sequence) else {
-            unreachable!("a sequence number without its item")
-        };
-        let context = item_context(self, &item.head, &command);
-        let queue = context.queue.map(|queue| queue.name.clone());
-        let change = decide(&context, command, self.now)?;
-        if let Some(queue) = queue {
-            self.apply(Some(sequence), &queue, &change);
-        }
-        Ok(Reply::Answer(change.answer().clone()))
+        leased
     }
 
     fn tally(&mut self, finish: &Finish<'_>) {
@@ -346,8 +179,7 @@ impl Everything {
         }
     }
 
-    fn tell(&mut self, queue: &QueueName, change: &Change) {
-        let about = self.queues.get(queue).map(|queue| queue.id);
+    fn tell(&mut self, about: Option<QueueId>, change: &Change) {
         for told in change.events(about) {
             let made = change.queue().and_then(|change| match change {
                 QueueChange::Put(queue) => Some(&**queue),
@@ -364,21 +196,12 @@ impl Everything {
         }
     }
 
-    fn apply(&mut self, sequence: Option<u64>, queue: &QueueName, change: &Change) {
-        self.tell(queue, change);
-        self.figures.add(change, self.now);
+    /// Everything that any change brings along.
+    fn apply(&mut self, about: Option<QueueId>, change: &Change) {
+        self.tell(about, change);
+        self.metrics.add(change, self.now);
         if let Some(finish) = change.finish() {
             self.tally(&finish);
-        }
-        if let Some(sequence) = sequence.filter(|_| change.head().is_some() || change.removes_item()) {
-            let before = self.items.remove(&sequence);
-            if let Some(item) = &before {
-                self.sequences.remove(&item.head.id);
-            }
-            if let Some(after) = change.apply(before) {
-                self.sequences.insert(after.head.id, sequence);
-                self.items.insert(sequence, after);
-            }
         }
         if let Some((key, record)) = change.record() {
             self.kv.insert(key.clone(), record.clone());
@@ -386,23 +209,181 @@ impl Everything {
         match change.queue() {
             None => {}
             Some(QueueChange::Put(after)) => {
-                // Who begins to take turns begins anew.
+                // Fairness that is turned on again begins again.
                 if !after.policy.flow.takes_turns() {
-                    self.turns.remove(&after.id);
+                    self.round_robins.remove(&after.id);
                 }
+                self.last_queue = self.last_queue.max(after.id.0);
                 self.queues.insert(after.name.clone(), (**after).clone());
             }
             Some(QueueChange::Deleted) => {
-                let Some(gone) = self.queues.remove(queue) else {
-                    return;
-                };
-                self.tallies.remove(&gone.id);
-                self.spent.remove(&gone.id);
-                self.turns.remove(&gone.id);
-                self.items.retain(|_, item| item.head.queue != gone.id);
+                let Some(gone) = about else { return };
+                self.queues.retain(|_, queue| queue.id != gone);
+                self.tallies.remove(&gone);
+                self.rates.remove(&gone);
+                self.round_robins.remove(&gone);
+                self.items.retain(|_, item| item.head.queue != gone);
                 self.sequences.retain(|_, sequence| self.items.contains_key(sequence));
             }
         }
+    }
+}
+
+impl Workspace for Everything {
+    type Fault = Infallible;
+    type Delivery = Item;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn find(&self, id: ItemId) -> Option<u64> {
+        self.sequences.get(&id).copied()
+    }
+
+    fn head(&self, sequence: u64) -> Option<Cow<'_, Head>> {
+        self.items.get(&sequence).map(|item| Cow::Borrowed(&item.head))
+    }
+
+    fn key_owner(&self, queue: QueueId, key: &str) -> Option<(ItemId, ContentDigest)> {
+        self.items.values().find_map(|item| {
+            let claim = item.body.claim.filter(|claim| claim.queue == queue)?;
+            (item.body.idempotency_key.as_deref() == Some(key)).then_some((item.head.id, claim.content))
+        })
+    }
+
+    fn replace_key_owner(&self, queue: QueueId, key: &str) -> Option<u64> {
+        let owns = |item: &Item| {
+            let claimed = item.body.claim.is_some_and(|claim| claim.queue == queue);
+            claimed && item.head.is_replaceable() && item.body.replace_key.as_deref() == Some(key)
+        };
+        self.items.iter().find(|(_, item)| owns(item)).map(|(&sequence, _)| sequence)
+    }
+
+    fn record(&self, key: &str) -> Option<&KvRecord> {
+        self.kv.get(key)
+    }
+
+    fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn swept(&self) -> u64 {
+        self.swept
+    }
+
+    fn next_sequence(&self) -> u64 {
+        self.last_item + 1
+    }
+
+    fn new_id(&self, sequence: u64) -> ItemId {
+        ItemId::derive(self.salt, self.now, sequence)
+    }
+
+    fn next_queue_id(&self) -> QueueId {
+        QueueId(self.last_queue + 1)
+    }
+
+    fn first_ready(&mut self, queue: QueueId, key: Option<KeyTag>) -> Option<u64> {
+        let ready = self.ready(queue);
+        ready.get(&key.unwrap_or(KeyTag::NONE)).and_then(BTreeSet::first).map(|(_, sequence)| *sequence)
+    }
+
+    fn open_key(&self, queue: QueueId, from: KeyTag) -> Option<KeyTag> {
+        let (flow, leased) = (&self.by_id(queue)?.0.policy.flow, self.leased(queue));
+        let has_room = |key: &KeyTag| flow.has_room(leased.get(key).copied().unwrap_or(0));
+        self.ready(queue).range(from..).map(|(&key, _)| key).find(has_room)
+    }
+
+    fn ready_left(&mut self, queue: QueueId, _: bool) -> u64 {
+        let takes_turns = self.by_id(queue).is_some_and(|(queue, _)| queue.policy.flow.limits_keys());
+        match takes_turns {
+            true => u64::from(self.open_key(queue, KeyTag::NONE).is_some()),
+            false => self.ready(queue).values().map(|items| items.len() as u64).sum(),
+        }
+    }
+
+    fn full_keys(&self, queue: QueueId) -> FullKeys {
+        let Some((known, _)) = self.by_id(queue) else { return FullKeys::default() };
+        let full = |leased: &u64| !known.policy.flow.has_room(*leased);
+        self.leased(queue).into_iter().filter(|(_, leased)| full(leased)).map(|(key, _)| key).collect()
+    }
+
+    fn rate_state(&self, queue: QueueId) -> RateState {
+        self.rates.get(&queue).copied().unwrap_or_default()
+    }
+
+    fn round_robin(&self, queue: QueueId) -> (RoundRobin, Arc<Weights>) {
+        let weights = self.by_id(queue).map(|(queue, _)| Weights::of(&queue.policy.flow));
+        let round_robin = self.round_robins.get(&queue).copied().unwrap_or_default();
+        (round_robin, Arc::new(weights.unwrap_or_default()))
+    }
+
+    fn record_delivery(&mut self, queue: QueueId, rate: RateState, round_robin: Option<RoundRobin>) {
+        self.rates.insert(queue, rate);
+        self.round_robins.extend(round_robin.map(|round_robin| (queue, round_robin)));
+    }
+
+    fn read_bytes(&self, _: u64, _: FieldSet) -> u64 {
+        0
+    }
+
+    fn read_budget(&mut self) -> &mut u64 {
+        self.read_budget = READ_BYTES_MAX;
+        &mut self.read_budget
+    }
+
+    fn delivery(&mut self, sequence: u64) -> Option<Item> {
+        self.items.get(&sequence).cloned()
+    }
+
+    fn effects(&mut self) -> &mut EffectsRecorder {
+        &mut self.effects
+    }
+
+    fn apply_item(
+        &mut self,
+        sequence: u64,
+        _: Option<ItemId>,
+        change: Change,
+    ) -> std::result::Result<Answer, Infallible> {
+        self.last_item = self.last_item.max(sequence);
+        self.apply(None, &change);
+        let before = self.items.remove(&sequence);
+        if let Some(item) = &before {
+            self.sequences.remove(&item.head.id);
+        }
+        if let Some(after) = change.apply(before) {
+            self.sequences.insert(after.head.id, sequence);
+            self.items.insert(sequence, after);
+        }
+        Ok(change.answer().clone())
+    }
+
+    fn apply_queue(
+        &mut self,
+        queue: Option<QueueId>,
+        change: Change,
+    ) -> std::result::Result<Answer, Infallible> {
+        self.apply(queue, &change);
+        Ok(change.answer().clone())
+    }
+
+    fn apply_records(
+        &mut self,
+        after: Vec<(String, Option<KvRecord>)>,
+    ) -> std::result::Result<(), Infallible> {
+        for (key, after) in after {
+            match after {
+                Some(record) => drop(self.kv.insert(key, record)),
+                None => drop(self.kv.remove(&key)),
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_orphan(&mut self, sequence: u64) -> std::result::Result<(), Infallible> {
+        unreachable!("item {sequence} without its queue: a queue is deleted together with its items")
     }
 }
 
@@ -420,14 +401,18 @@ fn with_fields(item: &Item, wanted: FieldSet) -> Item {
 }
 
 impl Store for ReferenceStore {
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Updated>> {
         if let Err(error) = StoreError::check_size("operations", batch.len(), limits::BATCH_MAX) {
             return Box::pin(ready(Err(error)));
         }
         let mut state = self.lock();
-        let swept = state.sweep();
-        let answers = batch.into_iter().map(|operation| state.run(operation, swept)).collect();
-        Box::pin(ready(Ok(answers)))
+        let state = &mut *state;
+        state.sweep(self.clock.now());
+        let answers = batch.into_iter().map(|operation| state.run(operation)).collect();
+        let queues = &state.queues;
+        let name = |id| queues.values().find(|queue| queue.id == id).map(|queue| queue.name.clone());
+        let effects = state.effects.take(name);
+        Box::pin(ready(Ok(Updated { answers, effects })))
     }
 
     fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>> {
@@ -494,7 +479,7 @@ impl Store for ReferenceStore {
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         let state = self.lock();
         let scheduled = |head: &Head| {
-            (head.state == State::Pending && head.ready_at > state.now).then_some(head.ready_at)
+            (head.state == State::Pending && head.ready_at > state.promoted_to).then_some(head.ready_at)
         };
         let times = state.items.values().flat_map(|item| [item.head.timer(), scheduled(&item.head)]);
         Box::pin(ready(Ok(times.flatten().min())))
@@ -536,7 +521,7 @@ impl Store for ReferenceStore {
     }
 
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
-        Box::pin(ready(Ok(self.lock().figures)))
+        Box::pin(ready(Ok(self.lock().metrics)))
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

@@ -89,7 +89,8 @@ impl std::fmt::Display for LostWhy {
 }
 
 impl Refusal {
-    pub(crate) fn invalid(what: &'static str, message: impl Into<String>) -> Refusal {
+    #[must_use]
+    pub fn invalid(what: &'static str, message: impl Into<String>) -> Refusal {
         Refusal::Invalid { what, message: message.into() }
     }
 

@@ -182,7 +182,7 @@ fn create(store: &Embedded, name: &str) {
         schema: Box::new(Schema::default()),
         policy: Box::new(policy),
     };
-    block_on(store.update(vec![create])).unwrap()[0].clone().unwrap();
+    block_on(store.update(vec![create])).unwrap().answers[0].clone().unwrap();
 }
 
 fn submissions(name: &QueueName, payload: &Bytes, batch: usize) -> Vec<Operation> {
@@ -210,7 +210,7 @@ fn receive(name: &QueueName, max: usize, fields: FieldSet) -> Operation {
 }
 
 fn received(store: &Embedded, name: &QueueName, max: usize, fields: FieldSet) -> Vec<(ItemId, Operation)> {
-    let mut replies = block_on(store.update(vec![receive(name, max, fields)])).unwrap();
+    let mut replies = block_on(store.update(vec![receive(name, max, fields)])).unwrap().answers;
     let Ok(Reply::Received(received)) = replies.remove(0) else { panic!("not received") };
     let commit = |item: towline_domain::Item| {
         let lease = item.head.lease().unwrap();
@@ -236,12 +236,12 @@ fn lifecycle(bench: &mut Bench, name: &str, size: usize, batch: usize) {
             scope.spawn(move || {
                 let name = queue(&format!("q{client}"));
                 while !stop.load(Ordering::Relaxed) {
-                    let answers = block_on(store.update(submissions(&name, payload, batch))).unwrap();
+                    let answers = block_on(store.update(submissions(&name, payload, batch))).unwrap().answers;
                     assert!(answers.iter().all(Result::is_ok));
                     let items = received(store, &name, batch, FieldSet::ALL);
                     assert_eq!(items.len(), batch);
                     let commits = items.into_iter().map(|(_, commit)| commit).collect();
-                    let answers = block_on(store.update(commits)).unwrap();
+                    let answers = block_on(store.update(commits)).unwrap().answers;
                     assert!(answers.iter().all(|a| *a == Ok(Reply::Answer(Answer::State("completed")))));
                     done.fetch_add(batch as u64, Ordering::Relaxed);
                 }
@@ -280,7 +280,8 @@ fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
             for _ in 0..clients {
                 scope.spawn(|| {
                     while done.fetch_add(batch as u64, Ordering::Relaxed) < limit {
-                        let answers = block_on(store.update(submissions(&name, &payload, batch))).unwrap();
+                        let answers =
+                            block_on(store.update(submissions(&name, &payload, batch))).unwrap().answers;
                         assert!(answers.iter().all(Result::is_ok));
                     }
                 });
@@ -289,7 +290,7 @@ fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
         let elapsed = start.elapsed().as_secs_f64();
         let items = block_on(store.queue(name.clone())).unwrap().unwrap().counts.total();
         let delete = Operation::DeleteQueue { queue: name.clone(), force: true };
-        block_on(store.update(vec![delete])).unwrap()[0].clone().unwrap();
+        block_on(store.update(vec![delete])).unwrap().answers[0].clone().unwrap();
         while block_on(store.status()).unwrap().live_bytes > 1 << 20 {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -333,7 +334,9 @@ fn single(bench: &mut Bench) {
                     let mut mine = Vec::new();
                     while start.elapsed().as_secs_f64() < seconds {
                         let begun = Instant::now();
-                        block_on(store.update(submissions(&name, &payload, 1))).unwrap()[0].clone().unwrap();
+                        block_on(store.update(submissions(&name, &payload, 1))).unwrap().answers[0]
+                            .clone()
+                            .unwrap();
                         mine.push(begun.elapsed());
                     }
                     latencies.lock().unwrap().extend(mine);
@@ -364,7 +367,7 @@ fn resident() -> f64 {
 
 fn fill(store: &Embedded, name: &QueueName, payload: &Bytes, count: u64) {
     for _ in 0..count / 5000 {
-        let answers = block_on(store.update(submissions(name, payload, 5000))).unwrap();
+        let answers = block_on(store.update(submissions(name, payload, 5000))).unwrap().answers;
         assert!(answers.iter().all(Result::is_ok));
     }
 }
@@ -428,7 +431,7 @@ fn purge(bench: &mut Bench) {
             let mut worst = Duration::ZERO;
             while !stop.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                block_on(store.update(submissions(&new, &payload, 1))).unwrap()[0].clone().unwrap();
+                block_on(store.update(submissions(&new, &payload, 1))).unwrap().answers[0].clone().unwrap();
                 worst = worst.max(start.elapsed());
                 std::thread::sleep(Duration::from_millis(1));
             }

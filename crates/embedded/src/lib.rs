@@ -34,7 +34,7 @@
 //!     };
 //!     let submit = Operation::Submit { queue: "jobs".parse()?, submission: Box::new(Submission::default()) };
 //!     // Each operation has its own answer, and an answer means it is on disk.
-//!     let answers = futures::executor::block_on(store.update(vec![create, submit]))?;
+//!     let answers = futures::executor::block_on(store.update(vec![create, submit]))?.answers;
 //!     assert!(answers.iter().all(Result::is_ok));
 //!
 //!     let jobs = futures::executor::block_on(store.queue("jobs".parse()?))?;

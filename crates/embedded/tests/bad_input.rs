@@ -435,7 +435,7 @@ fn a_large_receive_on_a_full_disk_gives_what_it_can() {
     let store = open_large(&mount.path().join("store"));
     run(&store, create("jobs")).unwrap();
     let batch = || (0..200).map(|_| submit_to("jobs", payload("small"))).collect::<Vec<_>>();
-    while block_on(store.update(batch())).unwrap().iter().all(|answered| !is_disk_full(answered)) {}
+    while block_on(store.update(batch())).unwrap().answers.iter().all(|answered| !is_disk_full(answered)) {}
     let mut held = Vec::new();
     for (seed, max) in [(1, 3000), (2, 3000), (3, 10_000), (4, 10_000)] {
         let answered = run(&store, receive_from("jobs", max, seed));

@@ -27,7 +27,7 @@ fn large_items(path: &Path) -> (Embedded, Vec<ItemId>) {
     run(&store, create("jobs")).unwrap();
     let blob = Bytes::from(vec![7; LARGE]);
     let batch = (0..MANY).map(|_| submit_to("jobs", payload(blob.clone()))).collect();
-    let ids = block_on(store.update(batch)).unwrap().into_iter().map(submitted).collect();
+    let ids = block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
     (store, ids)
 }
 
@@ -58,7 +58,7 @@ fn receives_in_one_call_share_its_bound() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = large_items(directory.path());
     let batch = (0..2).map(|seed| receive_from("jobs", 10, seed)).collect();
-    let answers = block_on(store.update(batch)).unwrap();
+    let answers = block_on(store.update(batch)).unwrap().answers;
     let given: Vec<Item> = answers.into_iter().flat_map(received).collect();
     assert!(given.len() >= 10 && bytes_of(&given) <= BYTES_MAX, "{} items", given.len());
 }

@@ -54,7 +54,7 @@ fn a_receive_gives_out_what_reads_and_the_status_names_the_damage() {
         clock.advance(3_600_000);
         let new = format!("new {seed}");
         let batch = vec![submit_to("jobs", payload(new.clone())), receive_from("jobs", 10, seed)];
-        let mut answers = block_on(store.update(batch)).unwrap();
+        let mut answers = block_on(store.update(batch)).unwrap().answers;
         let given = received(answers.pop().unwrap());
         assert_eq!(given.len(), 1);
         assert_eq!(given[0].fields.blob.as_deref(), Some(new.as_bytes()));

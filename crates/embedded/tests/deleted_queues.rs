@@ -110,7 +110,7 @@ fn a_key_is_free_in_the_call_that_deletes_the_queue_its_item_was_moved_to() {
     for store in [&memory as &dyn Store, &embedded] {
         let first = dead_letter(store);
         assert_eq!(created(run(store, keyed())), (first, false), "a dead letter keeps its key");
-        let answers = block_on(store.update(vec![delete_queue("dead"), keyed()])).unwrap();
+        let answers = block_on(store.update(vec![delete_queue("dead"), keyed()])).unwrap().answers;
         let (second, is_new) = created(answers[1].clone());
         assert!(is_new && second != first, "{answers:?}");
         assert_eq!(created(run(store, keyed())), (second, false));
@@ -176,7 +176,7 @@ fn an_id_chosen_again_stays_with_the_item_that_has_it_now() {
     let before = status(&store).segments;
     let mut batch = vec![delete_queue("gone"), submit_to("jobs", chosen("new"))];
     batch.extend(filler.into_iter().map(delete));
-    let answers = block_on(store.update(batch)).unwrap();
+    let answers = block_on(store.update(batch)).unwrap().answers;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     until("collection is through", || status(&store).segments <= before / 2);
 

@@ -41,8 +41,9 @@ fn what_is_carried_forward_tells_nothing() {
     let mut rounds = 0;
     while status(&store).bytes_carried == 0 || rounds < 20 {
         let batch = (0..10).map(|_| submit_to("jobs", payload(vec![7; 2000]))).collect();
-        let ids: Vec<ItemId> = block_on(store.update(batch)).unwrap().into_iter().map(submitted).collect();
-        block_on(store.update(ids.into_iter().map(delete).collect())).unwrap();
+        let ids: Vec<ItemId> =
+            block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
+        block_on(store.update(ids.into_iter().map(delete).collect())).unwrap().answers;
         for event in told(&store, &mut cursor) {
             stories.entry(event.item.unwrap().id).or_default().push(event.kind);
         }
@@ -104,7 +105,7 @@ fn a_place_far_into_a_segment_is_looked_for_once() {
     let mut begun = page(&store, EventsFrom::Now).next;
     for _ in 0..80 {
         let batch = (0..10).map(|_| submit_to("jobs", payload(vec![7; 10_000]))).collect();
-        block_on(store.update(batch)).unwrap();
+        block_on(store.update(batch)).unwrap().answers;
     }
     let all = told(&store, &mut begun);
     let ask = |event: &Event| {

@@ -47,7 +47,8 @@ fn receive_all_that_goes(store: &Embedded) -> Vec<Item> {
 fn filled(path: &Path) -> (Arc<Embedded>, Arc<Hand>, Vec<ItemId>) {
     let (store, hand) = made_faulty(path);
     let batch = (0..1000).map(|_| submit_to("jobs", payload(vec![7; 100]))).collect();
-    let mut ids: Vec<ItemId> = block_on(store.update(batch)).unwrap().into_iter().map(submitted).collect();
+    let mut ids: Vec<ItemId> =
+        block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
     hand.set_full(true);
     fill(&store, &mut ids, 100);
     (store, hand, ids)
@@ -62,7 +63,8 @@ fn out_of_space_is_an_answer_to_one_and_its_neighbours_are_carried_out() {
     hand.set_full(true);
     fill(&store, &mut ids, 1000);
     let large = || submit_to("jobs", payload(vec![7; 1000]));
-    let answers = block_on(store.update(vec![commit(&held[0]), large(), commit(&held[1]), large()])).unwrap();
+    let answers =
+        block_on(store.update(vec![commit(&held[0]), large(), commit(&held[1]), large()])).unwrap().answers;
     assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
     assert!(is_disk_full(&answers[1]) && is_disk_full(&answers[3]), "{answers:?}");
     assert_says(&answers[1].as_ref().unwrap_err().to_string(), &["no space left", "free some"]);

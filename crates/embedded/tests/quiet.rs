@@ -49,7 +49,7 @@ fn collection_ends_with_items_of_which_one_fills_half_a_segment() {
         let directory = tempfile::tempdir().unwrap();
         let store = made(directory.path());
         let batch = (0..60).map(|_| submit_to("jobs", payload(vec![7; bytes]))).collect();
-        block_on(store.update(batch)).unwrap();
+        block_on(store.update(batch)).unwrap().answers;
         at_rest("carried bytes", || status(&store).bytes_carried);
         assert_eq!(all(&store).items.len(), 60);
     }
@@ -60,10 +60,11 @@ fn after_a_purge_the_files_go_without_being_asked() {
     let directory = tempfile::tempdir().unwrap();
     let store = made(directory.path());
     let batch = (0..300).map(|_| submit_to("jobs", payload(vec![7; 4000]))).collect();
-    let ids: Vec<ItemId> = block_on(store.update(batch)).unwrap().into_iter().map(submitted).collect();
+    let ids: Vec<ItemId> =
+        block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
     let count = || std::fs::read_dir(directory.path()).unwrap().count();
     let full = count();
     assert!(full > 20, "{full} files");
-    block_on(store.update(ids.into_iter().map(delete).collect())).unwrap();
+    block_on(store.update(ids.into_iter().map(delete).collect())).unwrap().answers;
     until("few files are left", || count() <= 8);
 }

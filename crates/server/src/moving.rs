@@ -290,7 +290,7 @@ impl Import {
 
     async fn run(&self, batch: Vec<(u64, Operation)>) -> Result<(), MoveError> {
         let (lines, operations): (Vec<u64>, Vec<Operation>) = batch.into_iter().unzip();
-        let answers = self.store.update(operations).await?;
+        let answers = self.store.update(operations).await?.answers;
         for (line, answered) in lines.into_iter().zip(answers) {
             answered.map_err(|refusal| MoveError::Line { line, problem: refusal.to_string() })?;
         }

@@ -145,7 +145,7 @@ impl Shard {
 
     /// All of it, or it is told what was refused.
     async fn carry_out(&self, operations: Vec<Operation>, what: &str) -> Result<(), StoreError> {
-        for answered in self.ask(|store| store.update(operations)).await? {
+        for answered in self.ask(|store| store.update(operations)).await?.answers {
             answered.map_err(|refusal| StoreError::Unavailable {
                 cause: self.unavailable(&format!("{what}: {refusal}")),
             })?;

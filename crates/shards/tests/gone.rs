@@ -338,7 +338,7 @@ async fn a_record_that_was_deleted_meanwhile_does_not_come_back() {
     // Between its listing and its turn another server brings it home, and a caller deletes it there.
     let (part, gone) = (parts[0].clone(), key.clone());
     *parts[0].guard.listed.lock().unwrap() = Some(Box::new(move || {
-        futures::executor::block_on(part.store.update(vec![kv(gone, KvCommand::Delete)])).unwrap();
+        futures::executor::block_on(part.store.update(vec![kv(gone, KvCommand::Delete)])).unwrap().answers;
     }));
     let both = shards(&parts);
     both.tidy().await;

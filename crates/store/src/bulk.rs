@@ -82,7 +82,7 @@ pub async fn bulk(
     chunk: usize,
 ) -> Result<BulkResult> {
     let (batch, next) = bulk_batch(store, action, filter, after, chunk).await?;
-    Ok(BulkResult::of(&store.update(batch).await?, next))
+    Ok(BulkResult::of(&store.update(batch).await?.answers, next))
 }
 
 /// The operations of one chunk, for whoever carries out updates by another way than the store's own, and where to go on.

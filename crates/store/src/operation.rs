@@ -7,7 +7,7 @@ use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
-    Claim, Command, DependencyState, FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch,
+    Claim, Command, DependencyState, Effects, FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch,
     Precondition, QueueId, QueueName, QueueState, Refusal, Schema, Submission, Throttle, TokenSeed, limits,
 };
 
@@ -231,7 +231,8 @@ pub struct Received {
     pub items: Vec<Item>,
     /// Why the next receive would get nothing, whatever waits.
     pub throttle: Option<Throttle>,
-    /// In a queue with a limit, how many more would be given out now: see [`towline_domain::Flow::more`].
+    /// A lower bound of how many items the next receive would get now. Above zero although `items` is empty, the receive
+    /// was cut short: the receiver asks again.
     pub more: usize,
 }
 
@@ -245,3 +246,13 @@ impl Received {
 
 /// An element's own answer.
 pub type Answered = std::result::Result<Reply, Refusal>;
+
+/// What an update came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Updated {
+    /// One for each operation, in their order.
+    pub answers: Vec<Answered>,
+    /// What the batch did, and what time did in the same update. Where a store gathers several callers' batches into one,
+    /// each effect is in the answer to one of them.
+    pub effects: Effects,
+}

@@ -1,6 +1,6 @@
 //! The trait.
 
-use crate::operation::{Answered, Result};
+use crate::operation::{Result, Updated};
 use crate::{
     CountPage, Cursor, Events, EventsFrom, Filter, Operation, Page, StoreMetrics, TallyRange, TallyRow,
 };
@@ -97,7 +97,7 @@ pub trait Store: Send + Sync {
     /// Carries out each operation in order and answers each by itself. An answer means it is durable.
     ///
     /// An error is nobody's answer: some of the batch may have happened, or none of it.
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>>;
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Updated>>;
 
     /// A queue, how many items it has in each state, and since when one is ready: in a time that does not grow with their
     /// number.

@@ -131,7 +131,7 @@ impl Counter<'_> {
     async fn save(&mut self, at: &EventCursor) -> Result<()> {
         let epoch = self.shared.groups.epoch.load(Ordering::Acquire);
         let operation = Shared::save_progress(&Progress::new(at, epoch))?;
-        self.shared.store.update(vec![operation]).await?;
+        self.shared.store.update(vec![operation]).await?.answers;
         self.unsaved = 0;
         Ok(())
     }

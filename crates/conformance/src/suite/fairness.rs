@@ -317,7 +317,7 @@ pub(super) fn many_who_receive_at_once_share_the_turns(harness: &dyn Harness) {
         let mut given = Vec::new();
         for _ in 0..3 {
             let call = Operation::Receive(Box::new(rig.receive_call("jobs", 2)));
-            let mut answers = block_on(store.update(vec![call])).expect("the store answers");
+            let mut answers = block_on(store.update(vec![call])).expect("the store answers").answers;
             let Some(Ok(Reply::Received(received))) = answers.pop() else { panic!("received") };
             given.extend(received.items.into_iter().map(|item| key_of(&Held::of(item))));
         }

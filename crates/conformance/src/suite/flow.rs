@@ -134,7 +134,7 @@ pub(super) fn the_limit_holds_against_many(harness: &dyn Harness) {
         let mut most = 0;
         for _ in 0..6 {
             let call = Operation::Receive(Box::new(rig.receive_call("jobs", 3)));
-            let mut answers = block_on(store.update(vec![call])).expect("the store answers");
+            let mut answers = block_on(store.update(vec![call])).expect("the store answers").answers;
             let Some(Ok(towline_store::Reply::Received(received))) = answers.pop() else {
                 panic!("received")
             };
@@ -142,7 +142,7 @@ pub(super) fn the_limit_holds_against_many(harness: &dyn Harness) {
             most = most.max(view.counts.processing);
             let ends: Vec<Operation> =
                 received.items.into_iter().map(|item| Held::of(item).call(commit())).collect();
-            block_on(store.update(ends)).expect("the store answers");
+            block_on(store.update(ends)).expect("the store answers").answers;
         }
         most
     });
@@ -190,7 +190,8 @@ pub(super) fn who_receives_hears_how_many_more_would_pass(harness: &dyn Harness)
     rig.ok(patch(PolicyPatch { concurrency: Some(Some(100)), ..PolicyPatch::default() }));
     assert_eq!(more(&rig, 1), 6, "one is for later");
     rig.ok(patch(PolicyPatch { concurrency: Some(None), ..PolicyPatch::default() }));
-    assert_eq!(more(&rig, 1), 0, "nothing limits it, and nobody counts");
+    assert!((1..=5).contains(&more(&rig, 1)), "a lower bound: a store need not count what nothing limits");
+    assert_eq!(more(&rig, 10), 0, "the receiver got all there was");
 }
 
 pub(super) fn what_is_not_there_uses_nothing_up(harness: &dyn Harness) {

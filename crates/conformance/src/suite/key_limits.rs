@@ -214,7 +214,7 @@ pub(super) fn the_limit_by_key_holds_against_many(harness: &dyn Harness) {
     race(&rig, |_, store| {
         for _ in 0..6 {
             let call = Operation::Receive(Box::new(rig.receive_call("jobs", 4)));
-            let mut answers = block_on(store.update(vec![call])).expect("the store answers");
+            let mut answers = block_on(store.update(vec![call])).expect("the store answers").answers;
             let Some(Ok(Reply::Received(received))) = answers.pop() else { panic!("received") };
             let page = store.list(Filter::default(), None, 1000, FieldSet::NONE);
             let items = block_on(page).expect("the store answers").items;
@@ -227,7 +227,7 @@ pub(super) fn the_limit_by_key_holds_against_many(harness: &dyn Harness) {
             }
             let ends: Vec<Operation> =
                 received.items.into_iter().map(|item| Held::of(item).call(commit())).collect();
-            block_on(store.update(ends)).expect("the store answers");
+            block_on(store.update(ends)).expect("the store answers").answers;
         }
     });
     let counts = rig.counts("jobs");

@@ -61,7 +61,8 @@ pub(super) fn of_many_with_the_same_record_one_submits(harness: &dyn Harness) {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let operation = submit("jobs", tied(&seen, &next, START));
-                    let mut answers = block_on(rig.store.update(vec![operation])).expect("the store answers");
+                    let mut answers =
+                        block_on(rig.store.update(vec![operation])).expect("the store answers").answers;
                     let answer = answers.remove(0);
                     assert!(matches!(code(&answer), "ok" | "record_changed"), "{answer:?}");
                     won.fetch_add(u32::from(answer.is_ok()), Ordering::SeqCst);

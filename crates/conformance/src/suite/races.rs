@@ -33,7 +33,7 @@ fn seed(thread: usize, round: usize) -> TokenSeed {
 }
 
 fn one(store: &dyn Store, operation: Operation) -> towline_store::Answered {
-    let mut answers = block_on(store.update(vec![operation])).expect("the store answers");
+    let mut answers = block_on(store.update(vec![operation])).expect("the store answers").answers;
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
@@ -122,7 +122,7 @@ pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
             };
             let calls: Vec<_> = batch.iter().enumerate().map(settle).collect();
             for (answer, (id, _)) in
-                block_on(store.update(calls)).expect("the store answers").iter().zip(&batch)
+                block_on(store.update(calls)).expect("the store answers").answers.iter().zip(&batch)
             {
                 if *answer == left("completed") {
                     mine.push(*id);
@@ -206,7 +206,7 @@ pub(super) fn the_depth_limit_holds_against_many(harness: &dyn Harness) {
         let mut accepted = 0;
         for _ in 0..10 {
             let batch = vec![submit("jobs", payload("work")), submit("jobs", payload("work"))];
-            let answers = block_on(store.update(batch)).expect("the store answers");
+            let answers = block_on(store.update(batch)).expect("the store answers").answers;
             accepted += answers.iter().filter(|answer| answer.is_ok()).count();
         }
         accepted
@@ -238,7 +238,7 @@ pub(super) fn increments_of_many_add_up(harness: &dyn Harness) {
             || Operation::Kv { key: "n".to_owned(), command: KvCommand::Increment { by: 1, ttl: None } };
         let mut seen = Vec::new();
         for _ in 0..30 {
-            let answers = block_on(store.update(vec![add(), add()])).expect("the store answers");
+            let answers = block_on(store.update(vec![add(), add()])).expect("the store answers").answers;
             for answer in answers {
                 match answer {
                     Ok(Reply::Kv(KvAnswer::Number(number))) => seen.push(number),

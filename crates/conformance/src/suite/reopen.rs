@@ -443,7 +443,7 @@ pub(super) fn time_does_not_go_back_over_a_reopening(harness: &dyn Harness) {
         return;
     };
     let batch = vec![submit("jobs", payload("late"))];
-    let answers = block_on(store.update(batch)).expect("the store answers");
+    let answers = block_on(store.update(batch)).expect("the store answers").answers;
     let (id, _) = submitted(&answers[0]);
     let found = block_on(store.get(vec![id], FieldSet::NONE)).expect("the store answers");
     let created_at = found[0].as_ref().map(|stored| stored.item.head.created_at);

@@ -355,7 +355,7 @@ pub(super) fn one_waits_however_many_submit_at_once(harness: &dyn Harness) {
                 submit("jobs", under("a", format!("{nth} {round}"))),
                 submit("jobs", pushed("b", 3_600_000, None)),
             ];
-            for answer in block_on(store.update(call)).expect("the store answers") {
+            for answer in block_on(store.update(call)).expect("the store answers").answers {
                 match answer {
                     Ok(Reply::Answer(Answer::Submitted { id, created: true })) => made.push(id),
                     Ok(Reply::Answer(Answer::Replaced { .. })) => {}
@@ -364,7 +364,7 @@ pub(super) fn one_waits_however_many_submit_at_once(harness: &dyn Harness) {
             }
             if round % 4 == nth % 4 {
                 let call = Operation::Receive(Box::new(rig.receive_call("jobs", 1)));
-                block_on(store.update(vec![call])).expect("the store answers");
+                block_on(store.update(vec![call])).expect("the store answers").answers;
             }
         }
         made

@@ -99,7 +99,7 @@ impl Rig {
     #[track_caller]
     pub(super) fn update(&self, batch: Vec<Operation>) -> Vec<Answered> {
         let size = batch.len();
-        let answers = block_on(self.store.update(batch)).expect("the store answers");
+        let answers = block_on(self.store.update(batch)).expect("the store answers").answers;
         assert_eq!(answers.len(), size, "one answer for each operation");
         self.check();
         answers

@@ -170,6 +170,8 @@ pub(super) fn the_next_wake_is_exact(harness: &dyn Harness) {
     rig.clock.set(START.after(Millis(2999)));
     assert_eq!(rig.next_wake(), at(3000));
     rig.advance(1);
+    assert_eq!(rig.next_wake(), at(3000), "no update has reported that it is ready");
+    rig.ok(Operation::Sweep);
     assert_eq!(rig.next_wake(), None, "ready by now");
     let held = rig.take("jobs");
     rig.commit(&held);
@@ -190,7 +192,7 @@ pub(super) fn time_never_goes_back(harness: &dyn Harness) {
     // The rig's own checks read the injected clock; these calls go to the store alone.
     let batch =
         vec![submit("jobs", payload("work")), Operation::Receive(Box::new(rig.receive_call("jobs", 10)))];
-    let answers = futures::executor::block_on(rig.store.update(batch)).expect("the store answers");
+    let answers = futures::executor::block_on(rig.store.update(batch)).expect("the store answers").answers;
     let (second, _) = submitted(&answers[0]);
     let Ok(Reply::Received(received)) = &answers[1] else { panic!("received") };
     let ids: Vec<_> = received.items.iter().map(|item| item.head.id).collect();

@@ -21,7 +21,7 @@ async fn open(arguments: &Arguments, schema: &str, policy: Policy) -> Postgres {
     let store = Postgres::open(&arguments.url.clone().into(), options, Time::Database).await.unwrap();
     let (queue, schema, policy) = ("bench".parse().unwrap(), Box::default(), Box::new(policy));
     let schema: Box<Schema> = schema;
-    store.update(vec![Operation::CreateQueue { queue, schema, policy }]).await.unwrap();
+    store.update(vec![Operation::CreateQueue { queue, schema, policy }]).await.unwrap().answers;
     store
 }
 
@@ -83,7 +83,7 @@ async fn submit(store: &Postgres, count: usize, payload: &Bytes) {
         queue: "bench".parse().unwrap(),
         submission: Box::new(Submission { fields: fields.clone(), ..Submission::default() }),
     };
-    let answers = store.update((0..count).map(|_| one()).collect()).await.unwrap();
+    let answers = store.update((0..count).map(|_| one()).collect()).await.unwrap().answers;
     assert!(answers.iter().all(Result::is_ok));
 }
 
@@ -99,7 +99,7 @@ async fn receive_and_commit(store: &Postgres, most: usize) -> usize {
         fields: FieldSet::ALL,
         make_buffers: false,
     }));
-    let answers = store.update(vec![receive]).await.unwrap();
+    let answers = store.update(vec![receive]).await.unwrap().answers;
     let Ok(Reply::Received(received)) = &answers[0] else { panic!("received: {answers:?}") };
     let commits = received.items.iter().map(|item| Operation::Lease {
         id: item.head.id,
@@ -109,7 +109,7 @@ async fn receive_and_commit(store: &Postgres, most: usize) -> usize {
             adjust: Adjust::default(),
         }),
     });
-    let answers = store.update(commits.collect()).await.unwrap();
+    let answers = store.update(commits.collect()).await.unwrap().answers;
     assert!(answers.iter().all(Result::is_ok));
     answers.len()
 }
@@ -137,7 +137,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
     let begin = now();
     let mut removed = 0;
     while removed < items as u64 {
-        let answers = store.update(vec![Operation::Sweep]).await.unwrap();
+        let answers = store.update(vec![Operation::Sweep]).await.unwrap().answers;
         let Ok(Reply::Swept { changed }) = answers[0] else { panic!("swept: {answers:?}") };
         removed += changed;
     }
@@ -146,7 +146,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
     let mut left = disk(&client, schema).await;
     while left > full / 2 && (now() - begin) < Duration::from_secs(60) {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        store.update(vec![Operation::Sweep]).await.unwrap();
+        store.update(vec![Operation::Sweep]).await.unwrap().answers;
         left = disk(&client, schema).await;
     }
     println!(

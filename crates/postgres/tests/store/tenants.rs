@@ -145,7 +145,7 @@ fn a_page_that_somebody_holds_is_not_forgotten() {
         let held = client.transaction().await.unwrap();
         held.execute("SELECT 1 FROM pages ORDER BY first_seq LIMIT 1 FOR UPDATE", &[]).await.unwrap();
         let call = receive_call("jobs", 4, seed(0, 0));
-        let answered = store.update(vec![call]).await.unwrap().remove(0);
+        let answered = store.update(vec![call]).await.unwrap().answers.remove(0);
         assert_eq!(leases(&answered).len(), 2, "what is behind it is given out");
         held.rollback().await.unwrap();
     });

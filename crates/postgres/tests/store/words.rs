@@ -73,7 +73,7 @@ pub fn left(state: &'static str) -> Answered {
 }
 
 pub fn update(store: &dyn Store, batch: Vec<Operation>) -> Vec<Answered> {
-    block_on(store.update(batch)).unwrap()
+    block_on(store.update(batch)).unwrap().answers
 }
 
 pub fn run(store: &dyn Store, operation: Operation) -> Answered {

@@ -76,7 +76,7 @@ impl History {
     }
 
     fn happen(&mut self, operation: Operation) -> Answered {
-        block_on(self.store.update(vec![operation])).unwrap().remove(0)
+        block_on(self.store.update(vec![operation])).unwrap().answers.remove(0)
     }
 
     /// Asked, carried out, answered.

@@ -147,7 +147,7 @@ impl World {
                 let whole = batch.len() as u64 + 1;
                 batch.truncate(usize::try_from(self.dice.below(whole)).unwrap());
             }
-            self.flying[at].answers = Some(block_on(self.store.update(batch)).unwrap());
+            self.flying[at].answers = Some(block_on(self.store.update(batch)).unwrap().answers);
         }
     }
 

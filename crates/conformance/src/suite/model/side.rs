@@ -30,7 +30,7 @@ impl Side {
     }
 
     pub(super) fn update(&self, batch: Vec<Operation>) -> Vec<Answered> {
-        block_on(self.store.update(batch)).expect("the store answers")
+        block_on(self.store.update(batch)).expect("the store answers").answers
     }
 
     pub(super) fn rename_id(&self, id: &mut ItemId) {

@@ -1,0 +1,56 @@
+//! The transaction driver: carries out one operation, the same way for every store.
+//!
+//! It finds what the operation is about, asks `decide`, selects what a receive takes, records the effects and has the
+//! [`Workspace`] apply the change.
+//!
+//! **Invariant:** a refused operation changes nothing.
+
+mod items;
+mod queues;
+mod receive;
+mod records;
+mod submit;
+mod workspace;
+
+pub use items::elapse;
+pub use receive::Deliveries;
+pub use workspace::Workspace;
+
+use crate::{Answered, Operation, Reply};
+use towline_domain::Command;
+
+/// What an operation came to. Items that a receive delivers are read back later, once the batch is durable.
+#[derive(Debug)]
+pub enum Outcome<D> {
+    Answered(Answered),
+    Received(Deliveries<D>),
+}
+
+/// Carries out one operation of a batch.
+pub fn run<W: Workspace>(workspace: &mut W, operation: Operation) -> Result<Outcome<W::Delivery>, W::Fault> {
+    let operation = match operation.of_item() {
+        Ok((id, command)) => return items::change_by_id(workspace, id, command).map(Outcome::Answered),
+        Err(operation) => operation,
+    };
+    let answered = match operation {
+        Operation::Receive(call) => return receive::receive(workspace, &call),
+        Operation::Submit { queue, submission } => submit::submit(workspace, &queue, submission)?,
+        Operation::Restore(restore) => submit::restore(workspace, *restore)?,
+        Operation::CreateQueue { queue, schema, policy } => {
+            queues::create(workspace, queue, *schema, *policy)?
+        }
+        Operation::ChangePolicy { queue, patch } => {
+            queues::change(workspace, &queue, Command::ChangePolicy(patch))?
+        }
+        Operation::CloseQueue { queue } => queues::change(workspace, &queue, Command::CloseQueue)?,
+        Operation::PauseQueue { queue } => queues::change(workspace, &queue, Command::PauseQueue)?,
+        Operation::ResumeQueue { queue } => queues::change(workspace, &queue, Command::ResumeQueue)?,
+        Operation::DeleteQueue { queue, force } => {
+            queues::change(workspace, &queue, Command::DeleteQueue { force })?
+        }
+        Operation::Sweep => Ok(Reply::Swept { changed: workspace.swept() }),
+        Operation::Kv { key, command } => records::change(workspace, &key, command)?,
+        other => Err(other.without_item()),
+    };
+    Ok(Outcome::Answered(answered))
+}
