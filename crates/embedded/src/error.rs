@@ -1,6 +1,6 @@
 //! Why a directory could not be opened. Each names the file and the remedy.
 
-use crate::disk::Disk;
+use crate::log::disk::Disk;
 use std::io;
 
 #[derive(Debug, thiserror::Error)]

@@ -43,39 +43,24 @@
 //! }
 //! ```
 
-mod backup;
-mod collect;
-pub mod disk;
-mod doctor;
 pub mod engine;
-mod entry;
 mod error;
-mod frame;
+pub mod events;
 mod index;
-mod lane;
-mod meta;
-mod names;
+mod log;
 mod options;
 pub mod outcome;
 pub mod plant;
-mod query;
-pub mod reader;
-mod record;
 mod recovery;
-mod scan;
-mod segment;
-mod select;
-mod sidecar;
+mod repair;
 mod store;
-mod survey;
-mod table;
-pub mod tell;
 mod writer;
 
-pub use backup::{BackupError, BackupReport, restore};
-pub use doctor::{Affected, SalvageReport, Verdict, salvage, verify};
 pub use engine::{Chore, Engine};
 pub use error::OpenError;
+pub use log::{disk, reader};
 pub use options::{Durability, Options};
+pub use repair::backup::{BackupError, BackupReport, restore};
+pub use repair::integrity_scan::Finding;
+pub use repair::verify::{Affected, SalvageReport, Verdict, salvage, verify};
 pub use store::Embedded;
-pub use survey::Finding;

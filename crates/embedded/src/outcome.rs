@@ -1,10 +1,10 @@
 //! What the engine gives back before the log is read: answers, and where the items they speak of lie.
 
 use crate::engine::READ_BYTES_MAX;
-use crate::reader::Reader;
-use crate::segment::Segment;
-use crate::table::PartsAt;
-use crate::tell::{Start, Untold};
+use crate::events::{EventRange, EventStart};
+use crate::index::table::PartsAt;
+use crate::log::reader::ItemReader;
+use crate::log::segment::Segment;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use towline_domain::kv::KvRecord;
@@ -55,7 +55,7 @@ pub enum Query {
     KvGet(Vec<String>),
     Tally { queue: QueueName, asked: TallyRange },
     KvList(KvPage),
-    Events(Start),
+    Events(EventStart),
     Status,
     StoreMetrics,
 }
@@ -87,7 +87,7 @@ pub enum Found {
     Tally(Option<Vec<TallyRow>>),
     KvPage(Vec<(String, KvRecord)>),
     /// `None`: what followed there is not kept any more.
-    Events(Option<Untold>),
+    Events(Option<EventRange>),
     Status(Status),
     StoreMetrics(Box<StoreMetrics>),
 }
@@ -116,7 +116,7 @@ pub struct Status {
 impl Outcome {
     /// Reads what the answer speaks of. A record that is damaged costs its item alone: the others are given out, the
     /// lease on that one lapses, and `damage` hears of it.
-    pub fn finish(self, reader: &Reader, damage: &mut dyn FnMut(StoreError)) -> Answered {
+    pub fn finish(self, reader: &ItemReader, damage: &mut dyn FnMut(StoreError)) -> Answered {
         match self {
             Outcome::Answered(answered) => answered,
             Outcome::Received { queue, items, throttle, more, fields } => {
@@ -137,7 +137,7 @@ impl Outcome {
 
 impl Found {
     /// Items that were asked for by id.
-    pub fn into_items(self, reader: &Reader) -> Result<Vec<Option<StoredItem>>, StoreError> {
+    pub fn into_items(self, reader: &ItemReader) -> Result<Vec<Option<StoredItem>>, StoreError> {
         let (items, found, fields) = match self {
             Found::Items { items, found, fields } => (items, found, fields),
             Found::TooLarge { bytes } => {
@@ -151,7 +151,7 @@ impl Found {
     }
 
     /// A page of items; those the index could not rule out are throttle against the filter here.
-    pub fn into_page(self, reader: &Reader) -> Result<Page, StoreError> {
+    pub fn into_page(self, reader: &ItemReader) -> Result<Page, StoreError> {
         let Found::Page { items, next, filter, now, fields } = self else {
             return Err(StoreError::Closed);
         };
@@ -162,7 +162,7 @@ impl Found {
 }
 
 fn read_stored(
-    reader: &Reader,
+    reader: &ItemReader,
     mut unread: UnreadItems,
     fields: FieldSet,
 ) -> Result<Vec<StoredItem>, StoreError> {

@@ -1,14 +1,14 @@
 //! The handle: sends requests to the writer, waits for answers, reads items back.
 
-use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
+use crate::engine::select::is_indexed;
 use crate::error::OpenError;
-use crate::meta::Meta;
+use crate::events::{EventRange, EventReader, EventStart};
+use crate::log::disk::{Disk, RealDisk};
+use crate::log::meta::Meta;
+use crate::log::reader::ItemReader;
 use crate::options::Options;
 use crate::outcome::{Found, Query, Status};
-use crate::reader::Reader;
-use crate::select::is_indexed;
-use crate::tell::{Start, Teller, Untold};
 use crate::writer::{self, Request, Shared, Writer};
 use crossbeam_channel::{Sender, TrySendError};
 use futures::FutureExt;
@@ -34,8 +34,8 @@ const READ_TO_COUNT: usize = 2000;
 pub struct Embedded {
     requests: Sender<Request>,
     shared: Arc<Shared>,
-    reader: Reader,
-    teller: Teller,
+    reader: ItemReader,
+    teller: EventReader,
     waiting_max: usize,
     waiting_bytes_max: usize,
     threads: Vec<JoinHandle<()>>,
@@ -80,7 +80,7 @@ impl Embedded {
         let engine = Engine::open(disk.clone(), options, clock.now())?;
         let salt = engine.salt;
         let meta = Meta { salt, segment_bytes: engine.segment_bytes };
-        let teller = Teller::new(salt, engine.index.known.clone());
+        let teller = EventReader::new(salt, engine.index.queue_names.clone());
         let shared = Arc::new(Shared::default());
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
         let (written, to_sync) = crossbeam_channel::bounded(64);
@@ -106,7 +106,7 @@ impl Embedded {
             start("towline-sync", Box::new(move || writer::sync_loop(&to_sync, &syncing, durability)))?,
             start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*sweeping)))?,
         ];
-        let reader = Reader { salt, unchecked: false };
+        let reader = ItemReader { salt, unchecked: false };
         Ok(Embedded {
             requests,
             shared,
@@ -163,7 +163,7 @@ impl Embedded {
     }
 
     /// A page. It may begin far into a segment: the way there is gone in small steps, between which others have their turn.
-    async fn told(&self, untold: &Untold, limit: usize) -> Result<EventPage> {
+    async fn told(&self, untold: &EventRange, limit: usize) -> Result<EventPage> {
         while !self.teller.approach(untold)? {
             step_aside().await;
         }
@@ -294,10 +294,10 @@ impl Store for Embedded {
     fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
         async move {
             let start = match from {
-                EventsFrom::Oldest => Start::Oldest,
-                EventsFrom::Now => Start::Now,
+                EventsFrom::Oldest => EventStart::Oldest,
+                EventsFrom::Now => EventStart::Now,
                 EventsFrom::After(cursor) => match cursor.in_store(self.teller.store) {
-                    Some(at) => Start::After(at.group, at.nth),
+                    Some(at) => EventStart::After(at.group, at.nth),
                     None => return Ok(Events::Elsewhere),
                 },
             };

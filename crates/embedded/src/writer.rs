@@ -3,11 +3,11 @@
 //! While a group is being synced the next is decided and written, so a sync covers whatever gathered meanwhile: many
 //! callers share one, and a lone caller waits for nobody. When nobody else asks, the writer syncs by itself.
 
-use crate::disk::Disk;
 use crate::engine::{Chore, Engine};
+use crate::log::disk::Disk;
+use crate::log::segment::{self, Segment, SegmentHeader};
 use crate::options::Durability;
 use crate::outcome::{Found, Outcome, Query};
-use crate::segment::{self, Segment, SegmentHeader};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use futures::channel::oneshot;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ pub(crate) enum Request {
     },
     /// Seal what there is and hold it, for a backup.
     Hold {
-        reply: oneshot::Sender<Answer<Vec<Held>>>,
+        reply: oneshot::Sender<Answer<Vec<PinnedSegment>>>,
     },
     Stop,
 }
 
 /// A sealed segment that is held for somebody.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PinnedSegment {
     pub(crate) segment: Arc<Segment>,
     pub(crate) header: SegmentHeader,
     pub(crate) end: u64,
@@ -81,7 +81,7 @@ impl Shared {
 enum Ready {
     Update(oneshot::Sender<Answer<Vec<Outcome>>>, Answer<Vec<Outcome>>),
     Query(oneshot::Sender<Answer<Found>>, Answer<Found>),
-    Hold(oneshot::Sender<Answer<Vec<Held>>>, Answer<Vec<Held>>),
+    Hold(oneshot::Sender<Answer<Vec<PinnedSegment>>>, Answer<Vec<PinnedSegment>>),
 }
 
 impl Ready {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use towline_conformance::invariants::snapshot;
 use towline_domain::{FieldSet, Head, KeyTag, LeaseToken, State, Timestamp};
 use towline_embedded::disk::RealDisk;
-use towline_embedded::reader::Reader;
+use towline_embedded::reader::ItemReader;
 use towline_embedded::{Embedded, Engine};
 use towline_store::{Filter, ManualClock, Operation, Store, TallyRange};
 
@@ -50,7 +50,7 @@ fn bless() -> bool {
 fn write_history(path: &Path) -> Timestamp {
     let disk = Arc::new(RealDisk::new(path).unwrap());
     let mut engine = Engine::open(disk.clone(), options(64 << 10), START).unwrap();
-    let reader = Reader { salt: SALT, unchecked: false };
+    let reader = ItemReader { salt: SALT, unchecked: false };
     let mut step = |now: Timestamp, operation: Operation| {
         engine.begin(now).unwrap();
         let outcome = engine.run(operation).unwrap();

@@ -8,7 +8,7 @@ use towline_conformance::invariants::{Checker, Snapshot};
 use towline_domain::{FieldSet, Timestamp};
 use towline_embedded::outcome::{Found, Outcome, Query};
 use towline_embedded::plant::{Bug, Plant};
-use towline_embedded::reader::Reader;
+use towline_embedded::reader::ItemReader;
 use towline_embedded::{Chore, Engine, OpenError, Options};
 use towline_store::{Operation, StoreError};
 
@@ -69,8 +69,8 @@ impl World {
         Options { segment_bytes: SEGMENT_BYTES, salt: SALT, plant: self.plant, ..Options::default() }
     }
 
-    fn reader(&self) -> Reader {
-        Reader { salt: SALT, unchecked: self.unchecked_reads }
+    fn reader(&self) -> ItemReader {
+        ItemReader { salt: SALT, unchecked: self.unchecked_reads }
     }
 
     /// Opens the store. On a disk that only loses what was not synced this must succeed.

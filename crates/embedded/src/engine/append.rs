@@ -1,11 +1,11 @@
 //! From a decided change to a record in the frame and an entry in the index.
 
 use super::Engine;
-use crate::entry::{Entry, ItemEntry, Place};
-use crate::frame::{self, FrameHeader};
+use crate::index::update::{IndexUpdate, ItemUpdate};
+use crate::log::frame::{self, FrameHeader};
+use crate::log::record::{self, Indexed, RecordPlace};
+use crate::log::segment;
 use crate::plant::{Bug, Plant};
-use crate::record::{self, Indexed};
-use crate::segment;
 use towline_domain::change::{Answer, QueueChange};
 use towline_domain::{Change, EventKind, QueueId};
 use towline_store::StoreError;
@@ -36,7 +36,7 @@ impl Engine {
         };
         let (length, mut parts) =
             record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), chosen, self.salt);
-        self.figures.add(&change, self.index.now);
+        self.metrics.add(&change, self.index.now);
         let finished = self.finished(&change);
         let start = self.fit_with(start, finished.as_ref().map_or(0, |finished| finished.bytes))?;
         if let Some(finished) = finished {
@@ -46,26 +46,33 @@ impl Engine {
         let place = self.place(kv_start + kv_length as usize, length);
         if let Some(QueueChange::Put(queue)) = change.queue() {
             let place = self.place(start, queue_length);
-            self.apply(Entry::Queue { queue: queue.clone(), place })?;
+            self.apply(IndexUpdate::Queue { queue: queue.clone(), place })?;
         }
         if let Some((key, after)) = change.record() {
             let place = self.place(kv_start, kv_length);
-            self.apply(Entry::Kv { key: key.clone(), record: after.clone(), place })?;
+            self.apply(IndexUpdate::Kv { key: key.clone(), record: after.clone(), place })?;
         }
         if self.plant(Bug::EditOverwritesAll) && parts & record::FIELDS != 0 {
             parts |= record::FIELDS;
         }
         let (head, answer) = change.into_head_and_answer();
         let entry = match head {
-            None => Entry::ItemRemoved { sequence },
+            None => IndexUpdate::ItemRemoved { sequence },
             Some(head) => {
                 let error_ordinal = head.revision;
                 let indexed = indexed.map(Box::new);
-                Entry::Item(ItemEntry { sequence, place, parts, head: Some(head), indexed, error_ordinal })
+                IndexUpdate::Item(ItemUpdate {
+                    sequence,
+                    place,
+                    parts,
+                    head: Some(head),
+                    indexed,
+                    error_ordinal,
+                })
             }
         };
         if self.plant(Bug::KeyOutsideBatch)
-            && let Entry::Item(item) = &entry
+            && let IndexUpdate::Item(item) = &entry
             && item.indexed.is_some()
         {
             self.keys_withheld.push(entry);
@@ -82,19 +89,19 @@ impl Engine {
                 let length = record::encode_queue(&mut self.frame, queue, change.event(), self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Queue { queue: queue.clone(), place })
+                self.apply(IndexUpdate::Queue { queue: queue.clone(), place })
             }
             (Some(QueueChange::Deleted), Some(id)) => {
                 let name = self.index.queues.get(&id).map(|queue| queue.queue.name.clone());
                 record::encode_queue_deleted(&mut self.frame, id, name.as_ref(), self.salt);
                 self.fit(start)?;
-                self.apply(Entry::QueueDeleted { id, name })
+                self.apply(IndexUpdate::QueueDeleted { id, name })
             }
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn apply(&mut self, entry: Entry) -> Result<(), StoreError> {
+    pub(crate) fn apply(&mut self, entry: IndexUpdate) -> Result<(), StoreError> {
         self.index.apply(entry).map_err(|error| self.poison(error.0))
     }
 
@@ -107,7 +114,7 @@ impl Engine {
     /// As [`Engine::fit`], with room for so many bytes more at the end of the frame.
     pub(super) fn fit_with(&mut self, start: usize, more: usize) -> Result<usize, StoreError> {
         let mut start = start;
-        let length = self.frame.len() - frame::HEADER_BYTES + self.ahead.bytes + more;
+        let length = self.frame.len() - frame::HEADER_BYTES + self.unwritten_tallies.bytes + more;
         if self.active_offset + frame::padded(length) as u64 > self.segment_bytes {
             let moved = self.frame.split_off(start);
             if self.frame.len() > frame::HEADER_BYTES {
@@ -124,8 +131,8 @@ impl Engine {
     }
 
     /// Where a record of the frame being filled will lie.
-    pub(crate) fn place(&self, start: usize, length: u32) -> Place {
-        Place {
+    pub(crate) fn place(&self, start: usize, length: u32) -> RecordPlace {
+        RecordPlace {
             segment: self.log.back().copied().unwrap_or(u32::MAX),
             offset: u32::try_from(self.active_offset + start as u64).unwrap_or(u32::MAX),
             length,

@@ -8,25 +8,28 @@
 //! **Invariant:** a failed write or sync poisons it. The index is ahead of the disk then, so nothing is answered.
 
 mod append;
+pub(crate) mod collection;
 mod operations;
+mod query;
 mod segments;
+pub(crate) mod select;
 mod tallies;
 
 pub(crate) use segments::{SPARES, operation_bytes};
-pub(crate) use tallies::Ahead;
+pub(crate) use tallies::UnwrittenTallies;
 
-use crate::collect::Collection;
-use crate::disk::Disk;
-use crate::entry::Entry;
-use crate::frame;
+use crate::engine::collection::Collection;
+use crate::events::RetiredSegment;
 use crate::index::Index;
+use crate::index::update::IndexUpdate;
+use crate::log::disk::Disk;
+use crate::log::frame;
+use crate::log::segment::{self, Segment, SegmentHeader};
+use crate::log::sidecar;
 use crate::options::{Durability, Options};
 use crate::outcome::{Status, Unread, UnreadItems};
 use crate::plant::{Bug, Plant};
-use crate::segment::{self, Segment, SegmentHeader};
-use crate::sidecar;
-use crate::tell::Retired;
-use crate::writer::Held;
+use crate::writer::PinnedSegment;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -49,21 +52,21 @@ pub struct Engine {
     pub(crate) index: Index,
 
     /// Segments in use by number, and their numbers in log order; the last is being written.
-    pub(crate) segments: BTreeMap<u32, InUse>,
+    pub(crate) segments: BTreeMap<u32, SegmentInUse>,
     pub(crate) log: VecDeque<u32>,
     /// Emptied segments, each to be free when that frame is durable.
     pub(crate) emptied: VecDeque<(Arc<Segment>, u64)>,
     /// Emptied lately, while somebody reads events: those who follow may not have come to the end of them.
-    pub(crate) retired: VecDeque<Retired>,
+    pub(crate) retired: VecDeque<RetiredSegment>,
     /// When somebody last asked for events.
-    pub(crate) told_at: AtomicU64,
+    pub(crate) events_read_at: AtomicU64,
     pub(crate) free: Vec<Arc<Segment>>,
     pub(crate) next_number: u32,
     pub(crate) next_generation: u64,
 
     pub(crate) frame: Vec<u8>,
     /// What the frame still has to say of what finished in it.
-    pub(crate) ahead: Ahead,
+    pub(crate) unwritten_tallies: UnwrittenTallies,
     pub(crate) active_offset: u64,
     /// When the log went on in the segment being written.
     pub(crate) rotated_at: Timestamp,
@@ -81,7 +84,7 @@ pub struct Engine {
     pub(crate) longest: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
-    pub(crate) figures: StoreMetrics,
+    pub(crate) metrics: StoreMetrics,
     pub(crate) chores: Vec<Chore>,
     /// Items that time changed in this group.
     pub(crate) swept: u64,
@@ -90,10 +93,10 @@ pub struct Engine {
     /// Collection cannot go on for now: the disk is full, or the segment is damaged.
     pub(crate) stalled: bool,
     /// For a planted bug: keys of this batch, not in the index yet.
-    pub(crate) keys_withheld: Vec<Entry>,
+    pub(crate) keys_withheld: Vec<IndexUpdate>,
 }
 
-pub(crate) struct InUse {
+pub(crate) struct SegmentInUse {
     pub(crate) segment: Arc<Segment>,
     pub(crate) header: SegmentHeader,
     /// Where its frames end.
@@ -185,7 +188,7 @@ impl Engine {
 
     /// Whether the group has grown so far that it should be sealed.
     pub fn group_is_full(&self) -> bool {
-        self.frame.len() + self.ahead.bytes >= GROUP_BYTES.min(self.segment_bytes as usize / 4)
+        self.frame.len() + self.unwritten_tallies.bytes >= GROUP_BYTES.min(self.segment_bytes as usize / 4)
     }
 
     /// Ends the group and writes it. Its answers may be given when [`Engine::answerable`] reaches the returned frame.
@@ -267,7 +270,7 @@ impl Engine {
     }
 
     /// Seals the log so far and holds its segments, so that they can be copied.
-    pub(crate) fn hold(&mut self) -> Result<Vec<Held>, StoreError> {
+    pub(crate) fn hold(&mut self) -> Result<Vec<PinnedSegment>, StoreError> {
         self.seal()?;
         self.make_spare();
         // The last spare is not for copies: the next opening may need it.
@@ -283,7 +286,11 @@ impl Engine {
         self.rotate()?;
         let held = sealed.iter().filter_map(|number| self.segments.get(number));
         Ok(held
-            .map(|in_use| Held { segment: in_use.segment.clone(), header: in_use.header, end: in_use.end })
+            .map(|in_use| PinnedSegment {
+                segment: in_use.segment.clone(),
+                header: in_use.header,
+                end: in_use.end,
+            })
             .collect())
     }
 

@@ -1,10 +1,10 @@
 //! Operations: what each is about, what is decided, and what is answered.
 
 use super::{Engine, READ_BYTES_MAX};
-use crate::entry::Entry;
+use crate::index::update::IndexUpdate;
+use crate::log::record::{self, Indexed};
 use crate::outcome::Outcome;
 use crate::plant::Bug;
-use crate::record::{self, Indexed};
 use towline_domain as domain;
 use towline_domain::change::Answer;
 use towline_domain::command::{NewQueue, Receive};
@@ -247,7 +247,7 @@ impl Engine {
         let context = item_context(&self.index, &head, &command);
         if context.queue.is_none() {
             // Of a deleted queue, and not reaped yet.
-            self.index.apply(Entry::ItemRemoved { sequence }).map_err(|error| self.poison(error.0))?;
+            self.index.apply(IndexUpdate::ItemRemoved { sequence }).map_err(|error| self.poison(error.0))?;
             return Ok(Err(Refusal::ItemNotFound { id: head.id }));
         }
         match decide(&context, command, now) {
@@ -334,8 +334,8 @@ impl Engine {
             let place = self.place(start, length);
             start += length as usize;
             self.apply(match after {
-                Some(record) => Entry::Kv { key, record, place },
-                None => Entry::KvDeleted { key },
+                Some(record) => IndexUpdate::Kv { key, record, place },
+                None => IndexUpdate::KvDeleted { key },
             })?;
         }
         Ok(Ok(Reply::Kv(decision.answer)))

@@ -1,8 +1,8 @@
 //! Segments: going on in the next one, keeping one in reserve, taking emptied ones back, and running out of them.
 
-use super::{Chore, Engine, InUse};
+use super::{Chore, Engine, SegmentInUse};
+use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use crate::plant::Bug;
-use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use towline_domain::command::Verb;
@@ -70,7 +70,7 @@ impl Engine {
         self.active_offset = HEADER_BYTES;
         self.log.push_back(segment.number);
         let last_frame = self.next_frame - 1;
-        let in_use = InUse { header, end: HEADER_BYTES, last_frame, written_here: true, segment };
+        let in_use = SegmentInUse { header, end: HEADER_BYTES, last_frame, written_here: true, segment };
         self.segments.insert(in_use.segment.number, in_use);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Engine {
 
     /// Bytes that still fit into the segment being written.
     pub(crate) fn room_left(&self) -> u64 {
-        let taken = self.frame.len() + self.ahead.bytes;
+        let taken = self.frame.len() + self.unwritten_tallies.bytes;
         self.segment_bytes.saturating_sub(self.active_offset + taken as u64)
     }
 

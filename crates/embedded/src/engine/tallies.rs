@@ -1,8 +1,8 @@
 //! Counting what finished, in the same frame as the items: all of it is replayed, or none of it.
 
 use super::Engine;
-use crate::entry::Entry;
-use crate::record::{self, TallyKey};
+use crate::index::update::IndexUpdate;
+use crate::log::record::{self, TallyKey};
 use smallvec::SmallVec;
 use towline_domain::{Change, Ending, QueueId};
 use towline_store::StoreError;
@@ -18,7 +18,7 @@ pub(super) struct Finished {
 
 /// Counts that are to be written at the end of the frame.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct UnwrittenTallies {
     keys: Vec<(QueueId, TallyKey)>,
     /// What they take at most.
     pub(super) bytes: usize,
@@ -41,17 +41,17 @@ impl Engine {
     /// Counts it, once it is certain which frame the item is in.
     pub(super) fn count(&mut self, finished: Finished) {
         let Finished { queue, ending, keys, bytes } = finished;
-        self.ahead.bytes += bytes;
+        self.unwritten_tallies.bytes += bytes;
         for key in keys {
             if self.index.tally(queue, &key, ending) {
-                self.ahead.keys.push((queue, key));
+                self.unwritten_tallies.keys.push((queue, key));
             }
         }
     }
 
     /// Writes what was counted in this frame, behind everything else in it.
     pub(super) fn append_tallies(&mut self) -> Result<(), StoreError> {
-        let Ahead { mut keys, .. } = std::mem::take(&mut self.ahead);
+        let UnwrittenTallies { mut keys, .. } = std::mem::take(&mut self.unwritten_tallies);
         for (queue, key) in keys.drain(..) {
             // Its queue may have been deleted since.
             let Some(tally) = self.index.tallied(queue, &key) else { continue };
@@ -59,9 +59,9 @@ impl Engine {
             let length = record::encode_tally(&mut self.frame, queue, &key, &tally, self.salt);
             self.sidecar.add(&self.frame[start..], self.active_offset + start as u64);
             let place = self.place(start, length);
-            self.apply(Entry::Tally { queue, key, tally, place })?;
+            self.apply(IndexUpdate::Tally { queue, key, tally, place })?;
         }
-        self.ahead.keys = keys;
+        self.unwritten_tallies.keys = keys;
         Ok(())
     }
 }

@@ -4,21 +4,24 @@
 //! end of the frame will say). Replaying the records gives the same index as living through them.
 
 mod labels;
-mod parts;
+mod membership;
+mod places;
+pub(crate) mod ready_queue;
 mod replay;
-mod stand;
+pub(crate) mod table;
 mod tallies;
+pub(crate) mod update;
 
 pub use labels::AllOf;
 
-use crate::entry::{Entry, ItemEntry, Place};
-use crate::lane::Lanes;
-use crate::names::Names;
-use crate::record::{ERROR, Indexed, Key};
-use crate::table::{Slot, Table};
+use crate::events::queue_names::QueueNames;
+use crate::index::ready_queue::ReadyQueue;
+use crate::index::table::{Slot, Table};
+use crate::index::update::{IndexUpdate, ItemUpdate};
+use crate::log::record::{ERROR, Indexed, Key, RecordPlace};
+use membership::{fairness_key, is_live, order_key};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use stand::{is_live, order_key, whose};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tallies::Hours;
@@ -64,27 +67,27 @@ pub struct Index {
     replaying: bool,
     /// Time has been carried out up to here.
     pub now: Timestamp,
-    pub(crate) known: Arc<Names>,
+    pub(crate) queue_names: Arc<QueueNames>,
 }
 
 pub struct QueueIndex {
     pub queue: Queue,
     pub counts: Counts,
-    lanes: Lanes,
-    place: Place,
+    ready_queue: ReadyQueue,
+    place: RecordPlace,
     /// Of its rate. Not in the log: after an opening a burst may pass once more.
     pub spent: RateState,
 }
 
 pub struct KvSlot {
     pub record: KvRecord,
-    place: Place,
+    place: RecordPlace,
 }
 
 /// The log does not make sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Nonsense(pub &'static str);
+pub struct LogInconsistency(pub &'static str);
 
 impl QueueIndex {
     /// How many items may be given out now.
@@ -96,7 +99,7 @@ impl QueueIndex {
     pub fn spend(&mut self, items: usize, wanted: usize, now: Timestamp) -> (Option<Throttle>, usize) {
         let flow = &self.queue.policy.flow;
         self.spent = flow.record_delivery(items, self.spent, now);
-        let full = || if items < wanted { self.lanes.full_keys().throttle() } else { None };
+        let full = || if items < wanted { self.ready_queue.full_keys().throttle() } else { None };
         let throttle = flow.throttle(self.counts.processing, self.spent, now).or_else(full);
         (throttle, flow.more(&self.counts, self.spent, now))
     }
@@ -104,31 +107,31 @@ impl QueueIndex {
     /// Where the policy says now that keys take turns, or that they do not, all that is ready stands anew. At once: items
     /// in two places would be given out twice. Where keys have a limit and had none, what is processed is counted.
     fn relane(&mut self, table: &Table, replaying: bool) {
-        let is_new = self.lanes.change(&self.queue.policy.flow);
+        let is_new = self.ready_queue.change(&self.queue.policy.flow);
         if is_new {
-            self.stand_anew(table);
+            self.rebuild_ready_queue(table);
         }
         let flow = &self.queue.policy.flow;
-        let counts = if is_new { flow.concurrency_per_key.is_some() } else { self.lanes.limit(flow) };
+        let counts = if is_new { flow.concurrency_per_key.is_some() } else { self.ready_queue.limit(flow) };
         if counts && !replaying {
             table.scan(0, usize::MAX, |sequence, slot| {
                 if slot.queue == self.queue.id && slot.kind() == CountKind::Processing {
-                    self.lanes.leased(whose(table, sequence));
+                    self.ready_queue.leased(fairness_key(table, sequence));
                 }
                 true
             });
         }
     }
 
-    fn stand_anew(&mut self, table: &Table) {
+    fn rebuild_ready_queue(&mut self, table: &Table) {
         let policy = &self.queue.policy;
-        let mut ready = self.lanes.entries();
+        let mut ready = self.ready_queue.entries();
         ready.retain(|&(rank, entry)| is_live(table, self.queue.id, &policy.order, rank, entry));
         ready.sort_unstable();
-        self.lanes = Lanes::new(&policy.order, &policy.flow);
+        self.ready_queue = ReadyQueue::new(&policy.order, &policy.flow);
         for (rank, entry) in ready {
             let key = OrderKey { rank, time: entry.time };
-            self.lanes.push(whose(table, entry.sequence), key, entry.sequence);
+            self.ready_queue.push(fairness_key(table, entry.sequence), key, entry.sequence);
         }
     }
 }
@@ -208,16 +211,16 @@ impl Index {
         let queue = queues.get_mut(&queue)?;
         let (id, order) = (queue.queue.id, &queue.queue.policy.order);
         queue
-            .lanes
+            .ready_queue
             .first(|rank, entry| is_live(table, id, order, rank, entry))
             .map(|(_, entry)| entry.sequence)
     }
 
     /// An item was given out: its key has had that much of its turn.
     pub fn gave(&mut self, queue: QueueId, sequence: u64) {
-        let whose = whose(&self.table, sequence);
+        let fairness_key = fairness_key(&self.table, sequence);
         if let Some(queue) = self.queues.get_mut(&queue) {
-            queue.lanes.gave(whose);
+            queue.ready_queue.gave(fairness_key);
         }
     }
 
@@ -225,7 +228,7 @@ impl Index {
         let Index { queues, table, .. } = self;
         let known = queues.get_mut(&queue)?;
         let order = &known.queue.policy.order;
-        let oldest_ready = known.lanes.oldest(|rank, entry| is_live(table, queue, order, rank, entry));
+        let oldest_ready = known.ready_queue.oldest(|rank, entry| is_live(table, queue, order, rank, entry));
         Some(QueueView { queue: known.queue.clone(), counts: known.counts, oldest_ready })
     }
 
@@ -262,7 +265,7 @@ impl Index {
             queue.counts.remove(CountKind::Scheduled);
             queue.counts.add(CountKind::Pending);
             if let Some(key) = order_key(&self.table, &queue.queue.policy.order, sequence) {
-                queue.lanes.push(whose(&self.table, sequence), key, sequence);
+                queue.ready_queue.push(fairness_key(&self.table, sequence), key, sequence);
             }
         }
         while let Some((time, _)) = self.kv_timers.first() {
@@ -278,17 +281,17 @@ impl Index {
 
     // ---- changing
 
-    pub fn apply(&mut self, entry: Entry) -> Result<(), Nonsense> {
+    pub fn apply(&mut self, entry: IndexUpdate) -> Result<(), LogInconsistency> {
         match entry {
-            Entry::Item(entry) => self.apply_item(entry),
-            Entry::ItemRemoved { sequence } => {
+            IndexUpdate::Item(entry) => self.apply_item(entry),
+            IndexUpdate::ItemRemoved { sequence } => {
                 self.remove_item(sequence);
                 Ok(())
             }
-            Entry::Queue { queue, place } => {
+            IndexUpdate::Queue { queue, place } => {
                 self.add_live(place);
                 self.names.insert(queue.name.clone(), queue.id);
-                self.known.learn(queue.id, &queue.name);
+                self.queue_names.learn(queue.id, &queue.name);
                 match self.queues.get_mut(&queue.id) {
                     Some(known) => {
                         let old = std::mem::replace(&mut known.place, place);
@@ -297,10 +300,10 @@ impl Index {
                         self.drop_live(old);
                     }
                     None => {
-                        let lanes = Lanes::new(&queue.policy.order, &queue.policy.flow);
+                        let ready_queue = ReadyQueue::new(&queue.policy.order, &queue.policy.flow);
                         let known = QueueIndex {
                             counts: Counts::default(),
-                            lanes,
+                            ready_queue,
                             place,
                             spent: RateState::default(),
                             queue: *queue,
@@ -310,8 +313,8 @@ impl Index {
                 }
                 Ok(())
             }
-            Entry::QueueDeleted { id, name } => {
-                self.known.gone(id, name);
+            IndexUpdate::QueueDeleted { id, name } => {
+                self.queue_names.gone(id, name);
                 if let Some(gone) = self.queues.remove(&id) {
                     self.drop_live(gone.place);
                     self.forget_tallies_of(id);
@@ -322,7 +325,7 @@ impl Index {
                 }
                 Ok(())
             }
-            Entry::Kv { key, record, place } => {
+            IndexUpdate::Kv { key, record, place } => {
                 self.drop_kv(&key);
                 self.add_live(place);
                 self.kv_bytes += key.len() + record.value.len();
@@ -332,11 +335,11 @@ impl Index {
                 self.kv.insert(key, KvSlot { record, place });
                 Ok(())
             }
-            Entry::KvDeleted { key } => {
+            IndexUpdate::KvDeleted { key } => {
                 self.drop_kv(&key);
                 Ok(())
             }
-            Entry::Tally { queue, key, tally, place } => {
+            IndexUpdate::Tally { queue, key, tally, place } => {
                 self.put_tally(queue, &key, tally, place);
                 Ok(())
             }
@@ -353,11 +356,11 @@ impl Index {
         }
     }
 
-    fn apply_item(&mut self, entry: ItemEntry) -> Result<(), Nonsense> {
-        let ItemEntry { sequence, place, parts, head, indexed, error_ordinal } = entry;
+    fn apply_item(&mut self, entry: ItemUpdate) -> Result<(), LogInconsistency> {
+        let ItemUpdate { sequence, place, parts, head, indexed, error_ordinal } = entry;
         if self.table.slot(sequence).is_none() {
             let Some(mut head) = head else {
-                return Err(Nonsense("a record of an item without its head"));
+                return Err(LogInconsistency("a record of an item without its head"));
             };
             if let Some(id) = indexed.as_ref().and_then(|indexed| indexed.id) {
                 head.id = id;
@@ -374,7 +377,7 @@ impl Index {
                 }
                 self.add_indexed(sequence, indexed);
             }
-            self.stand(sequence);
+            self.index(sequence);
             return Ok(());
         }
 
@@ -393,7 +396,7 @@ impl Index {
             return Ok(());
         }
         if let Some(head) = head {
-            self.unstand(sequence);
+            self.unindex(sequence);
             self.hold_parts(sequence, place, parts, error_ordinal, indexed);
             let Some(slot) = self.table.slot_mut(sequence) else {
                 return Ok(());
@@ -406,7 +409,7 @@ impl Index {
                     extra.head.id = id;
                 }
             }
-            self.stand(sequence);
+            self.index(sequence);
         } else {
             self.hold_parts(sequence, place, parts, error_ordinal, indexed);
         }
@@ -452,7 +455,7 @@ impl Index {
 
     fn remove_item(&mut self, sequence: u64) {
         let places = self.places(sequence).unwrap_or_default();
-        self.unstand(sequence);
+        self.unindex(sequence);
         let Some((_, extra)) = self.table.remove(sequence) else {
             return;
         };

@@ -4,7 +4,7 @@
 //! busy log have moved several times.
 
 use super::Index;
-use super::stand::{key_of, kind_at, whose_of};
+use super::membership::{fairness_key_of, key_of, kind_at};
 use towline_domain::{CountKind, QueueId, Timestamp};
 
 impl Index {
@@ -38,15 +38,15 @@ impl Index {
                 CountKind::Pending => {
                     let order = &queue.queue.policy.order;
                     let key = key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head));
-                    queue.lanes.push(whose_of(extra), key, sequence);
+                    queue.ready_queue.push(fairness_key_of(extra), key, sequence);
                 }
-                CountKind::Processing => queue.lanes.leased(whose_of(extra)),
+                CountKind::Processing => queue.ready_queue.leased(fairness_key_of(extra)),
                 _ => {}
             }
             queue.counts.add(kind);
         });
         for queue in self.queues.values_mut() {
-            queue.lanes.settle();
+            queue.ready_queue.settle();
         }
         timers.sort_unstable();
         scheduled.sort_unstable();

@@ -2,8 +2,7 @@
 //! counts it changed are written once, at the end of the frame that it is in.
 
 use super::Index;
-use crate::entry::Place;
-use crate::record::TallyKey;
+use crate::log::record::{RecordPlace, TallyKey};
 use std::collections::BTreeMap;
 use towline_domain::{Ending, Hour, HourTally, QueueId, Tally, Timestamp};
 use towline_store::{TallyRange, TallyRow};
@@ -16,7 +15,7 @@ const FORGOTTEN_MAX: usize = 256;
 pub struct Counted {
     tally: Tally,
     /// `None`: it has not been written yet.
-    place: Option<Place>,
+    place: Option<RecordPlace>,
     /// Counted further than its record says.
     ahead: bool,
 }
@@ -46,7 +45,7 @@ impl Index {
         self.hour(queue, key.0)?.get(key.1.as_ref()).map(|counted| counted.tally)
     }
 
-    pub fn tally_is_at(&self, queue: QueueId, key: &TallyKey, place: Place) -> bool {
+    pub fn tally_is_at(&self, queue: QueueId, key: &TallyKey, place: RecordPlace) -> bool {
         let counted = self.hour(queue, key.0).and_then(|hour| hour.get(key.1.as_ref()));
         counted.is_some_and(|counted| counted.place == Some(place))
     }
@@ -68,7 +67,7 @@ impl Index {
         hours.map_or_else(Vec::new, |hours| asked.rows(hours, self.now, |counted| counted.tally))
     }
 
-    pub(super) fn put_tally(&mut self, queue: QueueId, key: &TallyKey, tally: Tally, place: Place) {
+    pub(super) fn put_tally(&mut self, queue: QueueId, key: &TallyKey, tally: Tally, place: RecordPlace) {
         self.add_live(place);
         let counted = self.counted(queue, key);
         counted.tally = tally;

@@ -3,8 +3,7 @@
 //! A plain pending item (submitted, ready at once, nothing special) is its slot alone. Every other item also has
 //! an [`Extra`] with its whole head.
 
-use crate::entry::Place;
-use crate::record::{BODY, FIELDS, HEAD, Indexed, Parts};
+use crate::log::record::{BODY, FIELDS, HEAD, Indexed, Parts, RecordPlace};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use towline_domain::{CountKind, Head, ItemId, KeyTag, QueueId, State, Timestamp};
@@ -16,7 +15,7 @@ const NO_EXTRA: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 pub struct Slot {
     /// Where the item was submitted, or where that was carried to.
-    pub place: Place,
+    pub place: RecordPlace,
     extra: u32,
     pub queue: QueueId,
     pub ready_at: Timestamp,
@@ -80,7 +79,7 @@ impl Slot {
 /// One record that still holds current parts of an item.
 #[derive(Debug, Clone, Copy)]
 pub struct PartsAt {
-    pub place: Place,
+    pub place: RecordPlace,
     pub parts: Parts,
 }
 
@@ -92,7 +91,7 @@ pub struct Extra {
     /// Other records with current parts, errors apart.
     pub others: SmallVec<[PartsAt; 1]>,
     /// Errors by ordinal. A record may be named here and in `others` or the base.
-    pub errors: Vec<(u32, Place)>,
+    pub errors: Vec<(u32, RecordPlace)>,
     pub indexed: Option<Box<Indexed>>,
 }
 
@@ -104,7 +103,7 @@ struct Chunk {
 impl Chunk {
     fn new() -> Chunk {
         let empty = Slot {
-            place: Place { segment: 0, offset: 0, length: 0 },
+            place: RecordPlace { segment: 0, offset: 0, length: 0 },
             extra: NO_EXTRA,
             queue: QueueId(0),
             ready_at: Timestamp(0),
@@ -148,7 +147,7 @@ impl Table {
     }
 
     /// Adds an item as a plain slot.
-    pub fn insert(&mut self, sequence: u64, place: Place, parts: Parts, head: &Head) {
+    pub fn insert(&mut self, sequence: u64, place: RecordPlace, parts: Parts, head: &Head) {
         let (number, at) = Table::chunk_of(sequence);
         if self.chunks.is_empty() {
             self.base = number;

@@ -9,8 +9,8 @@
 //! 32 check     u32
 //! ```
 
-use crate::disk::{Disk, read_full, write_full};
 use crate::error::OpenError;
+use crate::log::disk::{Disk, read_full, write_full};
 use std::io;
 
 pub const META_FILE: &str = "towline.meta";

@@ -2,11 +2,10 @@
 //!
 //! **Invariant:** a record is served only if its checksum holds and it is the item's own.
 
-use crate::disk::read_full;
-use crate::entry::Place;
+use crate::log::disk::read_full;
+use crate::log::record::{self, Parts, Record, RecordError, RecordPlace, field_part};
+use crate::log::segment::file_name;
 use crate::outcome::{Unread, UnreadItems};
-use crate::record::{self, Parts, Record, RecordError, field_part};
-use crate::segment::file_name;
 use towline_domain::{Field, FieldSet, Item};
 use towline_store::StoreError;
 
@@ -16,7 +15,7 @@ const READ_MAX: u32 = 1 << 20;
 
 /// How records of a store are checked.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader {
+pub struct ItemReader {
     pub salt: u64,
     /// For a planted bug.
     pub unchecked: bool,
@@ -29,7 +28,7 @@ struct Span {
     bytes: bytes::Bytes,
 }
 
-impl Reader {
+impl ItemReader {
     pub fn read(&self, unread: &UnreadItems, fields: FieldSet) -> Result<Vec<Item>, StoreError> {
         let beside =
             if fields == FieldSet::HEADS { 0 } else { record::BODY | record::OUTCOME | record::ERROR };
@@ -44,7 +43,8 @@ impl Reader {
     /// Reads all records in few, large, ascending reads.
     fn load(&self, unread: &UnreadItems, needed: Parts) -> Result<Vec<Span>, StoreError> {
         let places = unread.items.iter().flat_map(|item| item.places.iter());
-        let mut places: Vec<Place> = places.filter(|at| at.parts & needed != 0).map(|at| at.place).collect();
+        let mut places: Vec<RecordPlace> =
+            places.filter(|at| at.parts & needed != 0).map(|at| at.place).collect();
         places.sort_unstable_by_key(|place| (place.segment, place.offset));
         let mut spans: Vec<Span> = Vec::new();
         let mut rest = &places[..];
@@ -79,7 +79,7 @@ impl Reader {
     fn record<'a>(
         &self,
         spans: &'a [Span],
-        place: Place,
+        place: RecordPlace,
         sequence: u64,
     ) -> Result<(&'a Span, Record<'a>), StoreError> {
         let corrupt = |what: &str| StoreError::Corrupt {

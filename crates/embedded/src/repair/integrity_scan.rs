@@ -2,14 +2,14 @@
 //!
 //! **Invariant:** nothing is written; what does not prove itself by its checksum is never passed on.
 
-use crate::disk::{Disk, read_full};
-use crate::entry::{Entry, Place};
 use crate::error::OpenError;
-use crate::frame::{self, FrameHeader};
-use crate::meta::{META_FILE, Meta};
-use crate::record::{self, Kind, Record, RecordError};
-use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
-use crate::sidecar::Sidecar;
+use crate::index::update::IndexUpdate;
+use crate::log::disk::{Disk, read_full};
+use crate::log::frame::{self, FrameHeader};
+use crate::log::meta::{META_FILE, Meta};
+use crate::log::record::{self, Kind, Record, RecordError, RecordPlace};
+use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
+use crate::log::sidecar::Sidecar;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -34,16 +34,16 @@ impl fmt::Display for Finding {
 }
 
 /// The segments in use, in log order, and what was found.
-pub(crate) struct Survey<'a> {
+pub(crate) struct IntegrityScan<'a> {
     disk: &'a dyn Disk,
     pub(crate) meta: Meta,
-    pub(crate) log: Vec<Surveyed>,
+    pub(crate) log: Vec<ScannedSegment>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) totals: Totals,
 }
 
 #[derive(Debug)]
-pub(crate) struct Surveyed {
+pub(crate) struct ScannedSegment {
     pub(crate) segment: Arc<Segment>,
     pub(crate) header: SegmentHeader,
     size: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Surveyed {
     pub(crate) end: u64,
 }
 
-impl Surveyed {
+impl ScannedSegment {
     fn name(&self) -> String {
         segment::file_name(self.segment.number)
     }
@@ -69,7 +69,7 @@ pub(crate) struct Totals {
 
 /// What a walk comes by, in log order.
 pub(crate) enum Seen<'a> {
-    Record(Record<'a>, Place),
+    Record(Record<'a>, RecordPlace),
     /// Part of the log does not read; items with these numbers were submitted there.
     Gap(Range<u64>),
     /// A record of this item does not read.
@@ -78,9 +78,9 @@ pub(crate) enum Seen<'a> {
 
 type Visit<'v> = &'v mut dyn FnMut(Seen<'_>);
 
-impl<'a> Survey<'a> {
+impl<'a> IntegrityScan<'a> {
     /// Finds the segments in use and walks them.
-    pub(crate) fn of(disk: &'a dyn Disk) -> Result<Survey<'a>, OpenError> {
+    pub(crate) fn of(disk: &'a dyn Disk) -> Result<IntegrityScan<'a>, OpenError> {
         let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
         let mut files = Vec::new();
         for number in names.iter().filter_map(|name| segment::parse_name(name)) {
@@ -108,7 +108,7 @@ impl<'a> Survey<'a> {
             }
             Err(error) => return Err(error),
         };
-        let mut survey = Survey { disk, meta, log: Vec::new(), findings, totals: Totals::default() };
+        let mut survey = IntegrityScan { disk, meta, log: Vec::new(), findings, totals: Totals::default() };
         survey.find_log(files)?;
         survey.walk(&mut |_| {})?;
         survey.check_sidecars()?;
@@ -128,7 +128,7 @@ impl<'a> Survey<'a> {
     }
 
     fn find_log(&mut self, files: Vec<Segment>) -> Result<(), OpenError> {
-        let mut by_generation: BTreeMap<u64, Surveyed> = BTreeMap::new();
+        let mut by_generation: BTreeMap<u64, ScannedSegment> = BTreeMap::new();
         let mut headless = Vec::new();
         for file in files {
             let number = file.number;
@@ -137,14 +137,15 @@ impl<'a> Survey<'a> {
             let size = file.file.size().map_err(error)?;
             let header = SegmentHeader::read(&*file.file, self.meta.salt).map_err(error)?;
             let foreign = SegmentHeader::read_any(&*file.file).map_err(error)?;
-            let surveyed = |header| Surveyed { segment: Arc::new(file), header, size, end: HEADER_BYTES };
+            let surveyed =
+                |header| ScannedSegment { segment: Arc::new(file), header, size, end: HEADER_BYTES };
             match (header, foreign) {
                 (None, Some(_)) => self.damaged(&name, 0, "it belongs to another store".to_owned()),
                 (None, None) => {
                     let file = surveyed(SegmentHeader::default());
                     let bytes = self.read(&file)?;
                     if let Some(header) = header_from_frames(&bytes, number, self.meta) {
-                        headless.push(Surveyed { header, ..file });
+                        headless.push(ScannedSegment { header, ..file });
                     }
                 }
                 (Some(header), _) => {
@@ -199,13 +200,13 @@ impl<'a> Survey<'a> {
     }
 
     /// Where the log begins: the last frame knows best.
-    fn tail(&self, newest: &Surveyed) -> Result<u64, OpenError> {
+    fn tail(&self, newest: &ScannedSegment) -> Result<u64, OpenError> {
         let bytes = self.read(newest)?;
         let frames = frames_behind(&bytes, HEADER_BYTES, newest.header.generation, self.meta.salt);
         Ok(frames.map(|(_, found)| found.tail).fold(newest.header.tail, u64::max))
     }
 
-    fn read(&self, file: &Surveyed) -> Result<Vec<u8>, OpenError> {
+    fn read(&self, file: &ScannedSegment) -> Result<Vec<u8>, OpenError> {
         let mut bytes = vec![0; usize::try_from(file.size).unwrap_or(usize::MAX)];
         let length = read_full(&*file.segment.file, &mut bytes, 0)
             .map_err(|error| OpenError::io(self.disk, &file.name(), error))?;
@@ -247,7 +248,7 @@ impl<'a> Survey<'a> {
     /// Returns the first item number not used up at the segment's end.
     fn walk_segment(
         &mut self,
-        file: &mut Surveyed,
+        file: &mut ScannedSegment,
         bytes: &[u8],
         next_first: Option<u64>,
         visit: Visit<'_>,
@@ -324,7 +325,7 @@ impl<'a> Survey<'a> {
     ///
     fn rescue(
         &mut self,
-        file: &Surveyed,
+        file: &ScannedSegment,
         bytes: &[u8],
         gap: Range<u64>,
         (frame, after): (u64, Option<u64>),
@@ -367,7 +368,7 @@ impl<'a> Survey<'a> {
     /// `None` if there is no telling them from what is left of an earlier use of the file.
     fn records_in<'b>(
         &self,
-        file: &Surveyed,
+        file: &ScannedSegment,
         bytes: &'b [u8],
         gap: &Range<u64>,
         frame: u64,
@@ -386,7 +387,7 @@ impl<'a> Survey<'a> {
         records.get(..room).filter(|_| alone && !stale)
     }
 
-    fn tells_the_same(&self, sidecar: &Sidecar, file: &Surveyed) -> Result<bool, OpenError> {
+    fn tells_the_same(&self, sidecar: &Sidecar, file: &ScannedSegment) -> Result<bool, OpenError> {
         let (bytes, salt, number) = (self.read(file)?, self.meta.salt, file.segment.number);
         let mut told = Vec::new();
         let read = sidecar.entries(number, salt, |entry| {
@@ -402,7 +403,7 @@ impl<'a> Survey<'a> {
             let mut done = 0;
             while let Some(Ok(record)) = records.get(done..).map(Record::peek) {
                 let place = place(number, at + (frame::HEADER_BYTES + done) as u64, record.bytes.len());
-                let entry = Entry::from_record(&record, place, salt).ok();
+                let entry = IndexUpdate::from_record(&record, place, salt).ok();
                 same &= format!("{entry:?}") == format!("{:?}", told.next());
                 done += record.bytes.len();
             }
@@ -456,9 +457,9 @@ fn tell_frames(from: u64, to: u64) -> String {
     }
 }
 
-fn place(segment: u32, offset: u64, length: usize) -> Place {
+fn place(segment: u32, offset: u64, length: usize) -> RecordPlace {
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    Place { segment, offset: narrow(offset), length: narrow(length as u64) }
+    RecordPlace { segment, offset: narrow(offset), length: narrow(length as u64) }
 }
 
 fn slice(bytes: &[u8], from: u64) -> Option<&[u8]> {

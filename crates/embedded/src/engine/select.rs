@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::index::QueueIndex;
-use crate::record::group_label;
-use crate::table::Slot;
+use crate::index::table::Slot;
+use crate::log::record::group_label;
 use towline_domain::{QueueId, Traits, digest};
 use towline_store::{CountPage, Cursor, Filter};
 

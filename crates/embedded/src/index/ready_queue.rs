@@ -16,15 +16,15 @@ const BLOCK: usize = 512;
 
 /// Where an item stands within its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct ReadyEntry {
     pub time: Timestamp,
     pub sequence: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct Lane {
-    blocks: VecDeque<VecDeque<Entry>>,
-    late: BTreeSet<Entry>,
+    blocks: VecDeque<VecDeque<ReadyEntry>>,
+    late: BTreeSet<ReadyEntry>,
     /// Entries in `blocks`.
     listed: usize,
     /// Items that are really here.
@@ -32,7 +32,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: ReadyEntry) {
         self.live += 1;
         if self.last().is_some_and(|last| last > entry) {
             self.late.insert(entry);
@@ -47,11 +47,11 @@ impl Lane {
         }
     }
 
-    fn last(&self) -> Option<Entry> {
+    fn last(&self) -> Option<ReadyEntry> {
         self.blocks.back().and_then(|block| block.back()).copied()
     }
 
-    fn first(&self) -> Option<Entry> {
+    fn first(&self) -> Option<ReadyEntry> {
         let listed = self.blocks.front().and_then(|block| block.front()).copied();
         let late = self.late.first().copied();
         match (listed, late) {
@@ -60,7 +60,7 @@ impl Lane {
         }
     }
 
-    fn pop(&mut self) -> Option<Entry> {
+    fn pop(&mut self) -> Option<ReadyEntry> {
         let first = self.first()?;
         if self.late.first() == Some(&first) {
             return self.late.pop_first();
@@ -75,7 +75,7 @@ impl Lane {
     }
 
     /// The first that is really here; what is listed before it goes.
-    fn first_live(&mut self, is_live: impl Fn(Entry) -> bool) -> Option<Entry> {
+    fn first_live(&mut self, is_live: impl Fn(ReadyEntry) -> bool) -> Option<ReadyEntry> {
         while let Some(entry) = self.first() {
             if is_live(entry) {
                 return Some(entry);
@@ -86,7 +86,7 @@ impl Lane {
     }
 
     /// Takes note that an item left; drops its entry now if it is at the front, or later.
-    fn leave(&mut self, entry: Entry, is_live: impl Fn(i64, Entry) -> bool, rank: i64) {
+    fn leave(&mut self, entry: ReadyEntry, is_live: impl Fn(i64, ReadyEntry) -> bool, rank: i64) {
         self.live -= 1;
         if self.first() == Some(entry) {
             self.pop();
@@ -106,18 +106,18 @@ impl Lane {
 }
 
 #[derive(Debug)]
-pub enum Lanes {
+pub enum ReadyQueue {
     Ranked(BTreeMap<i64, Lane>),
-    Scored(BTreeSet<(i64, Entry)>),
+    Scored(BTreeSet<(i64, ReadyEntry)>),
     Keyed(Keyed),
 }
 
 /// Of a queue whose keys take turns.
 #[derive(Debug, Default)]
 pub struct Keyed {
-    ready: BTreeSet<(KeyTag, i64, Entry)>,
+    ready: BTreeSet<(KeyTag, i64, ReadyEntry)>,
     /// The same by time, unless they stand by a score.
-    by_time: Option<BTreeSet<Entry>>,
+    by_time: Option<BTreeSet<ReadyEntry>>,
     weights: Weights,
     /// Not in the log: after an opening everybody begins anew.
     turn: RoundRobin,
@@ -143,10 +143,10 @@ impl Limit {
 }
 
 /// Before every entry.
-const FIRST: Entry = Entry { time: Timestamp(0), sequence: 0 };
+const FIRST: ReadyEntry = ReadyEntry { time: Timestamp(0), sequence: 0 };
 
 impl Keyed {
-    fn first(&self) -> Option<(i64, Entry)> {
+    fn first(&self) -> Option<(i64, ReadyEntry)> {
         let from = |key: KeyTag| self.ready.range((key, i64::MIN, FIRST)..).next();
         let key = match &self.limit {
             None => self.turn.next(&self.weights, |key| from(key).map(|first| first.0)),
@@ -163,7 +163,7 @@ impl Keyed {
         self.ready.range((key, i64::MIN, FIRST)..).next().is_some_and(|first| first.0 == key)
     }
 
-    fn push(&mut self, key: KeyTag, rank: i64, entry: Entry) {
+    fn push(&mut self, key: KeyTag, rank: i64, entry: ReadyEntry) {
         self.ready.insert((key, rank, entry));
         if let Some(by_time) = &mut self.by_time {
             by_time.insert(entry);
@@ -175,7 +175,7 @@ impl Keyed {
         }
     }
 
-    fn leave(&mut self, key: KeyTag, rank: i64, entry: Entry) {
+    fn leave(&mut self, key: KeyTag, rank: i64, entry: ReadyEntry) {
         self.ready.remove(&(key, rank, entry));
         if let Some(by_time) = &mut self.by_time {
             by_time.remove(&entry);
@@ -234,36 +234,36 @@ impl Keyed {
     }
 }
 
-impl Lanes {
-    pub fn new(order: &Order, flow: &Flow) -> Lanes {
+impl ReadyQueue {
+    pub fn new(order: &Order, flow: &Flow) -> ReadyQueue {
         match order {
             _ if flow.takes_turns() => {
                 let by_time = (!matches!(order, Order::Score(_))).then(BTreeSet::new);
                 let mut keyed = Keyed { weights: Weights::of(flow), by_time, ..Keyed::default() };
                 keyed.limit(flow.concurrency_per_key);
-                Lanes::Keyed(keyed)
+                ReadyQueue::Keyed(keyed)
             }
-            Order::Fifo | Order::Priority => Lanes::Ranked(BTreeMap::new()),
-            Order::Score(_) => Lanes::Scored(BTreeSet::new()),
+            Order::Fifo | Order::Priority => ReadyQueue::Ranked(BTreeMap::new()),
+            Order::Score(_) => ReadyQueue::Scored(BTreeSet::new()),
         }
     }
 
     /// The policy changed. Whether all that stands here has to stand elsewhere: in lanes that are new.
     pub fn change(&mut self, flow: &Flow) -> bool {
         match self {
-            Lanes::Keyed(keyed) if flow.takes_turns() => {
+            ReadyQueue::Keyed(keyed) if flow.takes_turns() => {
                 keyed.weights = Weights::of(flow);
                 false
             }
-            Lanes::Keyed(_) => true,
+            ReadyQueue::Keyed(_) => true,
             _ => flow.takes_turns(),
         }
     }
 
-    /// The limit of each key may have changed. Whether what is processed has to be counted, by [`Lanes::leased`].
+    /// The limit of each key may have changed. Whether what is processed has to be counted, by [`ReadyQueue::leased`].
     pub fn limit(&mut self, flow: &Flow) -> bool {
         match self {
-            Lanes::Keyed(keyed) if keyed.max() != flow.concurrency_per_key => {
+            ReadyQueue::Keyed(keyed) if keyed.max() != flow.concurrency_per_key => {
                 keyed.limit(flow.concurrency_per_key)
             }
             _ => false,
@@ -271,69 +271,69 @@ impl Lanes {
     }
 
     /// An item of this key is processed.
-    pub fn leased(&mut self, whose: KeyTag) {
-        if let Lanes::Keyed(keyed) = self {
-            keyed.leased(whose);
+    pub fn leased(&mut self, fairness_key: KeyTag) {
+        if let ReadyQueue::Keyed(keyed) = self {
+            keyed.leased(fairness_key);
         }
     }
 
     /// An item of this key is processed no more.
-    pub fn ended(&mut self, whose: KeyTag) {
-        if let Lanes::Keyed(keyed) = self {
-            keyed.ended(whose);
+    pub fn ended(&mut self, fairness_key: KeyTag) {
+        if let ReadyQueue::Keyed(keyed) = self {
+            keyed.ended(fairness_key);
         }
     }
 
     /// Keys that are at their limit.
     pub fn full_keys(&self) -> FullKeys {
         match self {
-            Lanes::Keyed(Keyed { limit: Some(limit), .. }) => limit.full.iter().copied().collect(),
+            ReadyQueue::Keyed(Keyed { limit: Some(limit), .. }) => limit.full.iter().copied().collect(),
             _ => FullKeys::default(),
         }
     }
 
     /// All entries, those that count and those that do not, in no order.
-    pub fn entries(&self) -> Vec<(i64, Entry)> {
+    pub fn entries(&self) -> Vec<(i64, ReadyEntry)> {
         match self {
-            Lanes::Ranked(lanes) => {
+            ReadyQueue::Ranked(lanes) => {
                 let entries = |lane: &Lane| lane.blocks.iter().flatten().chain(&lane.late).copied().collect();
                 lanes
                     .iter()
                     .flat_map(|(&rank, lane)| {
-                        let entries: Vec<Entry> = entries(lane);
+                        let entries: Vec<ReadyEntry> = entries(lane);
                         entries.into_iter().map(move |entry| (rank, entry))
                     })
                     .collect()
             }
-            Lanes::Scored(tree) => tree.iter().copied().collect(),
-            Lanes::Keyed(keyed) => keyed.ready.iter().map(|&(_, rank, entry)| (rank, entry)).collect(),
+            ReadyQueue::Scored(tree) => tree.iter().copied().collect(),
+            ReadyQueue::Keyed(keyed) => keyed.ready.iter().map(|&(_, rank, entry)| (rank, entry)).collect(),
         }
     }
 
     /// This key has given an item.
-    pub fn gave(&mut self, whose: KeyTag) {
-        if let Lanes::Keyed(keyed) = self {
-            keyed.turn = keyed.turn.record_delivery(whose, &keyed.weights);
+    pub fn gave(&mut self, fairness_key: KeyTag) {
+        if let ReadyQueue::Keyed(keyed) = self {
+            keyed.turn = keyed.turn.record_delivery(fairness_key, &keyed.weights);
         }
     }
 
-    pub fn push(&mut self, whose: KeyTag, key: OrderKey, sequence: u64) {
-        let entry = Entry { time: key.time, sequence };
+    pub fn push(&mut self, fairness_key: KeyTag, key: OrderKey, sequence: u64) {
+        let entry = ReadyEntry { time: key.time, sequence };
         match self {
-            Lanes::Ranked(lanes) => lanes.entry(key.rank).or_default().push(entry),
-            Lanes::Scored(tree) => drop(tree.insert((key.rank, entry))),
-            Lanes::Keyed(keyed) => keyed.push(whose, key.rank, entry),
+            ReadyQueue::Ranked(lanes) => lanes.entry(key.rank).or_default().push(entry),
+            ReadyQueue::Scored(tree) => drop(tree.insert((key.rank, entry))),
+            ReadyQueue::Keyed(keyed) => keyed.push(fairness_key, key.rank, entry),
         }
     }
 
     /// After many items were pushed in no order: sorts them, if that is worth it.
     pub fn settle(&mut self) {
-        let Lanes::Ranked(lanes) = self else { return };
+        let ReadyQueue::Ranked(lanes) = self else { return };
         for lane in
             lanes.values_mut().filter(|lane| lane.late.len() > BLOCK && lane.late.len() > lane.listed / 8)
         {
             let unsorted = std::mem::take(lane);
-            let mut entries: Vec<Entry> =
+            let mut entries: Vec<ReadyEntry> =
                 unsorted.blocks.into_iter().flatten().chain(unsorted.late).collect();
             entries.sort_unstable();
             entries.into_iter().for_each(|entry| lane.push(entry));
@@ -343,14 +343,14 @@ impl Lanes {
     /// An item leaves, from wherever it stands.
     pub fn leave(
         &mut self,
-        whose: KeyTag,
+        fairness_key: KeyTag,
         key: OrderKey,
         sequence: u64,
-        is_live: impl Fn(i64, Entry) -> bool,
+        is_live: impl Fn(i64, ReadyEntry) -> bool,
     ) {
-        let entry = Entry { time: key.time, sequence };
+        let entry = ReadyEntry { time: key.time, sequence };
         match self {
-            Lanes::Ranked(lanes) => {
+            ReadyQueue::Ranked(lanes) => {
                 if let Some(lane) = lanes.get_mut(&key.rank) {
                     lane.leave(entry, is_live, key.rank);
                     if lane.live == 0 {
@@ -358,35 +358,35 @@ impl Lanes {
                     }
                 }
             }
-            Lanes::Scored(tree) => drop(tree.remove(&(key.rank, entry))),
-            Lanes::Keyed(keyed) => keyed.leave(whose, key.rank, entry),
+            ReadyQueue::Scored(tree) => drop(tree.remove(&(key.rank, entry))),
+            ReadyQueue::Keyed(keyed) => keyed.leave(fairness_key, key.rank, entry),
         }
     }
 
     /// The first item that is really here. It stays until it is told to leave.
-    pub fn first(&mut self, is_live: impl Fn(i64, Entry) -> bool) -> Option<(i64, Entry)> {
+    pub fn first(&mut self, is_live: impl Fn(i64, ReadyEntry) -> bool) -> Option<(i64, ReadyEntry)> {
         match self {
-            Lanes::Ranked(lanes) => {
+            ReadyQueue::Ranked(lanes) => {
                 let mut lane = lanes.first_entry()?;
                 let rank = *lane.key();
                 lane.get_mut().first_live(|entry| is_live(rank, entry)).map(|entry| (rank, entry))
             }
-            Lanes::Scored(tree) => tree.first().copied(),
-            Lanes::Keyed(keyed) => keyed.first(),
+            ReadyQueue::Scored(tree) => tree.first().copied(),
+            ReadyQueue::Keyed(keyed) => keyed.first(),
         }
     }
 
     /// Since when the item is ready that is so for longest: the first of one of the ranks. A score does not tell.
-    pub fn oldest(&mut self, is_live: impl Fn(i64, Entry) -> bool) -> Option<Timestamp> {
+    pub fn oldest(&mut self, is_live: impl Fn(i64, ReadyEntry) -> bool) -> Option<Timestamp> {
         match self {
-            Lanes::Ranked(lanes) => {
+            ReadyQueue::Ranked(lanes) => {
                 let firsts = lanes
                     .iter_mut()
                     .filter_map(|(&rank, lane)| lane.first_live(|entry| is_live(rank, entry)));
                 firsts.map(|first| first.time).min()
             }
-            Lanes::Scored(_) => None,
-            Lanes::Keyed(keyed) => keyed.by_time.as_ref()?.first().map(|first| first.time),
+            ReadyQueue::Scored(_) => None,
+            ReadyQueue::Keyed(keyed) => keyed.by_time.as_ref()?.first().map(|first| first.time),
         }
     }
 }
@@ -403,7 +403,7 @@ mod tests {
         #[test]
         fn a_lane_is_a_sorted_set(steps in proptest::collection::vec((0..3u8, -2..3i64, 0..50u64), 1..3000)) {
             let model = RefCell::new(BTreeSet::new());
-            let mut lanes = Lanes::new(&Order::Priority, &Flow::default());
+            let mut lanes = ReadyQueue::new(&Order::Priority, &Flow::default());
             let is_live = |rank, entry| model.borrow().contains(&(rank, entry));
             for (sequence, (what, rank, time)) in steps.into_iter().enumerate() {
                 let sequence = sequence as u64;
@@ -411,7 +411,7 @@ mod tests {
                     0 | 1 => {
                         let time = Timestamp(if what == 0 { sequence } else { time });
                         lanes.push(KeyTag::NONE, OrderKey { rank, time }, sequence);
-                        model.borrow_mut().insert((rank, Entry { time, sequence }));
+                        model.borrow_mut().insert((rank, ReadyEntry { time, sequence }));
                     }
                     _ => {
                         let nth = time as usize % model.borrow().len().max(1);
@@ -435,17 +435,17 @@ mod tests {
         fn keys_at_their_limit_are_passed_over(steps in proptest::collection::vec((0..6u8, 0..5u8, 0..50u64), 1..500)) {
             let flow = |limit| Flow { fairness: Some(Fairness::default()), concurrency_per_key: limit, ..Flow::default() };
             let mut limit = Some(2);
-            let mut lanes = Lanes::new(&Order::Fifo, &flow(limit));
-            let mut ready: BTreeSet<(KeyTag, Entry)> = BTreeSet::new();
+            let mut lanes = ReadyQueue::new(&Order::Fifo, &flow(limit));
+            let mut ready: BTreeSet<(KeyTag, ReadyEntry)> = BTreeSet::new();
             let mut leased: Vec<KeyTag> = Vec::new();
             let mut turn = RoundRobin::default();
-            let place = |entry: Entry| OrderKey { rank: 0, time: entry.time };
+            let place = |entry: ReadyEntry| OrderKey { rank: 0, time: entry.time };
             for (sequence, (what, key, number)) in steps.into_iter().enumerate() {
                 let key = KeyTag::of(&key.to_string());
                 let nth = |len: usize| number as usize % len.max(1);
                 match what {
                     0 | 1 => {
-                        let entry = Entry { time: Timestamp(number), sequence: sequence as u64 };
+                        let entry = ReadyEntry { time: Timestamp(number), sequence: sequence as u64 };
                         lanes.push(key, place(entry), entry.sequence);
                         ready.insert((key, entry));
                     }

@@ -4,13 +4,13 @@
 //!
 //! **Invariant:** only frames that are durable are told, so no event is ever taken back.
 
-use crate::disk::read_full;
-use crate::engine::{Engine, InUse};
-use crate::frame::{self, FrameHeader};
-use crate::names::Names;
+use crate::engine::{Engine, SegmentInUse};
+use crate::events::queue_names::QueueNames;
+use crate::log::disk::read_full;
+use crate::log::frame::{self, FrameHeader};
+use crate::log::record::{self, Kind, Record, RecordError};
+use crate::log::segment::{HEADER_BYTES, Segment, file_name};
 use crate::options::Durability;
-use crate::record::{self, Kind, Record, RecordError};
-use crate::segment::{HEADER_BYTES, Segment, file_name};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ const WHOLE: u32 = u32::MAX;
 
 /// From where on to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum EventStart {
     Oldest,
     Now,
     /// After a record of a frame.
@@ -46,7 +46,7 @@ pub enum Start {
 
 /// Where to read what is to be told. **Invariant:** it holds the segments that it names.
 #[derive(Debug)]
-pub struct Untold {
+pub struct EventRange {
     after: (u64, u32),
     /// The last frame that may be told.
     through: u64,
@@ -65,7 +65,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn of(in_use: &InUse) -> Stretch {
+    fn of(in_use: &SegmentInUse) -> Stretch {
         Stretch {
             segment: in_use.segment.clone(),
             generation: in_use.header.generation,
@@ -78,25 +78,25 @@ impl Stretch {
 
 /// A segment that nothing lives in, kept for those who follow.
 #[derive(Debug)]
-pub(crate) struct Retired(Stretch);
+pub(crate) struct RetiredSegment(Stretch);
 
 impl Engine {
     /// `None`: what followed there has been written over, or was never written.
-    pub(crate) fn untold(&self, start: Start) -> Option<Untold> {
+    pub(crate) fn untold(&self, start: EventStart) -> Option<EventRange> {
         let through = match self.options.durability {
             // A question is answered when what came before it is durable.
             Durability::Sync => self.written(),
             Durability::Interval(_) => self.synced,
         };
-        self.told_at.store(self.index.now.0, Ordering::Relaxed);
+        self.events_read_at.store(self.index.now.0, Ordering::Relaxed);
         let in_use = self.log.iter().filter_map(|number| self.segments.get(number));
         let all =
             || self.retired.iter().map(|retired| retired.0.clone()).chain(in_use.clone().map(Stretch::of));
         let oldest = all().next().map_or(self.next_frame, |stretch| stretch.first_frame);
         let (frame, nth) = match start {
-            Start::Oldest => (oldest - 1, WHOLE),
-            Start::Now => (through, WHOLE),
-            Start::After(frame, nth) => (frame, nth),
+            EventStart::Oldest => (oldest - 1, WHOLE),
+            EventStart::Now => (through, WHOLE),
+            EventStart::After(frame, nth) => (frame, nth),
         };
         let first = if nth == WHOLE { frame.checked_add(1)? } else { frame };
         if first < oldest || frame > self.written() {
@@ -107,14 +107,14 @@ impl Engine {
             // As much as a page can need.
             .take(2)
             .collect();
-        Some(Untold { after: (frame, nth), through, more: through < self.written(), segments })
+        Some(EventRange { after: (frame, nth), through, more: through < self.written(), segments })
     }
 }
 
 impl Engine {
     /// Whether somebody has asked for events lately, and there is room to wait for them.
     fn is_followed(&self) -> bool {
-        let told_at = self.told_at.load(Ordering::Relaxed);
+        let told_at = self.events_read_at.load(Ordering::Relaxed);
         let lately = told_at > 0 && self.index.now.0.saturating_sub(told_at) < FOLLOWED_MS;
         lately && self.status.full.is_none()
     }
@@ -125,8 +125,8 @@ impl Engine {
     }
 
     /// Keeps an emptied segment for a while.
-    pub(crate) fn retire(&mut self, in_use: InUse) {
-        self.retired.push_back(Retired(Stretch::of(&in_use)));
+    pub(crate) fn retire(&mut self, in_use: SegmentInUse) {
+        self.retired.push_back(RetiredSegment(Stretch::of(&in_use)));
         if self.retired.len() > RETIRED_MAX {
             self.release_oldest();
         }
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     fn release_oldest(&mut self) {
-        if let Some(Retired(stretch)) = self.retired.pop_front() {
+        if let Some(RetiredSegment(stretch)) = self.retired.pop_front() {
             // The log has begun later for long; one more frame that says so does no harm.
             self.emptied.push_back((stretch.segment, self.next_frame));
         }
@@ -156,10 +156,10 @@ struct FrameAt {
 
 /// Reads events. Remembers where its pages ended: a reader that goes on need not look for its place.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct EventReader {
     pub(crate) store: u32,
     pub(crate) salt: u64,
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Arc<QueueNames>,
     places: Mutex<Places>,
     /// Chosen ids by number, of items whose records were written before each of them said it.
     unnamed: Mutex<FxHashMap<u64, ItemId>>,
@@ -207,14 +207,14 @@ impl Places {
     }
 }
 
-impl Teller {
-    pub(crate) fn new(salt: u64, names: Arc<Names>) -> Teller {
+impl EventReader {
+    pub(crate) fn new(salt: u64, names: Arc<QueueNames>) -> EventReader {
         let (places, unnamed) = (Mutex::default(), Mutex::default());
-        Teller { store: EventId::store_of(salt), salt, names, places, unnamed }
+        EventReader { store: EventId::store_of(salt), salt, names, places, unnamed }
     }
 
     /// Walks towards where a page begins, about as many bytes as a page looks at; whether it is there.
-    pub(crate) fn approach(&self, untold: &Untold) -> Result<bool, StoreError> {
+    pub(crate) fn approach(&self, untold: &EventRange) -> Result<bool, StoreError> {
         let (frame, nth) = untold.after;
         let first = if nth == WHOLE { frame + 1 } else { frame };
         let Some(stretch) = untold.segments.first() else { return Ok(true) };
@@ -234,7 +234,7 @@ impl Teller {
         Ok(true)
     }
 
-    pub(crate) fn read(&self, untold: &Untold, limit: usize) -> Result<EventPage, StoreError> {
+    pub(crate) fn read(&self, untold: &EventRange, limit: usize) -> Result<EventPage, StoreError> {
         let (mut frame, mut nth) = untold.after;
         let mut page = Page { events: Vec::new(), limit, bytes: 0 };
         let mut full = false;
@@ -441,7 +441,7 @@ impl Window<'_> {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::record::{Encoder, Indexed};
+    use crate::log::record::{Encoder, Indexed};
 
     /// As it was written before every record had the id.
     fn unnamed(sequence: u64, indexed: Option<ItemId>) -> Vec<u8> {
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_chosen_id_is_known_from_the_first_record_of_an_older_log() {
-        let teller = Teller::new(1, Arc::default());
+        let teller = EventReader::new(1, Arc::default());
         let id = ItemId(uuid::Uuid::from_u128(17));
         let chosen = |bytes: &[u8]| teller.chosen(&Record::read(bytes, 1).unwrap()).unwrap();
         assert_eq!(chosen(&unnamed(5, None)), None);

@@ -4,13 +4,13 @@
 //! taken in any other order, a removal could go first and its item rise again at the next opening. It also makes
 //! everything but the segments themselves a cache that can be rebuilt.
 
-use crate::disk::read_full;
 use crate::engine::Engine;
-use crate::entry::{Entry, ItemEntry, Place};
-use crate::frame;
+use crate::index::update::{IndexUpdate, ItemUpdate};
+use crate::log::disk::read_full;
+use crate::log::frame;
+use crate::log::record::{self, Encoder, Kind, Parts, Record, RecordPlace};
+use crate::log::segment::{self, HEADER_BYTES, Segment};
 use crate::plant::Bug;
-use crate::record::{self, Encoder, Kind, Parts, Record};
-use crate::segment::{self, HEADER_BYTES, Segment};
 use std::sync::Arc;
 use towline_domain::{EventKind, QueueId};
 use towline_store::StoreError;
@@ -107,7 +107,7 @@ impl Engine {
         }
         while collection.done < collection.records.len() && *left > 0 {
             let bytes = &collection.records[collection.done..];
-            let place = |length: usize| Place {
+            let place = |length: usize| RecordPlace {
                 segment: collection.segment.number,
                 offset: u32::try_from(collection.records_at + collection.done as u64).unwrap_or(u32::MAX),
                 length: u32::try_from(length).unwrap_or(u32::MAX),
@@ -147,7 +147,12 @@ impl Engine {
     }
 
     /// Appends the current parts of a record again, if it has any.
-    fn carry(&mut self, record: &Record<'_>, at: Place, stale: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+    fn carry(
+        &mut self,
+        record: &Record<'_>,
+        at: RecordPlace,
+        stale: &[(u64, Vec<u8>)],
+    ) -> Result<(), StoreError> {
         let start = self.frame.len();
         match record.kind {
             Kind::Item => {
@@ -159,7 +164,7 @@ impl Engine {
                 // What belongs to a deleted queue is dead; carried, it could take its id back from a newer item.
                 let queue = self.index.table.slot(sequence).map(|slot| slot.queue);
                 if queue.is_none_or(|queue| !self.index.queues.contains_key(&queue)) {
-                    return self.apply(Entry::ItemRemoved { sequence });
+                    return self.apply(IndexUpdate::ItemRemoved { sequence });
                 }
                 self.carry_item(record, parts, stale)
             }
@@ -173,7 +178,7 @@ impl Engine {
                     record::encode_queue(&mut self.frame, &queue, Some(EventKind::Carried), self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Queue { queue: Box::new(queue), place })
+                self.apply(IndexUpdate::Queue { queue: Box::new(queue), place })
             }
             Kind::Kv => {
                 let Ok((key, value)) = record.need(record::HEAD).and_then(record::decode_kv) else {
@@ -185,7 +190,7 @@ impl Engine {
                 let length = record::encode_kv(&mut self.frame, &key, &value, self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Kv { key, record: value, place })
+                self.apply(IndexUpdate::Kv { key, record: value, place })
             }
             Kind::Tally => {
                 let queue = QueueId(u32::try_from(record.subject).unwrap_or(u32::MAX));
@@ -199,7 +204,7 @@ impl Engine {
                 let length = record::encode_tally(&mut self.frame, queue, &key, &tally, self.salt);
                 let start = self.fit(start)?;
                 let place = self.place(start, length);
-                self.apply(Entry::Tally { queue, key, tally, place })
+                self.apply(IndexUpdate::Tally { queue, key, tally, place })
             }
             // What these removed lies before them, and is gone.
             Kind::ItemRemoved | Kind::QueueDeleted | Kind::KvDeleted => Ok(()),
@@ -240,9 +245,12 @@ impl Engine {
         let start = self.fit(start)?;
         let place = self.place(start, length);
         let bytes = &self.frame[start..start + length as usize];
-        let entry = Record::peek(bytes).and_then(|record| Entry::from_record(&record, place, self.salt));
+        let entry =
+            Record::peek(bytes).and_then(|record| IndexUpdate::from_record(&record, place, self.salt));
         match entry {
-            Ok(Entry::Item(entry)) => self.apply(Entry::Item(ItemEntry { parts: kept, ..entry })),
+            Ok(IndexUpdate::Item(entry)) => {
+                self.apply(IndexUpdate::Item(ItemUpdate { parts: kept, ..entry }))
+            }
             _ => Err(self.poison("a record in a whole frame does not decode")),
         }
     }

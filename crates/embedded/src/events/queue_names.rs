@@ -10,7 +10,7 @@ const GONE_MAX: usize = 10_000;
 
 /// Also of queues that were deleted lately: what is told of them lies in the log before their end.
 #[derive(Debug, Default)]
-pub(crate) struct Names(RwLock<Known>);
+pub(crate) struct QueueNames(RwLock<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -18,7 +18,7 @@ struct Known {
     gone: BTreeSet<QueueId>,
 }
 
-impl Names {
+impl QueueNames {
     pub(crate) fn get(&self, id: QueueId) -> Option<QueueName> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).names.get(&id).cloned()
     }

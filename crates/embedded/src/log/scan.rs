@@ -1,8 +1,8 @@
 //! Walks the frames of a segment, and tells a write cut short by a crash from damage.
 
-use crate::disk::read_full;
-use crate::frame::{self, FrameHeader};
-use crate::segment::{HEADER_BYTES, Segment, SegmentHeader};
+use crate::log::disk::read_full;
+use crate::log::frame::{self, FrameHeader};
+use crate::log::segment::{HEADER_BYTES, Segment, SegmentHeader};
 use std::io;
 
 /// The bytes of a whole segment.

@@ -1,9 +1,8 @@
 //! Which records hold the current parts of what, and how many bytes of each segment live by that.
 
 use super::Index;
-use crate::entry::Place;
-use crate::record::{ERROR, Indexed, Parts};
-use crate::table::PartsAt;
+use crate::index::table::PartsAt;
+use crate::log::record::{ERROR, Indexed, Parts, RecordPlace};
 use smallvec::SmallVec;
 use towline_domain::{QueueId, limits};
 
@@ -41,16 +40,16 @@ impl Index {
     }
 
     /// Which parts of the record at `place` are the current ones of that item.
-    pub fn current_parts(&self, sequence: u64, place: Place) -> Parts {
+    pub fn current_parts(&self, sequence: u64, place: RecordPlace) -> Parts {
         let places = self.places(sequence).unwrap_or_default();
         places.iter().filter(|at| at.place == place).fold(0, |parts, at| parts | at.parts)
     }
 
-    pub fn queue_is_at(&self, id: QueueId, place: Place) -> bool {
+    pub fn queue_is_at(&self, id: QueueId, place: RecordPlace) -> bool {
         self.queues.get(&id).is_some_and(|queue| queue.place == place)
     }
 
-    pub fn kv_is_at(&self, key: &str, place: Place) -> bool {
+    pub fn kv_is_at(&self, key: &str, place: RecordPlace) -> bool {
         self.kv.get(key).is_some_and(|slot| slot.place == place)
     }
 
@@ -66,7 +65,7 @@ impl Index {
     pub(super) fn hold_parts(
         &mut self,
         sequence: u64,
-        place: Place,
+        place: RecordPlace,
         parts: Parts,
         ordinal: u32,
         indexed: Option<Box<Indexed>>,
@@ -76,7 +75,7 @@ impl Index {
             return;
         };
         let mut base = slot.place;
-        let mut dropped: SmallVec<[Place; 4]> = SmallVec::new();
+        let mut dropped: SmallVec<[RecordPlace; 4]> = SmallVec::new();
         let Some(extra) = self.table.make_extra(sequence) else {
             return;
         };
@@ -112,7 +111,7 @@ impl Index {
             }
         }
         // A record may hold a head and an error, and live on for the one when the other is gone.
-        let still_held = |gone: &Place| {
+        let still_held = |gone: &RecordPlace| {
             (extra.base_parts != 0 && base == *gone)
                 || extra.others.iter().any(|at| at.place == *gone)
                 || extra.errors.iter().any(|error| error.1 == *gone)
@@ -132,7 +131,7 @@ impl Index {
         self.add_indexed(sequence, indexed);
     }
 
-    pub(super) fn add_live(&mut self, place: Place) {
+    pub(super) fn add_live(&mut self, place: RecordPlace) {
         let segment = place.segment as usize;
         if self.live.len() <= segment {
             self.live.resize(segment + 1, 0);
@@ -141,7 +140,7 @@ impl Index {
         self.live_total += u64::from(place.length);
     }
 
-    pub(super) fn drop_live(&mut self, place: Place) {
+    pub(super) fn drop_live(&mut self, place: RecordPlace) {
         if let Some(live) = self.live.get_mut(place.segment as usize) {
             debug_assert!(*live >= u64::from(place.length), "more dies than lived");
             *live = live.saturating_sub(u64::from(place.length));

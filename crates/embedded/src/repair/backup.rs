@@ -5,14 +5,14 @@
 //!
 //! **Invariant:** every frame and every record is checked on its way; a damaged store makes no copy.
 
-use crate::disk::{Disk, RealDisk, write_full};
 use crate::error::OpenError;
-use crate::meta::{META_FILE, Meta};
-use crate::scan::{Checks, SegmentBytes};
-use crate::segment::{self, HEADER_BYTES, SegmentHeader};
+use crate::log::disk::{Disk, RealDisk, write_full};
+use crate::log::meta::{META_FILE, Meta};
+use crate::log::scan::{Checks, SegmentBytes};
+use crate::log::segment::{self, HEADER_BYTES, SegmentHeader};
+use crate::repair::integrity_scan::{Finding, IntegrityScan, read_record};
 use crate::store::Embedded;
-use crate::survey::{Finding, Survey, read_record};
-use crate::writer::{Held, Request};
+use crate::writer::{PinnedSegment, Request};
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use std::path::Path;
@@ -58,15 +58,18 @@ impl Embedded {
 pub fn restore(backup: &Path, target: &Path) -> Result<BackupReport, BackupError> {
     let source = open_source(backup)?;
     let _lock = lock(&source)?;
-    let survey = Survey::of(&source)?;
+    let survey = IntegrityScan::of(&source)?;
     if let Some(Finding { file, byte, what, .. }) = survey.findings.iter().find(|finding| !finding.harmless) {
         let (file, byte, what) = (file.clone(), *byte, what.clone());
         return Err(BackupError::Damaged { place: source.place(), file, byte, what });
     }
     let disk = empty(target)?;
-    let held =
-        survey.log.into_iter().map(|file| Held { segment: file.segment, header: file.header, end: file.end });
-    let held: Vec<Held> = held.collect();
+    let held = survey.log.into_iter().map(|file| PinnedSegment {
+        segment: file.segment,
+        header: file.header,
+        end: file.end,
+    });
+    let held: Vec<PinnedSegment> = held.collect();
     copy(&source, survey.meta, &held, &disk)
 }
 
@@ -100,7 +103,7 @@ pub(crate) fn lock(disk: &dyn Disk) -> Result<Box<dyn std::any::Any + Send + Syn
 fn copy(
     source: &dyn Disk,
     meta: Meta,
-    held: &[Held],
+    held: &[PinnedSegment],
     target: &dyn Disk,
 ) -> Result<BackupReport, BackupError> {
     let mut report = BackupReport::default();
@@ -117,7 +120,7 @@ fn copy(
 fn copy_all(
     source: &dyn Disk,
     meta: Meta,
-    held: &[Held],
+    held: &[PinnedSegment],
     target: &dyn Disk,
     report: &mut BackupReport,
 ) -> Result<(), BackupError> {
@@ -139,7 +142,7 @@ fn copy_all(
 fn copy_segment(
     source: &dyn Disk,
     meta: Meta,
-    held: &Held,
+    held: &PinnedSegment,
     header: SegmentHeader,
     target: &dyn Disk,
     report: &mut BackupReport,

@@ -82,7 +82,7 @@ impl Engine {
             }
             Query::Events(start) => Found::Events(self.untold(start)),
             Query::Status => Found::Status(self.status()),
-            Query::StoreMetrics => Found::StoreMetrics(Box::new(self.figures)),
+            Query::StoreMetrics => Found::StoreMetrics(Box::new(self.metrics)),
         }
     }
 

@@ -1,15 +1,15 @@
 //! Where items stand: in a lane, in the schedule, among the timers, in the counts.
 
 use super::Index;
-use crate::lane;
-use crate::table::{Extra, READY, SCHEDULED, Slot, Table};
+use crate::index::ready_queue::ReadyEntry;
+use crate::index::table::{Extra, READY, SCHEDULED, Slot, Table};
 use towline_domain::{CountKind, Head, KeyTag, Order, OrderKey, QueueId, State, Timestamp};
 
 /// Where an item stands: what has to be undone when it moves.
 struct Standing {
     queue: QueueId,
     kind: CountKind,
-    whose: KeyTag,
+    fairness_key: KeyTag,
     key: Option<OrderKey>,
     scheduled: Option<Timestamp>,
     timer: Option<Timestamp>,
@@ -23,7 +23,7 @@ impl Index {
         Some(Standing {
             queue: slot.queue,
             kind: slot.kind(),
-            whose: whose_of(extra),
+            fairness_key: fairness_key_of(extra),
             key: order
                 .filter(|_| slot.has(READY))
                 .map(|order| key_of(order, slot.priority, slot.ready_at, extra.map(|extra| &extra.head))),
@@ -32,7 +32,7 @@ impl Index {
         })
     }
 
-    pub(super) fn unstand(&mut self, sequence: u64) {
+    pub(super) fn unindex(&mut self, sequence: u64) {
         if self.replaying {
             return;
         }
@@ -54,16 +54,16 @@ impl Index {
         };
         queue.counts.remove(standing.kind);
         if standing.kind == CountKind::Processing {
-            queue.lanes.ended(standing.whose);
+            queue.ready_queue.ended(standing.fairness_key);
         }
         if let Some(key) = standing.key {
             let order = &queue.queue.policy.order;
             let live = |rank, entry| is_live(table, standing.queue, order, rank, entry);
-            queue.lanes.leave(standing.whose, key, sequence, live);
+            queue.ready_queue.leave(standing.fairness_key, key, sequence, live);
         }
     }
 
-    pub(super) fn stand(&mut self, sequence: u64) {
+    pub(super) fn index(&mut self, sequence: u64) {
         if self.replaying {
             return;
         }
@@ -87,10 +87,10 @@ impl Index {
         };
         queue.counts.add(standing.kind);
         if standing.kind == CountKind::Processing {
-            queue.lanes.leased(standing.whose);
+            queue.ready_queue.leased(standing.fairness_key);
         }
         if let Some(key) = standing.key {
-            queue.lanes.push(standing.whose, key, sequence);
+            queue.ready_queue.push(standing.fairness_key, key, sequence);
         }
     }
 }
@@ -123,16 +123,16 @@ pub(super) fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<O
 }
 
 /// A plain item has no key.
-pub(super) fn whose_of(extra: Option<&Extra>) -> KeyTag {
+pub(super) fn fairness_key_of(extra: Option<&Extra>) -> KeyTag {
     extra.map_or(KeyTag::NONE, |extra| extra.head.fairness_key)
 }
 
-pub(super) fn whose(table: &Table, sequence: u64) -> KeyTag {
-    whose_of(table.extra(sequence))
+pub(super) fn fairness_key(table: &Table, sequence: u64) -> KeyTag {
+    fairness_key_of(table.extra(sequence))
 }
 
 /// Whether a lane's entry still stands for an item that is ready there.
-pub(super) fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: lane::Entry) -> bool {
+pub(super) fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: ReadyEntry) -> bool {
     table.slot(entry.sequence).is_some_and(|slot| {
         slot.has(READY)
             && slot.queue == queue

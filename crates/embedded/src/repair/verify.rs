@@ -2,19 +2,19 @@
 //!
 //! **Invariant:** the store examined is never written to.
 
-use crate::backup::{BackupError, lock, open_source};
-use crate::disk::{Disk, RealDisk, read_full};
 use crate::engine::Engine;
-use crate::entry::{Entry, ItemEntry, Place};
 use crate::error::OpenError;
 use crate::index::Index;
-use crate::meta::META_FILE;
+use crate::index::table::PartsAt;
+use crate::index::update::{IndexUpdate, ItemUpdate};
+use crate::log::disk::{Disk, RealDisk, read_full};
+use crate::log::meta::META_FILE;
+use crate::log::record::{self, Encoder, Kind, Parts, Record, RecordPlace};
+use crate::log::segment::Segment;
 use crate::options::Options;
-use crate::record::{self, Encoder, Kind, Parts, Record};
 use crate::recovery::Recovered;
-use crate::segment::Segment;
-use crate::survey::{Finding, Seen, Survey, read_record};
-use crate::table::PartsAt;
+use crate::repair::backup::{BackupError, lock, open_source};
+use crate::repair::integrity_scan::{Finding, IntegrityScan, Seen, read_record};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -64,7 +64,7 @@ pub struct SalvageReport {
     pub items: u64,
     pub queues: u64,
     pub kv: u64,
-    /// Names given to queues whose definition is gone: paused, with the default policy.
+    /// QueueNames given to queues whose definition is gone: paused, with the default policy.
     pub queues_remade: Vec<String>,
     pub findings: Vec<Finding>,
     pub affected: Affected,
@@ -74,7 +74,7 @@ pub struct SalvageReport {
 pub fn verify(path: &Path) -> Result<Verdict, OpenError> {
     let disk = open_source(path)?;
     let _lock = lock(&disk)?;
-    let mut survey = Survey::of(&disk)?;
+    let mut survey = IntegrityScan::of(&disk)?;
     let mut verdict = Verdict {
         segments: survey.log.len() as u64,
         frames: survey.totals.frames,
@@ -95,7 +95,7 @@ pub fn verify(path: &Path) -> Result<Verdict, OpenError> {
 pub fn salvage(path: &Path, target: &Path) -> Result<SalvageReport, BackupError> {
     let source = open_source(path)?;
     let _lock = lock(&source)?;
-    let mut survey = Survey::of(&source)?;
+    let mut survey = IntegrityScan::of(&source)?;
     let mut ledger = Ledger::of(&mut survey)?;
     let mut report = SalvageReport { affected: ledger.affected(), ..SalvageReport::default() };
     report.queues_remade = ledger.remake_queues(&report.affected.queues, Timestamp(survey.totals.time));
@@ -140,7 +140,7 @@ struct History {
 }
 
 impl Ledger {
-    fn of(survey: &mut Survey<'_>) -> Result<Ledger, OpenError> {
+    fn of(survey: &mut IntegrityScan<'_>) -> Result<Ledger, OpenError> {
         let salt = survey.meta.salt;
         let mut ledger = Ledger {
             index: Index::new(salt),
@@ -160,26 +160,26 @@ impl Ledger {
         Ok(ledger)
     }
 
-    fn take(&mut self, record: &Record<'_>, place: Place, salt: u64) {
+    fn take(&mut self, record: &Record<'_>, place: RecordPlace, salt: u64) {
         // Decoded once already, so this cannot fail; if it did, the record would not be whole.
-        let Ok(entry) = Entry::from_record(record, place, salt) else {
+        let Ok(entry) = IndexUpdate::from_record(record, place, salt) else {
             return;
         };
         let carried = record.event == EventKind::Carried as u8;
-        if let Entry::Item(ItemEntry { sequence, head: Some(head), .. }) = &entry
+        if let IndexUpdate::Item(ItemUpdate { sequence, head: Some(head), .. }) = &entry
             && self.damaged
             && !self.follow(*sequence, head.revision, carried)
         {
             return;
         }
         match &entry {
-            Entry::ItemRemoved { sequence } => {
+            IndexUpdate::ItemRemoved { sequence } => {
                 self.histories.remove(sequence);
                 if self.gaps.iter().any(|gap| gap.contains(sequence)) {
                     self.gone.insert(*sequence);
                 }
             }
-            Entry::QueueDeleted { id, .. } => drop(self.queues_deleted.insert(*id)),
+            IndexUpdate::QueueDeleted { id, .. } => drop(self.queues_deleted.insert(*id)),
             _ => {}
         }
         // The index refuses only what no whole log can hold; without its head an item is not whole either.
@@ -270,8 +270,8 @@ impl Ledger {
                 created_at: now,
                 revision: 1,
             };
-            let place = Place { segment: 0, offset: 0, length: 0 };
-            let _ = self.index.apply(Entry::Queue { queue: Box::new(queue), place });
+            let place = RecordPlace { segment: 0, offset: 0, length: 0 };
+            let _ = self.index.apply(IndexUpdate::Queue { queue: Box::new(queue), place });
         }
         names
     }
@@ -290,7 +290,7 @@ struct Rewriting {
 }
 
 impl Rewriting {
-    fn begin(survey: &Survey<'_>, disk: Arc<RealDisk>) -> Result<Rewriting, OpenError> {
+    fn begin(survey: &IntegrityScan<'_>, disk: Arc<RealDisk>) -> Result<Rewriting, OpenError> {
         let meta = survey.meta;
         let options = Options { segment_bytes: meta.segment_bytes, salt: meta.salt, ..Options::default() };
         let mut recovered = Recovered::empty(meta);
@@ -305,7 +305,7 @@ impl Rewriting {
 
     fn write(
         mut self,
-        survey: &Survey<'_>,
+        survey: &IntegrityScan<'_>,
         ledger: &Ledger,
         report: &mut SalvageReport,
     ) -> Result<(), BackupError> {
@@ -315,7 +315,7 @@ impl Rewriting {
         for queue in queues {
             let start = self.engine.frame.len();
             let length = record::encode_queue(&mut self.engine.frame, queue, Some(EventKind::Carried), salt);
-            self.append(start, length, |place| Entry::Queue { queue: Box::new(queue.clone()), place })?;
+            self.append(start, length, |place| IndexUpdate::Queue { queue: Box::new(queue.clone()), place })?;
             report.queues += 1;
         }
         let mut keys: Vec<&String> = ledger.index.kv.keys().collect();
@@ -324,14 +324,14 @@ impl Rewriting {
             let record = &ledger.index.kv[key].record;
             let start = self.engine.frame.len();
             let length = record::encode_kv(&mut self.engine.frame, key, record, salt);
-            let entry = |place| Entry::Kv { key: key.clone(), record: record.clone(), place };
+            let entry = |place| IndexUpdate::Kv { key: key.clone(), record: record.clone(), place };
             self.append(start, length, entry)?;
             report.kv += 1;
         }
         for (queue, key, tally) in ledger.index.all_tallies() {
             let start = self.engine.frame.len();
             let length = record::encode_tally(&mut self.engine.frame, queue, &key, &tally, salt);
-            self.append(start, length, |place| Entry::Tally { queue, key, tally, place })?;
+            self.append(start, length, |place| IndexUpdate::Tally { queue, key, tally, place })?;
         }
         let mut items = Vec::new();
         ledger.index.table.scan(0, usize::MAX, |sequence, slot| {
@@ -366,7 +366,7 @@ impl Rewriting {
         &mut self,
         start: usize,
         length: u32,
-        entry: impl FnOnce(Place) -> Entry,
+        entry: impl FnOnce(RecordPlace) -> IndexUpdate,
     ) -> Result<(), StoreError> {
         let start = self.engine.fit(start)?;
         let place = self.engine.place(start, length);
@@ -401,18 +401,19 @@ impl Rewriting {
             }
             let length = encoder.finish(salt);
             let copy = self.engine.frame[start..].to_vec();
-            let nowhere = Place { segment: 0, offset: 0, length };
-            let entry = Record::peek(&copy).and_then(|record| Entry::from_record(&record, nowhere, salt));
-            let Entry::Item(entry) = entry.map_err(unread)? else {
+            let nowhere = RecordPlace { segment: 0, offset: 0, length };
+            let entry =
+                Record::peek(&copy).and_then(|record| IndexUpdate::from_record(&record, nowhere, salt));
+            let IndexUpdate::Item(entry) = entry.map_err(unread)? else {
                 continue;
             };
-            self.append(start, length, |place| Entry::Item(ItemEntry { place, ..entry }))?;
+            self.append(start, length, |place| IndexUpdate::Item(ItemUpdate { place, ..entry }))?;
         }
         Ok(())
     }
 
     /// Makes it durable, and last of all a store.
-    fn finish(mut self, survey: &Survey<'_>) -> Result<(), BackupError> {
+    fn finish(mut self, survey: &IntegrityScan<'_>) -> Result<(), BackupError> {
         self.engine.seal()?;
         self.engine.sync()?;
         self.engine.mark()?;

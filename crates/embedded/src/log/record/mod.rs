@@ -21,6 +21,14 @@ use towline_domain::{
 
 pub const HEADER_BYTES: usize = 20;
 
+/// Where a record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RecordPlace {
+    pub segment: u32,
+    pub offset: u32,
+    pub length: u32,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {

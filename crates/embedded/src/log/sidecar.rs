@@ -8,12 +8,12 @@
 //! 60 entries: offset u32, length u32, kind u8, parts u16, subject u64, ordinal u32, head u32 + bytes, indexed u32 + bytes
 //! ```
 
-use crate::disk::{Disk, read_full, write_full};
 use crate::engine::Chore;
-use crate::entry::{Entry, ItemEntry, Place};
+use crate::index::update::{IndexUpdate, ItemUpdate};
+use crate::log::disk::{Disk, read_full, write_full};
+use crate::log::record::{self, Kind, Record, RecordError, RecordPlace};
+use crate::log::segment::{self, Segment, SegmentHeader};
 use crate::plant::{Bug, Plant};
-use crate::record::{self, Kind, Record, RecordError};
-use crate::segment::{self, Segment, SegmentHeader};
 use std::io;
 
 const MAGIC: [u8; 8] = *b"TWIDX\0\0\x01";
@@ -174,7 +174,7 @@ impl Sidecar {
         &self,
         segment: u32,
         salt: u64,
-        mut visit: impl FnMut(Entry) -> Result<(), RecordError>,
+        mut visit: impl FnMut(IndexUpdate) -> Result<(), RecordError>,
     ) -> Result<(), RecordError> {
         let mut rest = &self.bytes[HEADER_BYTES..];
         while !rest.is_empty() {
@@ -184,7 +184,7 @@ impl Sidecar {
     }
 }
 
-fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordError> {
+fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<IndexUpdate, RecordError> {
     fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], RecordError> {
         let (taken, left) = rest.split_at_checked(length).ok_or(RecordError::Short)?;
         *rest = left;
@@ -202,11 +202,11 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
     let head = take(rest, head_length as usize)?;
     let indexed_length = word(rest)?;
     let indexed = take(rest, indexed_length as usize)?;
-    let place = Place { segment, offset, length };
+    let place = RecordPlace { segment, offset, length };
     Ok(match Kind::from_code(kind)? {
         Kind::Item => {
             let has = |part| parts & part != 0;
-            Entry::Item(ItemEntry {
+            IndexUpdate::Item(ItemUpdate {
                 sequence: subject,
                 place,
                 parts: parts & record::TRACKED,
@@ -219,17 +219,17 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<Entry, RecordErro
                 error_ordinal,
             })
         }
-        Kind::ItemRemoved => Entry::ItemRemoved { sequence: subject },
-        Kind::Queue => Entry::Queue { queue: Box::new(record::decode_queue(head)?), place },
-        Kind::QueueDeleted => Entry::QueueDeleted {
+        Kind::ItemRemoved => IndexUpdate::ItemRemoved { sequence: subject },
+        Kind::Queue => IndexUpdate::Queue { queue: Box::new(record::decode_queue(head)?), place },
+        Kind::QueueDeleted => IndexUpdate::QueueDeleted {
             id: towline_domain::QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?),
             name: (!head.is_empty()).then(|| record::decode_queue_name(head)).transpose()?,
         },
         Kind::Kv => {
             let (key, record) = record::decode_kv(head)?;
-            Entry::Kv { key, record, place }
+            IndexUpdate::Kv { key, record, place }
         }
-        Kind::KvDeleted => Entry::KvDeleted { key: record::decode_kv_key(head)? },
-        Kind::Tally => Entry::tally(subject, head, place)?,
+        Kind::KvDeleted => IndexUpdate::KvDeleted { key: record::decode_kv_key(head)? },
+        Kind::Tally => IndexUpdate::tally(subject, head, place)?,
     })
 }

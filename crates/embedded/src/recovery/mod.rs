@@ -1,19 +1,19 @@
 //! Opening: finds the segments in use, replays them in order, and refuses to go on from a log that is not whole.
 
-use crate::disk::{Disk, read_full, write_full};
-use crate::engine::{Ahead, Engine, InUse, SPARES};
-use crate::entry::{Entry, Place};
+use crate::engine::{Engine, SPARES, SegmentInUse, UnwrittenTallies};
 use crate::error::OpenError;
-use crate::frame;
 use crate::index::Index;
-use crate::meta::{META_FILE, Meta};
+use crate::index::update::IndexUpdate;
+use crate::log::disk::{Disk, read_full, write_full};
+use crate::log::frame;
+use crate::log::meta::{META_FILE, Meta};
+use crate::log::record::{Record, RecordPlace};
+use crate::log::scan::{Checks, End, SegmentBytes};
+use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
+use crate::log::sidecar::Sidecar;
 use crate::options::Options;
 use crate::outcome::Status;
 use crate::plant::Bug;
-use crate::record::Record;
-use crate::scan::{Checks, End, SegmentBytes};
-use crate::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
-use crate::sidecar::Sidecar;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -26,7 +26,7 @@ use towline_store::StoreMetrics;
 pub(crate) struct Recovered {
     pub(crate) meta: Meta,
     pub(crate) index: Index,
-    pub(crate) log: Vec<InUse>,
+    pub(crate) log: Vec<SegmentInUse>,
     /// Segment files the log does not need, and their sizes.
     pub(crate) unused: Vec<(Arc<Segment>, u64)>,
     /// Files that were being written aside.
@@ -343,7 +343,7 @@ impl Reading<'_> {
                 && header.first_frame != recovered.next_frame
                 && !self.options.plant.has(Bug::CutAtDamage)
             {
-                let at = recovered.log.last().map_or(0, |in_use: &InUse| in_use.end);
+                let at = recovered.log.last().map_or(0, |in_use: &SegmentInUse| in_use.end);
                 let before = recovered.log.last().map_or(0, |in_use| in_use.segment.number);
                 let what = format!(
                     "frame {} at byte {at} does not read, but the log goes on with frame {}",
@@ -357,7 +357,7 @@ impl Reading<'_> {
                 Content::Sidecar(sidecar) => {
                     let salt = self.meta.salt;
                     let applied = sidecar.entries(number, salt, |entry| {
-                        recovered.index.apply(entry).map_err(|_| crate::record::RecordError::Content)
+                        recovered.index.apply(entry).map_err(|_| crate::log::record::RecordError::Content)
                     });
                     if let Err(error) = applied {
                         let what = format!("{error}; remove this file, it can be made again");
@@ -379,7 +379,7 @@ impl Reading<'_> {
             recovered.next_frame = end.next_frame;
             recovered.next_generation = header.generation + 1;
             expected_generation = header.generation + 1;
-            recovered.log.push(InUse {
+            recovered.log.push(SegmentInUse {
                 segment: candidate.segment,
                 header,
                 end: end.offset,
@@ -446,14 +446,14 @@ fn replay_records(
         let place = offset + at as u64;
         let tell = |error: &dyn std::fmt::Display| format!("{error}, at byte {place}");
         let record = Record::peek(&records[at..]).map_err(|error| tell(&error))?;
-        let place = Place {
+        let place = RecordPlace {
             segment,
             offset: u32::try_from(place).map_err(|error| tell(&error))?,
             length: u32::try_from(record.bytes.len()).map_err(|error| tell(&error))?,
         };
-        let entry = Entry::from_record(&record, place, salt).map_err(|error| tell(&error))?;
+        let entry = IndexUpdate::from_record(&record, place, salt).map_err(|error| tell(&error))?;
         // The table has room for every number up to the highest: one from nowhere would take all memory.
-        if let Entry::Item(item) = &entry
+        if let IndexUpdate::Item(item) = &entry
             && item.sequence >= next_item
         {
             return Err(tell(&format!("item {} of {next_item} that were made", item.sequence)));
@@ -496,12 +496,12 @@ impl Engine {
             log: VecDeque::new(),
             emptied: VecDeque::new(),
             retired: VecDeque::new(),
-            told_at: AtomicU64::new(0),
+            events_read_at: AtomicU64::new(0),
             free: Vec::new(),
             next_number: 1,
             next_generation: 1,
             frame,
-            ahead: Ahead::default(),
+            unwritten_tallies: UnwrittenTallies::default(),
             active_offset: HEADER_BYTES,
             rotated_at: Timestamp::default(),
             next_frame: 1,
@@ -509,12 +509,12 @@ impl Engine {
             next_item: 1,
             next_queue: 1,
             collection: None,
-            sidecar: crate::sidecar::Builder::default(),
+            sidecar: crate::log::sidecar::Builder::default(),
             read_budget: crate::engine::READ_BYTES_MAX,
             longest: 0,
             poisoned: None,
             status: Status::default(),
-            figures: StoreMetrics::default(),
+            metrics: StoreMetrics::default(),
             chores: Vec::new(),
             swept: 0,
             up_to_date: false,

@@ -15,8 +15,8 @@
 //! 72 check        u32
 //! ```
 
-use crate::disk::{Disk, DiskFile, read_full, write_full};
 use crate::error::OpenError;
+use crate::log::disk::{Disk, DiskFile, read_full, write_full};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -15,7 +15,7 @@
 //! A record's header holds the check of its content, so a frame is whole if its own check and those of all its records
 //! hold; no byte is summed twice. Integers are little-endian. Frames begin at multiples of 8.
 
-use crate::record::{self, Record};
+use crate::log::record::{self, Record};
 
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"TWF1");

@@ -1,32 +1,24 @@
 //! What the index learns from one record: the same from a change just decided, a frame replayed or a sidecar.
 
-use crate::record::{self, Indexed, Kind, Parts, Record, RecordError, TallyKey};
+use crate::log::record::{self, Indexed, Kind, Parts, Record, RecordError, RecordPlace, TallyKey};
 use towline_domain::kv::KvRecord;
 use towline_domain::{Head, Queue, QueueId, QueueName, Tally};
 
-/// Where a record lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
-    pub segment: u32,
-    pub offset: u32,
-    pub length: u32,
-}
-
 #[derive(Debug)]
-pub enum Entry {
-    Item(ItemEntry),
+pub enum IndexUpdate {
+    Item(ItemUpdate),
     ItemRemoved { sequence: u64 },
-    Queue { queue: Box<Queue>, place: Place },
+    Queue { queue: Box<Queue>, place: RecordPlace },
     QueueDeleted { id: QueueId, name: Option<QueueName> },
-    Kv { key: String, record: KvRecord, place: Place },
+    Kv { key: String, record: KvRecord, place: RecordPlace },
     KvDeleted { key: String },
-    Tally { queue: QueueId, key: TallyKey, tally: Tally, place: Place },
+    Tally { queue: QueueId, key: TallyKey, tally: Tally, place: RecordPlace },
 }
 
 #[derive(Debug)]
-pub struct ItemEntry {
+pub struct ItemUpdate {
     pub sequence: u64,
-    pub place: Place,
+    pub place: RecordPlace,
     /// The parts that are current as of this record.
     pub parts: Parts,
     pub head: Option<Head>,
@@ -35,12 +27,16 @@ pub struct ItemEntry {
     pub error_ordinal: u32,
 }
 
-impl Entry {
-    pub fn from_record(record: &Record<'_>, place: Place, salt: u64) -> Result<Entry, RecordError> {
+impl IndexUpdate {
+    pub fn from_record(
+        record: &Record<'_>,
+        place: RecordPlace,
+        salt: u64,
+    ) -> Result<IndexUpdate, RecordError> {
         let sequence = record.subject;
         Ok(match record.kind {
             Kind::Item => {
-                let mut entry = ItemEntry {
+                let mut entry = ItemUpdate {
                     sequence,
                     place,
                     parts: record.parts & record::TRACKED,
@@ -61,31 +57,33 @@ impl Entry {
                         _ => {}
                     }
                 }
-                Entry::Item(entry)
+                IndexUpdate::Item(entry)
             }
-            Kind::ItemRemoved => Entry::ItemRemoved { sequence },
+            Kind::ItemRemoved => IndexUpdate::ItemRemoved { sequence },
             Kind::Queue => {
                 let queue = Box::new(record::decode_queue(record.need(record::HEAD)?)?);
-                Entry::Queue { queue, place }
+                IndexUpdate::Queue { queue, place }
             }
             Kind::QueueDeleted => {
                 let id = u32::try_from(record.subject).map_err(|_| RecordError::Content)?;
                 let name = record.part(record::HEAD)?.map(record::decode_queue_name).transpose()?;
-                Entry::QueueDeleted { id: QueueId(id), name }
+                IndexUpdate::QueueDeleted { id: QueueId(id), name }
             }
             Kind::Kv => {
                 let (key, record) = record::decode_kv(record.need(record::HEAD)?)?;
-                Entry::Kv { key, record, place }
+                IndexUpdate::Kv { key, record, place }
             }
-            Kind::KvDeleted => Entry::KvDeleted { key: record::decode_kv_key(record.need(record::HEAD)?)? },
-            Kind::Tally => Entry::tally(record.subject, record.need(record::HEAD)?, place)?,
+            Kind::KvDeleted => {
+                IndexUpdate::KvDeleted { key: record::decode_kv_key(record.need(record::HEAD)?)? }
+            }
+            Kind::Tally => IndexUpdate::tally(record.subject, record.need(record::HEAD)?, place)?,
         })
     }
 
     /// What a record of a count says.
-    pub fn tally(subject: u64, bytes: &[u8], place: Place) -> Result<Entry, RecordError> {
+    pub fn tally(subject: u64, bytes: &[u8], place: RecordPlace) -> Result<IndexUpdate, RecordError> {
         let queue = QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?);
         let (key, tally) = record::decode_tally(bytes)?;
-        Ok(Entry::Tally { queue, key, tally, place })
+        Ok(IndexUpdate::Tally { queue, key, tally, place })
     }
 }
