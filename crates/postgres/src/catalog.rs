@@ -1,8 +1,8 @@
 //! The queues as a server remembers them, with the version of the catalog it learned them from.
 
-use crate::code;
+use crate::encoding::code;
+use crate::encoding::sql::queue_id;
 use crate::error::damaged;
-use crate::image::queue_id;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,12 +3,12 @@
 //! **Invariant:** an entry leaves the inbox in the transaction that submits it or records why it was refused. Two servers
 //! that take the same entries meet at their deletion: one of them begins anew.
 
-use crate::batch::{Attempt, How, attempt};
+use crate::batch::attempt::{Attempt, How, attempt};
+use crate::batch::outcome::Outcome;
+use crate::connection::session::Session;
+use crate::encoding::sql::timestamp;
 use crate::error::Failure;
-use crate::image::timestamp;
-use crate::outcome::Outcome;
 use crate::read::Reader;
-use crate::session::Session;
 use crate::statements::query;
 use crate::store::Shared;
 use bytes::Bytes;

@@ -9,49 +9,25 @@
 //! of their keys), so nobody waits in a circle; receiving and sweeping never wait. What is answered is committed; after
 //! a lost connection the outcome of a commit is found out, not guessed.
 
-mod address;
 mod batch;
-mod bodies;
 mod catalog;
 mod clock;
-mod code;
-mod columns;
-mod count;
+mod connection;
+mod encoding;
 mod error;
 mod events;
-mod expiry;
-mod extras;
-mod fetch;
-mod heads;
-mod hint;
-mod image;
 mod inbox;
-mod layout;
-mod list;
-mod migrate;
-mod news;
+mod maintenance;
+mod notify;
 mod options;
-mod outcome;
-mod overlay;
-mod plan;
+mod pages;
 mod read;
-mod session;
-mod sought;
-mod split;
 mod statements;
 mod store;
-mod sweeps;
-mod tally;
-mod tls;
-mod told;
-mod upkeep;
-mod varint;
-mod worker;
-mod write;
 
-pub use address::{Address, AddressError};
 pub use clock::Time;
-pub use migrate::{Migrated, SchemaVersion, migrate, schema_version};
-pub use news::Heard;
+pub use connection::address::{Address, AddressError};
+pub use maintenance::migrate::{Migrated, SchemaVersion, migrate, schema_version};
+pub use notify::peers::Heard;
 pub use options::{Kept, Options};
 pub use store::Postgres;

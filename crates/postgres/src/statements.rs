@@ -4,10 +4,10 @@ use tokio_postgres::{Client, Error, Statement};
 
 macro_rules! query {
     ($file:literal) => {
-        include_str!(concat!("../queries/", $file, ".sql"))
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/queries/", $file, ".sql"))
     };
     ($($file:literal),+) => {
-        concat!($(include_str!(concat!("../queries/", $file, ".sql")), "\n"),+)
+        concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/queries/", $file, ".sql")), "\n"),+)
     };
 }
 pub(crate) use query;

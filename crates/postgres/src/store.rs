@@ -1,22 +1,22 @@
 //! The handle: what a server holds.
 
-use crate::address::{Address, Target};
+use crate::batch::receive_hints::Hints;
+use crate::batch::worker::{self, Call};
 use crate::catalog::{Catalog, Remembered};
 use crate::clock::{SteadyClock, Time};
+use crate::connection::address::{Address, Target};
+use crate::connection::session::{self, configure};
+use crate::encoding::sql::timestamp;
 use crate::error::fault;
-use crate::expiry;
-use crate::hint::Hints;
-use crate::image::timestamp;
 use crate::inbox;
-use crate::migrate;
-use crate::news::{self, Heard, Listener, News};
+use crate::maintenance::expiry;
+use crate::maintenance::migrate;
+use crate::maintenance::reclaim::Upkeep;
+use crate::maintenance::sweep_progress::Sweeps;
+use crate::notify::peers::{self, Heard, Listener, News};
 use crate::options::{Kept, Options};
 use crate::read::Reader;
-use crate::session::{self, configure};
 use crate::statements::query;
-use crate::sweeps::Sweeps;
-use crate::upkeep::Upkeep;
-use crate::worker::{self, Call};
 use futures::future::ready;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -101,7 +101,7 @@ impl Postgres {
                 news: news.clone(),
                 catalog: catalog.clone(),
             };
-            tasks.push(tokio::spawn(news::run(listener)).abort_handle());
+            tasks.push(tokio::spawn(peers::run(listener)).abort_handle());
         }
         let figures = Arc::new(StdMutex::new(StoreMetrics::default()));
         let shared = Arc::new(Shared {

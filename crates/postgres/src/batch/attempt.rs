@@ -1,0 +1,182 @@
+//! One attempt at a batch: fetch, decide, write.
+
+use crate::batch::fetch::{self, Fetch, Fetched};
+use crate::batch::outcome::{Contents, Outcome};
+use crate::batch::overlay::NeedsLock;
+use crate::batch::plan::Plan;
+use crate::batch::receive_hints::Place;
+use crate::batch::write::{self, Wanted};
+use crate::connection::session::Session;
+use crate::error::Failure;
+use crate::inbox;
+use crate::store::Shared;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use towline_domain::{CountKind, QueueId, Timestamp};
+use towline_store::Operation;
+
+/// How an attempt ended.
+pub(crate) enum Attempt {
+    Done(Box<Done>),
+    /// The same again, with these locks too.
+    Again(BTreeSet<QueueId>),
+    /// The same again, in a moment.
+    Later,
+    /// The same again: items were put elsewhere between looking for them and locking them.
+    Moved,
+    /// The connection went away while the commit was under way.
+    Unknown {
+        decided: Box<Decided>,
+        cause: String,
+    },
+}
+
+pub(crate) struct Done {
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) contents: Contents,
+    pub(crate) swept: u64,
+}
+
+/// What was decided and sent, to be answered if it turns out to be committed.
+pub(crate) struct Decided {
+    pub(crate) fetched: Fetched,
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) wanted: Wanted,
+    pub(crate) batch: i64,
+}
+
+/// How to go about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How<'a> {
+    /// Queues that turned out to need exact counts.
+    pub(crate) locks: &'a BTreeSet<QueueId>,
+    /// Carry out what is due.
+    pub(crate) sweep: bool,
+    /// Rather than answer that there is nothing, come again later, if others hold it for a moment.
+    pub(crate) patient: bool,
+    /// Look for items by all that may lead to them.
+    pub(crate) thorough: bool,
+}
+
+/// Tries once.
+pub(crate) async fn attempt(
+    session: &mut Session,
+    shared: &Shared,
+    operations: &[Operation],
+    how: How<'_>,
+) -> Result<Attempt, Failure> {
+    let catalog = shared.catalog.get();
+    let mut plan = Plan::of(operations, &catalog, shared.salt, how.thorough);
+    plan.locks.extend(how.locks);
+    plan.sweeps = how.sweep;
+    if plan.replaces {
+        fetch::name_owners(session, &mut plan, shared.salt, how.thorough).await?;
+    }
+    let fetched = fetch::fetch(session, shared, &plan, &catalog, how.patient).await;
+    let mut fetched = match fetched {
+        Ok(Fetch::Done(fetched)) => *fetched,
+        Ok(Fetch::Stale) => {
+            session.rollback().await?;
+            return Ok(Attempt::Again(BTreeSet::new()));
+        }
+        Ok(Fetch::Moved) => {
+            session.rollback().await?;
+            return Ok(Attempt::Moved);
+        }
+        Ok(Fetch::Contended) => {
+            session.rollback().await?;
+            return Ok(Attempt::Later);
+        }
+        Err(failure) => {
+            if !matches!(failure, Failure::Lost(_)) {
+                session.rollback().await?;
+            }
+            return Err(failure);
+        }
+    };
+    let outcomes = match decide_all(&mut fetched, operations, how.sweep) {
+        Ok(outcomes) => outcomes,
+        Err(NeedsLock(queue)) => {
+            session.rollback().await?;
+            return Ok(Attempt::Again(BTreeSet::from([queue])));
+        }
+    };
+    if let Err(failure) = inbox::settle(session, &outcomes).await {
+        if !matches!(failure, Failure::Lost(_)) {
+            session.rollback().await?;
+        }
+        return Err(failure);
+    }
+    let wanted = Wanted::of(&outcomes);
+    let batch = session.batch + 1;
+    let mut decided = Decided { fetched, outcomes, wanted, batch };
+    match write::write(session, &decided.fetched.overlay, &mut decided.wanted, batch).await {
+        Ok((contents, anything)) => {
+            // A batch that wrote nothing left no mark.
+            session.batch = if anything { batch } else { session.batch };
+            Ok(Attempt::Done(Box::new(decided.committed(shared, contents))))
+        }
+        Err(Failure::Lost(cause)) => Ok(Attempt::Unknown { decided: Box::new(decided), cause }),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn decide_all(
+    fetched: &mut Fetched,
+    operations: &[Operation],
+    sweep: bool,
+) -> Result<Vec<Outcome>, NeedsLock> {
+    let overlay = &mut fetched.overlay;
+    if sweep {
+        overlay.sweep()?;
+    }
+    let swept = overlay.swept;
+    let numbered = operations.iter().enumerate();
+    numbered.map(|(number, operation)| overlay.run(operation.clone(), number, swept)).collect()
+}
+
+impl Decided {
+    /// It is committed: let the next ones know where to look, before anybody is told.
+    pub(crate) fn committed(self, shared: &Shared, contents: Contents) -> Done {
+        let Decided { fetched: Fetched { overlay, begins, all_due, removal }, outcomes, .. } = self;
+        shared.news.committed(&overlay);
+        let mut figures = shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        *figures = figures.plus(&overlay.figures);
+        drop(figures);
+        let mut first: BTreeMap<QueueId, Place> = BTreeMap::new();
+        let mut next_removal: Option<Timestamp> = None;
+        for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
+            if entry.head.is_terminal() {
+                next_removal = [next_removal, entry.head.timer()].into_iter().flatten().min();
+            }
+            if entry.counted == CountKind::Pending
+                && let Some(key) = overlay.key(&entry.head)
+            {
+                let place = first.entry(entry.head.queue).or_insert((key, seq));
+                *place = (*place).min((key, seq));
+            }
+        }
+        for (queue, place) in first {
+            shared.hints.put(queue, place);
+        }
+        for outcome in &outcomes {
+            // Keys that take turns leave items behind that stand before others.
+            if let Outcome::Received { queue, given, .. } = outcome
+                && !overlay.takes_turns(*queue)
+                && let (Some(begin), Some(last)) = (begins.get(queue), given.last())
+            {
+                shared.hints.given(*queue, *begin, last.place);
+            }
+        }
+        if let Some((generation, next)) = removal {
+            shared.sweeps.removed(generation, next);
+        }
+        if let Some(at) = next_removal {
+            shared.sweeps.finished(at);
+        }
+        if all_due {
+            shared.sweeps.done(overlay.now);
+        }
+        Done { outcomes, contents, swept: overlay.swept }
+    }
+}

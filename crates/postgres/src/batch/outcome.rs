@@ -1,0 +1,198 @@
+//! What an operation came to, before what it brings along has been read.
+
+use crate::batch::overlay::Entry;
+use crate::batch::receive_hints::Place;
+use crate::encoding::code;
+use crate::error::damaged;
+use crate::pages::payloads::{Pieces, Read};
+use crate::pages::snapshot::Kept;
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use tokio_postgres::Row;
+use towline_domain::{
+    AttemptError, Body, Errors, Field, FieldEdits, FieldSet, Fields, Head, Item, Outcome as CommitOutcome,
+    QueueId, QueueState, Throttle,
+};
+use towline_store::{Answered, Received, Reply, StoreError};
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Answered(Answered),
+    Received {
+        queue: QueueId,
+        state: QueueState,
+        given: Vec<Given>,
+        throttle: Option<Throttle>,
+        more: usize,
+        fields: FieldSet,
+    },
+}
+
+/// An item that was given out, as it was at that moment.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) seq: u64,
+    pub(crate) place: Place,
+    head: Head,
+    pub(crate) kept: Kept,
+    /// Of an item that is new in this batch: nothing has to be read.
+    submitted: Option<Box<(Body, Fields)>>,
+    replaced: Option<Box<Body>>,
+    edits: Vec<FieldEdits>,
+    errors: Vec<AttemptError>,
+}
+
+impl Given {
+    pub(crate) fn of(seq: u64, place: Place, entry: &Entry) -> Given {
+        Given {
+            seq,
+            place,
+            head: entry.head.clone(),
+            kept: entry.kept,
+            submitted: entry.submitted.clone(),
+            replaced: entry.replaced.clone(),
+            edits: entry.edits.clone(),
+            errors: entry.errors.iter().map(|(_, error)| error.clone()).collect(),
+        }
+    }
+
+    pub(crate) fn is_stored(&self) -> bool {
+        self.submitted.is_none()
+    }
+
+    /// The first delivery of an item comes before any error of it.
+    pub(crate) fn may_have_errors(&self) -> bool {
+        self.is_stored() && self.head.transitions > 1
+    }
+}
+
+/// What was read of items beside their heads.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pieces: Pieces,
+    bodies: Read,
+    edits: FxHashMap<u64, FieldEdits>,
+    /// In place of what `bodies` has.
+    replaced: FxHashMap<u64, Body>,
+    errors: FxHashMap<u64, Vec<AttemptError>>,
+    outcomes: FxHashMap<u64, CommitOutcome>,
+    /// Of which something does not read.
+    damage: FxHashMap<u64, StoreError>,
+}
+
+impl Contents {
+    pub(crate) fn read(
+        pieces: Pieces,
+        bodies: &[Row],
+        edits: &[Row],
+        errors: &[Row],
+        outcomes: &[Row],
+    ) -> Contents {
+        let mut contents = Contents { bodies: Read::of(bodies, &pieces), pieces, ..Contents::default() };
+        for row in edits {
+            let mut edit = FieldEdits::default();
+            for field in Field::ALL {
+                let at = 1 + 2 * field as usize;
+                if row.get(at) {
+                    edit = match row.get::<_, Option<&[u8]>>(at + 1) {
+                        Some(value) => edit.set(field, Bytes::copy_from_slice(value)),
+                        None => edit.unset(field),
+                    };
+                }
+            }
+            let seq = row.get::<_, i64>(0).cast_unsigned();
+            contents.edits.insert(seq, edit);
+            match row.get::<_, Option<&str>>(9).map(|text| text_of(seq, "edits", text)) {
+                Some(Ok(body)) => drop(contents.replaced.insert(seq, body)),
+                Some(Err(damage)) => drop(contents.damage.insert(seq, damage)),
+                None => {}
+            }
+        }
+        for row in errors {
+            let seq = row.get::<_, i64>(0).cast_unsigned();
+            match text_of(seq, "errors", row.get(1)) {
+                Ok(error) => contents.errors.entry(seq).or_default().push(error),
+                Err(damage) => drop(contents.damage.insert(seq, damage)),
+            }
+        }
+        for row in outcomes {
+            let seq = row.get::<_, i64>(0).cast_unsigned();
+            match text_of(seq, "outcomes", row.get(1)) {
+                Ok(outcome) => drop(contents.outcomes.insert(seq, outcome)),
+                Err(damage) => drop(contents.damage.insert(seq, damage)),
+            }
+        }
+        contents
+    }
+
+    /// The whole item.
+    pub(crate) fn item(&mut self, seq: u64, head: Head) -> Result<Item, StoreError> {
+        if let Some(damage) = self.damage.remove(&seq) {
+            return Err(damage);
+        }
+        let Some(submitted) = self.bodies.take(&self.pieces, seq) else {
+            return Err(damaged(format_args!("{seq} of pages"), "no row of bodies goes with it"));
+        };
+        let (mut body, mut fields) = submitted?;
+        if let Some(replaced) = self.replaced.remove(&seq) {
+            body = replaced;
+        }
+        if let Some(edits) = self.edits.get(&seq) {
+            edits.apply(&mut fields);
+        }
+        let errors: Errors = self.errors.remove(&seq).unwrap_or_default().into_iter().collect();
+        Ok(Item { head, body, fields, outcome: self.outcomes.remove(&seq).unwrap_or_default(), errors })
+    }
+}
+
+fn text_of<T: serde::de::DeserializeOwned>(seq: u64, table: &str, text: &str) -> Result<T, StoreError> {
+    code::from_json(text).map_err(|error| damaged(format_args!("{seq} of {table}"), error))
+}
+
+impl Outcome {
+    /// The answer, with what was read for it. An item that cannot be read costs itself alone: the leases are committed, so the
+    /// others are given out, and the lease on that one lapses.
+    pub(crate) fn finish(self, contents: &mut Contents) -> Answered {
+        let (state, given, throttle, more, wanted) = match self {
+            Outcome::Answered(answered) => return answered,
+            Outcome::Received { state, given, throttle, more, fields, .. } => {
+                (state, given, throttle, more, fields)
+            }
+        };
+        let mut items = Vec::with_capacity(given.len());
+        for Given { seq, head, submitted, replaced, edits, errors, .. } in given {
+            let mut item = match submitted {
+                Some(submitted) => {
+                    let (body, fields) = *submitted;
+                    let (outcome, errors) = Default::default();
+                    Item { head, body, fields, outcome, errors }
+                }
+                None => {
+                    let id = head.id;
+                    match contents.item(seq, head) {
+                        Ok(item) => item,
+                        Err(error) => {
+                            tracing::error!(%id, "a received item is not given out: {error}");
+                            continue;
+                        }
+                    }
+                }
+            };
+            if let Some(body) = replaced {
+                item.body = *body;
+            }
+            edits.iter().for_each(|edits| edits.apply(&mut item.fields));
+            errors.into_iter().for_each(|error| item.errors.push(error));
+            item.fields = only(item.fields, wanted);
+            items.push(item);
+        }
+        Ok(Reply::Received(Received { queue: state, items, throttle, more }))
+    }
+}
+
+fn only(mut fields: Fields, wanted: FieldSet) -> Fields {
+    for field in Field::ALL.into_iter().filter(|&field| !wanted.contains(field)) {
+        fields.set(field, None);
+    }
+    fields
+}

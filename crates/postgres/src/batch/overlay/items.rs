@@ -1,0 +1,188 @@
+//! Applying decided changes to items of the batch.
+
+use super::{Entry, KeyOwner, NeedsLock, Overlay, ReplaceOwner, payload_bytes};
+use crate::pages::snapshot::{Kept, Location, PARTS};
+use crate::pages::split::UNTOUCHED;
+use towline_domain::change::QueueChange;
+use towline_domain::{
+    Body, Change, Command, CountKind, Field, FieldEdits, Fields, QueueId, QueueState, Refusal, decide,
+};
+use towline_store::{Answered, QueueLookup, Reply, item_context};
+
+impl Overlay {
+    /// Only who holds the lock of a queue knows its counts exactly.
+    pub(super) fn need(&self, queue: QueueId) -> Result<(), NeedsLock> {
+        if self.locked.contains_key(&queue) { Ok(()) } else { Err(NeedsLock(queue)) }
+    }
+
+    /// The end of an item may complete its queue, if that is closed.
+    fn need_if_closed(&self, queue: QueueId) -> Result<(), NeedsLock> {
+        match self.by_id(queue).map(|(queue, _)| queue.state) {
+            Some(QueueState::Closed { .. }) => self.need(queue),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn on_item(&mut self, seq: u64, command: Command) -> Result<Answered, NeedsLock> {
+        let Some(entry) = self.entries.get(&seq) else { unreachable!("a sequence number without its entry") };
+        let context = item_context(self, &entry.head, &command);
+        let id = entry.head.id;
+        if context.queue.is_none() {
+            return Ok(Err(Refusal::ItemNotFound { id }));
+        }
+        self.need_if_closed(entry.head.queue)?;
+        if let Some(target) = context.target {
+            self.need_if_closed(target.id)?;
+        }
+        match decide(&context, command, self.now) {
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(change) => {
+                if !change.is_empty() {
+                    self.apply(seq, &change);
+                }
+                Ok(Ok(Reply::Answer(change.answer().clone())))
+            }
+        }
+    }
+
+    /// Takes the item out of the counts and of the order, before it changes or goes.
+    fn withdraw(&mut self, seq: u64) -> Option<Box<Entry>> {
+        let entry = self.entries.remove(&seq)?;
+        if let Some(place) = self.place_of(seq, &entry)
+            && let Some(ready) = self.ready.get_mut(&entry.head.queue)
+        {
+            ready.remove(&place);
+        }
+        self.count(&entry, -1);
+        Some(entry)
+    }
+
+    /// Puts it back where it stands now.
+    fn put(&mut self, seq: u64, mut entry: Box<Entry>) {
+        entry.counted = entry.head.count_kind(self.now);
+        entry.changed = true;
+        entry.touch = self.touch;
+        self.count(&entry, 1);
+        if let Some(place) = self.place_of(seq, &entry) {
+            self.ready.entry(entry.head.queue).or_default().insert(place);
+        }
+        self.entries.insert(seq, entry);
+    }
+
+    fn count(&mut self, entry: &Entry, by: i64) {
+        let queue = entry.head.queue;
+        self.counted.entry(queue).or_default()[entry.counted as usize] += by;
+        if entry.counted == CountKind::Processing && self.limits_keys(queue) {
+            *self.leases.entry((queue, entry.head.fairness_key)).or_default() += by;
+        }
+    }
+
+    /// What waited for a time that has come is ready: nothing is decided, it only stands elsewhere.
+    pub(super) fn promote(&mut self, seq: u64) {
+        if let Some(entry) = self.withdraw(seq) {
+            self.put(seq, entry);
+        }
+    }
+
+    pub(super) fn apply(&mut self, seq: u64, change: &Change) {
+        let Some(mut entry) = self.withdraw(seq) else {
+            return;
+        };
+        self.tell(change, None);
+        self.figures.add(change, self.now);
+        if let Some(finish) = change.finish() {
+            self.tallies.add(&finish);
+        }
+        match change.head() {
+            None => {
+                self.by_id.remove(&entry.head.id);
+                if entry.stored {
+                    self.removed.insert(seq, entry.kept.side);
+                }
+            }
+            Some(head) => {
+                entry.head = head.clone();
+                if let Some((body, fields)) = change.submitted() {
+                    entry.replace(body, fields);
+                }
+                if let Some(edits) = change.edits() {
+                    let added = Field::ALL.iter().filter_map(|&field| edits.get(field)?.as_ref());
+                    let added = added.map(|value| value.len() as u64).sum::<u64>();
+                    match &mut entry.submitted {
+                        Some(submitted) => edits.apply(&mut submitted.1),
+                        None => {
+                            entry.kept.edited = Some(entry.kept.bytes() + added);
+                            entry.edits.push(edits.clone());
+                        }
+                    }
+                }
+                if let Some(error) = change.error() {
+                    entry.errors.push((head.revision, error.clone()));
+                }
+                if let Some(outcome) = change.outcome() {
+                    entry.outcome = Some(outcome.clone());
+                }
+                self.put(seq, entry);
+            }
+        }
+        self.apply_queue(change);
+    }
+
+    pub(super) fn apply_queue(&mut self, change: &Change) {
+        if let Some(QueueChange::Put(queue)) = change.queue() {
+            self.queues.insert(queue.id, Some((**queue).clone()));
+        }
+    }
+
+    /// Takes in a new item.
+    pub(super) fn add(&mut self, seq: u64, chosen_id: bool, change: &Change) {
+        let (Some(head), Some((body, fields))) = (change.head(), change.submitted()) else {
+            return;
+        };
+        self.tell(change, None);
+        if let (Some(key), Some(claim)) = (&body.idempotency_key, body.claim) {
+            let owner = KeyOwner { seq, id: head.id, content: claim.content, stored: false };
+            self.keys.insert((claim.queue, key.clone()), owner);
+        }
+        if let (Some(key), Some(claim)) = (&body.replace_key, body.claim) {
+            let key = (claim.queue, key.clone());
+            let stored = self.replace_keys.get(&key).and_then(|owner| owner.stored);
+            self.replace_keys.insert(key, ReplaceOwner { seq, id: head.id, stored });
+        }
+        self.by_id.insert(head.id, seq);
+        let entry = Entry {
+            head: head.clone(),
+            counted: CountKind::Pending,
+            kept: Kept::default(),
+            stored: false,
+            changed: true,
+            touch: UNTOUCHED,
+            submitted: Some(Box::new((body.clone(), fields.clone()))),
+            chosen_id,
+            replaced: None,
+            edits: Vec::new(),
+            errors: change.error().map(|error| (head.revision, error.clone())).into_iter().collect(),
+            outcome: change.outcome().cloned(),
+        };
+        self.put(seq, Box::new(entry));
+    }
+}
+
+impl Entry {
+    /// What was submitted now, in place of what was before.
+    fn replace(&mut self, body: &Body, fields: &Fields) {
+        if self.submitted.is_some() {
+            self.submitted = Some(Box::new((body.clone(), fields.clone())));
+            return;
+        }
+        let edit = |edits: FieldEdits, field| match fields.get(field) {
+            Some(value) => edits.set(field, value.clone()),
+            None => edits.unset(field),
+        };
+        self.edits = vec![Field::ALL.into_iter().fold(FieldEdits::default(), edit)];
+        self.replaced = Some(Box::new(body.clone()));
+        // Nothing of what was submitted before is read again.
+        let at = Location { has: 0, lengths: [0; PARTS], ..self.kept.at };
+        self.kept = Kept { at, edited: Some(payload_bytes(body, fields)), side: true };
+    }
+}

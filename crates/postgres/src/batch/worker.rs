@@ -1,0 +1,275 @@
+//! A worker: gathers calls into batches, carries them out, answers each.
+
+use crate::batch::attempt::{Attempt, Decided, Done, How, attempt};
+use crate::batch::plan::is_structural;
+use crate::connection::session::Session;
+use crate::error::Failure;
+use crate::maintenance::reclaim::keep_up;
+use crate::store::Shared;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use towline_domain::Field;
+use towline_domain::command::Verb;
+use towline_store::{Answered, Operation, Reply, Result, StoreError};
+
+/// A batch is closed when it has this many operations, or payload of that size.
+const OPERATIONS_MAX: usize = 2048;
+const BYTES_MAX: usize = 8 << 20;
+/// Attempts that others came before, until the callers are told.
+const CONFLICTS_MAX: u32 = 64;
+/// Attempts of a receive to get what others hold for a moment.
+const LATER_MAX: u32 = 4;
+/// Attempts to find out what became of a commit, and the pause between two.
+const RESOLVE_MAX: u32 = 60;
+const RESOLVE_PAUSE: Duration = Duration::from_millis(250);
+
+/// A caller's batch, on its way.
+pub(crate) struct Call {
+    operations: VecDeque<Operation>,
+    answers: Vec<Answered>,
+    /// Items that time changed in this call so far; `None`: it has not begun.
+    swept: Option<u64>,
+    reply: oneshot::Sender<Result<Vec<Answered>>>,
+}
+
+impl Call {
+    pub(crate) fn new(operations: Vec<Operation>, reply: oneshot::Sender<Result<Vec<Answered>>>) -> Call {
+        Call {
+            answers: Vec::with_capacity(operations.len()),
+            operations: operations.into(),
+            swept: None,
+            reply,
+        }
+    }
+}
+
+/// Until the store is dropped.
+pub(crate) async fn run(shared: Arc<Shared>, taken: Arc<Mutex<mpsc::Receiver<Call>>>) {
+    let mut worker = Worker { shared, session: None };
+    while let Some(calls) = gather(&taken).await {
+        worker.serve(calls).await;
+        if let Some(session) = &worker.session {
+            keep_up(session, &worker.shared).await;
+        }
+    }
+}
+
+/// Waits for a call, and takes along what else is waiting: no delay when idle, large batches when busy.
+async fn gather(taken: &Mutex<mpsc::Receiver<Call>>) -> Option<Vec<Call>> {
+    let mut taken = taken.lock().await;
+    let mut calls = vec![taken.recv().await?];
+    let mut operations = calls[0].operations.len();
+    while operations < OPERATIONS_MAX
+        && let Ok(call) = taken.try_recv()
+    {
+        operations += call.operations.len();
+        calls.push(call);
+    }
+    Some(calls)
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    session: Option<Session>,
+}
+
+impl Worker {
+    /// Carries out all of the calls, in as many batches as it takes: what is about a whole queue has one of its own.
+    async fn serve(&mut self, calls: Vec<Call>) {
+        let mut waiting = calls;
+        while !waiting.is_empty() {
+            let (operations, parts) = next_batch(&mut waiting);
+            // Time stands still within a call: what is due is carried out where one begins.
+            let begins = |(call, part): (&Call, &Option<usize>)| part.is_some() && call.swept.is_none();
+            let sweep = waiting.iter().zip(&parts).any(begins);
+            let mut result = self.carry_out(&operations, sweep).await.map(answers);
+            let mut left = Vec::with_capacity(waiting.len());
+            for (mut call, part) in waiting.into_iter().zip(parts) {
+                match (&mut result, part) {
+                    // Who is no part of this batch may fare better in the next.
+                    (_, None) => left.push(call),
+                    (Err(error), Some(_)) => drop(call.reply.send(Err(error.clone()))),
+                    (Ok((answers, swept)), Some(part)) => {
+                        call.take(answers.take(part), *swept);
+                        match call.operations.is_empty() {
+                            // Who went away does not want to know.
+                            true => drop(call.reply.send(Ok(call.answers))),
+                            false => left.push(call),
+                        }
+                    }
+                }
+            }
+            waiting = left;
+        }
+    }
+
+    async fn carry_out(&mut self, operations: &[Operation], sweep: bool) -> Result<Done> {
+        let mut locks = BTreeSet::new();
+        let (mut conflicts, mut later, mut lost) = (0, 0, 0);
+        let mut thorough = false;
+        loop {
+            let shared = self.shared.clone();
+            let session = self.session().await?;
+            let how = How { locks: &locks, sweep, patient: later < LATER_MAX, thorough };
+            let ended = attempt(session, &shared, operations, how).await;
+            match ended {
+                Ok(Attempt::Done(done)) => return Ok(*done),
+                Ok(Attempt::Again(more)) => locks.extend(more),
+                Ok(Attempt::Later) => {
+                    later += 1;
+                    tokio::time::sleep(Duration::from_millis(1 << later)).await;
+                }
+                Ok(Attempt::Moved) => {
+                    thorough = true;
+                    conflicts += 1;
+                    if conflicts > CONFLICTS_MAX {
+                        let cause = "what it is about is always on the move".to_owned();
+                        return Err(StoreError::Unavailable { cause });
+                    }
+                }
+                Ok(Attempt::Unknown { decided, cause }) => {
+                    if let Some(done) = self.resolve(*decided, &cause).await? {
+                        return Ok(done);
+                    }
+                    lost += 1;
+                    if lost > 1 {
+                        return Err(StoreError::Unavailable { cause });
+                    }
+                }
+                Err(Failure::Conflict(cause)) => {
+                    conflicts += 1;
+                    if conflicts > CONFLICTS_MAX {
+                        return Err(StoreError::Unavailable { cause });
+                    }
+                }
+                Err(Failure::Lost(cause)) => {
+                    self.forget_session();
+                    lost += 1;
+                    if lost > 1 {
+                        return Err(StoreError::Unavailable { cause });
+                    }
+                }
+                Err(Failure::Fault(error)) => {
+                    // Whatever it was, a connection made anew has nothing to do with it.
+                    self.forget_session();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn session(&mut self) -> Result<&mut Session> {
+        let session = match self.session.take().filter(|session| !session.client.is_closed()) {
+            Some(session) => session,
+            None => {
+                let Shared { target, schema, locks, .. } = &*self.shared;
+                Session::open(target, schema, *locks).await?
+            }
+        };
+        Ok(self.session.insert(session))
+    }
+
+    fn forget_session(&mut self) {
+        self.session = None;
+        // What this batch took up may lie before the hints again.
+        self.shared.hints.forget_all();
+    }
+
+    /// Finds out whether the commit that was under way took place: `None`, it did not.
+    async fn resolve(&mut self, mut decided: Decided, cause: &str) -> Result<Option<Done>> {
+        let lost = self.session.take().map_or(0, |session| session.number);
+        self.forget_session();
+        let mut last = cause.to_owned();
+        for _ in 0..RESOLVE_MAX {
+            match self.last_batch_of(lost).await {
+                Ok(Some(batch)) if batch == decided.batch => {
+                    let wanted = std::mem::take(&mut decided.wanted);
+                    let contents = wanted.read(self.session().await?).await?;
+                    return Ok(Some(decided.committed(&self.shared, contents)));
+                }
+                Ok(Some(_)) => return Ok(None),
+                Ok(None) => "the lost session is not over".clone_into(&mut last),
+                Err(error) => last = error.to_string(),
+            }
+            tokio::time::sleep(RESOLVE_PAUSE).await;
+        }
+        let cause = format!("{cause}, while it was asked to commit; whether it did is not known: {last}");
+        Err(StoreError::Unavailable { cause })
+    }
+
+    async fn last_batch_of(&mut self, session: i32) -> Result<Option<i64>> {
+        let locks = self.shared.locks;
+        self.session().await?.last_batch_of(session, locks).await
+    }
+}
+
+impl Call {
+    /// Takes its part of a batch's answers.
+    fn take(&mut self, answers: impl Iterator<Item = Answered>, swept: u64) {
+        let so_far = self.swept.unwrap_or(0) + swept;
+        self.swept = Some(so_far);
+        self.answers.extend(answers.map(|answered| match answered {
+            Ok(Reply::Swept { .. }) => Ok(Reply::Swept { changed: so_far }),
+            other => other,
+        }));
+    }
+}
+
+/// The answers of a batch, with what they bring along, and how many items time changed in it.
+fn answers(done: Done) -> (std::vec::IntoIter<Answered>, u64) {
+    let Done { outcomes, mut contents, swept } = done;
+    let answers: Vec<Answered> = outcomes.into_iter().map(|outcome| outcome.finish(&mut contents)).collect();
+    (answers.into_iter(), swept)
+}
+
+/// What can be done next for these calls, and how many operations of each are in it. A call of nothing is a part, too:
+/// it carries out what is due.
+fn next_batch(calls: &mut [Call]) -> (Vec<Operation>, Vec<Option<usize>>) {
+    let mut batch = Vec::new();
+    let mut parts = vec![None; calls.len()];
+    let mut bytes = 0;
+    for (call, part) in calls.iter_mut().zip(&mut parts) {
+        if call.operations.front().is_some_and(is_structural) {
+            if batch.is_empty() {
+                batch.extend(call.operations.pop_front());
+                *part = Some(1);
+                return (batch, parts);
+            }
+            continue;
+        }
+        if batch.len() >= OPERATIONS_MAX || bytes >= BYTES_MAX {
+            break;
+        }
+        let before = batch.len();
+        while batch.len() < OPERATIONS_MAX
+            && bytes < BYTES_MAX
+            && call.operations.front().is_some_and(|operation| !is_structural(operation))
+            && let Some(operation) = call.operations.pop_front()
+        {
+            bytes += payload_bytes(&operation);
+            batch.push(operation);
+        }
+        *part = Some(batch.len() - before);
+    }
+    (batch, parts)
+}
+
+fn payload_bytes(operation: &Operation) -> usize {
+    match operation {
+        Operation::Submit { submission, .. } => submission.fields.bytes(),
+        Operation::Restore(restore) => restore.item.fields.bytes(),
+        Operation::Lease { call, .. } => {
+            let edited = Field::ALL.iter().filter_map(|&field| call.adjust.edits.get(field)?.as_ref());
+            let outcome = match &call.verb {
+                Verb::Commit(outcome) => {
+                    outcome.output_params.values().map(|value| value.as_str().len()).sum()
+                }
+                _ => 0,
+            };
+            edited.map(bytes::Bytes::len).sum::<usize>() + outcome
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,40 @@
+//! Removes key-value records and tallies whose time is over: hidden already, they only take space.
+
+use crate::clock::SteadyClock;
+use crate::encoding::sql::millis;
+use crate::error::Failure;
+use crate::read::Reader;
+use crate::statements::query;
+use std::sync::Arc;
+use std::time::Duration;
+use towline_domain::limits;
+
+/// Rows of a table removed in one transaction.
+const REMOVED_MAX: i64 = 1000;
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Until it is dropped.
+pub(crate) async fn run(reader: Reader, clock: Arc<SteadyClock>) {
+    loop {
+        match remove(&reader, &clock).await {
+            // There may be more.
+            Ok(removed) if removed == REMOVED_MAX.cast_unsigned() => tokio::task::yield_now().await,
+            Ok(_) => tokio::time::sleep(LOOK_EVERY).await,
+            Err(failure) => {
+                tracing::debug!(?failure, "cannot remove what is over");
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+}
+
+async fn remove(reader: &Reader, clock: &SteadyClock) -> Result<u64, Failure> {
+    let client = reader.client().await?;
+    let remove = client.prepare_cached(query!("kv_expire")).await?;
+    let until = clock.injected().map(millis);
+    let records = client.execute(&remove, &[&until, &REMOVED_MAX]).await?;
+    let remove = client.prepare_cached(query!("tally_expire")).await?;
+    let kept = limits::TALLY_KEPT.0.cast_signed();
+    let tallies = client.execute(&remove, &[&until, &REMOVED_MAX, &kept]).await?;
+    Ok(records.max(tallies))
+}

@@ -1,0 +1,3 @@
+//! Notifications between the servers of one database.
+
+pub(crate) mod peers;

@@ -1,0 +1,292 @@
+//! Reads: each in one snapshot, on a pool of its own, so that they never wait behind writes.
+
+mod count;
+pub(crate) mod filter_plan;
+mod list;
+
+use crate::batch::fetch::{counts_of, kv_record};
+use crate::batch::outcome::Contents;
+use crate::batch::plan::Items;
+use crate::batch::write::Wanted;
+use crate::catalog::read_queue;
+use crate::clock::SteadyClock;
+use crate::connection::address::Target;
+use crate::encoding::sql::{millis, queue_id, queue_number, timestamp};
+use crate::error::{Failure, damaged, fault};
+use crate::events::reader::Horizon;
+use crate::options::Options;
+use crate::pages::snapshot::{Image, read_page};
+use crate::statements::query;
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Status, TimeoutType, Transaction,
+};
+use futures::FutureExt;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::{IsolationLevel, Row};
+use towline_domain::kv::KvRecord;
+use towline_domain::{FieldSet, Item, ItemId, QueueId, QueueName, State, Timestamp, limits};
+use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoredItem};
+
+/// A snapshot does not keep partitions from being truncated: what was removed after it was taken may be half there. In the
+/// next snapshot it is gone.
+macro_rules! again_if_truncated {
+    ($read:expr) => {
+        match $read.await {
+            Err(Failure::Fault(StoreError::Corrupt { .. })) => $read.await,
+            read => read,
+        }
+    };
+}
+pub(crate) use again_if_truncated;
+
+#[derive(Clone)]
+pub(crate) struct Reader {
+    pool: Pool,
+    runtime: tokio::runtime::Handle,
+    pub(crate) salt: u64,
+    clock: Arc<SteadyClock>,
+    pub(crate) horizon: Arc<Horizon>,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        target: &Target,
+        options: &Options,
+        salt: u64,
+        clock: Arc<SteadyClock>,
+    ) -> Result<Reader, StoreError> {
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let wait = Some(Duration::from_millis(options.statement_timeout_ms.into()));
+        let pool =
+            Pool::builder(Manager::from_config(target.config.clone(), target.connector.clone(), recycling))
+                .max_size(options.readers)
+                .runtime(Runtime::Tokio1)
+                .wait_timeout(wait)
+                .create_timeout(wait)
+                .build()
+                .map_err(|error| StoreError::Unavailable { cause: error.to_string() })?;
+        Ok(Reader { pool, runtime: tokio::runtime::Handle::current(), salt, clock, horizon: Arc::default() })
+    }
+
+    /// Reads on the store's runtime, whatever the caller waits with.
+    pub(crate) fn run<T, F>(&self, read: impl FnOnce(Reader) -> F) -> BoxFuture<'_, Result<T, StoreError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let read = self.runtime.spawn(read(self.clone()));
+        read.map(|ended| match ended {
+            Ok(answer) => answer.map_err(StoreError::from),
+            Err(_) => Err(StoreError::Closed),
+        })
+        .boxed()
+    }
+
+    pub(crate) async fn client(&self) -> Result<Object, Failure> {
+        self.pool.get().await.map_err(|error| {
+            Failure::Fault(match error {
+                deadpool_postgres::PoolError::Backend(error) => fault(&error),
+                deadpool_postgres::PoolError::Timeout(TimeoutType::Wait) => {
+                    let Status { max_size, waiting, .. } = self.pool.status();
+                    let cause = format!(
+                        "all {max_size} connections that read are busy, and {} wait for one; ask again later, or give the store \
+                         more readers",
+                        waiting.max(1)
+                    );
+                    StoreError::Unavailable { cause }
+                }
+                deadpool_postgres::PoolError::Timeout(_) => {
+                    let cause = "PostgreSQL took too long to accept a connection".to_owned();
+                    StoreError::Unavailable { cause }
+                }
+                deadpool_postgres::PoolError::Closed => StoreError::Closed,
+                error => StoreError::Unavailable { cause: error.to_string() },
+            })
+        })
+    }
+
+    pub(crate) async fn now(&self, client: &Object) -> Result<Timestamp, Failure> {
+        if let Some(now) = self.clock.injected() {
+            return Ok(now);
+        }
+        let clock = client.prepare_cached(query!("clock")).await?;
+        Ok(self.clock.steady(timestamp(client.query_one(&clock, &[]).await?.get(0))))
+    }
+
+    pub(crate) async fn queue(&self, name: QueueName) -> Result<Option<QueueView>, Failure> {
+        let views = self.views(None, Some(name.as_str()), 1).await?;
+        Ok(views.into_iter().next())
+    }
+
+    pub(crate) async fn queues(
+        &self,
+        after: Option<QueueName>,
+        limit: usize,
+    ) -> Result<Vec<QueueView>, Failure> {
+        self.views(after.as_ref().map(QueueName::as_str), None, limit.min(limits::PAGE_MAX)).await
+    }
+
+    async fn views(
+        &self,
+        after: Option<&str>,
+        name: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<QueueView>, Failure> {
+        let client = self.client().await?;
+        let now = millis(self.now(&client).await?);
+        let statement = client.prepare_cached(query!("view_queues")).await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = client.query(&statement, &[&now, &after.unwrap_or(""), &name, &limit]).await?;
+        let view = |row: &Row| {
+            let mut counts = counts_of(row, 1);
+            let ready_by_now = u64::try_from(row.get::<_, i64>(7)).unwrap_or(0);
+            counts.pending += ready_by_now;
+            counts.scheduled = counts.scheduled.saturating_sub(ready_by_now);
+            let oldest_ready = row.get::<_, Option<i64>>(8).map(timestamp);
+            Ok(QueueView { queue: read_queue(row.get(0))?, counts, oldest_ready })
+        };
+        rows.iter().map(view).collect()
+    }
+
+    pub(crate) async fn get(
+        &self,
+        ids: Vec<ItemId>,
+        fields: FieldSet,
+    ) -> Result<Vec<Option<StoredItem>>, Failure> {
+        again_if_truncated!(self.get_once(&ids, fields))
+    }
+
+    async fn get_once(&self, ids: &[ItemId], fields: FieldSet) -> Result<Vec<Option<StoredItem>>, Failure> {
+        let asked: FxHashSet<ItemId> = ids.iter().copied().collect();
+        let items = Items::of(ids, self.salt, true);
+        let mut client = self.client().await?;
+        let snapshot = snapshot(&mut client).await?;
+        let (pages, finished) = tokio::try_join!(
+            snapshot.prepare_cached(query!("columns_of_pages", "among_pages")),
+            snapshot.prepare_cached(query!("columns_of_finished", "among_finished")),
+        )?;
+        let parameters = items.parameters();
+        let (pages, finished) =
+            tokio::try_join!(snapshot.query(&pages, &parameters), snapshot.query(&finished, &parameters))?;
+        let mut images = Vec::with_capacity(ids.len());
+        for row in pages.iter().chain(&finished) {
+            let (_, held) = read_page(row, self.salt)?;
+            images.extend(held.into_iter().filter(|image| asked.contains(&image.head.id)));
+        }
+        let found = whole(&snapshot, images, fields).await?;
+        let by_id: FxHashMap<ItemId, StoredItem> =
+            found.into_iter().map(|stored| (stored.item.head.id, stored)).collect();
+        Ok(ids.iter().map(|id| by_id.get(id).cloned()).collect())
+    }
+
+    pub(crate) async fn next_wake(&self) -> Result<Option<Timestamp>, Failure> {
+        let mut client = self.client().await?;
+        let now = self.now(&client).await?;
+        let snapshot = snapshot(&mut client).await?;
+        let statement = snapshot.prepare_cached(query!("next_wake")).await?;
+        let ahead =
+            snapshot.query_one(&statement, &[&millis(now)]).await?.get::<_, Option<i64>>(0).map(timestamp);
+        let statement = snapshot.prepare_cached(query!("columns_of_pages", "overdue")).await?;
+        let mut next = ahead;
+        for row in snapshot.query(&statement, &[&millis(now)]).await? {
+            for Image { head, .. } in read_page(&row, self.salt)?.1 {
+                // What is ready by now waits for nobody, but it may expire.
+                let ready = (head.state == State::Pending && head.ready_at > now).then_some(head.ready_at);
+                next = [next, head.timer(), ready].into_iter().flatten().min();
+            }
+        }
+        Ok(next)
+    }
+
+    pub(crate) async fn kv_list(&self, page: KvPage) -> Result<Vec<(String, KvRecord)>, Failure> {
+        let client = self.client().await?;
+        let now = self.now(&client).await?;
+        let statement = client.prepare_cached(query!("kv_list")).await?;
+        let (first, limit) = page.bounds();
+        let (from, itself) = match first {
+            Bound::Included(key) => (key, true),
+            Bound::Excluded(key) => (key, false),
+            Bound::Unbounded => ("", true),
+        };
+        let (from, prefix) = (from.as_bytes(), page.prefix.as_bytes());
+        let (limit, now) = (i64::try_from(limit).unwrap_or(i64::MAX), millis(now));
+        let rows = client.query(&statement, &[&from, &itself, &prefix, &now, &limit]).await?;
+        let text = |row: &Row| String::from_utf8_lossy(row.get(0)).into_owned();
+        Ok(rows.iter().map(|row| (text(row), kv_record(row))).collect())
+    }
+
+    pub(crate) async fn kv_get(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>, Failure> {
+        let client = self.client().await?;
+        let now = self.now(&client).await?;
+        let statement = client.prepare_cached(query!("kv_get")).await?;
+        let asked: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+        let rows = client.query(&statement, &[&asked]).await?;
+        let found: FxHashMap<&[u8], KvRecord> =
+            rows.iter().map(|row| (row.get::<_, &[u8]>(0), kv_record(row))).collect();
+        let live = |key: &String| found.get(key.as_bytes()).filter(|record| record.is_live(now)).cloned();
+        Ok(keys.iter().map(live).collect())
+    }
+}
+
+/// Several statements that see the same.
+pub(crate) async fn snapshot(client: &mut Object) -> Result<Transaction<'_>, Failure> {
+    let transaction = client.build_transaction();
+    Ok(transaction.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?)
+}
+
+/// The items whole, in the order of their images.
+pub(crate) async fn whole(
+    snapshot: &Transaction<'_>,
+    images: Vec<Image>,
+    fields: FieldSet,
+) -> Result<Vec<StoredItem>, Failure> {
+    if images.is_empty() {
+        return Ok(Vec::new());
+    }
+    let numbers: Vec<i32> = images.iter().map(|image| queue_number(image.head.queue)).collect();
+    let wanted = (fields != FieldSet::HEADS).then(|| Wanted::all(&images, fields));
+    let (queues, mut contents) = tokio::try_join!(names(snapshot, &numbers), contents(snapshot, wanted))?;
+    let stored = images.into_iter().map(|Image { seq, head, .. }| {
+        let Some(queue) = queues.get(&head.queue).cloned() else {
+            return Err(Failure::Fault(damaged(format_args!("{seq} of pages"), "its queue does not exist")));
+        };
+        let item = match &mut contents {
+            Some(contents) => contents.item(seq, head)?,
+            None => Item::of_head(head),
+        };
+        Ok(StoredItem { queue, item })
+    });
+    stored.collect()
+}
+
+async fn names(snapshot: &Transaction<'_>, queues: &[i32]) -> Result<FxHashMap<QueueId, QueueName>, Failure> {
+    let statement = snapshot.prepare_cached(query!("queue_names")).await?;
+    let mut names = FxHashMap::default();
+    for row in snapshot.query(&statement, &[&queues]).await? {
+        let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;
+        names.insert(queue_id(row.get(0)), name);
+    }
+    Ok(names)
+}
+
+async fn contents(snapshot: &Transaction<'_>, wanted: Option<Wanted>) -> Result<Option<Contents>, Failure> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    let (bodies, edits, errors, outcomes) = tokio::try_join!(
+        snapshot.prepare_cached(query!("bodies")),
+        snapshot.prepare_cached(query!("edits")),
+        snapshot.prepare_cached(query!("errors")),
+        snapshot.prepare_cached(query!("outcomes")),
+    )?;
+    let (of_bodies, of_edits, of_errors) = (wanted.bodies(), wanted.edits(), wanted.errors());
+    let (bodies, edits, errors, outcomes) = tokio::try_join!(
+        snapshot.query(&bodies, &of_bodies),
+        snapshot.query(&edits, &of_edits),
+        snapshot.query(&errors, &of_errors),
+        snapshot.query(&outcomes, &of_errors),
+    )?;
+    drop((of_bodies, of_edits, of_errors));
+    Ok(Some(wanted.contents(&bodies, &edits, &errors, &outcomes)))
+}
