@@ -8,9 +8,10 @@ use crate::log::segment::Segment;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use towline_domain::kv::KvRecord;
-use towline_domain::{FieldSet, Head, ItemId, QueueName, QueueState, Throttle, Timestamp};
+use towline_domain::{Effects, FieldSet, Head, ItemId, QueueName, Timestamp};
+use towline_store::transaction::Deliveries;
 use towline_store::{
-    Answered, CountPage, Cursor, Filter, KvPage, Page, QueueView, Received, Reply, StoreError, StoreMetrics,
+    Answered, CountPage, Cursor, Filter, KvPage, Page, QueueView, Reply, StoreError, StoreMetrics,
     StoredItem, TallyRange, TallyRow,
 };
 
@@ -34,13 +35,18 @@ pub struct UnreadItems {
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Answered),
+    /// What a receive delivered, and where to read it.
     Received {
-        queue: QueueState,
+        deliveries: Deliveries<u64>,
         items: UnreadItems,
-        throttle: Option<Throttle>,
-        more: usize,
-        fields: FieldSet,
     },
+}
+
+/// What one call's operations came to.
+#[derive(Debug, Default)]
+pub struct CallOutcome {
+    pub outcomes: Vec<Outcome>,
+    pub effects: Effects,
 }
 
 /// A question that changes nothing.
@@ -119,17 +125,17 @@ impl Outcome {
     pub fn finish(self, reader: &ItemReader, damage: &mut dyn FnMut(StoreError)) -> Answered {
         match self {
             Outcome::Answered(answered) => answered,
-            Outcome::Received { queue, items, throttle, more, fields } => {
-                let items = reader.read(&items, fields).unwrap_or_else(|_| {
-                    let one_by_one = items.items.into_iter().map(|item| {
-                        reader.read(
-                            &UnreadItems { items: vec![item], segments: items.segments.clone() },
-                            fields,
-                        )
-                    });
-                    one_by_one.filter_map(|item| item.map_err(&mut *damage).ok()).flatten().collect()
+            Outcome::Received { deliveries, items } => {
+                let received = deliveries.received(|_, fields| {
+                    reader.read(&items, fields).unwrap_or_else(|_| {
+                        let one_by_one = items.items.into_iter().map(|item| {
+                            let segments = items.segments.clone();
+                            reader.read(&UnreadItems { items: vec![item], segments }, fields)
+                        });
+                        one_by_one.filter_map(|item| item.map_err(&mut *damage).ok()).flatten().collect()
+                    })
                 });
-                Ok(Reply::Received(Received { queue, items, throttle, more }))
+                Ok(Reply::Received(received))
             }
         }
     }

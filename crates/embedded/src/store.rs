@@ -8,7 +8,7 @@ use crate::log::disk::{Disk, RealDisk};
 use crate::log::meta::Meta;
 use crate::log::reader::ItemReader;
 use crate::options::Options;
-use crate::outcome::{Found, Query, Status};
+use crate::outcome::{CallOutcome, Found, Query, Status};
 use crate::writer::{self, Request, Shared, Writer};
 use crossbeam_channel::{Sender, TrySendError};
 use futures::FutureExt;
@@ -23,8 +23,8 @@ use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, Clock, CountPage, Cursor, EventPage, Events, EventsFrom, Filter, KvPage, Operation,
-    Page, QueueView, Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow,
+    BoxFuture, Clock, CountPage, Cursor, EventPage, Events, EventsFrom, Filter, KvPage, Operation, Page,
+    QueueView, Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
 /// Items whose records are read at a time to count what the index does not know.
@@ -194,7 +194,7 @@ impl Drop for Embedded {
 }
 
 impl Store for Embedded {
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Updated>> {
         let (reply, answer) = oneshot::channel();
         let sent = StoreError::check_size("operations", batch.len(), limits::BATCH_MAX).and_then(|()| {
             let bytes = batch.iter().map(crate::engine::operation_bytes).sum();
@@ -210,9 +210,10 @@ impl Store for Embedded {
         });
         async move {
             sent?;
-            let outcomes = answer.await.unwrap_or(Err(StoreError::Closed))?;
+            let CallOutcome { outcomes, effects } = answer.await.unwrap_or(Err(StoreError::Closed))?;
             let mut damage = |fault: StoreError| self.shared.note_damage(fault.to_string());
-            Ok(outcomes.into_iter().map(|outcome| outcome.finish(&self.reader, &mut damage)).collect())
+            let answers = outcomes.into_iter().map(|outcome| outcome.finish(&self.reader, &mut damage));
+            Ok(Updated { answers: answers.collect(), effects })
         }
         .boxed()
     }

@@ -7,7 +7,7 @@ use crate::engine::{Chore, Engine};
 use crate::log::disk::Disk;
 use crate::log::segment::{self, Segment, SegmentHeader};
 use crate::options::Durability;
-use crate::outcome::{Found, Outcome, Query};
+use crate::outcome::{CallOutcome, Found, Query};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use futures::channel::oneshot;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) enum Request {
     Update {
         batch: Vec<Operation>,
         bytes: usize,
-        reply: oneshot::Sender<Answer<Vec<Outcome>>>,
+        reply: oneshot::Sender<Answer<CallOutcome>>,
     },
     Query {
         query: Query,
@@ -79,7 +79,7 @@ impl Shared {
 
 /// An answer that waits for its group to be durable.
 enum Ready {
-    Update(oneshot::Sender<Answer<Vec<Outcome>>>, Answer<Vec<Outcome>>),
+    Update(oneshot::Sender<Answer<CallOutcome>>, Answer<CallOutcome>),
     Query(oneshot::Sender<Answer<Found>>, Answer<Found>),
     Hold(oneshot::Sender<Answer<Vec<PinnedSegment>>>, Answer<Vec<PinnedSegment>>),
 }
@@ -269,7 +269,7 @@ impl Writer {
         }
     }
 
-    fn update(&mut self, batch: Vec<Operation>) -> Answer<Vec<Outcome>> {
+    fn update(&mut self, batch: Vec<Operation>) -> Answer<CallOutcome> {
         // Not by the time at which its group began: a lease may have run out since.
         self.engine.begin_call(self.clock.now())?;
         let mut outcomes = Vec::with_capacity(batch.len());
@@ -279,7 +279,7 @@ impl Writer {
                 self.engine.seal()?;
             }
         }
-        Ok(outcomes)
+        Ok(CallOutcome { outcomes, effects: self.engine.take_effects() })
     }
 
     /// Leaves everything durable and marked.

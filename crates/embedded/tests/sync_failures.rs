@@ -17,7 +17,7 @@ type Asked = JoinHandle<Result<Vec<Answered>, StoreError>>;
 
 fn ask(store: &Arc<Embedded>, batch: Vec<Operation>) -> Asked {
     let store = store.clone();
-    std::thread::spawn(move || block_on(store.update(batch)))
+    std::thread::spawn(move || block_on(store.update(batch)).map(|updated| updated.answers))
 }
 
 /// Two items that do not fit into one segment.

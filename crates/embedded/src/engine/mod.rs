@@ -33,8 +33,9 @@ use crate::writer::PinnedSegment;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
-use towline_domain::{Refusal, Timestamp};
-use towline_store::{StoreError, StoreMetrics};
+use towline_domain::{Effects, EffectsRecorder, Refusal, Timestamp};
+use towline_store::transaction;
+use towline_store::{QueueLookup, StoreError, StoreMetrics};
 
 /// A group is sealed when it has grown to this.
 const GROUP_BYTES: usize = 512 << 10;
@@ -42,7 +43,7 @@ const GROUP_BYTES: usize = 512 << 10;
 const SWEEP_MAX: u64 = 8192;
 const REAP_SLOTS: usize = 8192;
 /// Bytes of records that one call can ask for: a receive gives out no more, a page ends.
-pub(crate) const READ_BYTES_MAX: u64 = 64 << 20;
+pub(crate) use towline_domain::select::READ_BYTES_MAX;
 
 pub struct Engine {
     pub(crate) disk: Arc<dyn Disk>,
@@ -88,6 +89,9 @@ pub struct Engine {
     pub(crate) chores: Vec<Chore>,
     /// Items that time changed in this group.
     pub(crate) swept: u64,
+    /// What was done since effects were last handed out. Time goes on also while only queries come: what it makes ready
+    /// then waits here for the next update.
+    pub(crate) effects: EffectsRecorder,
     /// Whether what was due at the present time has been carried out.
     pub(crate) up_to_date: bool,
     /// Collection cannot go on for now: the disk is full, or the segment is damaged.
@@ -130,7 +134,7 @@ impl Engine {
         if self.frame.is_empty() {
             frame::begin(&mut self.frame);
         }
-        self.index.advance(clock.min(Timestamp::MAX));
+        self.index.advance(clock.min(Timestamp::MAX), &mut self.effects);
         self.release_retired();
         self.reclaim();
         self.ensure_spare();
@@ -146,7 +150,7 @@ impl Engine {
     pub fn begin_call(&mut self, clock: Timestamp) -> Result<(), StoreError> {
         self.read_budget = READ_BYTES_MAX;
         if clock > self.index.now {
-            self.index.advance(clock.min(Timestamp::MAX));
+            self.index.advance(clock.min(Timestamp::MAX), &mut self.effects);
             self.up_to_date = false;
         }
         self.sweep()
@@ -163,7 +167,7 @@ impl Engine {
             let Some(sequence) = self.index.next_due(self.index.now) else {
                 break;
             };
-            match self.elapse(sequence)? {
+            match transaction::elapse(self, sequence)? {
                 // An item of a deleted queue is forgotten, and the next one is due.
                 Ok(_) | Err(Refusal::ItemNotFound { .. }) => self.swept += 1,
                 Err(_) => break,
@@ -182,8 +186,15 @@ impl Engine {
         self.index.now
     }
 
+    /// When an update is next worth it: something is due, or has become ready and no update has reported it.
     pub fn next_wake(&self) -> Option<Timestamp> {
-        self.index.next_wake()
+        if self.effects.is_empty() { self.index.next_wake() } else { Some(self.index.now) }
+    }
+
+    /// Hands out what was done since the last time.
+    pub fn take_effects(&mut self) -> Effects {
+        let Engine { effects, index, .. } = self;
+        effects.take(|id| index.by_id(id).map(|(queue, _)| queue.name.clone()))
     }
 
     /// Whether the group has grown so far that it should be sealed.

@@ -61,7 +61,7 @@ impl Engine {
                 }
             }
             Query::Count { filter, after } => Found::Counted(self.count_matching(&filter, after)),
-            Query::NextWake => Found::NextWake(self.index.next_wake()),
+            Query::NextWake => Found::NextWake(self.next_wake()),
             Query::KvList(page) => {
                 Found::KvPage(page.take(&self.index.kv, |slot| &slot.record, self.index.now))
             }

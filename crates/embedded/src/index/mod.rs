@@ -28,8 +28,8 @@ use tallies::Hours;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    CountKind, Counts, Head, Hour, ItemId, OrderKey, Queue, QueueId, QueueName, RateState, Throttle,
-    Timestamp,
+    CountKind, Counts, EffectsRecorder, Head, Hour, ItemId, KeyTag, OrderKey, Queue, QueueId, QueueName,
+    RateState, Timestamp,
 };
 use towline_store::{QueueLookup, QueueView};
 
@@ -73,10 +73,10 @@ pub struct Index {
 pub struct QueueIndex {
     pub queue: Queue,
     pub counts: Counts,
-    ready_queue: ReadyQueue,
+    pub(crate) ready_queue: ReadyQueue,
     place: RecordPlace,
-    /// Of its rate. Not in the log: after an opening a burst may pass once more.
-    pub spent: RateState,
+    /// Not in the log: a burst may pass again when the store is opened.
+    pub rate: RateState,
 }
 
 pub struct KvSlot {
@@ -90,20 +90,6 @@ pub struct KvSlot {
 pub struct LogInconsistency(pub &'static str);
 
 impl QueueIndex {
-    /// How many items may be given out now.
-    pub fn allowance(&self, now: Timestamp) -> u64 {
-        self.queue.policy.flow.allowance(self.counts.processing, self.spent, now)
-    }
-
-    /// So many of those that were wanted were given out: why the next is not, if it is not, and how many more would be.
-    pub fn spend(&mut self, items: usize, wanted: usize, now: Timestamp) -> (Option<Throttle>, usize) {
-        let flow = &self.queue.policy.flow;
-        self.spent = flow.record_delivery(items, self.spent, now);
-        let full = || if items < wanted { self.ready_queue.full_keys().throttle() } else { None };
-        let throttle = flow.throttle(self.counts.processing, self.spent, now).or_else(full);
-        (throttle, flow.more(&self.counts, self.spent, now))
-    }
-
     /// Where the policy says now that keys take turns, or that they do not, all that is ready stands anew. At once: items
     /// in two places would be given out twice. Where keys have a limit and had none, what is processed is counted.
     fn relane(&mut self, table: &Table, replaying: bool) {
@@ -206,22 +192,15 @@ impl Index {
         AllOf::new(labels.iter().map(|label| self.labels.get(label)), first)
     }
 
-    pub fn first_ready(&mut self, queue: QueueId) -> Option<u64> {
+    /// The first ready item of a queue, or of one fairness key of it.
+    pub fn first_ready(&mut self, queue: QueueId, key: Option<KeyTag>) -> Option<u64> {
         let Index { queues, table, .. } = self;
         let queue = queues.get_mut(&queue)?;
         let (id, order) = (queue.queue.id, &queue.queue.policy.order);
         queue
             .ready_queue
-            .first(|rank, entry| is_live(table, id, order, rank, entry))
+            .first(key, |rank, entry| is_live(table, id, order, rank, entry))
             .map(|(_, entry)| entry.sequence)
-    }
-
-    /// An item was given out: its key has had that much of its turn.
-    pub fn gave(&mut self, queue: QueueId, sequence: u64) {
-        let fairness_key = fairness_key(&self.table, sequence);
-        if let Some(queue) = self.queues.get_mut(&queue) {
-            queue.ready_queue.gave(fairness_key);
-        }
     }
 
     pub fn view(&mut self, queue: QueueId) -> Option<QueueView> {
@@ -246,7 +225,7 @@ impl Index {
     // ---- time
 
     /// Makes ready what is due by `now`. Nothing is written for it: the same follows from the log and the time.
-    pub fn advance(&mut self, now: Timestamp) {
+    pub fn advance(&mut self, now: Timestamp, effects: &mut EffectsRecorder) {
         self.now = self.now.max(now);
         for _ in 0..READY_MAX {
             let Some(&(time, sequence)) = self.schedule.first() else { break };
@@ -264,9 +243,11 @@ impl Index {
             };
             queue.counts.remove(CountKind::Scheduled);
             queue.counts.add(CountKind::Pending);
+            let fairness_key = fairness_key(&self.table, sequence);
             if let Some(key) = order_key(&self.table, &queue.queue.policy.order, sequence) {
-                queue.ready_queue.push(fairness_key(&self.table, sequence), key, sequence);
+                queue.ready_queue.push(fairness_key, key, sequence);
             }
+            effects.promoted(id, fairness_key);
         }
         while let Some((time, _)) = self.kv_timers.first() {
             if *time > self.now {
@@ -305,7 +286,7 @@ impl Index {
                             counts: Counts::default(),
                             ready_queue,
                             place,
-                            spent: RateState::default(),
+                            rate: RateState::default(),
                             queue: *queue,
                         };
                         self.queues.insert(known.queue.id, known);

@@ -10,6 +10,7 @@
 //! key is looked for: however many they are, nobody walks past them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use towline_domain::{Flow, FullKeys, KeyTag, Order, OrderKey, RoundRobin, Timestamp, Weights};
 
 const BLOCK: usize = 512;
@@ -118,9 +119,9 @@ pub struct Keyed {
     ready: BTreeSet<(KeyTag, i64, ReadyEntry)>,
     /// The same by time, unless they stand by a score.
     by_time: Option<BTreeSet<ReadyEntry>>,
-    weights: Weights,
-    /// Not in the log: after an opening everybody begins anew.
-    turn: RoundRobin,
+    weights: Arc<Weights>,
+    /// Not in the log: the round robin begins again when the store is opened.
+    round_robin: RoundRobin,
     limit: Option<Limit>,
 }
 
@@ -146,13 +147,17 @@ impl Limit {
 const FIRST: ReadyEntry = ReadyEntry { time: Timestamp(0), sequence: 0 };
 
 impl Keyed {
-    fn first(&self) -> Option<(i64, ReadyEntry)> {
-        let from = |key: KeyTag| self.ready.range((key, i64::MIN, FIRST)..).next();
-        let key = match &self.limit {
-            None => self.turn.next(&self.weights, |key| from(key).map(|first| first.0)),
-            Some(limit) => self.turn.next(&self.weights, |key| limit.open.range(key..).next().copied()),
-        };
-        from(key?).map(|&(_, rank, entry)| (rank, entry))
+    /// The first ready item of a key.
+    fn first_of(&self, key: KeyTag) -> Option<(i64, ReadyEntry)> {
+        let first = self.ready.range((key, i64::MIN, FIRST)..).next().filter(|first| first.0 == key)?;
+        Some((first.1, first.2))
+    }
+
+    fn open_key(&self, from: KeyTag) -> Option<KeyTag> {
+        match &self.limit {
+            None => self.ready.range((from, i64::MIN, FIRST)..).next().map(|first| first.0),
+            Some(limit) => limit.open.range(from..).next().copied(),
+        }
     }
 
     fn max(&self) -> Option<u32> {
@@ -160,7 +165,7 @@ impl Keyed {
     }
 
     fn has(&self, key: KeyTag) -> bool {
-        self.ready.range((key, i64::MIN, FIRST)..).next().is_some_and(|first| first.0 == key)
+        self.first_of(key).is_some()
     }
 
     fn push(&mut self, key: KeyTag, rank: i64, entry: ReadyEntry) {
@@ -239,7 +244,7 @@ impl ReadyQueue {
         match order {
             _ if flow.takes_turns() => {
                 let by_time = (!matches!(order, Order::Score(_))).then(BTreeSet::new);
-                let mut keyed = Keyed { weights: Weights::of(flow), by_time, ..Keyed::default() };
+                let mut keyed = Keyed { weights: Arc::new(Weights::of(flow)), by_time, ..Keyed::default() };
                 keyed.limit(flow.concurrency_per_key);
                 ReadyQueue::Keyed(keyed)
             }
@@ -252,7 +257,7 @@ impl ReadyQueue {
     pub fn change(&mut self, flow: &Flow) -> bool {
         match self {
             ReadyQueue::Keyed(keyed) if flow.takes_turns() => {
-                keyed.weights = Weights::of(flow);
+                keyed.weights = Arc::new(Weights::of(flow));
                 false
             }
             ReadyQueue::Keyed(_) => true,
@@ -310,10 +315,25 @@ impl ReadyQueue {
         }
     }
 
-    /// This key has given an item.
-    pub fn gave(&mut self, fairness_key: KeyTag) {
+    /// Where the round robin stands, and its weights.
+    pub fn round_robin(&self) -> (RoundRobin, Arc<Weights>) {
+        match self {
+            ReadyQueue::Keyed(keyed) => (keyed.round_robin, keyed.weights.clone()),
+            _ => Default::default(),
+        }
+    }
+
+    pub fn set_round_robin(&mut self, round_robin: RoundRobin) {
         if let ReadyQueue::Keyed(keyed) = self {
-            keyed.turn = keyed.turn.record_delivery(fairness_key, &keyed.weights);
+            keyed.round_robin = round_robin;
+        }
+    }
+
+    /// The first key, from this one on, that has a ready item and room below its limit.
+    pub fn open_key(&self, from: KeyTag) -> Option<KeyTag> {
+        match self {
+            ReadyQueue::Keyed(keyed) => keyed.open_key(from),
+            _ => None,
         }
     }
 
@@ -363,8 +383,12 @@ impl ReadyQueue {
         }
     }
 
-    /// The first item that is really here. It stays until it is told to leave.
-    pub fn first(&mut self, is_live: impl Fn(i64, ReadyEntry) -> bool) -> Option<(i64, ReadyEntry)> {
+    /// The first ready item, or the first of a key where keys take turns. It stays until it leaves.
+    pub fn first(
+        &mut self,
+        key: Option<KeyTag>,
+        is_live: impl Fn(i64, ReadyEntry) -> bool,
+    ) -> Option<(i64, ReadyEntry)> {
         match self {
             ReadyQueue::Ranked(lanes) => {
                 let mut lane = lanes.first_entry()?;
@@ -372,7 +396,7 @@ impl ReadyQueue {
                 lane.get_mut().first_live(|entry| is_live(rank, entry)).map(|entry| (rank, entry))
             }
             ReadyQueue::Scored(tree) => tree.first().copied(),
-            ReadyQueue::Keyed(keyed) => keyed.first(),
+            ReadyQueue::Keyed(keyed) => keyed.first_of(key?),
         }
     }
 
@@ -425,7 +449,7 @@ mod tests {
                 let first = model.borrow().first().copied();
                 let oldest = model.borrow().iter().map(|(_, entry)| entry.time).min();
                 prop_assert_eq!(lanes.oldest(is_live), oldest);
-                prop_assert_eq!(lanes.first(is_live), first);
+                prop_assert_eq!(lanes.first(None, is_live), first);
             }
         }
 
@@ -457,12 +481,13 @@ mod tests {
                         }
                     }
                     3 => {
-                        if let Some((_, entry)) = lanes.first(|_, _| true) {
-                            let (key, _) = *ready.iter().find(|(_, other)| *other == entry).expect("it is there");
+                        let (round_robin, weights) = lanes.round_robin();
+                        let key = round_robin.next(&weights, |from| lanes.open_key(from));
+                        if let Some((key, (_, entry))) = key.and_then(|key| Some((key, lanes.first(Some(key), |_, _| true)?))) {
                             ready.remove(&(key, entry));
                             lanes.leave(key, place(entry), entry.sequence, |_, _| true);
                             lanes.leased(key);
-                            lanes.gave(key);
+                            lanes.set_round_robin(round_robin.record_delivery(key, &weights));
                             leased.push(key);
                             turn = turn.record_delivery(key, &Weights::default());
                         }
@@ -481,7 +506,9 @@ mod tests {
                 let has_room = |key: &KeyTag| flow(limit).has_room(in_hand(*key));
                 let from = |key: KeyTag| ready.range((key, FIRST)..).map(|first| first.0).find(has_room);
                 let first = turn.next(&Weights::default(), from).and_then(|key| ready.range((key, FIRST)..).next());
-                prop_assert_eq!(lanes.first(|_, _| true), first.map(|&(_, entry)| (0, entry)));
+                let key = lanes.round_robin().0.next(&Weights::default(), |from| lanes.open_key(from));
+                let found = key.and_then(|key| lanes.first(Some(key), |_, _| true));
+                prop_assert_eq!(found, first.map(|&(_, entry)| (0, entry)));
                 prop_assert_eq!(lanes.full_keys(), leased.iter().copied().filter(|key| !has_room(key)).collect());
             }
         }

@@ -517,6 +517,7 @@ impl Engine {
             metrics: StoreMetrics::default(),
             chores: Vec::new(),
             swept: 0,
+            effects: Default::default(),
             up_to_date: false,
             stalled: false,
             keys_withheld: Vec::new(),

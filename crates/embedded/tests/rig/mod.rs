@@ -125,7 +125,7 @@ pub fn received(answered: Answered) -> Vec<Item> {
 }
 
 pub fn try_run(store: &dyn Store, operation: Operation) -> Result<Answered, StoreError> {
-    block_on(store.update(vec![operation])).map(|mut answers| answers.remove(0))
+    block_on(store.update(vec![operation])).map(|mut updated| updated.answers.remove(0))
 }
 
 #[track_caller]

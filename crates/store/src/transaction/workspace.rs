@@ -57,7 +57,7 @@ pub trait Workspace: QueueLookup {
         Ok(())
     }
     /// Whether a receive may go on: fewer items than asked for are an answer, too.
-    fn has_room_for_leases(&self) -> bool {
+    fn has_room_for_leases(&mut self) -> bool {
         true
     }
 
