@@ -5,7 +5,7 @@
 //! restart loses nothing.
 
 use crate::broker::Shared;
-use crate::depot::{Depot, FieldKey, KEPT, Tie};
+use crate::pipeline::attachments::{Attachments, BufferBinding, FieldKey, KEPT};
 use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +95,7 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
 
 impl Shared {
     async fn collect(self: &Arc<Self>, rule: CollectionRule) -> Result<(), Broke> {
-        let Some(depot) = &self.depot else { return Ok(()) };
+        let Some(depot) = &self.attachments else { return Ok(()) };
         self.collect_outputs(depot).boxed().await?;
         self.collect_blobs(depot, rule).boxed().await?;
         let mut from = SweepFrom::default();
@@ -112,7 +112,7 @@ impl Shared {
         Ok(())
     }
 
-    async fn collect_outputs(&self, depot: &Depot) -> Result<(), Broke> {
+    async fn collect_outputs(&self, depot: &Attachments) -> Result<(), Broke> {
         let mut after = None;
         loop {
             let page = depot.buffers.list(after.as_deref(), PAGE, &BTreeMap::new()).await?;
@@ -124,7 +124,10 @@ impl Shared {
                 if self.is_stopping() {
                     return Ok(());
                 }
-                if matches!(depot.tie_to(&id, items.get(&item)).await?, Tie::Cut | Tie::Gone) {
+                if matches!(
+                    depot.tie_to(&id, items.get(&item)).await?,
+                    BufferBinding::Cut | BufferBinding::Gone
+                ) {
                     depot.buffers.delete(id.as_str()).await?;
                     self.collected.outputs.fetch_add(1, Ordering::Relaxed);
                 }
@@ -136,7 +139,7 @@ impl Shared {
         }
     }
 
-    async fn collect_blobs(&self, depot: &Depot, rule: CollectionRule) -> Result<(), Broke> {
+    async fn collect_blobs(&self, depot: &Attachments, rule: CollectionRule) -> Result<(), Broke> {
         let mut after = None;
         loop {
             let page = depot.buffers.list_blobs(after.as_deref(), PAGE).await?;

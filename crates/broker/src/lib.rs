@@ -8,34 +8,34 @@
 //! A submitter that waits for room in a full queue is woken when there may be some, first come, first served.
 
 mod broker;
-mod buffers;
 pub mod clock;
 mod collection;
-mod depot;
+mod delivery;
 pub mod entropy;
 mod feed;
 mod groups;
 mod latency;
-mod line;
-mod others;
 mod pace;
+mod peers;
+mod pipeline;
+mod receive;
 mod records;
-mod results;
-mod room;
 mod schedules;
-mod submit;
+mod submit_wait;
 mod sweeper;
 mod tally;
 mod topics;
+mod waiters;
 
-pub use broker::{Broker, ReceiveRequest, Sharing, Waited};
-pub use buffers::Storage;
+pub use broker::{Broker, Sharing, Waited};
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
-pub use depot::OffloadRule;
 pub use feed::{Followed, Follower};
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
 pub use pace::Pace;
+pub use pipeline::attach::Storage;
+pub use pipeline::attachments::OffloadRule;
+pub use receive::ReceiveRequest;
 pub use schedules::PutSchedule;
 pub use tally::{Done, VERBS};
 pub use topics::{Subscription, Told};

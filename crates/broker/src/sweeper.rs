@@ -14,7 +14,7 @@ const ASK_EVERY: Duration = Duration::from_millis(25);
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 
 /// Wakes the sweeper before its time.
-pub(crate) struct Alarm {
+pub(crate) struct SweepTimer {
     /// When it means to wake.
     set_for: AtomicU64,
     /// The earliest time at which an update since then makes something ready. Once that has passed, the store does not
@@ -24,9 +24,9 @@ pub(crate) struct Alarm {
     rang: Notify,
 }
 
-impl Default for Alarm {
-    fn default() -> Alarm {
-        Alarm {
+impl Default for SweepTimer {
+    fn default() -> SweepTimer {
+        SweepTimer {
             set_for: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(u64::MAX),
             updated: AtomicBool::new(false),
@@ -35,7 +35,7 @@ impl Default for Alarm {
     }
 }
 
-impl Alarm {
+impl SweepTimer {
     /// An update happened, which may make something ready at a known time.
     pub(crate) fn updated(&self, due: Option<Timestamp>) {
         let due = due.map_or(u64::MAX, |due| due.0);
@@ -60,33 +60,33 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         if broker.is_stopping() {
             return;
         }
-        let alarm = &broker.alarm;
-        alarm.updated.store(false, Ordering::Release);
-        let due = alarm.due.swap(u64::MAX, Ordering::AcqRel);
+        let timer = &broker.sweep_timer;
+        timer.updated.store(false, Ordering::Release);
+        let due = timer.due.swap(u64::MAX, Ordering::AcqRel);
         let at = match broker.store.next_wake().await {
             Ok(at) => at.map_or(due, |at| at.0.min(due)),
             Err(_) => {
-                alarm.due.fetch_min(due, Ordering::AcqRel);
+                timer.due.fetch_min(due, Ordering::AcqRel);
                 tokio::time::sleep(AFTER_FAULT).await;
                 continue;
             }
         };
-        alarm.set_for.store(at, Ordering::Release);
+        timer.set_for.store(at, Ordering::Release);
         let rang = if at == u64::MAX {
-            alarm.rang.notified().await;
+            timer.rang.notified().await;
             true
         } else {
             let sleep = Duration::from_millis(Timestamp(at).since(broker.clock.now()).0);
-            !sleep.is_zero() && tokio::time::timeout(sleep, alarm.rang.notified()).await.is_ok()
+            !sleep.is_zero() && tokio::time::timeout(sleep, timer.rang.notified()).await.is_ok()
         };
         if broker.is_stopping() {
             return;
         }
         if rang {
-            alarm.due.fetch_min(at, Ordering::AcqRel);
+            timer.due.fetch_min(at, Ordering::AcqRel);
             tokio::time::sleep(ASK_EVERY).await;
         } else if Arc::clone(&broker).update(vec![Operation::Sweep]).await.is_err() {
-            alarm.due.fetch_min(at, Ordering::AcqRel);
+            timer.due.fetch_min(at, Ordering::AcqRel);
             tokio::time::sleep(AFTER_FAULT).await;
         } else if std::mem::replace(&mut swept, at) == at {
             // By the store's own clock, which is another's, it is not time yet.

@@ -13,7 +13,13 @@ pub const VERBS: [&str; 7] = ["heartbeat", "edit", "commit", "fail", "retry", "r
 pub(crate) struct Asked([u64; VERBS.len()]);
 
 impl Asked {
-    pub(crate) fn add(&mut self, operation: &Operation) {
+    pub(crate) fn of(batch: &[Operation]) -> Asked {
+        let mut asked = Asked::default();
+        batch.iter().for_each(|operation| asked.add(operation));
+        asked
+    }
+
+    fn add(&mut self, operation: &Operation) {
         let Operation::Lease { call, .. } = operation else { return };
         self.0[match call.verb {
             Verb::Heartbeat { .. } => 0,

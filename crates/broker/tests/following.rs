@@ -124,7 +124,7 @@ async fn everybody_sees_everything_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_others_write_too() {
-    everybody_sees_everything(Sharing::Shared { ask_every: Duration::from_millis(50) }).await;
+    everybody_sees_everything(Sharing::Shared { poll_every: Duration::from_millis(50) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

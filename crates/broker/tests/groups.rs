@@ -12,7 +12,7 @@ use towline_domain::{
     Adjust, Condition, Dependency, DependsOn, FailureKind, FieldSet, GroupCounts, Item, ItemId, LeaseCall,
     Millis, Outcome, Policy, QueueName, Schema, State, Submission,
 };
-use towline_store::{Answered, BoxFuture, Operation, Reply, Result, Store, StoreError};
+use towline_store::{Answered, BoxFuture, Operation, Reply, Result, Store, StoreError, Updated};
 
 /// Far beyond every bound: a test that gets here hangs.
 const NEVER: Duration = Duration::from_secs(60);
@@ -294,7 +294,7 @@ impl Interceptor for Flaky {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         let is = |wanted: fn(&Operation) -> bool| batch.iter().any(wanted);
         let left = if is(|operation| matches!(operation, Operation::ResolveDependency { .. })) {
             Flaky::breaks(&self.observes)
@@ -396,7 +396,7 @@ async fn two_who_count_count_each_member_once() {
     const GROUPS: usize = 20;
     const EACH: usize = 25;
     let store: Arc<dyn Store> = Arc::new(memory());
-    let sharing = Sharing::Shared { ask_every: Duration::from_millis(20) };
+    let sharing = Sharing::Shared { poll_every: Duration::from_millis(20) };
     let brokers = [start(Arc::clone(&store), sharing).await, start(Arc::clone(&store), sharing).await];
     let mut dependents = Vec::new();
     for n in 0..GROUPS * EACH {

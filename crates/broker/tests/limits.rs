@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use towline_broker::{Broker, Sharing, SteadyClock};
 use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::{Body, Flow, Item, Millis, Policy, PolicyPatch, Submission, Timestamp};
-use towline_store::{Answered, BoxFuture, Clock, ManualClock, Operation, Result, Store};
+use towline_store::{BoxFuture, Clock, ManualClock, Operation, Result, Store, Updated};
 
 /// Counts the receives that reach the store.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Interceptor for Counting {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         let receives = batch.iter().filter(|operation| matches!(operation, Operation::Receive(_))).count();
         self.0.fetch_add(receives, Ordering::SeqCst);
         store.update(batch)
@@ -69,10 +69,9 @@ async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
         let throttle = hold(&broker).await;
         let before = store.guard.0.load(Ordering::SeqCst);
         let waiting = receive(&broker);
-        // The first to find it full looks again before it stands in line.
-        waits(&store, before + 2).await;
+        waits(&store, before + 1).await;
         everybody_waits().await;
-        assert_eq!(store.guard.0.load(Ordering::SeqCst), before + 2, "it stands in line");
+        assert_eq!(store.guard.0.load(Ordering::SeqCst), before + 1, "it waits");
         ok(&broker, end(&throttle)).await;
         assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&throttle));
         broker.stop();
@@ -149,7 +148,7 @@ impl Interceptor for Slow {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         let is = |what: fn(&Operation) -> bool| batch.iter().any(what);
         if is(|operation| matches!(operation, Operation::Sweep))
             && self.held_back.swap(false, Ordering::SeqCst)
@@ -163,9 +162,9 @@ impl Interceptor for Slow {
         let receives = is(|operation| matches!(operation, Operation::Receive(_)));
         let answers = store.update(batch);
         Box::pin(async move {
-            // The first to find it full looks again: the second answer is the one that counts.
+            // The first receive takes the item that fills the queue.
             let nth = if receives { self.receives.fetch_add(1, Ordering::SeqCst) } else { 0 };
-            if receives && nth > 1 && self.held_back.load(Ordering::SeqCst) {
+            if receives && nth > 0 && self.held_back.load(Ordering::SeqCst) {
                 self.go.notified().await;
             }
             answers.await
@@ -186,8 +185,8 @@ async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
     store.guard.held_back.store(true, Ordering::SeqCst);
     let waiting = receive(&broker);
     everybody_waits().await;
-    assert_eq!(store.guard.receives.load(Ordering::SeqCst), 3, "its second look is under way");
-    // The holder is dead. The sweep begins before the second look is answered, and ends it after.
+    assert_eq!(store.guard.receives.load(Ordering::SeqCst), 2, "its look is under way");
+    // The holder is dead. The sweep begins before the look is answered, and ends after it.
     clock.advance(1000);
     ok(&broker, Operation::Sweep).await;
     let got = waiting.await.unwrap();
@@ -207,7 +206,7 @@ impl Interceptor for Gate {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         let receives = batch.iter().any(|operation| matches!(operation, Operation::Receive(_)));
         let answers = store.update(batch);
         Box::pin(async move {
@@ -389,7 +388,7 @@ impl Interceptor for Distant {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         Box::pin(async move {
             let answers = store.update(batch).await;
             tokio::time::sleep(self.0).await;

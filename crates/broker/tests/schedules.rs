@@ -17,7 +17,7 @@ use towline_domain::{
 use towline_store::{Filter, ManualClock, Operation, Store, StoredItem};
 
 const START: Timestamp = Timestamp(1_767_225_600_000);
-const SHARED: Sharing = Sharing::Shared { ask_every: Duration::from_secs(60) };
+const SHARED: Sharing = Sharing::Shared { poll_every: Duration::from_secs(60) };
 
 fn queue() -> QueueName {
     "jobs".parse().unwrap()

@@ -12,21 +12,21 @@ use towline_domain::{
     Adjust, Body, FieldSet, Item, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, QueueState, Refusal,
     Schema, Submission,
 };
-use towline_store::{Answered, BoxFuture, Operation, Received, Reply, Result, Store};
+use towline_store::{BoxFuture, Operation, Received, Reply, Result, Store, Updated};
 
 /// Counts the calls that reach the store, and lets them take their time.
 #[derive(Default)]
-struct CountPage {
+struct CallCounter {
     updates: AtomicU64,
     delay_ms: AtomicU64,
 }
 
-impl Interceptor for CountPage {
+impl Interceptor for CallCounter {
     fn update<'a>(
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         self.updates.fetch_add(1, Ordering::SeqCst);
         let delay = Duration::from_millis(self.delay_ms.load(Ordering::SeqCst));
         Box::pin(async move {
@@ -40,7 +40,7 @@ impl Interceptor for CountPage {
 
 struct Scene {
     broker: Broker,
-    store: Arc<InterceptedStore<CountPage>>,
+    store: Arc<InterceptedStore<CallCounter>>,
 }
 
 const SOON: Duration = Duration::from_secs(20);
@@ -50,7 +50,7 @@ impl Scene {
         let clock = Arc::new(SteadyClock::new());
         let store = Arc::new(InterceptedStore {
             store: ReferenceStore::new(clock.clone(), 1),
-            guard: CountPage::default(),
+            guard: CallCounter::default(),
         });
         let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
         let scene = Scene { broker, store };
@@ -355,7 +355,7 @@ async fn whoever_waits_hears_that_a_queue_is_deleted() {
 async fn neighbours() -> (Scene, Broker) {
     let clock = Arc::new(SteadyClock::new());
     let scene = Scene::new(Policy::default()).await;
-    let sharing = Sharing::Shared { ask_every: Duration::from_millis(20) };
+    let sharing = Sharing::Shared { poll_every: Duration::from_millis(20) };
     let other = Broker::start(scene.store.clone(), clock, None, sharing);
     (scene, other)
 }
@@ -391,10 +391,10 @@ async fn what_another_broker_tells_is_looked_for_without_asking() {
     let clock = Arc::new(SteadyClock::new());
     let scene = Scene::new(Policy::default()).await;
     // Far longer than the test.
-    let sharing = Sharing::Shared { ask_every: Duration::from_secs(3600) };
+    let sharing = Sharing::Shared { poll_every: Duration::from_secs(3600) };
     let other = Broker::start(scene.store.clone(), clock, None, sharing);
-    for tell in [Broker::brought_anything, |other: &Broker| other.brought(&queue(), 1)] {
-        other.hears(true);
+    for tell in [Broker::peer_hints_missed, |other: &Broker| other.peer_hint(&queue(), 1)] {
+        other.peers_heard(true);
         let before = scene.updates();
         let receiver = other.clone();
         let receiver =

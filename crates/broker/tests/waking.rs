@@ -21,7 +21,7 @@ use towline_domain::{
     Adjust, Flow, Item, LeaseCall, Millis, Policy, PolicyPatch, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{
-    Answered, BoxFuture, ManualClock, Operation, ReceiveCall, Reply, Result, Store, StoreError,
+    BoxFuture, ManualClock, Operation, ReceiveCall, Reply, Result, Store, StoreError, Updated,
 };
 
 /// Answers wait here while it is shut, first come, first served.
@@ -70,7 +70,7 @@ impl Interceptor for Gates {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         let has = |what: fn(&Operation) -> bool| batch.iter().any(what);
         let receives = has(|operation| matches!(operation, Operation::Receive(_)));
         let ends = has(|operation| matches!(operation, Operation::Lease { .. }));
@@ -188,7 +188,7 @@ async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothin
 async fn an_end_at_another_server_makes_room_for_what_comes_here() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
     let store = Arc::new(ReferenceStore::new(clock.clone(), 1));
-    let sharing = Sharing::Shared { ask_every: Duration::from_secs(1) };
+    let sharing = Sharing::Shared { poll_every: Duration::from_secs(1) };
     let there = Broker::start(store.clone(), clock.clone(), None, sharing);
     let here = Broker::start(store, clock, None, sharing);
     ok(&there, create("jobs", Policy { flow: limit_by_key(1), ..Policy::default() })).await;
@@ -200,7 +200,7 @@ async fn an_end_at_another_server_makes_room_for_what_comes_here() {
         ok(&there, commit(&throttle)).await;
         submit_of(&here, "a").await;
         if is_public {
-            here.brought(&queue(), 1);
+            here.peer_hint(&queue(), 1);
             everybody_waits().await;
             assert!(waiting.is_finished(), "it was told");
         }
@@ -258,7 +258,8 @@ async fn who_is_woken_and_goes_lets_the_next_one_look() {
     everybody_waits().await;
     // A policy that changes wakes the first, and nothing is known of the queue until it has looked.
     receives.shut();
-    ok(&broker, limits(1)).await;
+    let patch = Box::new(PolicyPatch { max_retries: Some(7), ..PolicyPatch::default() });
+    ok(&broker, Operation::ChangePolicy { queue: queue(), patch }).await;
     everybody_waits().await;
     assert_eq!(receives.came.load(Ordering::SeqCst), 1, "the first looks");
     first.abort();
@@ -303,7 +304,7 @@ async fn who_is_woken_and_meets_a_fault_lets_the_next_one_look() {
     // Brought by another server, who says so once.
     store.store.update(vec![of(&1)]).await.unwrap().answers;
     store.guard.fails.store(true, Ordering::SeqCst);
-    broker.brought(&queue(), 1);
+    broker.peer_hint(&queue(), 1);
     assert!(first.await.unwrap().is_err(), "it met the fault");
     assert_eq!(second.await.unwrap().len(), 1);
 }
@@ -320,7 +321,7 @@ impl Interceptor for Uneven {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let delays = self.delays.lock().unwrap();
         let (before, after) = delays.get(call % delays.len().max(1)).copied().unwrap_or_default();

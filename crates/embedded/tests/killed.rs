@@ -31,7 +31,9 @@ fn helper_that_works_until_it_is_killed() {
         for nth in 0..3 {
             batch.push(submit_to("jobs", payload(format!("{round}-{nth}{}", " ".repeat(2000)))));
         }
-        for answered in futures::executor::block_on(towline_store::Store::update(&store, batch)).unwrap().answers {
+        for answered in
+            futures::executor::block_on(towline_store::Store::update(&store, batch)).unwrap().answers
+        {
             say("submitted", submitted(answered));
         }
         let held = received(run(&store, receive_from("jobs", 2, round as u8)));

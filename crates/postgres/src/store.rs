@@ -24,8 +24,8 @@ use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    Answered, BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
-    Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow,
+    BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView, Result,
+    Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
 /// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
@@ -135,7 +135,7 @@ impl Postgres {
 }
 
 impl Store for Postgres {
-    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answered>>> {
+    fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Updated>> {
         if let Err(error) = StoreError::check_size("operations", batch.len(), limits::BATCH_MAX) {
             return Box::pin(ready(Err(error)));
         }

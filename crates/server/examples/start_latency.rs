@@ -40,7 +40,7 @@ async fn measure(
     let mut servers = Vec::new();
     for _ in 0..2 {
         let store = Arc::new(Postgres::open(&address.clone().into(), options.clone(), Time::Database).await?);
-        let sharing = Sharing::Shared { ask_every: Duration::from_millis(500) };
+        let sharing = Sharing::Shared { poll_every: Duration::from_millis(500) };
         let broker = Broker::start(store.clone(), Arc::new(SteadyClock::new()), None, sharing);
         servers.push((store, broker));
     }
@@ -56,10 +56,10 @@ async fn measure(
     let news = tokio::spawn(async move {
         loop {
             let heard = store.heard().await;
-            listening.hears(heard.hears);
-            heard.ready.iter().for_each(|(queue, &count)| listening.brought(queue, count as usize));
+            listening.peers_heard(heard.hears);
+            heard.ready.iter().for_each(|(queue, &count)| listening.peer_hint(queue, count as usize));
             if heard.anything {
-                listening.brought_anything();
+                listening.peer_hints_missed();
             }
         }
     });

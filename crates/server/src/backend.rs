@@ -114,7 +114,7 @@ impl Backend {
     pub(crate) fn sharing(&self) -> Sharing {
         match self {
             Backend::Embedded(_) => Sharing::Alone,
-            Backend::Postgres(_) | Backend::Several(_) => Sharing::Shared { ask_every: ASK_EVERY },
+            Backend::Postgres(_) | Backend::Several(_) => Sharing::Shared { poll_every: ASK_EVERY },
         }
     }
 
@@ -129,7 +129,7 @@ impl Backend {
         Some(tokio::spawn(async move {
             loop {
                 let heard = store.heard().await;
-                broker.hears(heard.hears);
+                broker.peers_heard(heard.hears);
                 pass_on(&broker, &heard);
             }
         }))

@@ -90,9 +90,9 @@ async fn tidy(shards: Arc<Shards>, back: Arc<Notify>) {
 /// Wakes those who wait for what was brought.
 pub(crate) fn pass_on(broker: &Broker, heard: &Heard) {
     for (queue, &count) in &heard.ready {
-        broker.brought(queue, count as usize);
+        broker.peer_hint(queue, count as usize);
     }
     if heard.anything {
-        broker.brought_anything();
+        broker.peer_hints_missed();
     }
 }

@@ -131,7 +131,7 @@ impl Counter<'_> {
     async fn save(&mut self, at: &EventCursor) -> Result<()> {
         let epoch = self.shared.groups.epoch.load(Ordering::Acquire);
         let operation = Shared::save_progress(&Progress::new(at, epoch))?;
-        self.shared.store.update(vec![operation]).await?.answers;
+        self.shared.execute(vec![operation]).await?;
         self.unsaved = 0;
         Ok(())
     }
@@ -314,14 +314,12 @@ impl Counter<'_> {
             state: Box::new(seen.clone()),
         };
         let operations = batch.iter().map(operation).collect();
-        // By way of the broker: somebody may wait for it to be ready, or for its end.
+        // Through the broker: receivers may wait for it to be ready, and result waiters for its end.
         let answers = match Arc::clone(self.shared).update(operations).await {
             Ok(answers) => answers,
             Err(fault) => {
-                // Some may have gone all the same: who waits in line looks.
-                for queue in self.shared.lines.waiting(false) {
-                    self.shared.wake_freed(&queue, 1);
-                }
+                // Some may be ready all the same: whether the store did it is not known.
+                self.shared.receivers.wake_one_of_each();
                 return Err(fault);
             }
         };

@@ -6,7 +6,6 @@
 //!
 //! Nobody follows before the first item of a group is submitted.
 
-mod check;
 mod dependents;
 mod follower;
 mod record;
@@ -16,7 +15,7 @@ pub(crate) use follower::run;
 
 use crate::broker::{Broker, Shared};
 use crate::feed;
-use crate::results::Results;
+use crate::waiters::results::Results;
 use record::{Group, Progress};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -95,7 +94,7 @@ impl Broker {
                 return Ok((counts, done));
             }
             tokio::select! {
-                () = told.told() => {}
+                () = told.woken() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = &mut over => {}
                 () = &mut stopped => {}

@@ -120,7 +120,7 @@ impl Shared {
     pub(super) async fn begin_progress(&self, progress: &Progress) -> Result<bool> {
         let command = KvCommand::SetIfAbsent { value: encode(progress)?, ttl: None };
         let operation = Operation::Kv { key: PROGRESS.to_owned(), command };
-        let answers = self.store.update(vec![operation]).await?.answers;
+        let answers = self.execute(vec![operation]).await?;
         won(answers.first()).map(|won| won == Some(true))
     }
 
@@ -176,14 +176,14 @@ impl Shared {
     async fn update_records(&self, batch: Vec<Operation>) -> Result<Vec<towline_store::Answered>> {
         let mut answers = Vec::with_capacity(batch.len());
         for part in batch.chunks(limits::BATCH_MAX) {
-            answers.extend(self.store.update(part.to_vec()).await?.answers);
+            answers.extend(self.execute(part.to_vec()).await?);
         }
         Ok(answers)
     }
 
     /// Whether it was still what was seen.
     pub(super) async fn put_group(&self, tag: GroupTag, seen: Seen, group: &Group) -> Result<bool> {
-        let answers = self.store.update(vec![replace(tag, seen, group)?]).await?.answers;
+        let answers = self.execute(vec![replace(tag, seen, group)?]).await?;
         won(answers.first()).map(|won| won == Some(true))
     }
 }

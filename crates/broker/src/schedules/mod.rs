@@ -8,7 +8,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use runner::{Board, run};
+pub(crate) use runner::{ScheduleTimers, run};
 
 use crate::broker::Broker;
 use crate::entropy;
@@ -51,7 +51,7 @@ impl Broker {
             let put = match &seen {
                 Some(Seen { schedule, .. }) => changed(schedule, &spec, paused, now),
                 None => {
-                    let held = self.0.board.len();
+                    let held = self.0.schedule_timers.len();
                     if held >= limits::SCHEDULES_MAX {
                         let held = held as u64;
                         return Ok(Err(Refusal::StoreFull { what: "schedules", held }));

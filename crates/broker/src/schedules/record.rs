@@ -74,7 +74,7 @@ impl Shared {
         match answers.pop() {
             Some(Ok(Reply::Kv(KvAnswer::Won(won)))) => {
                 if won {
-                    self.board.put(name, after);
+                    self.schedule_timers.put(name, after);
                 }
                 Ok(Ok(won))
             }

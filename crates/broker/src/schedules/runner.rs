@@ -31,7 +31,7 @@ const AFTER_FAULT: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 16;
 
 /// When which schedule is to be looked at next, as far as this server knows.
-pub(crate) struct Board {
+pub(crate) struct ScheduleTimers {
     waits: Mutex<BTreeMap<ScheduleName, Option<Timestamp>>>,
     /// Nobody else changes them.
     alone: bool,
@@ -40,9 +40,14 @@ pub(crate) struct Board {
     rang: Notify,
 }
 
-impl Board {
-    pub(crate) fn new(alone: bool) -> Board {
-        Board { waits: Mutex::default(), alone, looked_up: AtomicU64::new(NEVER), rang: Notify::new() }
+impl ScheduleTimers {
+    pub(crate) fn new(alone: bool) -> ScheduleTimers {
+        ScheduleTimers {
+            waits: Mutex::default(),
+            alone,
+            looked_up: AtomicU64::new(NEVER),
+            rang: Notify::new(),
+        }
     }
 
     fn looks_up(&self, now: Timestamp) -> bool {
@@ -114,9 +119,9 @@ pub(crate) async fn run(shared: Weak<Shared>) {
                 continue;
             }
         };
-        let rang = broker.board.rang.notified();
+        let rang = broker.schedule_timers.rang.notified();
         match first {
-            None if broker.board.alone => rang.await,
+            None if broker.schedule_timers.alone => rang.await,
             first => {
                 let wait = first.map(|at| Duration::from_millis(at.since(broker.clock.now()).0));
                 let wait = wait.map_or(LOOK_EVERY, |wait| wait.min(LOOK_EVERY));
@@ -128,14 +133,14 @@ pub(crate) async fn run(shared: Weak<Shared>) {
 
 /// Carries out what is due; answers when something is due next.
 pub(crate) async fn run_due(shared: &Arc<Shared>) -> Result<Option<Timestamp>> {
-    let board = &shared.board;
+    let timers = &shared.schedule_timers;
     let now = shared.clock.now();
     // However often something is due here: a server that made a schedule may be gone before its first occurrence.
-    if board.looks_up(now) {
+    if timers.looks_up(now) {
         look_up(shared).await?;
-        board.looked_up.store(now.0, Ordering::Release);
+        timers.looked_up.store(now.0, Ordering::Release);
     }
-    let due = board.due(shared.clock.now());
+    let due = timers.due(shared.clock.now());
     let carried_out = stream::iter(due).map(|(name, at)| async move {
         let next = carry_out(shared, &name).await;
         (name, at, next)
@@ -146,9 +151,9 @@ pub(crate) async fn run_due(shared: &Arc<Shared>) -> Result<Option<Timestamp>> {
             tracing::warn!(schedule = %name, "an occurrence waits: {error}");
             Next::At(shared.clock.now().after(Millis::seconds(1)))
         });
-        board.looked_at(name, at, next);
+        timers.looked_at(name, at, next);
     }
-    Ok(board.first())
+    Ok(timers.first())
 }
 
 /// Asks the store for all of them, a page at a time.
@@ -159,7 +164,7 @@ async fn look_up(shared: &Arc<Shared>) -> Result<()> {
         let Some(last) = page.last() else { break };
         after = Some(last.name.clone());
         names.extend(page.iter().map(|schedule| schedule.name.clone()));
-        let mut waits = shared.board.waits();
+        let mut waits = shared.schedule_timers.waits();
         for schedule in page {
             // What was put there meanwhile is newer. A look too early does no harm.
             let known = waits.entry(schedule.name).or_insert(schedule.next);
@@ -167,7 +172,7 @@ async fn look_up(shared: &Arc<Shared>) -> Result<()> {
         }
     }
     // Deleted elsewhere. One that is due is looked at, and found to be gone then.
-    shared.board.waits().retain(|name, at| at.is_some() || names.contains(name));
+    shared.schedule_timers.waits().retain(|name, at| at.is_some() || names.contains(name));
     Ok(())
 }
 
@@ -230,7 +235,7 @@ async fn fire(
         }
         // If this is lost to another server, that one has cancelled the same item.
         let reason = format!("schedule {} came again at {occurrence}", schedule.name);
-        Arc::clone(shared).update_whole(vec![Operation::Cancel { id: before, reason }]).await?;
+        Arc::clone(shared).update_attached(vec![Operation::Cancel { id: before, reason }]).await?;
     }
     let fired = step::fired(after.clone(), occurrence);
     let mut submission = schedule.submission(schedule.item_id(occurrence), Some(occurrence));
@@ -242,7 +247,7 @@ async fn fire(
     }));
     let queue = schedule.spec.queue.clone();
     let submit = Operation::Submit { queue, submission: Box::new(submission) };
-    let answered = Arc::clone(shared).update_whole(vec![submit]).await?.pop().ok_or(StoreError::Closed)?;
+    let answered = Arc::clone(shared).update_attached(vec![submit]).await?.pop().ok_or(StoreError::Closed)?;
     match answered {
         Ok(_) | Err(Refusal::RecordChanged { .. }) => Ok(None),
         Err(Refusal::TooEarly { .. }) => {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
-use towline_store::{Answered, BoxFuture, Operation, Result, Store, StoreError};
+use towline_store::{BoxFuture, Operation, Result, Store, StoreError, Updated};
 
 /// It lets the store do what it was asked, and says of submits now and then that it could not.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Interceptor for Forgetful {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         let forgets = self.forgets(&batch);
         let answer = store.update(batch);
         if forgets {

@@ -12,8 +12,9 @@ use crate::inbox;
 use crate::store::Shared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
-use towline_domain::{CountKind, QueueId, Timestamp};
-use towline_store::Operation;
+use towline_domain::{CountKind, Effects, QueueId, Timestamp};
+use towline_store::transaction::Deliveries;
+use towline_store::{Operation, QueueLookup};
 
 /// How an attempt ended.
 pub(crate) enum Attempt {
@@ -35,6 +36,7 @@ pub(crate) struct Done {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) contents: Contents,
     pub(crate) swept: u64,
+    pub(crate) effects: Effects,
 }
 
 /// What was decided and sent, to be answered if it turns out to be committed.
@@ -130,16 +132,17 @@ fn decide_all(
     if sweep {
         overlay.sweep()?;
     }
-    let swept = overlay.swept;
     let numbered = operations.iter().enumerate();
-    numbered.map(|(number, operation)| overlay.run(operation.clone(), number, swept)).collect()
+    numbered.map(|(number, operation)| overlay.run(operation.clone(), number)).collect()
 }
 
 impl Decided {
     /// It is committed: let the next ones know where to look, before anybody is told.
     pub(crate) fn committed(self, shared: &Shared, contents: Contents) -> Done {
-        let Decided { fetched: Fetched { overlay, begins, all_due, removal }, outcomes, .. } = self;
-        shared.news.committed(&overlay);
+        let Decided { fetched: Fetched { mut overlay, begins, all_due, removal }, outcomes, .. } = self;
+        let mut recorder = std::mem::take(&mut overlay.effects);
+        let effects = recorder.take(|id| overlay.by_id(id).map(|(queue, _)| queue.name.clone()));
+        shared.news.committed(&overlay, &effects);
         let mut figures = shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
         *figures = figures.plus(&overlay.figures);
         drop(figures);
@@ -161,7 +164,7 @@ impl Decided {
         }
         for outcome in &outcomes {
             // Keys that take turns leave items behind that stand before others.
-            if let Outcome::Received { queue, given, .. } = outcome
+            if let Outcome::Received(Deliveries { queue, items: given, .. }) = outcome
                 && !overlay.takes_turns(*queue)
                 && let (Some(begin), Some(last)) = (begins.get(queue), given.last())
             {
@@ -177,6 +180,6 @@ impl Decided {
         if all_due {
             shared.sweeps.done(overlay.now);
         }
-        Done { outcomes, contents, swept: overlay.swept }
+        Done { outcomes, contents, swept: overlay.swept, effects }
     }
 }

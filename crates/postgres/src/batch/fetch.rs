@@ -1,6 +1,5 @@
 //! The first round trip of a batch: locks, and all that its operations name.
 
-use crate::batch::overlay::operations::READ_BYTES_MAX;
 use crate::batch::overlay::{KeyOwner, Overlay, ReplaceOwner, Slot, TurnSlot};
 use crate::batch::plan::{Items, Plan, read_replace_key};
 use crate::batch::receive_hints::{Begin, Place, START};
@@ -18,7 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::{Row, Statement};
 use towline_domain::kv::KvRecord;
-use towline_domain::{Counts, Flow, ItemId, KeyTag, QueueId, RateState, RoundRobin, Timestamp, Weights};
+use towline_domain::select::READ_BYTES_MAX;
+use towline_domain::{
+    Counts, EffectsRecorder, Flow, ItemId, KeyTag, QueueId, RateState, RoundRobin, Timestamp, Weights,
+};
 use towline_store::{StoreError, StoreMetrics};
 
 /// Items carried out by time in one batch, so that a million leases lapsing at once do not hold everybody up.
@@ -428,6 +430,7 @@ fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> Overlay {
         event_slot: 0,
         swept: 0,
         read_budget: READ_BYTES_MAX,
+        effects: EffectsRecorder::default(),
     }
 }
 

@@ -11,22 +11,10 @@ use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 use towline_domain::{
     AttemptError, Body, Errors, Field, FieldEdits, FieldSet, Fields, Head, Item, Outcome as CommitOutcome,
-    QueueId, QueueState, Throttle,
 };
-use towline_store::{Answered, Received, Reply, StoreError};
+use towline_store::{Answered, Reply, StoreError, transaction};
 
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Answered(Answered),
-    Received {
-        queue: QueueId,
-        state: QueueState,
-        given: Vec<Given>,
-        throttle: Option<Throttle>,
-        more: usize,
-        fields: FieldSet,
-    },
-}
+pub(crate) type Outcome = transaction::Outcome<Given>;
 
 /// An item that was given out, as it was at that moment.
 #[derive(Debug)]
@@ -149,44 +137,40 @@ fn text_of<T: serde::de::DeserializeOwned>(seq: u64, table: &str, text: &str) ->
     code::from_json(text).map_err(|error| damaged(format_args!("{seq} of {table}"), error))
 }
 
-impl Outcome {
-    /// The answer, with what was read for it. An item that cannot be read costs itself alone: the leases are committed, so the
-    /// others are given out, and the lease on that one lapses.
-    pub(crate) fn finish(self, contents: &mut Contents) -> Answered {
-        let (state, given, throttle, more, wanted) = match self {
-            Outcome::Answered(answered) => return answered,
-            Outcome::Received { state, given, throttle, more, fields, .. } => {
-                (state, given, throttle, more, fields)
+/// The answer, with what was read for it. An item that cannot be read costs itself alone: the leases are committed, so the
+/// receiver gets the other items, and the lease on that one lapses.
+pub(crate) fn answer(outcome: Outcome, contents: &mut Contents) -> Answered {
+    match outcome {
+        Outcome::Answered(answered) => answered,
+        Outcome::Received(deliveries) => Ok(Reply::Received(deliveries.received(|given, wanted| {
+            given.into_iter().filter_map(|given| given.read(contents, wanted)).collect()
+        }))),
+    }
+}
+
+impl Given {
+    fn read(self, contents: &mut Contents, wanted: FieldSet) -> Option<Item> {
+        let Given { seq, head, submitted, replaced, edits, errors, .. } = self;
+        let mut item = match submitted {
+            Some(submitted) => {
+                let (body, fields) = *submitted;
+                let (outcome, errors) = Default::default();
+                Item { head, body, fields, outcome, errors }
+            }
+            None => {
+                let id = head.id;
+                let read = contents.item(seq, head);
+                read.inspect_err(|error| tracing::error!(%id, "a received item is not delivered: {error}"))
+                    .ok()?
             }
         };
-        let mut items = Vec::with_capacity(given.len());
-        for Given { seq, head, submitted, replaced, edits, errors, .. } in given {
-            let mut item = match submitted {
-                Some(submitted) => {
-                    let (body, fields) = *submitted;
-                    let (outcome, errors) = Default::default();
-                    Item { head, body, fields, outcome, errors }
-                }
-                None => {
-                    let id = head.id;
-                    match contents.item(seq, head) {
-                        Ok(item) => item,
-                        Err(error) => {
-                            tracing::error!(%id, "a received item is not given out: {error}");
-                            continue;
-                        }
-                    }
-                }
-            };
-            if let Some(body) = replaced {
-                item.body = *body;
-            }
-            edits.iter().for_each(|edits| edits.apply(&mut item.fields));
-            errors.into_iter().for_each(|error| item.errors.push(error));
-            item.fields = only(item.fields, wanted);
-            items.push(item);
+        if let Some(body) = replaced {
+            item.body = *body;
         }
-        Ok(Reply::Received(Received { queue: state, items, throttle, more }))
+        edits.iter().for_each(|edits| edits.apply(&mut item.fields));
+        errors.into_iter().for_each(|error| item.errors.push(error));
+        item.fields = only(item.fields, wanted);
+        Some(item)
     }
 }
 

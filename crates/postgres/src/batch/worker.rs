@@ -1,6 +1,7 @@
 //! A worker: gathers calls into batches, carries them out, answers each.
 
 use crate::batch::attempt::{Attempt, Decided, Done, How, attempt};
+use crate::batch::outcome;
 use crate::batch::plan::is_structural;
 use crate::connection::session::Session;
 use crate::error::Failure;
@@ -10,9 +11,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
-use towline_domain::Field;
 use towline_domain::command::Verb;
-use towline_store::{Answered, Operation, Reply, Result, StoreError};
+use towline_domain::{Effects, Field};
+use towline_store::{Answered, Operation, Reply, Result, StoreError, Updated};
 
 /// A batch is closed when it has this many operations, or payload of that size.
 const OPERATIONS_MAX: usize = 2048;
@@ -28,20 +29,15 @@ const RESOLVE_PAUSE: Duration = Duration::from_millis(250);
 /// A caller's batch, on its way.
 pub(crate) struct Call {
     operations: VecDeque<Operation>,
-    answers: Vec<Answered>,
+    updated: Updated,
     /// Items that time changed in this call so far; `None`: it has not begun.
     swept: Option<u64>,
-    reply: oneshot::Sender<Result<Vec<Answered>>>,
+    reply: oneshot::Sender<Result<Updated>>,
 }
 
 impl Call {
-    pub(crate) fn new(operations: Vec<Operation>, reply: oneshot::Sender<Result<Vec<Answered>>>) -> Call {
-        Call {
-            answers: Vec::with_capacity(operations.len()),
-            operations: operations.into(),
-            swept: None,
-            reply,
-        }
+    pub(crate) fn new(operations: Vec<Operation>, reply: oneshot::Sender<Result<Updated>>) -> Call {
+        Call { updated: Updated::default(), operations: operations.into(), swept: None, reply }
     }
 }
 
@@ -84,22 +80,29 @@ impl Worker {
             // Time stands still within a call: what is due is carried out where one begins.
             let begins = |(call, part): (&Call, &Option<usize>)| part.is_some() && call.swept.is_none();
             let sweep = waiting.iter().zip(&parts).any(begins);
-            let mut result = self.carry_out(&operations, sweep).await.map(answers);
+            let mut result = self.carry_out(&operations, sweep).await.map(BatchAnswers::of);
             let mut left = Vec::with_capacity(waiting.len());
             for (mut call, part) in waiting.into_iter().zip(parts) {
                 match (&mut result, part) {
-                    // Who is no part of this batch may fare better in the next.
+                    // A call that is no part of this batch may fare better in the next.
                     (_, None) => left.push(call),
                     (Err(error), Some(_)) => drop(call.reply.send(Err(error.clone()))),
-                    (Ok((answers, swept)), Some(part)) => {
-                        call.take(answers.take(part), *swept);
+                    (Ok(batch), Some(part)) => {
+                        call.take(batch, part);
                         match call.operations.is_empty() {
-                            // Who went away does not want to know.
-                            true => drop(call.reply.send(Ok(call.answers))),
+                            // A caller that went away does not want to know.
+                            true => {
+                                call.updated.effects.merge(std::mem::take(&mut batch.effects));
+                                drop(call.reply.send(Ok(call.updated)));
+                            }
                             false => left.push(call),
                         }
                     }
                 }
+            }
+            // No call ended with this batch: one that goes on reports its effects.
+            if let (Ok(batch), Some(call)) = (result, left.first_mut()) {
+                call.updated.effects.merge(batch.effects);
             }
             waiting = left;
         }
@@ -207,21 +210,31 @@ impl Worker {
 
 impl Call {
     /// Takes its part of a batch's answers.
-    fn take(&mut self, answers: impl Iterator<Item = Answered>, swept: u64) {
-        let so_far = self.swept.unwrap_or(0) + swept;
+    fn take(&mut self, batch: &mut BatchAnswers, part: usize) {
+        let so_far = self.swept.unwrap_or(0) + batch.swept;
         self.swept = Some(so_far);
-        self.answers.extend(answers.map(|answered| match answered {
+        self.updated.answers.extend(batch.answers.by_ref().take(part).map(|answered| match answered {
             Ok(Reply::Swept { .. }) => Ok(Reply::Swept { changed: so_far }),
             other => other,
         }));
     }
 }
 
-/// The answers of a batch, with what they bring along, and how many items time changed in it.
-fn answers(done: Done) -> (std::vec::IntoIter<Answered>, u64) {
-    let Done { outcomes, mut contents, swept } = done;
-    let answers: Vec<Answered> = outcomes.into_iter().map(|outcome| outcome.finish(&mut contents)).collect();
-    (answers.into_iter(), swept)
+/// The answers of a batch, with what they bring along; how many items time changed in it; and its effects, which one of its
+/// calls reports.
+struct BatchAnswers {
+    answers: std::vec::IntoIter<Answered>,
+    swept: u64,
+    effects: Effects,
+}
+
+impl BatchAnswers {
+    fn of(done: Done) -> BatchAnswers {
+        let Done { outcomes, mut contents, swept, effects } = done;
+        let answers: Vec<Answered> =
+            outcomes.into_iter().map(|outcome| outcome::answer(outcome, &mut contents)).collect();
+        BatchAnswers { answers: answers.into_iter(), swept, effects }
+    }
 }
 
 /// What can be done next for these calls, and how many operations of each are in it. A call of nothing is a part, too:

@@ -15,6 +15,7 @@ use crate::pages::snapshot::{Image, Kept};
 use std::borrow::Cow;
 use tokio_postgres::Row;
 use towline_domain::{Field, FieldSet, Hour, limits};
+use towline_store::transaction::Deliveries;
 use uuid::Uuid;
 
 /// What the answers of a batch have to bring along.
@@ -30,7 +31,7 @@ impl Wanted {
     pub(crate) fn of(outcomes: &[Outcome]) -> Wanted {
         let mut wanted = Wanted::default();
         for outcome in outcomes {
-            let Outcome::Received { given, fields, .. } = outcome else { continue };
+            let Outcome::Received(Deliveries { items: given, fields, .. }) = outcome else { continue };
             for given in given.iter().filter(|given| given.is_stored()) {
                 wanted.add(given.seq, &given.kept, *fields);
                 if given.may_have_errors() {

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::MissedTickBehavior;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Notification};
-use towline_domain::{CountKind, QueueId, QueueName};
+use towline_domain::{Effects, QueueId, QueueName};
 use towline_store::{QueueLookup, StoreError};
 
 /// Queues that one notification names; of more it says only that there are some.
@@ -65,32 +65,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl News {
-    /// A batch is committed: others may wait for what it leaves ready, or for a queue to end.
-    pub(crate) fn committed(&self, overlay: &Overlay) {
+    /// Tells peers what a committed batch may mean for receivers that wait there.
+    pub(crate) fn committed(&self, overlay: &Overlay, effects: &Effects) {
         let mut ready: BTreeMap<QueueId, u32> = overlay.queues.keys().map(|&id| (id, 1)).collect();
-        for entry in overlay.entries.values() {
-            if entry.changed && entry.counted == CountKind::Pending {
-                *ready.entry(entry.head.queue).or_default() += 1;
+        for (name, queue) in &effects.queues {
+            let Some(known) = overlay.by_name(name) else { continue };
+            // The end of a lease lets another item be delivered only where something limits that.
+            let flow = &known.policy.flow;
+            let freed = match (flow.limits_keys(), flow.concurrency) {
+                (true, _) => queue.key_leases_ended.max(queue.leases_ended),
+                (false, Some(_)) => queue.leases_ended,
+                (false, None) => 0,
+            };
+            let count = queue.ready_count().saturating_add(freed);
+            if count > 0 {
+                let so_far = ready.entry(known.id).or_default();
+                *so_far = so_far.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
             }
-        }
-        // Where a lease ended, the next item may be given out.
-        let ended = |change: i64| u32::try_from(-change).unwrap_or(0);
-        let mut freed: BTreeMap<QueueId, u32> = BTreeMap::new();
-        // Of one key, though another may have taken as many.
-        for (&(id, _), &change) in overlay.leases.iter().filter(|(_, change)| **change < 0) {
-            *freed.entry(id).or_default() += ended(change);
-        }
-        for (&id, change) in &overlay.counted {
-            let ended = ended(change[CountKind::Processing as usize]);
-            if ended > 0
-                && overlay.by_id(id).is_some_and(|(queue, _)| queue.policy.flow.concurrency.is_some())
-            {
-                let freed = freed.entry(id).or_default();
-                *freed = ended.max(*freed);
-            }
-        }
-        for (id, count) in freed {
-            *ready.entry(id).or_default() += count;
         }
         if ready.is_empty() {
             return;

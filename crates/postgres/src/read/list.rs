@@ -1,11 +1,11 @@
 //! Lists: items in order of submission, page by page.
 
-use crate::batch::overlay::operations::READ_BYTES_MAX;
 use crate::error::Failure;
 use crate::pages::snapshot::{Image, read_page};
 use crate::read::filter_plan::Sought;
 use crate::read::{Reader, again_if_truncated, snapshot, whole};
 use crate::statements::query;
+use towline_domain::select::READ_BYTES_MAX;
 use towline_domain::{FieldSet, limits};
 use towline_store::{Cursor, Filter, Page, StoreError};
 

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{IsolationLevel, Row};
 use towline_domain::kv::KvRecord;
-use towline_domain::{FieldSet, Item, ItemId, QueueId, QueueName, State, Timestamp, limits};
+use towline_domain::{CountKind, FieldSet, Item, ItemId, QueueId, QueueName, Timestamp, limits};
 use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoredItem};
 
 /// A snapshot does not keep partitions from being truncated: what was removed after it was taken may be half there. In the
@@ -192,9 +192,9 @@ impl Reader {
         let statement = snapshot.prepare_cached(query!("columns_of_pages", "overdue")).await?;
         let mut next = ahead;
         for row in snapshot.query(&statement, &[&millis(now)]).await? {
-            for Image { head, .. } in read_page(&row, self.salt)?.1 {
-                // What is ready by now waits for nobody, but it may expire.
-                let ready = (head.state == State::Pending && head.ready_at > now).then_some(head.ready_at);
+            for Image { head, counted, .. } in read_page(&row, self.salt)?.1 {
+                // An item that is counted as scheduled although its time has come is in no update's effects yet.
+                let ready = (counted == CountKind::Scheduled).then_some(head.ready_at);
                 next = [next, head.timer(), ready].into_iter().flatten().min();
             }
         }

@@ -109,7 +109,7 @@ fn a_full_disk_is_told_and_nothing_answered_is_lost() {
     let mut fault = None;
     for _ in 0..400 {
         match block_on(store.update(vec![submit("jobs", &payload)])) {
-            Ok(answers) => answered.push(submitted(&answers[0]).0),
+            Ok(updated) => answered.push(submitted(&updated.answers[0]).0),
             Err(error) => {
                 fault = Some(error);
                 break;

@@ -56,17 +56,17 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
                             submitted_ids
                                 .lock()
                                 .unwrap()
-                                .extend(answers.iter().map(|answer| submitted(answer).0));
+                                .extend(answers.answers.iter().map(|answer| submitted(answer).0));
                         }
                         let Ok(answers) =
                             block_on(store.update(vec![receive_call("jobs", 4, seed(caller, round))]))
                         else {
                             continue;
                         };
-                        let given = leases(&answers[0]);
+                        let given = leases(&answers.answers[0]);
                         let settles = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
                         if let Ok(answers) = block_on(store.update(settles)) {
-                            for (answer, (id, _)) in answers.iter().zip(&given) {
+                            for (answer, (id, _)) in answers.answers.iter().zip(&given) {
                                 assert_eq!(*answer, left("completed"), "its lease is five minutes long");
                                 *commits.lock().unwrap().entry(*id).or_default() += 1;
                             }

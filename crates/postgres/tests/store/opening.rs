@@ -80,7 +80,7 @@ fn what_this_store_cannot_have_written_is_told_and_not_served() {
             block_on(towline_store::Store::update(&store, vec![receive_call("jobs", 1, seed(0, 0))]));
         match receive {
             Err(StoreError::Corrupt { .. }) if is_named => {}
-            Ok(answers) if !is_named => assert_eq!(leases(&answers[0]), []),
+            Ok(answers) if !is_named => assert_eq!(leases(&answers.answers[0]), []),
             other => panic!("{other:?}"),
         }
     }

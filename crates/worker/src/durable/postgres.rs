@@ -43,7 +43,7 @@ impl Postgres {
             .map_err(|error: towline_postgres::AddressError| Error::Configuration(error.to_string()))?;
         let store = towline_postgres::Postgres::open(&address, options, time).await;
         let store = Arc::new(store.map_err(|error| PortError::Unavailable(error.to_string()))?);
-        let sharing = Sharing::Shared { ask_every: ASK_EVERY };
+        let sharing = Sharing::Shared { poll_every: ASK_EVERY };
         let broker = Broker::start(Arc::clone(&store) as Arc<dyn Store>, clock, None, sharing);
         let backend = backend(&broker)?;
         tokio::spawn(listen(store, broker.clone(), Arc::downgrade(&backend.store)));
@@ -73,12 +73,12 @@ impl From<Postgres> for Backend {
 async fn listen(store: Arc<towline_postgres::Postgres>, broker: Broker, used: Weak<dyn crate::ports::Store>) {
     while used.strong_count() > 0 {
         let Ok(heard) = tokio::time::timeout(LOOK_EVERY, store.heard()).await else { continue };
-        broker.hears(heard.hears);
+        broker.peers_heard(heard.hears);
         for (queue, &count) in &heard.ready {
-            broker.brought(queue, count as usize);
+            broker.peer_hint(queue, count as usize);
         }
         if heard.anything {
-            broker.brought_anything();
+            broker.peer_hints_missed();
         }
     }
     broker.stop();

@@ -1,50 +1,12 @@
 //! Applying decided changes to items of the batch.
 
-use super::{Entry, KeyOwner, NeedsLock, Overlay, ReplaceOwner, payload_bytes};
+use super::{Entry, KeyOwner, Overlay, ReplaceOwner, payload_bytes};
 use crate::pages::snapshot::{Kept, Location, PARTS};
 use crate::pages::split::UNTOUCHED;
 use towline_domain::change::QueueChange;
-use towline_domain::{
-    Body, Change, Command, CountKind, Field, FieldEdits, Fields, QueueId, QueueState, Refusal, decide,
-};
-use towline_store::{Answered, QueueLookup, Reply, item_context};
+use towline_domain::{Body, Change, CountKind, Field, FieldEdits, Fields};
 
 impl Overlay {
-    /// Only who holds the lock of a queue knows its counts exactly.
-    pub(super) fn need(&self, queue: QueueId) -> Result<(), NeedsLock> {
-        if self.locked.contains_key(&queue) { Ok(()) } else { Err(NeedsLock(queue)) }
-    }
-
-    /// The end of an item may complete its queue, if that is closed.
-    fn need_if_closed(&self, queue: QueueId) -> Result<(), NeedsLock> {
-        match self.by_id(queue).map(|(queue, _)| queue.state) {
-            Some(QueueState::Closed { .. }) => self.need(queue),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn on_item(&mut self, seq: u64, command: Command) -> Result<Answered, NeedsLock> {
-        let Some(entry) = self.entries.get(&seq) else { unreachable!("a sequence number without its entry") };
-        let context = item_context(self, &entry.head, &command);
-        let id = entry.head.id;
-        if context.queue.is_none() {
-            return Ok(Err(Refusal::ItemNotFound { id }));
-        }
-        self.need_if_closed(entry.head.queue)?;
-        if let Some(target) = context.target {
-            self.need_if_closed(target.id)?;
-        }
-        match decide(&context, command, self.now) {
-            Err(refusal) => Ok(Err(refusal)),
-            Ok(change) => {
-                if !change.is_empty() {
-                    self.apply(seq, &change);
-                }
-                Ok(Ok(Reply::Answer(change.answer().clone())))
-            }
-        }
-    }
-
     /// Takes the item out of the counts and of the order, before it changes or goes.
     fn withdraw(&mut self, seq: u64) -> Option<Box<Entry>> {
         let entry = self.entries.remove(&seq)?;
@@ -80,6 +42,7 @@ impl Overlay {
     /// What waited for a time that has come is ready: nothing is decided, it only stands elsewhere.
     pub(super) fn promote(&mut self, seq: u64) {
         if let Some(entry) = self.withdraw(seq) {
+            self.effects.promoted(entry.head.queue, entry.head.fairness_key);
             self.put(seq, entry);
         }
     }
@@ -125,10 +88,10 @@ impl Overlay {
                 self.put(seq, entry);
             }
         }
-        self.apply_queue(change);
+        self.put_queue(change);
     }
 
-    pub(super) fn apply_queue(&mut self, change: &Change) {
+    pub(super) fn put_queue(&mut self, change: &Change) {
         if let Some(QueueChange::Put(queue)) = change.queue() {
             self.queues.insert(queue.id, Some((**queue).clone()));
         }

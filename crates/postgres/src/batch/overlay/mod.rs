@@ -20,9 +20,9 @@ use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, CountKind, Counts, EventPayload, FieldEdits, Fields, Flow, FullKeys, Head,
-    ItemId, KeyTag, Order, OrderKey, Outcome, Queue, QueueId, QueueName, RateState, RoundRobin, State,
-    Timestamp,
+    AttemptError, Body, Change, CountKind, Counts, EffectsRecorder, EventPayload, FieldEdits, Fields, Flow,
+    FullKeys, Head, ItemId, KeyTag, Order, OrderKey, Outcome, Queue, QueueId, QueueName, RateState,
+    RoundRobin, State, Timestamp,
 };
 use towline_store::{QueueLookup, StoreMetrics};
 
@@ -73,6 +73,7 @@ pub(crate) struct Overlay {
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
     pub(crate) tallies: Tallies,
     pub(crate) figures: StoreMetrics,
+    pub(crate) effects: EffectsRecorder,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
     /// What this batch tells, in order, if it tells anything, and the partition of `events` for it.
     pub(crate) tells: bool,
@@ -314,7 +315,7 @@ impl Overlay {
         u64::try_from(before + change).unwrap_or(0)
     }
 
-    fn full_keys(&self, queue: QueueId, flow: &Flow) -> FullKeys {
+    fn keys_at_limit(&self, queue: QueueId, flow: &Flow) -> FullKeys {
         let before = self.leased.get(&queue).into_iter().flatten().map(|(&key, _)| key);
         let since = self.leases.keys().filter(|(id, _)| *id == queue).map(|(_, key)| *key);
         let keys = before.chain(since).filter(|_| flow.limits_keys());

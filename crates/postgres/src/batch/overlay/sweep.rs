@@ -3,7 +3,8 @@
 use super::operations::BY_TIME;
 use super::{NeedsLock, Overlay};
 use std::collections::BTreeSet;
-use towline_domain::{Command, CountKind};
+use towline_domain::CountKind;
+use towline_store::transaction;
 
 impl Overlay {
     /// Among all that was fetched: what is ready by now, and what time changes, earliest first.
@@ -26,7 +27,7 @@ impl Overlay {
             .filter_map(|(&seq, entry)| Some((entry.head.timer().filter(|&at| at <= now)?, seq)))
             .collect();
         while let Some((_, seq)) = due.pop_first() {
-            if self.on_item(seq, Command::Elapse)?.is_ok() {
+            if transaction::elapse(self, seq)?.is_ok() {
                 self.swept += 1;
             }
             // What expired may be due to go at once.

@@ -21,12 +21,12 @@ impl Broker {
         if wait.is_zero() {
             return self.update(batch).await;
         }
-        let visit = self.0.room.visit(queue);
+        let guard = self.0.submitters.enter(queue);
         let mut over = pin!(tokio::time::sleep(wait));
         let mut answers: Vec<Option<Answered>> = vec![None; batch.len()];
         let mut left: Vec<(usize, Operation)> = batch.into_iter().enumerate().collect();
         loop {
-            let epoch = visit.epoch();
+            let generation = guard.generation();
             let operations = left.iter().map(|(_, operation)| operation.clone()).collect();
             let answered = match self.update(operations).await {
                 Ok(answered) => answered,
@@ -50,13 +50,13 @@ impl Broker {
             if left.is_empty() || over.is_elapsed() || self.0.is_stopping() {
                 break;
             }
-            let Some(mut woken) = visit.join(epoch) else { continue };
+            let Some(mut woken) = guard.join(generation) else { continue };
             loop {
                 tokio::select! {
                     _ = &mut woken => break,
                     () = &mut over => break,
                     () = tokio::time::sleep(LOOK_EVERY) => {
-                        if visit.is_first() {
+                        if guard.is_first() {
                             break;
                         }
                     }

@@ -1,9 +1,9 @@
-//! The broker's dealings with object storage: before and after an update, and before items are handed over.
+//! The broker's dealings with object storage: before and after an update, and before items are delivery over.
 
 use crate::broker::{Broker, Shared};
 use crate::collection::{Collected, CollectionRule};
-use crate::depot::{AT_ONCE, Depot, OffloadRule, Prepared, kept_bytes};
-use crate::line::Handed;
+use crate::delivery::Delivery;
+use crate::pipeline::attachments::{AT_ONCE, Attachments, OffloadRule, Prepared, kept_bytes};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
@@ -29,13 +29,13 @@ pub struct Storage {
 impl Broker {
     #[must_use]
     pub fn buffers(&self) -> Option<&Buffers> {
-        self.0.depot.as_ref().map(|depot| &depot.buffers)
+        self.0.attachments.as_ref().map(|attachments| &attachments.buffers)
     }
 
     /// Whether somebody may write to a buffer now. One made for an attempt is written while the attempt lasts.
     pub async fn admit_writer(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
         match self.ask(id) {
-            Ok((depot, id)) => depot.admit_writer(&*self.0.store, &id, self.now()).await,
+            Ok((attachments, id)) => attachments.admit_writer(&*self.0.store, &id, self.now()).await,
             Err(error) => Ok(Err(error)),
         }
     }
@@ -44,20 +44,20 @@ impl Broker {
     /// committed.
     pub async fn admit_reader(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
         match self.ask(id) {
-            Ok((depot, id)) => depot.admit_reader(&*self.0.store, &id, self.now()).await,
+            Ok((attachments, id)) => attachments.admit_reader(&*self.0.store, &id, self.now()).await,
             Err(error) => Ok(Err(error)),
         }
     }
 
-    fn ask(&self, id: &str) -> std::result::Result<(&Depot, BufferId), BufferError> {
+    fn ask(&self, id: &str) -> std::result::Result<(&Attachments, BufferId), BufferError> {
         let id = id.parse().map_err(|_| BufferError::BadId { id: id.to_owned() })?;
-        let depot = self.0.depot.as_ref();
-        Ok((depot.ok_or(BufferError::NotSupported { what: "this" })?, id))
+        let attachments = self.0.attachments.as_ref();
+        Ok((attachments.ok_or(BufferError::NotSupported { what: "this" })?, id))
     }
 
     /// Brings the payload fields along that are kept in object storage.
     pub async fn fetch(&self, items: &mut [StoredItem]) -> std::result::Result<(), Refusal> {
-        let Some(depot) = &self.0.depot else { return Ok(()) };
+        let Some(attachments) = &self.0.attachments else { return Ok(()) };
         let bytes: u64 = items.iter().map(|stored| kept_bytes(&stored.item.fields)).sum();
         if bytes > FETCH_BYTES_MAX && items.len() > 1 {
             let message = format!(
@@ -67,7 +67,7 @@ impl Broker {
             return Err(Refusal::Invalid { what: "limit", message });
         }
         for stored in items {
-            depot.fetch(&mut stored.item.fields).await?;
+            attachments.fetch(&mut stored.item.fields).await?;
         }
         Ok(())
     }
@@ -81,16 +81,16 @@ impl Broker {
 
 impl Shared {
     /// An update, with what it names looked at and what is heavy put away first.
-    pub(crate) async fn update_whole(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        let Some(depot) = &self.depot else { return Arc::clone(&self).update(batch).await };
+    pub(crate) async fn update_attached(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
+        let Some(attachments) = &self.attachments else { return Arc::clone(&self).update(batch).await };
         let now = self.clock.now();
-        if !batch.iter().any(|operation| depot.concerns(operation, now)) {
+        if !batch.iter().any(|operation| attachments.concerns(operation, now)) {
             let mut answers = Arc::clone(&self).update(batch).await?;
-            self.finish_buffers(depot, &mut answers).await?;
+            self.finish_buffers(attachments, &mut answers).await?;
             return Ok(answers);
         }
         let (mut ready, mut put, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, prepared) in depot.prepare(&*self.store, batch, now).await?.into_iter().enumerate() {
+        for (at, prepared) in attachments.prepare(&*self.store, batch, now).await?.into_iter().enumerate() {
             match prepared {
                 Ok(Prepared { operation, keys }) => {
                     ready.push(operation);
@@ -100,10 +100,10 @@ impl Shared {
             }
         }
         let mut answered = Arc::clone(&self).update(ready).await?;
-        self.finish_buffers(depot, &mut answered).await?;
+        self.finish_buffers(attachments, &mut answered).await?;
         for ((at, keys), answer) in put.into_iter().zip(answered) {
             if !took(&answer) {
-                forget(depot, keys).await;
+                forget(attachments, keys).await;
             }
             answers.push((at, answer));
         }
@@ -112,7 +112,11 @@ impl Shared {
     }
 
     /// Commits that were refused because nobody had looked at their attempt's buffers are looked at, and sent again.
-    async fn finish_buffers(self: &Arc<Self>, depot: &Depot, answers: &mut [Answered]) -> Result<()> {
+    async fn finish_buffers(
+        self: &Arc<Self>,
+        attachments: &Attachments,
+        answers: &mut [Answered],
+    ) -> Result<()> {
         let mut unseen = Vec::new();
         for (at, answer) in answers.iter().enumerate() {
             if let Err(Refusal::BuffersUnseen { id, buffers, call }) = answer {
@@ -120,9 +124,12 @@ impl Shared {
             }
         }
         let now = self.clock.now();
-        let mut looking = stream::iter(unseen)
-            .map(|(at, id, buffers, call)| async move { (at, id, call, depot.finish(&buffers, now).await) })
-            .buffered(AT_ONCE);
+        let mut looking =
+            stream::iter(unseen)
+                .map(|(at, id, buffers, call)| async move {
+                    (at, id, call, attachments.finish(&buffers, now).await)
+                })
+                .buffered(AT_ONCE);
         let (mut again, mut places) = (Vec::new(), Vec::new());
         while let Some((at, id, mut call, finished)) = looking.next().await {
             match finished {
@@ -143,30 +150,30 @@ impl Shared {
     }
 
     /// Hands over what was received, with its payload. Items whose payload cannot be had go back, as they were.
-    pub(crate) async fn open_up(
+    pub(crate) async fn fetch_attachments(
         self: &Arc<Self>,
-        mut handed: Handed,
+        mut delivery: Delivery,
     ) -> std::result::Result<Received, Refusal> {
-        let Some(depot) = &self.depot else { return Ok(handed.accept()) };
-        let too_many = affordable(handed.items_mut());
-        let too_many = handed.items_mut().split_off(too_many);
+        let Some(attachments) = &self.attachments else { return Ok(delivery.accept()) };
+        let too_many = affordable(delivery.items_mut());
+        let too_many = delivery.items_mut().split_off(too_many);
         if !too_many.is_empty() {
             Arc::clone(self).give_back(too_many, When::NOW);
         }
-        let failed = depot.fetch_all(handed.items_mut()).await;
+        let failed = attachments.fetch_all(delivery.items_mut()).await;
         if failed.is_empty() {
-            return Ok(handed.accept());
+            return Ok(delivery.accept());
         }
         let mut unreadable: Vec<Item> = Vec::new();
         let mut why = None;
         for (at, refusal) in failed.into_iter().rev() {
-            unreadable.push(handed.items_mut().remove(at));
+            unreadable.push(delivery.items_mut().remove(at));
             why = Some(refusal);
         }
         Arc::clone(self).give_back(unreadable, When::After(UNREADABLE_FOR));
         match why {
-            Some(refusal) if handed.items_mut().is_empty() => Err(refusal),
-            _ => Ok(handed.accept()),
+            Some(refusal) if delivery.items_mut().is_empty() => Err(refusal),
+            _ => Ok(delivery.accept()),
         }
     }
 }
@@ -191,8 +198,8 @@ fn took(answer: &Answered) -> bool {
 }
 
 /// What nobody names. If this fails it is collected later.
-async fn forget(depot: &Depot, keys: Vec<String>) {
+async fn forget(attachments: &Attachments, keys: Vec<String>) {
     for key in keys {
-        let _ = depot.buffers.delete_blob(&key).await;
+        let _ = attachments.buffers.delete_blob(&key).await;
     }
 }

@@ -44,7 +44,7 @@ impl OffloadRule {
     }
 }
 
-pub(crate) struct Depot {
+pub(crate) struct Attachments {
     pub(crate) buffers: Buffers,
     pub(crate) offload: OffloadRule,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Prepared {
     pub(crate) keys: Vec<String>,
 }
 
-impl Depot {
+impl Attachments {
     /// Whether an operation names buffers or has fields to offload: few do.
     pub(crate) fn concerns(&self, operation: &Operation, now: Timestamp) -> bool {
         match operation {
@@ -336,10 +336,12 @@ impl Depot {
         now: Timestamp,
     ) -> Result<Result<(), BufferError>, StoreError> {
         Ok(match self.tie(store, id).await? {
-            Tie::Free => Ok(()),
-            Tie::Held => self.make(id, now).await,
-            Tie::Committed | Tie::Kept => Err(BufferError::AlreadyWritten { id: id.to_string() }),
-            Tie::Cut | Tie::Gone => Err(BufferError::NotFound { id: id.to_string() }),
+            BufferBinding::Free => Ok(()),
+            BufferBinding::Held => self.make(id, now).await,
+            BufferBinding::Committed | BufferBinding::Kept => {
+                Err(BufferError::AlreadyWritten { id: id.to_string() })
+            }
+            BufferBinding::Cut | BufferBinding::Gone => Err(BufferError::NotFound { id: id.to_string() }),
         })
     }
 
@@ -351,34 +353,38 @@ impl Depot {
         now: Timestamp,
     ) -> Result<Result<(), BufferError>, StoreError> {
         Ok(match self.tie(store, id).await? {
-            Tie::Free | Tie::Committed | Tie::Kept => Ok(()),
-            Tie::Held => self.make(id, now).await,
-            Tie::Cut | Tie::Gone => Err(BufferError::NotFound { id: id.to_string() }),
+            BufferBinding::Free | BufferBinding::Committed | BufferBinding::Kept => Ok(()),
+            BufferBinding::Held => self.make(id, now).await,
+            BufferBinding::Cut | BufferBinding::Gone => Err(BufferError::NotFound { id: id.to_string() }),
         })
     }
 
-    async fn tie(&self, store: &dyn Store, id: &BufferId) -> Result<Tie, StoreError> {
-        let Some(item) = id.attempted() else { return Ok(Tie::Free) };
+    async fn tie(&self, store: &dyn Store, id: &BufferId) -> Result<BufferBinding, StoreError> {
+        let Some(item) = id.attempted() else { return Ok(BufferBinding::Free) };
         let found = store.get(vec![item], towline_domain::FieldSet::NONE).await?.pop().flatten();
         self.tie_to(id, found.as_ref().map(|stored| &stored.item)).await
     }
 
     /// What binds an attempt's buffer to its item, which may be gone.
-    pub(crate) async fn tie_to(&self, id: &BufferId, item: Option<&Item>) -> Result<Tie, StoreError> {
+    pub(crate) async fn tie_to(
+        &self,
+        id: &BufferId,
+        item: Option<&Item>,
+    ) -> Result<BufferBinding, StoreError> {
         let names = |outputs: &OutputSet| outputs.values().any(|output| output == id);
         if let Some(item) = item {
             let made = item.head.lease().and_then(|lease| lease.buffers.as_deref());
             return Ok(if made.is_some_and(names) {
-                Tie::Held
+                BufferBinding::Held
             } else if names(&item.outcome.outputs) {
-                Tie::Committed
+                BufferBinding::Committed
             } else {
-                Tie::Cut
+                BufferBinding::Cut
             });
         }
         match self.buffers.get_blob(&kept_key(id), 0).await {
-            Ok(_) => Ok(Tie::Kept),
-            Err(BufferError::BlobNotFound { .. }) => Ok(Tie::Gone),
+            Ok(_) => Ok(BufferBinding::Kept),
+            Err(BufferError::BlobNotFound { .. }) => Ok(BufferBinding::Gone),
             Err(error) => Err(StoreError::Unavailable { cause: error.to_string() }),
         }
     }
@@ -386,7 +392,7 @@ impl Depot {
 
 /// What binds a buffer to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tie {
+pub(crate) enum BufferBinding {
     /// It was not made for an attempt: somebody created it.
     Free,
     /// The attempt it was made for goes on.

@@ -1,12 +1,12 @@
-//! Refuses items that would wait for items that are not there.
+//! Refuses submits that depend on items that do not exist.
 
-use crate::broker::{Broker, Shared};
+use crate::broker::Shared;
 use std::collections::HashSet;
 use std::sync::Arc;
 use towline_domain::{DependsOn, FieldSet, ItemId, Refusal, limits};
 use towline_store::{Answered, Operation, Result};
 
-/// The items that a submit waits for.
+/// The items that a submit depends on.
 fn waited(operation: &Operation) -> &[ItemId] {
     match operation {
         Operation::Submit { submission, .. } => match submission.after.as_deref().map(|after| &after.on) {
@@ -18,14 +18,23 @@ fn waited(operation: &Operation) -> &[ItemId] {
     }
 }
 
-impl Broker {
-    pub(crate) fn waits_for_items(batch: &[Operation]) -> bool {
-        batch.iter().any(|operation| !waited(operation).is_empty())
-    }
+pub(super) fn depends_on_items(batch: &[Operation]) -> bool {
+    batch.iter().any(|operation| !waited(operation).is_empty())
+}
+
+/// Whether an item of the batch is in a group, or depends on a group or items: the follower has to be there first.
+pub(super) fn uses_groups(batch: &[Operation]) -> bool {
+    batch.iter().any(|operation| match operation.asked() {
+        Operation::Submit { submission, .. } => submission.after.is_some() || submission.body.group.is_some(),
+        Operation::Restore(restore) => {
+            restore.item.head.dependency().is_some() || restore.item.body.group.is_some()
+        }
+        _ => false,
+    })
 }
 
 impl Shared {
-    /// An update without those submits that wait for something unknown; each is told so in its place.
+    /// Carries out a batch without the submits that depend on unknown items. Each of these is refused in its place.
     pub(crate) async fn update_known(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
         let mut ids: Vec<ItemId> = batch.iter().flat_map(waited).copied().collect();
         ids.sort_unstable();
@@ -37,7 +46,7 @@ impl Shared {
         }
         let refuse = |operation: &Operation| {
             let id = waited(operation).iter().find(|id| unknown.contains(id))?;
-            let message = format!("there is no item {id} (any more); wait for items that are there");
+            let message = format!("there is no item {id} (any more); depend on items that exist");
             Some(Refusal::Invalid { what: "after", message })
         };
         let refused: Vec<Option<Refusal>> = batch.iter().map(refuse).collect();
@@ -45,7 +54,7 @@ impl Shared {
         let known: Vec<Operation> = known.map(|(operation, _)| operation).collect();
         let answers = match known.is_empty() {
             true => Vec::new(),
-            false => self.update_whole(known).await?,
+            false => self.update_attached(known).await?,
         };
         let mut answers = answers.into_iter();
         let merged = refused.into_iter().map(|refused| match refused {

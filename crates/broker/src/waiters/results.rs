@@ -1,11 +1,11 @@
-//! Callers who wait for an item or a group to end.
+//! Callers that wait for an item or a group to end.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Whoever is told looks again: what may have ended need not have.
+/// A waiter that is woken looks again: what may have ended need not have.
 pub(crate) struct Results<K>(Mutex<HashMap<K, Vec<oneshot::Sender<()>>>>);
 
 impl<K> Default for Results<K> {
@@ -20,9 +20,9 @@ impl<K: Copy + Eq + Hash> Results<K> {
     }
 
     pub(crate) fn register(&self, id: K) -> Registration<'_, K> {
-        let (tell, told) = oneshot::channel();
-        self.lock().entry(id).or_default().push(tell);
-        Registration { results: self, id, told }
+        let (wake, woken) = oneshot::channel();
+        self.lock().entry(id).or_default().push(wake);
+        Registration { results: self, id, woken }
     }
 
     pub(crate) fn look_again(&self, ids: &[K]) {
@@ -32,33 +32,33 @@ impl<K: Copy + Eq + Hash> Results<K> {
         }
         let waiters: Vec<_> = ids.iter().filter_map(|id| waiting.remove(id)).flatten().collect();
         drop(waiting);
-        tell(waiters.into_iter());
+        wake(waiters.into_iter());
     }
 
-    /// Time has ended something; which, only the store knows.
+    /// Wakes every waiter: what ended is not known by name.
     pub(crate) fn look_again_all(&self) {
         let waiting = std::mem::take(&mut *self.lock());
-        tell(waiting.into_values().flatten());
+        wake(waiting.into_values().flatten());
     }
 }
 
-/// Somebody who wants to know. Dropped, it is forgotten.
+/// One waiter. Dropped, it is forgotten.
 pub(crate) struct Registration<'a, K: Copy + Eq + Hash> {
     results: &'a Results<K>,
     id: K,
-    told: oneshot::Receiver<()>,
+    woken: oneshot::Receiver<()>,
 }
 
 impl<K: Copy + Eq + Hash> Registration<'_, K> {
-    pub(crate) async fn told(&mut self) {
-        // A teller that is gone has nothing to tell: look again all the same.
-        let _ = (&mut self.told).await;
+    pub(crate) async fn woken(&mut self) {
+        // The sender is gone with the broker: look again all the same.
+        let _ = (&mut self.woken).await;
     }
 }
 
 impl<K: Copy + Eq + Hash> Drop for Registration<'_, K> {
     fn drop(&mut self) {
-        self.told.close();
+        self.woken.close();
         let mut waiting = self.results.lock();
         if let Some(waiters) = waiting.get_mut(&self.id) {
             waiters.retain(|waiter| !waiter.is_closed());
@@ -69,8 +69,8 @@ impl<K: Copy + Eq + Hash> Drop for Registration<'_, K> {
     }
 }
 
-/// Who is gone needs no telling.
-fn tell(waiters: impl Iterator<Item = oneshot::Sender<()>>) {
+/// A waiter that disconnected is passed over.
+fn wake(waiters: impl Iterator<Item = oneshot::Sender<()>>) {
     for waiter in waiters {
         let _ = waiter.send(());
     }

@@ -1,0 +1,102 @@
+//! Calling the store.
+
+use crate::broker::Shared;
+use crate::delivery::Delivery;
+use crate::latency::Latencies;
+use crate::tally::Asked;
+use crate::waiters::receivers::{Waiter, WakeGeneration, WakeUp};
+use std::collections::HashMap;
+use std::sync::Arc;
+use towline_domain::{KeyTag, QueueName, Submission, Timestamp, limits};
+use towline_store::{Answered, Operation, Reply, Result, Updated};
+
+/// Waiting receivers served in one batch with the submits they wait for.
+pub(crate) const PIGGYBACKED_MAX: usize = 64;
+
+impl Shared {
+    /// Calls the store, and wakes waiting callers from the effects.
+    pub(crate) async fn execute(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
+        let asked = Asked::of(&batch);
+        let timed = Latencies::begin(batch.first());
+        let updated = self.store.update(batch).await;
+        self.latencies.end(&timed);
+        let Updated { answers, effects } = updated?;
+        self.tally.add(asked, &answers);
+        self.wake(&effects);
+        Ok(answers)
+    }
+
+    /// Puts the receives of waiting receivers behind the submits that may serve them: item and lease share one sync.
+    pub(crate) async fn execute_with_receivers(
+        self: &Arc<Self>,
+        mut batch: Vec<Operation>,
+    ) -> Result<Vec<Answered>> {
+        let own = batch.len();
+        let piggybacked = self.take_receivers(&batch);
+        batch.extend(piggybacked.iter().map(|(waiter, _)| Operation::Receive(waiter.call.clone())));
+        let mut answers = match self.execute(batch).await {
+            Ok(answers) => answers,
+            Err(fault) => {
+                piggybacked.into_iter().for_each(|(waiter, _)| waiter.look());
+                return Err(fault);
+            }
+        };
+        let received = answers.split_off(own.min(answers.len()));
+        for ((waiter, generation), answer) in piggybacked.into_iter().zip(received) {
+            self.hand_over(waiter, generation, answer);
+        }
+        Ok(answers)
+    }
+
+    /// Takes the receivers that the submits of a batch may serve.
+    fn take_receivers(&self, batch: &[Operation]) -> Vec<(Waiter, WakeGeneration)> {
+        let room = PIGGYBACKED_MAX.min(limits::BATCH_MAX.saturating_sub(batch.len()));
+        if room == 0 || self.receivers.is_empty() {
+            return Vec::new();
+        }
+        let now = self.clock.now();
+        let mut submits: HashMap<&QueueName, Vec<&Submission>> = HashMap::new();
+        for operation in batch {
+            if let Operation::Submit { queue, submission } = operation
+                && is_ready(submission, now)
+            {
+                submits.entry(queue).or_default().push(submission);
+            }
+        }
+        let mut taken = Vec::new();
+        for (queue, submissions) in submits {
+            let keys =
+                submissions.iter().map(|submission| KeyTag::of_any(submission.body.fairness_key.as_deref()));
+            taken.extend(self.receivers.take_for(queue, keys, room - taken.len()));
+            if taken.len() == room {
+                break;
+            }
+        }
+        taken
+    }
+
+    fn hand_over(self: &Arc<Self>, waiter: Waiter, generation: WakeGeneration, answer: Answered) {
+        match answer {
+            Ok(Reply::Received(received)) => {
+                let queue = waiter.call.queue.clone();
+                let (throttle, more) = (received.throttle.clone(), received.more);
+                let has_items = !received.items.is_empty();
+                let delivery = Delivery::new(self, received);
+                match delivery.is_useful() {
+                    true => waiter.hand(WakeUp::Delivered(delivery)),
+                    false => waiter.look(),
+                }
+                if has_items {
+                    self.receivers.go_on(&queue, throttle.as_ref(), more, generation, self);
+                }
+            }
+            // The receiver hears the refusal from a receive of its own.
+            _ => waiter.look(),
+        }
+    }
+}
+
+/// Whether an item can be delivered as soon as it is submitted.
+fn is_ready(submission: &Submission, now: Timestamp) -> bool {
+    submission.after.is_none() && submission.ready.resolve(now) <= now
+}

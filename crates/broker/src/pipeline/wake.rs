@@ -1,0 +1,21 @@
+//! From effects to wake-ups.
+
+use crate::broker::Shared;
+use towline_domain::Effects;
+
+impl Shared {
+    /// Wakes the callers that a batch concerns, and no others.
+    pub(crate) fn wake(&self, effects: &Effects) {
+        for (queue, touched) in &effects.queues {
+            self.receivers.apply(queue, touched);
+            self.submitters.apply(queue, touched);
+        }
+        self.results.look_again(&effects.ended);
+        if effects.queues.values().any(|queue| queue.deleted) {
+            // Its items ended with it, and are not named one by one.
+            self.results.look_again_all();
+        }
+        self.sweep_timer.updated(effects.due);
+        self.feed.updated();
+    }
+}

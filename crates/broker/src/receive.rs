@@ -1,0 +1,187 @@
+//! Receiving, and waiting for a first item.
+
+use crate::broker::{Broker, Shared};
+use crate::delivery::Delivery;
+use crate::entropy;
+use crate::waiters::receivers::{Waiter, WakeGeneration, WakeUp};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use towline_domain::command::{Verb, When};
+use towline_domain::{Adjust, FieldSet, Item, LeaseCall, Millis, QueueName, Refusal};
+use towline_store::{Operation, ReceiveCall, Received, Reply, Result, StoreError};
+
+/// How long the other receivers of a queue do not look after one met a fault of the store.
+const AFTER_FAULT: Millis = Millis(100);
+/// Receives in a row that may be cut short before the receiver gets an empty answer.
+const CUT_SHORT_MAX: usize = 16;
+
+#[derive(Debug, Clone)]
+pub struct ReceiveRequest {
+    pub queue: QueueName,
+    pub max: u32,
+    /// How long to wait for a first item.
+    pub wait: Duration,
+    pub visibility: Option<Millis>,
+    pub fields: FieldSet,
+    /// Make a buffer for each output slot the queue declares.
+    pub make_buffers: bool,
+}
+
+impl ReceiveRequest {
+    fn call(&self) -> Box<ReceiveCall> {
+        Box::new(ReceiveCall {
+            queue: self.queue.clone(),
+            max: self.max,
+            visibility: self.visibility,
+            assigned: false,
+            seed: entropy::token_seed(),
+            fields: self.fields,
+            make_buffers: self.make_buffers,
+        })
+    }
+}
+
+type Attempted = Result<std::result::Result<Delivery, Refusal>>;
+
+impl Broker {
+    /// Receives, waiting for a first item if there is none.
+    pub async fn receive(&self, request: ReceiveRequest) -> Result<std::result::Result<Received, Refusal>> {
+        let shared = &self.0;
+        // Dropping this future at any point gives back what was on its way: see `Delivery`.
+        let received = match request.wait.is_zero() {
+            true => Some(shared.receive_now(&request).await),
+            false => shared.receive_or_wait(&request).await,
+        };
+        if let Some(received) = received {
+            return received;
+        }
+        // Its state when the wait was over; a queue deleted meanwhile is not found, as it would be at once.
+        match shared.store.queue(request.queue.clone()).await? {
+            Some(view) => Ok(Ok(Received::nothing(view.queue.state))),
+            None => Ok(Err(Refusal::QueueNotFound { name: request.queue.to_string() })),
+        }
+    }
+}
+
+impl Shared {
+    async fn receive_now(
+        self: &Arc<Self>,
+        request: &ReceiveRequest,
+    ) -> Result<std::result::Result<Received, Refusal>> {
+        let guard = self.receivers.enter(&request.queue);
+        for tried in 1.. {
+            match Arc::clone(self).attempt(request.call(), guard.generation()).await? {
+                Ok(delivery) if delivery.was_cut_short() && tried < CUT_SHORT_MAX => {}
+                Ok(delivery) => return Ok(self.fetch_attachments(delivery).await),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Err(StoreError::Closed)
+    }
+
+    /// One receive, carried to its end even if the caller goes away: then the items go back.
+    async fn attempt(self: Arc<Self>, call: Box<ReceiveCall>, seen: WakeGeneration) -> Attempted {
+        let (give, take) = oneshot::channel();
+        tokio::spawn(async move {
+            let queue = call.queue.clone();
+            let answered = self.execute(vec![Operation::Receive(call)]).await;
+            let outcome = match answered.map(|mut answers| answers.pop()) {
+                Err(fault) => Err(fault),
+                Ok(Some(Ok(Reply::Received(received)))) => {
+                    let (throttle, more) = (received.throttle.clone(), received.more);
+                    if !received.items.is_empty() {
+                        self.receivers.go_on(&queue, throttle.as_ref(), more, seen, &self);
+                    } else if let Some(towline_domain::Throttle::Rate(wait)) = throttle {
+                        // The receiver may be gone by now: the others wait for the same time all the same.
+                        self.receivers.back_off(&queue, wait, &self);
+                    }
+                    Ok(Ok(Delivery::new(&self, received)))
+                }
+                Ok(Some(Err(refusal))) => Ok(Err(refusal)),
+                Ok(_) => Err(StoreError::Closed),
+            };
+            // If the receiver is gone, dropping the outcome gives the items back.
+            let _ = give.send(outcome);
+        });
+        take.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// `None`: the wait is over, or the broker is stopping.
+    async fn receive_or_wait(
+        self: &Arc<Self>,
+        request: &ReceiveRequest,
+    ) -> Option<Result<std::result::Result<Received, Refusal>>> {
+        // Only waiting is timed: a receive under way is waited for, or what it brings would be given back.
+        let mut over = pin!(tokio::time::sleep(request.wait));
+        let mut guard = self.receivers.enter(&request.queue);
+        let mut cut_short = 0;
+        loop {
+            let seen = guard.generation();
+            let delivery = match Arc::clone(self).attempt(request.call(), seen).await {
+                Ok(Ok(delivery)) => delivery,
+                Ok(Err(refusal)) => return Some(Ok(Err(refusal))),
+                Err(fault) => {
+                    if guard.has_looked() {
+                        // The next receiver looks, but not at once: it would meet the same fault.
+                        self.receivers.back_off(&request.queue, AFTER_FAULT, self);
+                    }
+                    return Some(Err(fault));
+                }
+            };
+            if delivery.is_useful() {
+                guard.has_looked();
+                return Some(Ok(self.fetch_attachments(delivery).await));
+            }
+            if self.is_stopping() || over.is_elapsed() {
+                return None;
+            }
+            if delivery.was_cut_short() && cut_short < CUT_SHORT_MAX {
+                cut_short += 1;
+                continue;
+            }
+            let (hand_over, mut handed_over) = oneshot::channel();
+            let waiter = Waiter { call: request.call(), hand_over };
+            if guard.join(waiter, seen, delivery.throttle(), self).is_err() {
+                continue;
+            }
+            if self.is_stopping() {
+                return None;
+            }
+            let wake_up = tokio::select! {
+                wake_up = &mut handed_over => wake_up,
+                () = &mut over => {
+                    if guard.leave() {
+                        return None;
+                    }
+                    // The waiter was taken to be woken: what it is handed is on its way.
+                    handed_over.await
+                }
+            };
+            match wake_up {
+                Ok(WakeUp::Delivered(delivery)) => {
+                    guard.has_looked();
+                    return Some(Ok(self.fetch_attachments(delivery).await));
+                }
+                Ok(WakeUp::Look) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Gives items back that no receiver took. The delivery does not count as an attempt.
+    pub(crate) fn give_back(self: Arc<Self>, items: Vec<Item>, until: When) {
+        let defer = |item: Item| {
+            let token = item.head.lease()?.token;
+            let verb = Verb::Defer { until };
+            let call = LeaseCall { token, verb, adjust: Adjust::default() };
+            Some(Operation::Lease { id: item.head.id, call: Box::new(call) })
+        };
+        let batch: Vec<Operation> = items.into_iter().filter_map(defer).collect();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // If this fails the leases lapse, as they would for any receiver that vanished.
+            runtime.spawn(async move { drop(self.update(batch).await) });
+        }
+    }
+}
