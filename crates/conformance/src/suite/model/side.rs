@@ -8,12 +8,12 @@ use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    FailureKind, FieldSet, HeadFilter, Item, ItemId, QueueId, Refusal, StateName, Timestamp,
+    Effects, FailureKind, FieldSet, HeadFilter, Item, ItemId, QueueId, Refusal, StateName, Timestamp,
 };
 use towline_store::Answered;
 use towline_store::{
     ErrorText, Filter, ManualClock, Operation, QueueView, Received, Reply, Store, StoredItem, TallyRange,
-    TallyRow,
+    TallyRow, Updated,
 };
 
 /// A store, its clock, and what its ids and queue numbers are called on the reference side.
@@ -29,8 +29,15 @@ impl Side {
         Side { store, clock, ids: HashMap::new(), queues: HashMap::new() }
     }
 
-    pub(super) fn update(&self, batch: Vec<Operation>) -> Vec<Answered> {
-        block_on(self.store.update(batch)).expect("the store answers").answers
+    pub(super) fn update(&self, batch: Vec<Operation>) -> Updated {
+        block_on(self.store.update(batch)).expect("the store answers")
+    }
+
+    /// Effects under the reference's names. When something is due next is not compared: a store may say it more exactly.
+    pub(super) fn rename_effects(&self, effects: &mut Effects) {
+        effects.ended.iter_mut().for_each(|id| self.rename_id(id));
+        effects.ended.sort_unstable();
+        effects.due = None;
     }
 
     pub(super) fn rename_id(&self, id: &mut ItemId) {
@@ -80,7 +87,7 @@ impl Side {
     /// All that can be read, under the reference's names.
     pub(super) fn read(&self, page: usize) -> Reading {
         loop {
-            let swept = self.update(vec![Operation::Sweep]);
+            let swept = self.update(vec![Operation::Sweep]).answers;
             if swept == [Ok(Reply::Swept { changed: 0 })] {
                 break;
             }

@@ -162,16 +162,24 @@ impl World {
         }
         let pairs: Vec<_> = step.batch.iter().filter_map(|action| self.resolve(action)).collect();
         let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        let reference = self.reference.update(ours.clone());
-        let subject = self.subject.update(theirs);
-        prop_assert_eq!(reference.len(), subject.len());
-        for ((operation, mut ours), mut theirs) in ours.iter().zip(reference).zip(subject) {
+        let mut reference = self.reference.update(ours.clone());
+        let mut subject = self.subject.update(theirs);
+        prop_assert_eq!(reference.answers.len(), subject.answers.len());
+        for ((operation, mut ours), mut theirs) in ours.iter().zip(reference.answers).zip(subject.answers) {
             self.pair(&ours, &theirs);
             self.reference.rename(&mut ours);
             self.subject.rename(&mut theirs);
+            if let (Ok(Reply::Received(ours)), Ok(Reply::Received(theirs))) = (&ours, &mut theirs) {
+                // A lower bound: of what nothing limits, a store need not know more than that there may be more.
+                prop_assert!(theirs.more <= ours.more.max(1) && (ours.more == 0 || theirs.more > 0));
+                theirs.more = ours.more;
+            }
             prop_assert_eq!(&theirs, &ours, "the answer to {:?}", operation);
             self.learn(operation, &ours);
         }
+        self.reference.rename_effects(&mut reference.effects);
+        self.subject.rename_effects(&mut subject.effects);
+        prop_assert_eq!(&subject.effects, &reference.effects, "the effects of {:?}", ours);
         Ok(())
     }
 
