@@ -17,6 +17,7 @@ pub mod digest;
 pub mod event;
 pub mod fields;
 pub mod flow;
+pub mod hash_chain;
 pub mod id;
 pub mod item;
 pub mod json;
