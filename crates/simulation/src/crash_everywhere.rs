@@ -1,32 +1,33 @@
-//! One workload, with the power going at each of its disk operations, in each way it can go.
+//! Runs one workload many times, each time with a power loss at another disk operation and of another kind.
 
 use crate::disk::{Crash, Fault};
-use crate::world::{Broken, World};
+use crate::world::{Failure, World};
 
-/// A fixed workload that syncs, rotates, collects and closes.
-fn workload(world: &mut World, operations: u64) -> Result<(), Broken> {
+/// Runs a workload that syncs, rotates segments, collects and closes, up to a number of disk operations.
+fn workload(world: &mut World, operations: u64) -> Result<(), Failure> {
     let start = world.disk.operations();
     let before = world.restarts;
     while world.disk.operations() - start < operations && world.restarts == before {
-        world.calm_step()?;
+        world.step_without_faults()?;
     }
     Ok(())
 }
 
-/// Crashes at every disk operation; how many runs there were.
-pub fn run(seed: u64, operations: u64) -> Result<u64, Broken> {
+/// Crashes the workload at every disk operation. Returns the number of runs.
+pub fn run(seed: u64, operations: u64) -> Result<u64, Failure> {
     let mut runs = 0;
     for at in 1..=operations {
         for how in Crash::POWER {
             let mut world = World::new(seed, None)?;
             let start = world.disk.operations();
             world.disk.set_fault(start + at, Fault::PowerOff);
-            let tell = |broken: Broken| Broken(format!("power off at operation {at}, {how:?}: {}", broken.0));
-            world.power_off_mode(how);
-            workload(&mut world, operations).map_err(tell)?;
-            world.restart(how).map_err(tell)?;
-            world.observe().map_err(tell)?;
-            world.drain().map_err(tell)?;
+            let describe =
+                |failure: Failure| Failure(format!("power off at operation {at}, {how:?}: {}", failure.0));
+            world.set_power_off_crash(how);
+            workload(&mut world, operations).map_err(describe)?;
+            world.restart(how).map_err(describe)?;
+            world.observe().map_err(describe)?;
+            world.drain().map_err(describe)?;
             runs += 1;
         }
     }
