@@ -1,8 +1,8 @@
-//! One filter for lists, counts and acts on all that match.
+//! One filter for lists, counts and bulk actions.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use towline_domain::item::FailureKind;
 use towline_domain::{HeadFilter, ItemId, Millis, Policy, QueueState, State, StateName, Submission};
@@ -26,12 +26,12 @@ fn under(name: &str, top: &str) -> Filter {
     Filter { tag_prefixes: vec![(name.to_owned(), top.to_owned())], ..Filter::default() }
 }
 
-/// Acts until nothing is left to act on.
-fn act_on_all(rig: &Rig, what: &BulkAction, filter: &Filter, chunk: usize) -> BulkResult {
+/// Repeats a bulk action until it has visited all items.
+fn run_bulk_action(rig: &Rig, what: &BulkAction, filter: &Filter, chunk: usize) -> BulkResult {
     let mut sum = BulkResult::default();
     loop {
         let acted = block_on(bulk(&*rig.store, what, filter.clone(), sum.next, chunk)).expect("it answers");
-        assert!(acted.done <= chunk as u64, "a chunk is no larger than it was asked to be");
+        assert!(acted.done <= chunk as u64, "a chunk is at most as large as requested");
         sum.done += acted.done;
         for (code, count) in acted.left {
             *sum.left.entry(code).or_default() += count;
@@ -44,27 +44,27 @@ fn act_on_all(rig: &Rig, what: &BulkAction, filter: &Filter, chunk: usize) -> Bu
     }
 }
 
-pub(super) fn a_tag_prefix_goes_by_whole_segments(harness: &dyn Harness) {
+pub(super) fn a_tag_prefix_matches_whole_segments(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let paths = ["/ab", "/ab/c", "/abc", "/a", "/ab/", "ab", "/"];
     let ids: Vec<ItemId> = paths.iter().map(|path| rig.submit("jobs", tagged("path", path))).collect();
     let other = rig.submit("jobs", tagged("other", "/ab"));
     let plain = rig.submit("jobs", payload("work"));
     let found = |top: &str| rig.list_ids(&under("path", top));
-    assert_eq!(found("/ab"), [ids[0], ids[1], ids[4]], "/ab never means /abc");
+    assert_eq!(found("/ab"), [ids[0], ids[1], ids[4]], "/ab does not match /abc");
     assert_eq!(found("/ab/"), [ids[0], ids[1], ids[4]]);
     assert_eq!(found("/abc"), [ids[2]]);
     assert_eq!(found("/"), [ids[0], ids[1], ids[2], ids[3], ids[4], ids[6]]);
     assert!(found("/b").is_empty());
     let both = Filter { tags: vec![("path".to_owned(), "/ab/c".to_owned())], ..under("path", "/ab") };
     assert_eq!(rig.list_ids(&both), [ids[1]]);
-    let acted = act_on_all(&rig, &BulkAction::Delete { force: false }, &under("path", "/ab"), 2);
+    let acted = run_bulk_action(&rig, &BulkAction::Delete { force: false }, &under("path", "/ab"), 2);
     assert_eq!(acted.done, 3);
     let left = [ids[2], ids[3], ids[5], ids[6], other, plain];
     assert_eq!(rig.list_ids(&Filter::default()), left, "a delete of /ab leaves /abc");
 }
 
-pub(super) fn numbers_times_and_failures_select(harness: &dyn Harness) {
+pub(super) fn filters_select_by_numbers_times_and_failures(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { max_retries: 1, ..Policy::default() });
     let urgent = rig.hold_this("jobs", with_priority(-5));
     rig.advance(10);
@@ -104,7 +104,11 @@ pub(super) fn numbers_times_and_failures_select(harness: &dyn Harness) {
         assert_eq!(rig.list_ids(&of_head(head)), expected, "{head:?}");
     }
     let error = |text: &str| Filter { error: Some(ErrorText::new(text)), ..Filter::default() };
-    assert_eq!(rig.list_ids(&error("connection reset")), [tried.id], "an earlier attempt's, in any case");
+    assert_eq!(
+        rig.list_ids(&error("connection reset")),
+        [tried.id],
+        "matches an earlier attempt, ignoring case"
+    );
     assert_eq!(rig.list_ids(&error("NO ROUTE")), [tried.id]);
     assert_eq!(rig.list_ids(&error("o")), [tried.id, explicit.id, cancelled]);
     assert!(rig.list_ids(&error("timeout")).is_empty());
@@ -139,7 +143,7 @@ pub(super) fn counts_equal_lists(harness: &dyn Harness) {
                         let tags = tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
                         let head = HeadFilter { state, ..HeadFilter::default() };
                         let (queue, tags, group) = (queue.clone(), tags.collect(), group.clone());
-                        // The rig counts whatever it lists.
+                        // `list_ids` also checks the count.
                         rig.list_ids(&Filter { queue, tags, group, ..of_head(head) });
                     }
                 }
@@ -151,7 +155,7 @@ pub(super) fn counts_equal_lists(harness: &dyn Harness) {
     assert_eq!(rig.count(&Filter::default()), 50);
 }
 
-pub(super) fn an_act_reaches_what_matches_and_nothing_else(harness: &dyn Harness) {
+pub(super) fn a_bulk_action_affects_only_matching_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let red: Vec<ItemId> = (0..7).map(|_| rig.submit("jobs", tagged("color", "red"))).collect();
@@ -161,29 +165,33 @@ pub(super) fn an_act_reaches_what_matches_and_nothing_else(harness: &dyn Harness
         tags: vec![("color".to_owned(), "red".to_owned())],
         ..Filter::default()
     };
-    assert_eq!(act_on_all(&rig, &BulkAction::Pause, &reds, 3).done, 7);
+    assert_eq!(run_bulk_action(&rig, &BulkAction::Pause, &reds, 3).done, 7);
     assert_eq!((rig.counts("jobs").paused, rig.counts("jobs").pending), (7, 3));
-    assert_eq!(act_on_all(&rig, &BulkAction::SetPriority { priority: -3 }, &reds, 3).done, 7);
-    assert_eq!(act_on_all(&rig, &BulkAction::Resume, &reds, 2).done, 7);
-    assert_eq!(rig.receive_ids("jobs", 1), [red[0]], "in front, in the order they had");
-    let acted = act_on_all(&rig, &BulkAction::Move { to: name("other") }, &reds, 4);
-    assert_eq!((acted.done, acted.left.get("wrong_state")), (6, Some(&1)), "not what somebody holds");
+    assert_eq!(run_bulk_action(&rig, &BulkAction::SetPriority { priority: -3 }, &reds, 3).done, 7);
+    assert_eq!(run_bulk_action(&rig, &BulkAction::Resume, &reds, 2).done, 7);
+    assert_eq!(rig.receive_ids("jobs", 1), [red[0]], "before the others, in their former order");
+    let acted = run_bulk_action(&rig, &BulkAction::Move { to: name("other") }, &reds, 4);
+    assert_eq!((acted.done, acted.left.get("wrong_state")), (6, Some(&1)), "a leased item is left alone");
     assert_eq!((rig.counts("jobs").total(), rig.counts("other").pending), (4, 6));
     assert_eq!(rig.receive_ids("other", 2), red[1..3]);
     let cancel = BulkAction::Cancel { reason: "stale".to_owned() };
     let everywhere = Filter { queue: None, ..reds };
-    assert_eq!(act_on_all(&rig, &cancel, &everywhere, 3).done, 7);
+    assert_eq!(run_bulk_action(&rig, &cancel, &everywhere, 3).done, 7);
     assert_eq!(rig.counts("other").failed, 6);
     let waiting = rig.counts("jobs");
     assert_eq!((waiting.pending, waiting.failed), (3, 1));
-    assert_eq!(act_on_all(&rig, &BulkAction::Redrive, &everywhere, 3).done, 7);
+    assert_eq!(run_bulk_action(&rig, &BulkAction::Redrive, &everywhere, 3).done, 7);
     assert_eq!(rig.counts("other").pending, 6);
-    assert_eq!(act_on_all(&rig, &BulkAction::Redrive, &everywhere, 3).done, 0, "they are failed no more");
-    assert_eq!(act_on_all(&rig, &BulkAction::Delete { force: false }, &everywhere, 3).done, 7);
+    assert_eq!(
+        run_bulk_action(&rig, &BulkAction::Redrive, &everywhere, 3).done,
+        0,
+        "none of them is failed any more"
+    );
+    assert_eq!(run_bulk_action(&rig, &BulkAction::Delete { force: false }, &everywhere, 3).done, 7);
     assert_eq!(rig.list_ids(&Filter::default()), blue);
 }
 
-pub(super) fn what_changed_before_its_turn_is_left_alone(harness: &dyn Harness) {
+pub(super) fn a_bulk_action_skips_items_that_no_longer_match(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let ids = rig.submit_many("jobs", 6);
@@ -192,7 +200,7 @@ pub(super) fn what_changed_before_its_turn_is_left_alone(harness: &dyn Harness) 
         block_on(bulk_batch(&*rig.store, what, filter, None, 100)).expect("the store answers").0
     };
     let codes = |batch| rig.update(batch).iter().map(code).collect::<Vec<_>>();
-    // Found as pending; then one is taken, one moved, one gone.
+    // The batch was built when all were pending. Then one is received, one moved, one deleted.
     let batch = find(&BulkAction::Delete { force: true }, jobs(StateName::Pending));
     assert_eq!(batch.len(), 6);
     let held = rig.take("jobs");
@@ -200,12 +208,12 @@ pub(super) fn what_changed_before_its_turn_is_left_alone(harness: &dyn Harness) 
     rig.delete(ids[2]);
     assert_eq!(codes(batch), ["wrong_state", "wrong_state", "item_not_found", "ok", "ok", "ok"]);
     assert_eq!(rig.list_ids(&Filter::default()), ids[..2]);
-    // Found as held; its holder settles in time.
+    // The batch was built while the item was leased. Then its holder commits it.
     let batch = find(&BulkAction::Delete { force: true }, jobs(StateName::Processing));
     rig.commit(&held);
     assert_eq!(codes(batch), ["wrong_state"]);
     assert!(matches!(rig.item(held.id).head.state, State::Completed { .. }));
-    // Found as failed one way; it fails another way meanwhile.
+    // The batch was built when the item had failed in one way. Then it fails in another way.
     let failed = rig.hold("jobs");
     rig.fail(&failed);
     let kind = HeadFilter { failure: Some(FailureKind::Explicit), ..HeadFilter::default() };
@@ -218,7 +226,7 @@ pub(super) fn what_changed_before_its_turn_is_left_alone(harness: &dyn Harness) 
 pub(super) fn a_deleted_item_never_comes_back(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     let held = rig.hold("jobs");
-    assert_eq!(act_on_all(&rig, &BulkAction::Delete { force: true }, &Filter::default(), 10).done, 1);
+    assert_eq!(run_bulk_action(&rig, &BulkAction::Delete { force: true }, &Filter::default(), 10).done, 1);
     for verb in [retry("late"), release(), defer(1), commit()] {
         assert_eq!(code(&rig.lease(&held, verb)), "item_not_found");
     }
@@ -227,7 +235,7 @@ pub(super) fn a_deleted_item_never_comes_back(harness: &dyn Harness) {
     rig.assert_gone(held.id);
 }
 
-pub(super) fn a_changed_priority_keeps_the_time(harness: &dyn Harness) {
+pub(super) fn a_changed_priority_keeps_the_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 4);
     rig.advance(5);
@@ -238,7 +246,7 @@ pub(super) fn a_changed_priority_keeps_the_time(harness: &dyn Harness) {
     assert_eq!(set(scheduled, -2), left("pending"));
     let before = rig.item(ids[3]);
     assert_eq!(set(ids[3], -1), left("pending"));
-    assert_eq!(rig.item(ids[3]), before, "again changes nothing");
+    assert_eq!(rig.item(ids[3]), before, "a repeat changes nothing");
     assert_eq!(rig.receive_ids("jobs", 10), [ids[3], ids[1], ids[2], ids[0]]);
     rig.advance(100);
     assert_eq!(rig.receive_ids("jobs", 10), [scheduled]);
@@ -250,7 +258,7 @@ fn chosen_id() -> ItemId {
     chosen(404)
 }
 
-pub(super) fn a_moved_item_takes_its_place_by_time(harness: &dyn Harness) {
+pub(super) fn a_moved_item_is_ordered_by_its_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let first = rig.submit("jobs", keyed("k", "work"));
@@ -260,10 +268,10 @@ pub(super) fn a_moved_item_takes_its_place_by_time(harness: &dyn Harness) {
     assert_eq!(code(&go(first, "nowhere")), "queue_not_found");
     rig.close("jobs");
     assert_eq!(go(first, "other"), left("pending"));
-    assert!(matches!(rig.queue_state("jobs"), QueueState::Completed { .. }), "the last one left it");
+    assert!(matches!(rig.queue_state("jobs"), QueueState::Completed { .. }), "the last item left the queue");
     assert_eq!(code(&go(first, "jobs")), "queue_closed");
     assert_eq!(rig.stored(first).queue, name("other"));
-    assert_eq!(go(first, "other"), left("pending"), "it is there");
+    assert_eq!(go(first, "other"), left("pending"), "the item is in that queue");
     assert_eq!(rig.receive_ids("other", 10), [first, second]);
     assert_eq!(code(&go(first, "jobs")), "wrong_state");
 }

@@ -1,9 +1,9 @@
-//! Items that wait for others, and the group that is told with each step of a member.
+//! Dependents, which wait for items or groups, and group membership in events.
 
 use super::Harness;
-use super::restoring::{Elsewhere, restores};
+use super::operations::*;
+use super::restore::{Elsewhere, restores};
 use super::rig::*;
-use super::words::*;
 use towline_domain::{
     Condition, Dependency, DependencyState, DependsOn, FailureKind, GroupCounts, GroupTag, ItemId, Millis,
     Overrides, Policy, State, Submission,
@@ -37,7 +37,7 @@ fn observe(id: ItemId, seen: DependencyState) -> Operation {
     Operation::ResolveDependency { id, state: Box::new(seen) }
 }
 
-pub(super) fn it_is_not_given_out_before_its_time(harness: &dyn Harness) {
+pub(super) fn a_dependent_is_not_received_before_its_dependency_is_met(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", after_group(Condition::AllDone));
     assert_eq!((rig.item(id).head.state, rig.item(id).head.state_name()), (State::Paused, "waiting"));
@@ -52,36 +52,36 @@ pub(super) fn it_is_not_given_out_before_its_time(harness: &dyn Harness) {
     assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left("pending"));
     assert_eq!(rig.item(id).head.dependency(), None);
     let [first, second] = &rig.receive("jobs", 2)[..] else { panic!("both are ready") };
-    assert_eq!((first.id, second.id), (id, later), "it has kept its place");
-    // Seen once more, by whoever was slower.
+    assert_eq!((first.id, second.id), (id, later), "the dependent kept its position");
+    // A second follower reports the same state later.
     assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left("processing"));
     rig.commit(first);
     assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left("completed"));
     assert_eq!(code(&rig.run(observe(chosen(7), seen(1, 1, 0)))), "item_not_found");
 }
 
-pub(super) fn it_ends_when_its_time_cannot_come(harness: &dyn Harness) {
+pub(super) fn a_dependent_fails_when_its_dependency_cannot_be_met(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     let id = rig.submit("jobs", after_group(Condition::AllSuccess));
     assert_eq!(rig.run(observe(id, seen(5, 1, 1))), left("failed"));
     let stored = rig.stored(id);
-    assert_eq!(stored.queue, name("jobs"), "it is no dead letter");
+    assert_eq!(stored.queue, name("jobs"), "the item is not a dead letter");
     let State::Failed { kind, .. } = stored.item.head.state else { panic!("{:?}", stored.item.head) };
     assert_eq!((kind, stored.item.head.dependency()), (FailureKind::Cancelled, None));
     let why = stored.item.errors.iter().next().map(|error| error.message.clone()).unwrap_or_default();
     assert!(why.contains("group \"g\"") && why.contains("1 failed"), "{why}");
-    assert_eq!(rig.run(observe(id, seen(5, 5, 0))), left("failed"), "that is over");
+    assert_eq!(rig.run(observe(id, seen(5, 5, 0))), left("failed"), "the item is already terminal");
     rig.ok(Operation::Redrive { id });
-    assert_eq!(rig.take("jobs").id, id, "it waits no more");
+    assert_eq!(rig.take("jobs").id, id, "the item no longer waits");
 }
 
-pub(super) fn what_was_seen_of_items_is_kept(harness: &dyn Harness) {
+pub(super) fn observed_dependency_states_are_stored(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let others = rig.submit_many("jobs", 3);
     let id = rig.submit("jobs", after(DependsOn::items(others.clone()), Condition::CountOf(2)));
     assert_eq!(rig.run(observe(id, ended(&[(others[0], true)]))), left("waiting"));
-    assert_eq!(rig.run(observe(id, ended(&[(others[0], true)]))), left("waiting"), "each counts once");
+    assert_eq!(rig.run(observe(id, ended(&[(others[0], true)]))), left("waiting"), "each item counts once");
     let known = |rig: &Rig| rig.item(id).head.dependency().cloned().map(|after| after.on);
     let mut rest = others[1..].to_vec();
     rest.sort_unstable();
@@ -95,7 +95,7 @@ pub(super) fn what_was_seen_of_items_is_kept(harness: &dyn Harness) {
     assert_eq!((rig.item(id).head.dependency(), rig.item(id).head.state_name()), (None, "pending"));
 }
 
-pub(super) fn one_that_waits_can_be_ended(harness: &dyn Harness) {
+pub(super) fn a_waiting_dependent_can_be_ended(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", after_group(Condition::AllDone));
     rig.cancel(id);
@@ -105,14 +105,14 @@ pub(super) fn one_that_waits_can_be_ended(harness: &dyn Harness) {
     let brief = rig.submit("jobs", Submission { overrides, ..after_group(Condition::AllDone) });
     rig.advance(50);
     rig.sweep();
-    let State::Failed { kind, .. } = rig.item(brief).head.state else { panic!("it has expired") };
+    let State::Failed { kind, .. } = rig.item(brief).head.state else { panic!("the item has expired") };
     assert_eq!(kind, FailureKind::Expired);
     let third = rig.submit("jobs", after_group(Condition::AllDone));
     rig.delete(third);
     assert_eq!(code(&rig.run(observe(third, seen(1, 1, 0)))), "item_not_found");
 }
 
-pub(super) fn what_cannot_be_waited_for_is_refused(harness: &dyn Harness) {
+pub(super) fn an_invalid_dependency_is_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let mut own = member("g");
     own.after = after_group(Condition::AllDone).after;
@@ -124,7 +124,7 @@ pub(super) fn what_cannot_be_waited_for_is_refused(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").total(), 0);
 }
 
-pub(super) fn each_step_of_a_member_tells_its_group(harness: &dyn Harness) {
+pub(super) fn each_transition_of_a_member_is_reported_for_its_group(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let plain = rig.submit("jobs", payload("work"));
     let done = rig.submit("jobs", member("g"));
@@ -134,9 +134,9 @@ pub(super) fn each_step_of_a_member_tells_its_group(harness: &dyn Harness) {
     }
     rig.delete(done);
     rig.delete(gone);
-    let told = |rig: &Rig, id| -> Vec<(&'static str, bool)> {
+    let kinds = |rig: &Rig, id| -> Vec<(&'static str, bool)> {
         let tag = GroupTag::of(if id == done { "g" } else { "h" });
-        let all = rig.told(EventsFrom::Oldest, 1000).0;
+        let all = rig.read_events(EventsFrom::Oldest, 1000).0;
         let of = all.iter().filter_map(|event| Some((event.kind, event.item.as_ref()?)));
         of.filter(|(_, item)| item.id == id)
             .map(|(kind, item)| {
@@ -146,16 +146,16 @@ pub(super) fn each_step_of_a_member_tells_its_group(harness: &dyn Harness) {
             .collect()
     };
     let check = |rig: &Rig| {
-        let plain_told = told(rig, plain);
-        assert!(plain_told.len() == 3 && plain_told.iter().all(|(_, grouped)| !grouped));
-        let story = [
+        let plain_kinds = kinds(rig, plain);
+        assert!(plain_kinds.len() == 3 && plain_kinds.iter().all(|(_, grouped)| !grouped));
+        let expected = [
             ("item.submitted", true),
             ("item.received", true),
             ("item.completed", true),
             ("item.removed", false),
         ];
-        assert_eq!(told(rig, done), story, "who was finished leaves nobody waiting");
-        assert_eq!(told(rig, gone), [("item.submitted", true), ("item.removed", true)]);
+        assert_eq!(kinds(rig, done), expected, "the removal of a terminal item does not concern its group");
+        assert_eq!(kinds(rig, gone), [("item.submitted", true), ("item.removed", true)]);
     };
     check(&rig);
     if let Some(rig) = rig.reopen(harness) {
@@ -163,7 +163,7 @@ pub(super) fn each_step_of_a_member_tells_its_group(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_member_is_known_after_a_reopening(harness: &dyn Harness) {
+pub(super) fn group_membership_survives_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", member("g"));
     let waits =
@@ -172,14 +172,15 @@ pub(super) fn a_member_is_known_after_a_reopening(harness: &dyn Harness) {
     let group = |id| rig.item(id).head.group;
     assert_eq!((group(id), group(waits)), (Some(GroupTag::of("g")), Some(GroupTag::of("h"))));
     assert_eq!(rig.item(waits).head.state_name(), "waiting");
-    let since = rig.now_told();
+    let since = rig.current_end();
     rig.commit(&rig.take("jobs"));
-    let (told, _) = rig.told(EventsFrom::After(since), 100);
-    let groups: Vec<_> = told.iter().filter_map(|event| event.item.as_ref()).map(|item| item.group).collect();
+    let (events, _) = rig.read_events(EventsFrom::After(since), 100);
+    let groups: Vec<_> =
+        events.iter().filter_map(|event| event.item.as_ref()).map(|item| item.group).collect();
     assert_eq!(groups, [Some(GroupTag::of("g")); 2]);
 }
 
-pub(super) fn one_that_waits_goes_along_to_another_store(harness: &dyn Harness) {
+pub(super) fn a_dependent_can_be_restored_in_another_store(harness: &dyn Harness) {
     let from = Rig::with_queue(&Elsewhere, Policy::default());
     let first = from.submit("jobs", member("g"));
     let id = from.submit("jobs", after(DependsOn::items(vec![first]), Condition::AllSuccess));

@@ -1,21 +1,21 @@
-//! Idempotency keys and chosen ids: one key, one item; one id, one item.
+//! Idempotency keys and chosen ids: one key has one item, and one id has one item.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use bytes::Bytes;
 use towline_domain::change::Answer;
 use towline_domain::command::When;
 use towline_domain::{Adjust, Field, FieldEdits, Json, Millis, Policy, Refusal, Submission};
 use towline_store::{Operation, Reply};
-pub(super) fn the_same_key_and_content_is_the_same_item(harness: &dyn Harness) {
+pub(super) fn the_same_key_and_content_returns_the_same_item(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let first = rig.submit("jobs", keyed("k", "work"));
     let before = rig.stored(first);
     rig.advance(10);
     let same = Ok(Reply::Answer(Answer::Submitted { id: first, created: false }));
     assert_eq!(rig.run(submit("jobs", keyed("k", "work"))), same);
-    // What is not content may differ: the first submit's stands.
+    // Options that are not content may differ. Those of the first submit count.
     let mut other = keyed("k", "work");
     other.priority = 9;
     other.ready = When::After(Millis(100));
@@ -25,15 +25,15 @@ pub(super) fn the_same_key_and_content_is_the_same_item(harness: &dyn Harness) {
     assert_eq!(rig.stored(first), before);
     assert_eq!(rig.find(chosen(3)), None);
     assert_eq!(rig.counts("jobs").total(), 1);
-    // In whatever state the item is.
+    // The state of the item does not matter.
     let held = rig.take("jobs");
     assert_eq!(rig.run(submit("jobs", keyed("k", "work"))), same);
     rig.commit(&held);
     assert_eq!(rig.run(submit("jobs", keyed("k", "work"))), same);
-    assert!(rig.receive("jobs", 1).is_empty(), "nothing new came of it");
+    assert!(rig.receive("jobs", 1).is_empty(), "no new item was created");
 }
 
-pub(super) fn the_same_key_with_another_content_is_a_conflict(harness: &dyn Harness) {
+pub(super) fn the_same_key_with_different_content_is_a_conflict(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", keyed("k", "work"));
     let before = rig.stored(id);
@@ -53,7 +53,7 @@ pub(super) fn the_same_key_with_another_content_is_a_conflict(harness: &dyn Harn
     assert_eq!(rig.counts("jobs").total(), 1);
 }
 
-pub(super) fn a_key_holds_within_its_batch_and_its_queue(harness: &dyn Harness) {
+pub(super) fn a_key_is_unique_within_its_batch_and_queue(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let answers = rig.update(vec![
@@ -70,11 +70,11 @@ pub(super) fn a_key_holds_within_its_batch_and_its_queue(harness: &dyn Harness) 
     let key = "k".to_owned();
     assert_eq!(answers[2], Err(Refusal::KeyConflict { key, id }));
     for answer in &answers[3..] {
-        assert!(submitted(answer).1, "another queue, or another key");
+        assert!(submitted(answer).1, "a different queue or key");
     }
 }
 
-pub(super) fn a_key_claims_what_was_submitted_not_what_became_of_it(harness: &dyn Harness) {
+pub(super) fn a_key_stands_for_the_submitted_content_not_for_later_edits(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     let adjust =
@@ -85,7 +85,7 @@ pub(super) fn a_key_claims_what_was_submitted_not_what_became_of_it(harness: &dy
     assert_eq!(code(&rig.run(submit("jobs", keyed("k", "edited")))), "key_conflict");
 }
 
-pub(super) fn a_key_stays_with_its_queue_when_the_item_moves(harness: &dyn Harness) {
+pub(super) fn a_key_stays_in_its_queue_when_the_item_moves(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     rig.create("other", Policy::default());
@@ -105,7 +105,7 @@ pub(super) fn a_key_stays_with_its_queue_when_the_item_moves(harness: &dyn Harne
     assert_eq!(submitted(&rig.run(submit("jobs", keyed("dead", "work")))), (dead.id, false));
 }
 
-pub(super) fn a_key_is_free_when_its_item_is_gone(harness: &dyn Harness) {
+pub(super) fn a_key_is_free_after_its_item_is_removed(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(1000)), ..Policy::default() });
     let first = rig.submit("jobs", keyed("k", "1"));
     rig.delete(first);
@@ -115,14 +115,14 @@ pub(super) fn a_key_is_free_when_its_item_is_gone(harness: &dyn Harness) {
     rig.at(START.after(Millis(999)));
     assert_eq!(code(&rig.run(submit("jobs", keyed("k", "3")))), "key_conflict");
     rig.advance(1);
-    // The removal is carried out first, in the very call that needs it.
+    // The submit's own call carries out the removal that is due.
     let third = rig.submit("jobs", keyed("k", "3"));
     assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "3")))), (third, false));
     let answers = rig.update(vec![delete(third), submit("jobs", keyed("k", "4"))]);
     assert!(submitted(&answers[1]).1);
 }
 
-pub(super) fn a_known_key_is_answered_by_a_closed_or_full_queue(harness: &dyn Harness) {
+pub(super) fn a_closed_or_full_queue_still_recognises_a_known_key(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { depth_limit: Some(1), ..Policy::default() });
     let id = rig.submit("jobs", keyed("k", "work"));
     assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (id, false));
@@ -133,7 +133,7 @@ pub(super) fn a_known_key_is_answered_by_a_closed_or_full_queue(harness: &dyn Ha
     assert_eq!(code(&rig.run(submit("jobs", keyed("new", "work")))), "queue_closed");
 }
 
-pub(super) fn a_chosen_id_is_used_once(harness: &dyn Harness) {
+pub(super) fn a_chosen_id_can_be_used_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let answers = rig.update(vec![
@@ -149,14 +149,14 @@ pub(super) fn a_chosen_id_is_used_once(harness: &dyn Harness) {
     let held = rig.take("jobs");
     assert_eq!(held.id, chosen(1));
     rig.commit(&held);
-    assert_eq!(rig.run(submit("jobs", with_id(1))), taken(chosen(1)), "though it is finished");
+    assert_eq!(rig.run(submit("jobs", with_id(1))), taken(chosen(1)), "even of a terminal item");
     let made = rig.submit("jobs", payload("made by the store"));
     let copy = Submission { id: Some(made), ..payload("copy") };
     assert_eq!(rig.run(submit("jobs", copy)), taken(made));
     assert_eq!(rig.item(made).fields.blob, Some("made by the store".into()));
 }
 
-pub(super) fn an_id_is_free_when_its_item_is_gone(harness: &dyn Harness) {
+pub(super) fn an_id_is_free_after_its_item_is_removed(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let made = rig.submit("jobs", payload("made by the store"));
     rig.submit("jobs", with_id(1));
@@ -172,7 +172,7 @@ pub(super) fn an_id_is_free_when_its_item_is_gone(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn the_same_in_another_trace_is_the_same_item(harness: &dyn Harness) {
+pub(super) fn a_different_trace_does_not_make_a_different_item(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let within = |number| {
         let mut submission = keyed("k", "work");
@@ -182,5 +182,5 @@ pub(super) fn the_same_in_another_trace_is_the_same_item(harness: &dyn Harness) 
     let id = rig.submit("jobs", within(1));
     assert_eq!(submitted(&rig.run(submit("jobs", within(2)))), (id, false));
     assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (id, false));
-    assert_eq!(rig.item(id).body.trace, trace(1), "the first one's");
+    assert_eq!(rig.item(id).body.trace, trace(1), "the trace of the first submit");
 }

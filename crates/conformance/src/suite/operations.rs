@@ -1,4 +1,4 @@
-//! What cases say to a store and hear from it, in few words.
+//! Short constructors for operations, submissions, verbs and expected replies.
 
 use bytes::Bytes;
 use towline_domain::change::Answer;
@@ -39,11 +39,11 @@ pub(super) fn delete(id: ItemId) -> Operation {
 pub(super) fn submitted(answered: &Answered) -> (ItemId, bool) {
     match answered {
         Ok(Reply::Answer(Answer::Submitted { id, created })) => (*id, *created),
-        other => panic!("a submit was answered with {other:?}"),
+        other => panic!("unexpected reply to a submit: {other:?}"),
     }
 }
 
-/// The answer that names the state an item was left in.
+/// The reply that names the resulting state of an item.
 pub(super) fn left(state: &'static str) -> Answered {
     Ok(Reply::Answer(Answer::State(state)))
 }
@@ -52,7 +52,7 @@ pub(super) fn until(deadline: Timestamp) -> Answered {
     Ok(Reply::Answer(Answer::Leased { deadline }))
 }
 
-/// The refusal's code, or `ok`.
+/// The code of a refusal, or `ok`.
 pub(super) fn code(answered: &Answered) -> &'static str {
     match answered {
         Ok(_) => "ok",
@@ -76,12 +76,12 @@ pub(super) fn keyed(key: &str, blob: impl Into<Bytes>) -> Submission {
     Submission { body: Body { idempotency_key: Some(key.to_owned()), ..Body::default() }, ..payload(blob) }
 }
 
-/// An id a submitter chose.
+/// An id chosen by the submitter.
 pub(super) fn chosen(number: u128) -> ItemId {
     ItemId(Uuid::from_u128(0x0c40_5e00_0000_4000_8000_0000_0000_0000 | number))
 }
 
-pub(super) fn stranger() -> LeaseToken {
+pub(super) fn foreign_token() -> LeaseToken {
     LeaseToken(Uuid::from_u128(0xdead_beef))
 }
 
@@ -93,7 +93,7 @@ pub(super) fn fail(reason: &str) -> Verb {
     Verb::Fail { reason: reason.to_owned() }
 }
 
-/// A retry under the queue's own backoff.
+/// A retry with the backoff of the queue.
 pub(super) fn retry(error: &str) -> Verb {
     Verb::Retry { error: error.to_owned(), delay: None, seed: 0 }
 }
@@ -117,7 +117,7 @@ pub(super) fn every_verb() -> Vec<(&'static str, Verb)> {
     verbs
 }
 
-/// Every verb that ends a lease, and the state it leaves the item in while retries are left.
+/// Every verb that ends a lease, by name.
 pub(super) fn every_settle() -> Vec<(&'static str, Verb)> {
     vec![
         ("commit", commit()),
@@ -145,12 +145,12 @@ pub(super) fn trace(number: u8) -> Option<Box<Trace>> {
     Some(Box::new(Trace { parent, state: "rojo=00f0,congo=t61".parse().ok() }))
 }
 
-/// A submit under an id its submitter chose.
+/// A submit with a chosen id.
 pub(super) fn with_id(number: u128) -> Submission {
     Submission { id: Some(chosen(number)), ..payload("work") }
 }
 
-/// A queue whose items are retried almost for ever, and whose leases are short.
+/// A policy with short leases and almost unlimited retries.
 pub(super) fn lenient() -> Policy {
     Policy { visibility_timeout: Millis(1000), max_retries: 1000, ..Policy::default() }
 }

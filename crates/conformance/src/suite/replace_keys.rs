@@ -1,10 +1,10 @@
-//! Submits with a replace key take the place of the item with that key that still waits: one waits, however many come.
+//! Replace keys: a submit replaces the pending item with the same key, so at most one is pending.
 
 use super::Harness;
+use super::operations::*;
 use super::races::race;
-use super::restoring::{Elsewhere, moved, restores};
+use super::restore::{Elsewhere, moved, restores};
 use super::rig::*;
-use super::words::*;
 use bytes::Bytes;
 use futures::executor::block_on;
 use towline_domain::change::Answer;
@@ -19,7 +19,7 @@ fn under(key: &str, blob: impl Into<Bytes>) -> Submission {
     Submission { body: Body { replace_key: Some(key.to_owned()), ..Body::default() }, ..payload(blob) }
 }
 
-/// Not before so long after it, and so long after the first at the latest.
+/// A submit with a delay after each submit and a maximum delay after the first.
 fn pushed(key: &str, delay: u64, delay_max: Option<u64>) -> Submission {
     let (ready, delay_max) = (When::After(Millis(delay)), delay_max.map(Millis));
     Submission { ready, delay_max, ..under(key, "later") }
@@ -33,7 +33,7 @@ fn tagged(name: &str, value: &str) -> Filter {
     Filter { tags: [(name.to_owned(), value.to_owned())].into(), ..Filter::default() }
 }
 
-/// With something in every part.
+/// A submit with every option.
 fn full(key: &str) -> Submission {
     let mut full = under(key, "first");
     full.priority = 5;
@@ -45,7 +45,7 @@ fn full(key: &str) -> Submission {
     full
 }
 
-pub(super) fn the_one_that_waits_becomes_what_was_submitted_last(harness: &dyn Harness) {
+pub(super) fn a_pending_item_is_replaced_by_the_latest_submit(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", full("k"));
     let first = rig.item(id);
@@ -56,19 +56,19 @@ pub(super) fn the_one_that_waits_becomes_what_was_submitted_last(harness: &dyn H
     second.overrides.expire_after = Some(Millis(5000));
     assert_eq!(rig.run(submit("jobs", second.clone())), replaced(id));
     let item = rig.item(id);
-    assert_eq!(item.fields, second.fields, "nothing of the first is left");
+    assert_eq!(item.fields, second.fields, "the content is that of the second submit");
     assert_eq!(Body { claim: None, ..item.body.clone() }, second.body);
     assert_eq!((item.head.id, item.head.created_at), (id, first.head.created_at));
     assert_eq!((item.head.priority, item.head.revision, item.head.transitions), (0, 2, 0));
     assert_eq!(item.head.expires_at, Some(rig.now().after(Millis(5000))));
     assert_eq!(item.head.extras.map(|extras| extras.overrides), Some(second.overrides));
     assert_eq!(rig.counts("jobs").total(), 1);
-    // It is found by what it is now.
+    // Filters match the new content.
     assert_eq!(rig.list_ids(&tagged("team", "red")), [id]);
     for (name, value) in [("team", "blue"), ("a", "b")] {
         assert_eq!(rig.list_ids(&tagged(name, value)), []);
     }
-    // And again, as often as anybody likes.
+    // A second replacement works the same.
     assert_eq!(rig.run(submit("jobs", full("k"))), replaced(id));
     assert_eq!(rig.item(id).fields, full("k").fields);
     assert_eq!(rig.list_ids(&tagged("a", "b")), [id]);
@@ -78,7 +78,7 @@ pub(super) fn the_one_that_waits_becomes_what_was_submitted_last(harness: &dyn H
     rig.commit(&held);
 }
 
-pub(super) fn what_something_happened_to_is_left_alone(harness: &dyn Harness) {
+pub(super) fn an_item_that_was_touched_is_not_replaced(harness: &dyn Harness) {
     type Touch = fn(&Rig, ItemId);
     let touches: [(&str, Touch); 8] = [
         ("received", |rig, _| drop(rig.take("jobs"))),
@@ -105,17 +105,17 @@ pub(super) fn what_something_happened_to_is_left_alone(harness: &dyn Harness) {
         let second = rig.submit("jobs", under("k", "second"));
         assert_ne!(second, first, "{what}");
         assert_eq!(rig.find(first), before, "{what}");
-        // From now on it is the second that waits.
+        // From now on the second item is the one to replace.
         assert_eq!(rig.run(submit("jobs", under("k", "third"))), replaced(second), "{what}");
         assert_eq!(rig.find(first), before, "{what}");
-        // Also when it is gone: what was left alone stays so.
+        // After the second item is deleted, the first is still not replaced.
         rig.delete(second);
         let third = rig.submit("jobs", under("k", "fourth"));
         assert!(third != first && rig.find(first) == before, "{what}");
     }
 }
 
-pub(super) fn each_submit_pushes_it_back_up_to_a_bound(harness: &dyn Harness) {
+pub(super) fn each_submit_delays_the_item_up_to_the_maximum_delay(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let first = rig.now();
     let at = |millis| first.after(Millis(millis));
@@ -128,29 +128,29 @@ pub(super) fn each_submit_pushes_it_back_up_to_a_bound(harness: &dyn Harness) {
         assert_eq!(rig.next_wake(), Some(at(ready_at)));
         assert!(rig.receive("jobs", 1).is_empty());
     }
-    // It is ready now, and waits for somebody to take it: it does not become later.
+    // The item is ready now. A further submit does not delay it.
     rig.at(at(260));
     assert_eq!(rig.run(submit("jobs", pushed("k", 100, Some(250)))), replaced(id));
     assert_eq!(rig.counts("jobs").pending, 1);
     let held = rig.take("jobs");
     assert_eq!((held.id, held.item.head.ready_at), (id, at(250)));
-    // The next is the first of its own.
+    // The next submit creates a new item with its own maximum delay.
     let next = rig.submit("jobs", pushed("k", 100, Some(250)));
     assert_eq!(rig.item(next).head.ready_at, at(360));
-    // Without a bound it is pushed back for ever.
+    // Without a maximum, each submit delays the item.
     for n in 1..=10 {
         rig.at(at(260 + 90 * n));
         assert_eq!(rig.run(submit("jobs", pushed("k", 100, None))), replaced(next));
     }
     assert_eq!(rig.item(next).head.ready_at, at(260 + 900 + 100));
-    // A bound that is nearer than the delay is kept, too, and one may ask for it at once.
+    // A maximum shorter than the delay applies too. A submit without a delay makes the item ready at once.
     assert_eq!(rig.run(submit("jobs", under("k", "now"))), replaced(next));
     assert_eq!(rig.take("jobs").id, next);
     let near = rig.submit("jobs", pushed("k", 100, Some(30)));
     assert_eq!(rig.item(near).head.ready_at, rig.now().after(Millis(30)));
 }
 
-pub(super) fn one_that_is_ready_keeps_its_place(harness: &dyn Harness) {
+pub(super) fn a_replaced_ready_item_keeps_its_position(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let first = rig.submit("jobs", under("k", "1"));
     rig.advance(5);
@@ -159,7 +159,7 @@ pub(super) fn one_that_is_ready_keeps_its_place(harness: &dyn Harness) {
     assert_eq!(rig.run(submit("jobs", under("k", "3"))), replaced(first));
     assert_eq!(rig.receive_ids("jobs", 1), [first]);
     let third = rig.submit("jobs", under("k", "4"));
-    // One that is to be later leaves its place, and one with a priority takes that.
+    // A replacement with a delay loses the position. A replacement with a priority moves to that priority.
     assert_eq!(rig.run(submit("jobs", pushed("k", 100, None))), replaced(third));
     assert_eq!(rig.receive_ids("jobs", 5), [second]);
     let plain = rig.submit("jobs", payload("5"));
@@ -167,7 +167,7 @@ pub(super) fn one_that_is_ready_keeps_its_place(harness: &dyn Harness) {
     assert_eq!(rig.receive_ids("jobs", 5), [third, plain]);
 }
 
-pub(super) fn no_new_place_is_taken(harness: &dyn Harness) {
+pub(super) fn a_replacement_does_not_count_against_the_depth_limit(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { depth_limit: Some(1), ..Policy::default() });
     let id = rig.submit("jobs", under("k", "1"));
     assert_eq!(code(&rig.run(submit("jobs", under("other", "1")))), "queue_full");
@@ -177,7 +177,7 @@ pub(super) fn no_new_place_is_taken(harness: &dyn Harness) {
     assert_eq!(rig.item(id).fields.blob, Some("2".into()));
 }
 
-pub(super) fn keys_are_apart(harness: &dyn Harness) {
+pub(super) fn replace_keys_are_separate_per_queue(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let id = rig.submit("jobs", under("k", "work"));
@@ -192,13 +192,13 @@ pub(super) fn keys_are_apart(harness: &dyn Harness) {
     assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (others[2], false));
     let by_key = Filter { idempotency_key: Some("k".to_owned()), ..Filter::default() };
     assert_eq!(rig.list_ids(&by_key), [others[2]]);
-    // A queue made again under its name has keys of its own.
+    // A recreated queue with the same name has its own keys.
     rig.ok(Operation::DeleteQueue { queue: name("jobs"), force: true });
     rig.create("jobs", Policy::default());
     assert_ne!(rig.submit("jobs", under("k", "anew")), id);
 }
 
-pub(super) fn a_batch_sees_its_own_replacing(harness: &dyn Harness) {
+pub(super) fn a_batch_sees_its_own_replacements(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let receive = |rig: &Rig| Operation::Receive(Box::new(rig.receive_call("jobs", 5)));
     let given = |answer: &Answered| match answer {
@@ -221,7 +221,7 @@ pub(super) fn a_batch_sees_its_own_replacing(harness: &dyn Harness) {
     let items: Vec<(ItemId, Fields, Body)> = given(&answers[2]);
     assert_eq!((items.len(), items[0].0, &items[0].1), (1, first, &tags.fields));
     assert_eq!(items[0].2.tags, tags.body.tags);
-    // One that was there before the batch.
+    // An item that existed before the batch.
     let answers = rig.update(vec![
         submit("jobs", full("k")),
         submit("jobs", tags.clone()),
@@ -234,7 +234,7 @@ pub(super) fn a_batch_sees_its_own_replacing(harness: &dyn Harness) {
     assert_eq!((&items[0].2.tags, &items[0].2.params), (&tags.body.tags, &tags.body.params));
     assert_eq!(rig.item(second).fields, tags.fields);
     assert_eq!(rig.list_ids(&tagged("team", "blue")), []);
-    // Nothing happened to what was submitted last, and it is gone again.
+    // The last item of the batch is deleted in the same batch.
     let third = rig.submit("jobs", under("k", "5"));
     let answers =
         rig.update(vec![delete(third), submit("jobs", under("k", "6")), submit("jobs", under("k", "7"))]);
@@ -243,7 +243,7 @@ pub(super) fn a_batch_sees_its_own_replacing(harness: &dyn Harness) {
     assert_eq!(rig.run(submit("jobs", under("k", "8"))), replaced(fourth));
 }
 
-pub(super) fn what_does_not_go_together_is_refused(harness: &dyn Harness) {
+pub(super) fn incompatible_options_are_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let mut keyed = under("k", "work");
     keyed.body.idempotency_key = Some("k".to_owned());
@@ -271,19 +271,19 @@ pub(super) fn what_does_not_go_together_is_refused(harness: &dyn Harness) {
     rig.submit("jobs", under(&"k".repeat(512), "work"));
 }
 
-pub(super) fn replacing_is_told(harness: &dyn Harness) {
+pub(super) fn a_replacement_emits_an_event(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", under("k", "1"));
     assert_eq!(rig.run(submit("jobs", pushed("k", 50, None))), replaced(id));
     rig.advance(50);
     rig.take("jobs");
-    let told = rig.told(EventsFrom::Oldest, 1000).0;
-    let of_item = told.iter().filter(|event| event.item.as_ref().is_some_and(|item| item.id == id));
+    let events = rig.read_events(EventsFrom::Oldest, 1000).0;
+    let of_item = events.iter().filter(|event| event.item.as_ref().is_some_and(|item| item.id == id));
     let kinds: Vec<&str> = of_item.map(|event| event.kind.name()).collect();
     assert_eq!(kinds, ["item.submitted", "item.replaced", "item.received"]);
 }
 
-pub(super) fn what_replaced_survives(harness: &dyn Harness) {
+pub(super) fn replacements_survive_a_reopen(harness: &dyn Harness) {
     let mut rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let gone = rig.submit("jobs", under("gone", "1"));
@@ -319,7 +319,7 @@ pub(super) fn what_replaced_survives(harness: &dyn Harness) {
     rig.commit(&held);
 }
 
-pub(super) fn a_replace_key_goes_along(harness: &dyn Harness) {
+pub(super) fn a_restored_item_keeps_its_replace_key(harness: &dyn Harness) {
     let from = Rig::with_queue(&Elsewhere, Policy::default());
     let touched = from.submit("jobs", under("k", "1"));
     let held = from.take("jobs");
@@ -330,15 +330,15 @@ pub(super) fn a_replace_key_goes_along(harness: &dyn Harness) {
     assert_eq!(to.run(submit("jobs", under("k", "3"))), replaced(id));
     assert_eq!(to.item(id).fields, under("k", "3").fields);
     to.commit(&held);
-    // Of two that could be replaced one would wait in vain.
+    // A second replaceable item with the same key is refused: a submit could replace only one of them.
     let again = restores(&from)
         .into_iter()
         .find(|operation| matches!(operation, Operation::Restore(restore) if restore.item.head.id == id));
-    let Some(Operation::Restore(mut again)) = again else { panic!("it is there") };
+    let Some(Operation::Restore(mut again)) = again else { panic!("the item exists") };
     again.item.head.id = chosen(1);
     let refusal = to.refused(Operation::Restore(again.clone()));
     assert!(refusal.to_string().contains(&id.to_string()), "{refusal}");
-    // One that nothing replaces any more comes in, and takes the key from nobody.
+    // An item that can no longer be replaced is accepted and does not claim the key.
     again.item.head.transitions = 2;
     to.ok(Operation::Restore(again));
     assert_eq!(to.run(submit("jobs", under("k", "4"))), replaced(id));
@@ -346,7 +346,7 @@ pub(super) fn a_replace_key_goes_along(harness: &dyn Harness) {
     assert!(to.find(touched).is_some());
 }
 
-pub(super) fn one_waits_however_many_submit_at_once(harness: &dyn Harness) {
+pub(super) fn parallel_submits_with_one_replace_key_leave_one_pending_item(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let made: Vec<Vec<ItemId>> = race(&rig, |nth, store| {
         let mut made = Vec::new();
@@ -371,7 +371,7 @@ pub(super) fn one_waits_however_many_submit_at_once(harness: &dyn Harness) {
     });
     let made: Vec<ItemId> = made.into_iter().flatten().collect();
     let counts = rig.counts("jobs");
-    assert_eq!(counts.total(), made.len() as u64, "who was told so made an item");
+    assert_eq!(counts.total(), made.len() as u64, "each reply with a new id created an item");
     assert!(counts.get(CountKind::Pending) <= 1 && counts.scheduled == 1, "{counts:?}");
     let unique: std::collections::BTreeSet<&ItemId> = made.iter().collect();
     assert_eq!(unique.len(), made.len());

@@ -1,8 +1,8 @@
-//! Items of another store, put in as they were.
+//! Restoring items of another store unchanged.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use crate::ReferenceStore;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use towline_domain::{
 };
 use towline_store::{Filter, ManualClock, Operation, Restore, Store, StoredItem};
 
-/// Where the items come from.
+/// The reference store, from which the items come.
 pub(super) struct Elsewhere;
 
 impl Harness for Elsewhere {
@@ -26,7 +26,7 @@ impl Harness for Elsewhere {
     }
 }
 
-/// The queues of `from` in `to`, under other numbers, and everything in them.
+/// A new store with the queues and items of `from`. The queue ids differ.
 pub(super) fn moved(from: &Rig, harness: &dyn Harness) -> Rig {
     let to = Rig::open(harness);
     to.clock.set(from.now());
@@ -47,7 +47,7 @@ pub(super) fn restores(from: &Rig) -> Vec<Operation> {
     all.into_iter().map(|stored| Operation::Restore(Box::new(Restore::of(stored, &names)))).collect()
 }
 
-/// As it is shown, whatever numbers its store has for queues and changes.
+/// An item without the queue ids and revisions of its store.
 fn shown(stored: StoredItem) -> (QueueName, Item) {
     let StoredItem { queue, mut item } = stored;
     item.head.queue = QueueId(0);
@@ -63,7 +63,7 @@ fn all(rig: &Rig) -> Vec<(QueueName, Item)> {
     rig.list(&Filter::default()).into_iter().map(shown).collect()
 }
 
-/// Items in every state, with everything that an item can have.
+/// A store with items in every state and with every option.
 fn busy() -> Rig {
     let rig = Rig::open(&Elsewhere);
     rig.create("dead", Policy::default());
@@ -106,7 +106,7 @@ fn busy() -> Rig {
     rig
 }
 
-pub(super) fn everything_is_found_as_it_was(harness: &dyn Harness) {
+pub(super) fn restored_items_equal_the_original_items(harness: &dyn Harness) {
     let from = busy();
     let to = moved(&from, harness);
     assert_eq!(all(&to), all(&from));
@@ -118,7 +118,7 @@ pub(super) fn everything_is_found_as_it_was(harness: &dyn Harness) {
         assert_eq!(shown(to.stored(id)), shown(from.stored(id)));
     }
     assert_eq!(to.next_wake(), from.next_wake());
-    // Both go on in the same way.
+    // Both stores continue in the same way.
     let later = from.now().after(Millis(120_000));
     for rig in [&from, &to] {
         rig.at(later);
@@ -134,7 +134,7 @@ pub(super) fn everything_is_found_as_it_was(harness: &dyn Harness) {
     assert_eq!(give(&to), give(&from));
 }
 
-pub(super) fn what_was_put_in_survives(harness: &dyn Harness) {
+pub(super) fn restored_items_survive_a_reopen(harness: &dyn Harness) {
     let from = busy();
     let to = moved(&from, harness);
     let Some(to) = to.reopen(harness) else { return };
@@ -143,27 +143,27 @@ pub(super) fn what_was_put_in_survives(harness: &dyn Harness) {
     assert_eq!(to.list_paged(&filter, 10, FieldSet::NONE).len(), 1);
 }
 
-pub(super) fn a_lease_goes_along(harness: &dyn Harness) {
+pub(super) fn a_restored_item_keeps_its_lease(harness: &dyn Harness) {
     let from = Rig::with_queue(&Elsewhere, lenient());
     let (kept, lapsing) = (from.hold("jobs"), from.hold("jobs"));
     let to = moved(&from, harness);
     assert_eq!(to.lease(&kept, heartbeat()), until(to.now().after(Millis(1000))));
-    assert_eq!(to.run(lease_call(kept.id, stranger(), commit(), Default::default())), {
-        from.run(lease_call(kept.id, stranger(), commit(), Default::default()))
+    assert_eq!(to.run(lease_call(kept.id, foreign_token(), commit(), Default::default())), {
+        from.run(lease_call(kept.id, foreign_token(), commit(), Default::default()))
     });
     to.commit(&kept);
-    // A repetition is known.
+    // A repeated settle is recognised.
     to.commit(&kept);
     to.at(lapsing.deadline());
     assert_eq!(to.item(lapsing.id).head.retries, 1);
     assert_eq!(to.take("jobs").id, lapsing.id);
 }
 
-pub(super) fn a_key_goes_along(harness: &dyn Harness) {
+pub(super) fn a_restored_item_keeps_its_idempotency_key(harness: &dyn Harness) {
     let from = Rig::with_queue(&Elsewhere, Policy::default());
     from.create("other", Policy::default());
     let id = from.submit("jobs", keyed("k", "work"));
-    // It holds where it was given, wherever its item is.
+    // The key stays in the queue where it was submitted, even if the item moved.
     let held = from.take("jobs");
     assert_eq!(from.run(held.call_with(release(), to_queue("other"))), left("pending"));
     let to = moved(&from, harness);
@@ -171,7 +171,7 @@ pub(super) fn a_key_goes_along(harness: &dyn Harness) {
     let key = "k".to_owned();
     assert_eq!(to.refused(submit("jobs", keyed("k", "else"))), Refusal::KeyConflict { key: key.clone(), id });
     assert!(submitted(&to.run(submit("other", keyed("k", "else")))).1);
-    // Neither an id nor a key is given twice.
+    // Neither an id nor a key can be restored twice.
     let again = restores(&from).remove(0);
     assert_eq!(to.refused(again.clone()), Refusal::IdTaken { id });
     let Operation::Restore(mut again) = again else { unreachable!() };
@@ -180,7 +180,7 @@ pub(super) fn a_key_goes_along(harness: &dyn Harness) {
     assert_eq!(to.counts("other").total(), 2);
 }
 
-pub(super) fn a_dead_letter_still_finds_home(harness: &dyn Harness) {
+pub(super) fn a_restored_dead_letter_keeps_its_origin_queue(harness: &dyn Harness) {
     let from = busy();
     let dead = from.list(&Filter { queue: Some(name("dead")), ..Filter::default() });
     let to = moved(&from, harness);
@@ -189,7 +189,7 @@ pub(super) fn a_dead_letter_still_finds_home(harness: &dyn Harness) {
     assert_eq!(to.stored(id).queue, name("jobs"));
 }
 
-pub(super) fn only_an_open_queue_takes_them(harness: &dyn Harness) {
+pub(super) fn only_an_open_queue_accepts_restored_items(harness: &dyn Harness) {
     let from = Rig::with_queue(&Elsewhere, Policy::default());
     from.submit("jobs", payload("work"));
     let restore = restores(&from).remove(0);
@@ -201,7 +201,7 @@ pub(super) fn only_an_open_queue_takes_them(harness: &dyn Harness) {
     assert_eq!(to.counts("jobs").total(), 0);
 }
 
-pub(super) fn what_cannot_have_been_stored_is_refused(harness: &dyn Harness) {
+pub(super) fn an_impossible_item_is_refused(harness: &dyn Harness) {
     let from = Rig::with_queue(&Elsewhere, Policy::default());
     from.submit("jobs", payload("work"));
     let to = Rig::with_queue(harness, Policy::default());

@@ -1,4 +1,5 @@
-//! Random histories on the reference store: overlapping clients, lost answers, restarts. None may be accused.
+//! Random histories of the reference store with overlapping clients, lost replies and restarts. The checker must report
+//! no violation.
 
 use crate::ReferenceStore;
 use crate::invariants::{Checker, Snapshot, snapshot};
@@ -13,10 +14,10 @@ use towline_domain::{
 };
 use towline_store::{Answered, ManualClock, Operation, ReceiveCall, Reply, Store};
 
-/// Every history is its seed.
-struct Dice(u64);
+/// A seed determines the whole history.
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -43,12 +44,12 @@ struct InFlight {
     call: u64,
     batch: Vec<Operation>,
     answers: Option<Vec<Answered>>,
-    /// The client no longer listens; the store may still carry it out.
+    /// The client gave up. The store may still carry out the call.
     abandoned: bool,
 }
 
 struct World {
-    dice: Dice,
+    random: SeededRandom,
     /// Whether snapshots are read through a server.
     from_outside: bool,
     clock: Arc<ManualClock>,
@@ -100,7 +101,7 @@ impl World {
     fn new(seed: u64, from_outside: bool) -> World {
         let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
         let mut world = World {
-            dice: Dice(seed),
+            random: SeededRandom(seed),
             from_outside,
             store: ReferenceStore::new(clock.clone(), seed),
             clock,
@@ -145,7 +146,7 @@ impl World {
             let mut batch = self.flying[at].batch.clone();
             if self.flying[at].abandoned {
                 let whole = batch.len() as u64 + 1;
-                batch.truncate(usize::try_from(self.dice.below(whole)).unwrap());
+                batch.truncate(usize::try_from(self.random.below(whole)).unwrap());
             }
             self.flying[at].answers = Some(block_on(self.store.update(batch)).unwrap());
         }
@@ -182,7 +183,7 @@ impl World {
         self.known.drain(..spare);
     }
 
-    /// Everybody is answered or has given up.
+    /// Finishes every call in flight: its client gets the reply or gives up.
     fn step_all(&mut self) {
         while !self.flying.is_empty() {
             self.deliver(0);
@@ -190,45 +191,45 @@ impl World {
     }
 
     fn queue(&mut self) -> QueueName {
-        name(QUEUES[usize::try_from(self.dice.below(4)).unwrap()])
+        name(QUEUES[usize::try_from(self.random.below(4)).unwrap()])
     }
 
     fn submit(&mut self) -> Operation {
-        if self.dice.one_in(6)
-            && let Some(again) = self.dice.pick(&self.submits).cloned()
+        if self.random.one_in(6)
+            && let Some(again) = self.random.pick(&self.submits).cloned()
         {
             return again;
         }
         self.blobs += 1;
         let blob = Some(Bytes::from(format!("payload {}", self.blobs)));
-        let key = self.dice.one_in(3).then(|| format!("key {}", self.dice.below(40)));
+        let key = self.random.one_in(3).then(|| format!("key {}", self.random.below(40)));
         let keyed = key.is_some();
-        let ready = match self.dice.below(6) {
-            0 => When::After(Millis(self.dice.below(800))),
-            1 => When::At(Timestamp(self.now().0.saturating_sub(200) + self.dice.below(900))),
+        let ready = match self.random.below(6) {
+            0 => When::After(Millis(self.random.below(800))),
+            1 => When::At(Timestamp(self.now().0.saturating_sub(200) + self.random.below(900))),
             _ => When::NOW,
         };
-        // An id once chosen is not chosen again after its item is gone: see the checker's limits.
+        // A chosen id is never reused after its item was removed: see the limits of the checker.
         let id =
-            (!keyed && self.dice.one_in(12)).then(|| ItemId(uuid::Uuid::from_u128(u128::from(self.blobs))));
+            (!keyed && self.random.one_in(12)).then(|| ItemId(uuid::Uuid::from_u128(u128::from(self.blobs))));
         let submission = Submission {
             id,
             record_guard: None,
             after: None,
-            priority: i16::try_from(self.dice.below(5)).unwrap() - 2,
+            priority: i16::try_from(self.random.below(5)).unwrap() - 2,
             ready,
             delay_max: None,
             overrides: Overrides {
-                max_retries: self.dice.one_in(5).then_some(1),
-                expire_after: self.dice.one_in(9).then_some(Millis(900)),
-                completed_ttl: self.dice.one_in(9).then_some(Millis(200)),
+                max_retries: self.random.one_in(5).then_some(1),
+                expire_after: self.random.one_in(9).then_some(Millis(900)),
+                completed_ttl: self.random.one_in(9).then_some(Millis(200)),
                 ..Overrides::default()
             },
             body: Body {
                 idempotency_key: key,
                 tags: [("n".to_owned(), self.blobs.to_string())].into(),
                 params: [("p".to_owned(), Json::string("v"))].into(),
-                fee: Some(self.dice.below(3000)),
+                fee: Some(self.random.below(3000)),
                 ..Body::default()
             },
             fields: Fields { blob, ..Fields::default() },
@@ -242,63 +243,63 @@ impl World {
 
     fn receive(&mut self) -> Operation {
         let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&self.dice.roll().to_le_bytes());
+        seed[..8].copy_from_slice(&self.random.roll().to_le_bytes());
         Operation::Receive(Box::new(ReceiveCall {
             queue: self.queue(),
-            max: u32::try_from(self.dice.below(5) + 1).unwrap(),
-            visibility: self.dice.one_in(3).then(|| Millis(100 + self.dice.below(900))),
-            assigned: self.dice.one_in(2),
+            max: u32::try_from(self.random.below(5) + 1).unwrap(),
+            visibility: self.random.one_in(3).then(|| Millis(100 + self.random.below(900))),
+            assigned: self.random.one_in(2),
             seed: TokenSeed(seed),
-            fields: if self.dice.one_in(3) { FieldSet::NONE } else { FieldSet::ALL },
+            fields: if self.random.one_in(3) { FieldSet::NONE } else { FieldSet::ALL },
             make_buffers: false,
         }))
     }
 
     fn lease(&mut self) -> Option<Operation> {
-        if self.dice.one_in(8)
-            && let Some(again) = self.dice.pick(&self.settles).cloned()
+        if self.random.one_in(8)
+            && let Some(again) = self.random.pick(&self.settles).cloned()
         {
             return Some(again);
         }
-        let (id, token) = if self.dice.one_in(10) {
-            let token = LeaseToken(uuid::Uuid::from_u128(u128::from(self.dice.below(9))));
-            (*self.dice.pick(&self.known)?, token)
+        let (id, token) = if self.random.one_in(10) {
+            let token = LeaseToken(uuid::Uuid::from_u128(u128::from(self.random.below(9))));
+            (*self.random.pick(&self.known)?, token)
         } else {
-            let at = self.dice.below(self.held.len().max(1) as u64);
+            let at = self.random.below(self.held.len().max(1) as u64);
             let at = usize::try_from(at).unwrap();
             let held = *self.held.get(at)?;
-            if self.dice.one_in(3) {
+            if self.random.one_in(3) {
                 self.held.swap_remove(at);
             }
             held
         };
         let mut edits = FieldEdits::default();
-        if self.dice.one_in(4) {
-            let value = Bytes::from(self.dice.below(1000).to_string());
-            let field = Field::ALL[usize::try_from(self.dice.below(4)).unwrap()];
-            edits = if self.dice.one_in(3) { edits.unset(field) } else { edits.set(field, value) };
+        if self.random.one_in(4) {
+            let value = Bytes::from(self.random.below(1000).to_string());
+            let field = Field::ALL[usize::try_from(self.random.below(4)).unwrap()];
+            edits = if self.random.one_in(3) { edits.unset(field) } else { edits.set(field, value) };
         }
-        let delay = self.dice.one_in(2).then(|| Millis(self.dice.below(600)));
-        let verb = match self.dice.below(9) {
+        let delay = self.random.one_in(2).then(|| Millis(self.random.below(600)));
+        let verb = match self.random.below(9) {
             0 | 1 => Verb::Heartbeat {
-                visibility: self.dice.one_in(2).then(|| Millis(100 + self.dice.below(600))),
+                visibility: self.random.one_in(2).then(|| Millis(100 + self.random.below(600))),
             },
             2 => Verb::Edit,
             3 | 4 => Verb::Commit(Outcome {
-                output_params: [("r".to_owned(), Json::parse(&self.dice.below(99).to_string()).unwrap())]
+                output_params: [("r".to_owned(), Json::parse(&self.random.below(99).to_string()).unwrap())]
                     .into(),
                 ..Outcome::default()
             }),
             5 => Verb::Fail { reason: "no".to_owned() },
-            6 => Verb::Retry { error: "later".to_owned(), delay, seed: self.dice.roll() },
+            6 => Verb::Retry { error: "later".to_owned(), delay, seed: self.random.roll() },
             7 => Verb::Release { delay: delay.unwrap_or_default() },
-            _ => Verb::Defer { until: When::After(Millis(self.dice.below(900))) },
+            _ => Verb::Defer { until: When::After(Millis(self.random.below(900))) },
         };
         let gives_back = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
         let adjust = Adjust {
             edits,
-            priority: self.dice.one_in(6).then_some(1),
-            queue: (gives_back && self.dice.one_in(6)).then(|| self.queue()),
+            priority: self.random.one_in(6).then_some(1),
+            queue: (gives_back && self.random.one_in(6)).then(|| self.queue()),
             buffers_whole: false,
         };
         let call = Box::new(LeaseCall { token, verb, adjust });
@@ -306,28 +307,28 @@ impl World {
     }
 
     fn operate(&mut self) -> Option<Operation> {
-        let id = *self.dice.pick(&self.known)?;
-        Some(match self.dice.below(8) {
+        let id = *self.random.pick(&self.known)?;
+        Some(match self.random.below(8) {
             0 => Operation::Cancel { id, reason: "enough".to_owned() },
             1 => Operation::Pause { id },
             2 | 3 => Operation::Resume { id },
             4 | 5 => Operation::Redrive { id },
-            _ => Operation::Delete { id, force: self.dice.one_in(2) },
+            _ => Operation::Delete { id, force: self.random.one_in(2) },
         })
     }
 
-    fn govern(&mut self) -> Operation {
+    fn change_queue(&mut self) -> Operation {
         let queue = self.queue();
-        match self.dice.below(12) {
+        match self.random.below(12) {
             0 => Operation::CloseQueue { queue },
-            1 | 2 => Operation::DeleteQueue { queue, force: self.dice.one_in(2) },
+            1 | 2 => Operation::DeleteQueue { queue, force: self.random.one_in(2) },
             3 => Operation::PauseQueue { queue },
             4 | 5 => Operation::ResumeQueue { queue },
             6 => Operation::ChangePolicy {
                 queue,
                 patch: Box::new(PolicyPatch {
-                    max_retries: self.dice.one_in(2).then(|| u32::try_from(self.dice.below(5)).unwrap()),
-                    failed_ttl: self.dice.one_in(2).then(|| Some(Millis(500 + self.dice.below(4000)))),
+                    max_retries: self.random.one_in(2).then(|| u32::try_from(self.random.below(5)).unwrap()),
+                    failed_ttl: self.random.one_in(2).then(|| Some(Millis(500 + self.random.below(4000)))),
                     ..PolicyPatch::default()
                 }),
             },
@@ -336,12 +337,12 @@ impl World {
     }
 
     fn operation(&mut self) -> Operation {
-        let made = match self.dice.below(100) {
+        let made = match self.random.below(100) {
             0..30 => Some(self.submit()),
             30..55 => Some(self.receive()),
             55..84 => self.lease(),
             84..95 => self.operate(),
-            95..98 => Some(self.govern()),
+            95..98 => Some(self.change_queue()),
             _ => None,
         };
         made.unwrap_or(Operation::Sweep)
@@ -350,7 +351,7 @@ impl World {
     fn observe(&mut self) {
         let seen = block_on(snapshot(&self.store, self.now())).unwrap();
         match self.from_outside {
-            true => self.checker.observed_from_outside(as_shown(seen.clone())),
+            true => self.checker.observed_from_outside(hide_like_a_server(seen.clone())),
             false => self.checker.observed(&seen),
         }
         let again = block_on(snapshot(&self.store, self.now())).unwrap();
@@ -359,56 +360,56 @@ impl World {
 
     fn run(&mut self, steps: u32) -> Result<(), String> {
         for step in 0..steps {
-            match self.dice.below(100) {
+            match self.random.below(100) {
                 0..40 if self.flying.len() < 8 => {
-                    let size = if self.dice.one_in(3) { 1 + self.dice.below(4) } else { 1 };
+                    let size = if self.random.one_in(3) { 1 + self.random.below(4) } else { 1 };
                     let batch = (0..size).map(|_| self.operation()).collect();
                     self.send(batch);
                 }
                 40..65 if !self.flying.is_empty() => {
-                    let at = usize::try_from(self.dice.below(self.flying.len() as u64)).unwrap();
+                    let at = usize::try_from(self.random.below(self.flying.len() as u64)).unwrap();
                     self.carry_out(at);
                 }
                 65..88 if !self.flying.is_empty() => {
-                    let at = usize::try_from(self.dice.below(self.flying.len() as u64)).unwrap();
+                    let at = usize::try_from(self.random.below(self.flying.len() as u64)).unwrap();
                     self.deliver(at);
                 }
                 88..90 if !self.flying.is_empty() => {
-                    let at = usize::try_from(self.dice.below(self.flying.len() as u64)).unwrap();
+                    let at = usize::try_from(self.random.below(self.flying.len() as u64)).unwrap();
                     if !self.flying[at].abandoned {
                         self.checker.lost(self.flying[at].call);
                         self.flying[at].abandoned = true;
                     }
                 }
-                90 if self.dice.one_in(4) => {
+                90 if self.random.one_in(4) => {
                     for mut call in std::mem::take(&mut self.flying) {
                         call.abandoned = true;
                         self.flying.push(call);
-                        if self.dice.one_in(2) {
+                        if self.random.one_in(2) {
                             self.carry_out(self.flying.len() - 1);
                         }
                         self.flying.pop();
                     }
                     self.checker.restarted();
                 }
-                91 if self.dice.one_in(3) => {
+                91 if self.random.one_in(3) => {
                     self.step_all();
                     self.observe();
                 }
                 92.. => {
-                    let most = if self.dice.one_in(20) { 2500 } else { 60 };
-                    self.clock.advance(self.dice.below(most));
+                    let most = if self.random.one_in(20) { 2500 } else { 60 };
+                    self.clock.advance(self.random.below(most));
                 }
                 _ => {}
             }
-            self.verdict(step)?;
+            self.check(step)?;
         }
         self.step_all();
         self.observe();
-        self.verdict(steps)
+        self.check(steps)
     }
 
-    fn verdict(&self, step: u32) -> Result<(), String> {
+    fn check(&self, step: u32) -> Result<(), String> {
         match self.checker.violations().first() {
             None => Ok(()),
             Some(violation) => Err(format!("step {step}: {violation}")),
@@ -416,8 +417,8 @@ impl World {
     }
 }
 
-/// Without what a server keeps to itself.
-fn as_shown(mut snapshot: Snapshot) -> Snapshot {
+/// Hides the parts of a snapshot that a server does not show.
+fn hide_like_a_server(mut snapshot: Snapshot) -> Snapshot {
     for stored in &mut snapshot.items {
         let head = &mut stored.item.head;
         (head.revision, head.last_settle) = (0, None);
@@ -428,16 +429,16 @@ fn as_shown(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
-fn accused(from_outside: bool) -> Vec<(u64, String)> {
+fn find_violations(from_outside: bool) -> Vec<(u64, String)> {
     (0..60).filter_map(|seed| Some((seed, World::new(seed, from_outside).run(4000).err()?))).collect()
 }
 
 #[test]
-fn the_reference_store_is_never_accused() {
-    assert_eq!(accused(false), []);
+fn the_reference_store_has_no_violation() {
+    assert_eq!(find_violations(false), []);
 }
 
 #[test]
-fn the_reference_store_is_never_accused_by_what_a_server_shows_of_it() {
-    assert_eq!(accused(true), []);
+fn the_reference_store_has_no_violation_through_a_server() {
+    assert_eq!(find_violations(true), []);
 }
