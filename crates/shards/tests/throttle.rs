@@ -1,6 +1,6 @@
-//! What a receive from several shards says of what is throttle back.
+//! The throttle that a receive from several shards reports.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use futures::executor::block_on;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ fn receive(shards: &Shards, seed: u8) -> Received {
 }
 
 #[test]
-fn who_waits_at_a_full_shard_looks_out_for_the_end_of_a_lease_though_another_is_empty() {
-    let of_queue = Flow { concurrency: Some(1), ..Flow::default() };
-    let of_key = Flow { concurrency_per_key: Some(1), ..Flow::default() };
+fn a_receiver_waits_for_a_lease_to_end_in_a_full_shard_while_another_shard_is_empty() {
+    let queue_limit = Flow { concurrency: Some(1), ..Flow::default() };
+    let key_limit = Flow { concurrency_per_key: Some(1), ..Flow::default() };
     let keys = |keys: &[KeyTag]| Throttle::Keys(keys.iter().copied().collect());
-    // Once the other is empty, what comes of no key may be given out there.
-    for (flow, all_full) in [(of_queue, Throttle::Concurrency), (of_key, keys(&[KeyTag::NONE]))] {
+    // Once the other shard is empty, an item without a key can be received from there.
+    for (flow, all_full) in [(queue_limit, Throttle::Concurrency), (key_limit, keys(&[KeyTag::NONE]))] {
         let clock = Arc::new(ManualClock::new(Timestamp(1_700_000_000_000)));
         let parts: Vec<Arc<dyn Store>> =
             (0..2).map(|n| Arc::new(ReferenceStore::new(clock.clone(), n)) as Arc<dyn Store>).collect();
@@ -52,19 +52,19 @@ fn who_waits_at_a_full_shard_looks_out_for_the_end_of_a_lease_though_another_is_
         let policy = Box::new(Policy { flow, ..Policy::default() });
         let schema = Box::new(Schema::default());
         run(&shards, Operation::CreateQueue { queue: jobs(), schema, policy });
-        // Whose turn it is takes it: two are in one of them, and one in the other.
+        // The shards take turns: one gets two items, the other gets one.
         for _ in 0..3 {
             run(&shards, Operation::Submit { queue: jobs(), submission: Box::new(Submission::default()) });
         }
-        let given = receive(&shards, 1);
-        assert_eq!((given.items.len(), given.throttle), (2, Some(all_full)));
-        let waiting = |part: &Arc<dyn Store>| block_on(part.queue(jobs())).unwrap().unwrap().counts.pending;
-        let empty = parts.iter().find(|part| waiting(part) == 0).unwrap();
-        let there = given.items.iter().find(|item| empty.issued(item.head.id)).unwrap();
+        let first = receive(&shards, 1);
+        assert_eq!((first.items.len(), first.throttle), (2, Some(all_full)));
+        let pending = |part: &Arc<dyn Store>| block_on(part.queue(jobs())).unwrap().unwrap().counts.pending;
+        let empty = parts.iter().find(|part| pending(part) == 0).unwrap();
+        let item = first.items.iter().find(|item| empty.issued(item.head.id)).unwrap();
         let verb = Verb::Commit(Outcome::default());
-        let call = LeaseCall { token: there.head.lease().unwrap().token, verb, adjust: Adjust::default() };
-        run(&shards, Operation::Lease { id: there.head.id, call: Box::new(call) });
-        let nothing = receive(&shards, 2);
-        assert_eq!((nothing.items.len(), nothing.throttle), (0, Some(keys(&[]))));
+        let call = LeaseCall { token: item.head.lease().unwrap().token, verb, adjust: Adjust::default() };
+        run(&shards, Operation::Lease { id: item.head.id, call: Box::new(call) });
+        let second = receive(&shards, 2);
+        assert_eq!((second.items.len(), second.throttle), (0, Some(keys(&[]))));
     }
 }
