@@ -8,7 +8,6 @@
 
 pub mod backoff;
 pub mod buffer;
-pub mod chain;
 pub mod client;
 mod code;
 mod event;
@@ -63,6 +62,7 @@ pub use text::Text;
 pub use time::Time;
 pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};
 /// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
+pub use towline_domain::hash_chain as chain;
 pub use towline_domain::{
     ItemId, Json, LeaseToken, Millis, Rate, Refusal, Timestamp, Trace, TraceParent, TraceState,
 };

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use towline_buffers::{BufferError, SweepFrom};
+use towline_buffers::{BufferError, SweepCursor};
 use towline_domain::{BufferId, FieldSet, Item, ItemId, Millis, Reference};
 use towline_store::{Store, StoreError};
 
@@ -98,7 +98,7 @@ impl Shared {
         let Some(depot) = &self.attachments else { return Ok(()) };
         self.collect_outputs(depot).boxed().await?;
         self.collect_blobs(depot, rule).boxed().await?;
-        let mut from = SweepFrom::default();
+        let mut from = SweepCursor::default();
         while !self.is_stopping() {
             let swept = depot.buffers.sweep(from, PAGE, rule.grace.0, self.clock.now().0).boxed().await?;
             self.collected.expired.fetch_add(swept.expired_removed, Ordering::Relaxed);

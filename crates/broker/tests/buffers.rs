@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use towline_broker::{Broker, CollectionRule, OffloadRule, ReceiveRequest, Sharing, SteadyClock, Storage};
 use towline_buffers::{
-    BufferError, Buffers, Location, NewBuffer, NewChunk, Options, Position, State, WriterId,
+    BufferError, BufferState as State, Buffers, Location, NewBuffer, NewChunk, Options, Position, WriterId,
 };
 use towline_conformance::ReferenceStore;
 use towline_domain::change::Answer;

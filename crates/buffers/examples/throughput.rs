@@ -1,13 +1,13 @@
-//! What buffers do in one process, without a server: `cargo run --release -p towline-buffers --example throughput -- --help`.
+//! Measures the throughput of buffers in one process, without a server:
+//! `cargo run --release -p towline-buffers --example throughput -- --help`.
 //!
-//! Every byte written was acknowledged, so it is durable where it is; every byte read was checked against its hash and
-//! chain, out of the page cache as a rule. The raw figure is of plain threads that write and sync as many files, without
-//! hashes, for comparison.
+//! Every written byte is durable. Every byte read was checked against its hash and the hash chain, usually from the page
+//! cache. For comparison, the raw figure shows plain threads that write and sync the same files without hashes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::print_stdout,
-    reason = "it prints, and stops at a fault"
+    reason = "a benchmark prints its results and stops at an error"
 )]
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Parser;
 use futures::{StreamExt, TryStreamExt, stream};
-use towline_buffers::{Buffers, Location, NewBuffer, NewChunk, Options, Position, WriterId, link};
+use towline_buffers::{Buffers, Location, NewBuffer, NewChunk, Options, Position, WriterId};
 
 const NOW: u64 = 1_800_000_000_000;
 const WRITER: WriterId = WriterId::from_bytes([1; 16]);
@@ -26,19 +26,19 @@ const WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
 struct Arguments {
-    /// Where the buffers go; must be on the disk to be measured. A directory in it is made and removed.
+    /// Directory on the disk to measure. The benchmark uses a temporary directory in it.
     #[arg(long, default_value = ".")]
     directory: PathBuf,
-    /// Bytes in each buffer, in MiB.
+    /// Size of each buffer, in MiB.
     #[arg(long, default_value_t = 1024)]
     mib: u64,
-    /// Bytes in a chunk, in KiB.
+    /// Size of a chunk, in KiB.
     #[arg(long, default_value_t = 4096)]
     chunk_kib: usize,
-    /// Chunks sent at once.
+    /// Number of chunks sent in parallel.
     #[arg(long, default_value_t = 4)]
-    at_once: usize,
-    /// Rounds; the middle one of each figure is told.
+    parallel: usize,
+    /// Number of rounds. Each figure is the median of all rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }
@@ -46,11 +46,11 @@ struct Arguments {
 struct Plan {
     chunks: Vec<NewChunk>,
     totals: Position,
-    at_once: usize,
+    parallel: usize,
 }
 
 impl Plan {
-    /// Hashed and linked once: that is the client's work.
+    /// Hashes and links the chunks once, because a client does this work.
     fn new(arguments: &Arguments) -> Self {
         let bytes = arguments.chunk_kib << 10;
         let count = (arguments.mib << 20).div_ceil(bytes as u64) as u32;
@@ -60,28 +60,27 @@ impl Plan {
         let hash = blake3::hash(&data);
         let mut totals = Position::START;
         let next = |n| {
-            let chain = link(&totals.chain, n, bytes as u64, &hash);
-            totals = Position { chunks: n + 1, bytes: totals.bytes + bytes as u64, chain };
-            NewChunk { n, hash, chain, data: vec![data.clone()] }
+            totals = totals.after(bytes as u64, &hash);
+            NewChunk { n, hash, chain: totals.chain, data: vec![data.clone()] }
         };
         let chunks = (0..count).map(next).collect();
-        Self { chunks, totals, at_once: arguments.at_once }
+        Self { chunks, totals, parallel: arguments.parallel }
     }
 
     async fn write(&self, buffers: &Buffers, id: &str) {
         buffers.begin(id, WRITER, NOW).await.unwrap();
         let puts = stream::iter(&self.chunks).map(|chunk| buffers.put_chunk(id, WRITER, chunk.clone(), NOW));
-        puts.buffer_unordered(self.at_once).try_for_each(|_| async { Ok(()) }).await.unwrap();
+        puts.buffer_unordered(self.parallel).try_for_each(|_| async { Ok(()) }).await.unwrap();
         buffers.finish(id, WRITER, self.totals, NOW).await.unwrap();
     }
 
-    /// The same files without buffers: write, sync, rename, sync the directory.
+    /// Writes the same files without buffers: write, sync, rename, sync the directory.
     fn write_raw(&self, directory: &Path) {
         std::fs::create_dir_all(directory).unwrap();
         std::thread::scope(|scope| {
-            for thread in 0..self.at_once {
+            for thread in 0..self.parallel {
                 scope.spawn(move || {
-                    for chunk in self.chunks.iter().skip(thread).step_by(self.at_once) {
+                    for chunk in self.chunks.iter().skip(thread).step_by(self.parallel) {
                         let name = directory.join(format!("{:08}", chunk.n));
                         let temporary = name.with_extension("tmp");
                         let mut file = std::fs::File::create(&temporary).unwrap();
@@ -106,7 +105,7 @@ fn rate(bytes: u64, since: Instant) -> f64 {
     bytes as f64 / since.elapsed().as_secs_f64() / 1e9
 }
 
-fn middle(mut figures: Vec<f64>) -> f64 {
+fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
 }
@@ -146,9 +145,9 @@ async fn main() {
         buffers.delete("both").await.unwrap();
     }
     let chunk_kib = arguments.chunk_kib;
-    println!("{} MiB, chunks of {chunk_kib} KiB, {} at once, GB/s:", arguments.mib, arguments.at_once);
-    println!("  raw files, written and synced  {:6.2}", middle(raw));
-    println!("  written                        {:6.2}", middle(alone));
-    println!("  read                           {:6.2}", middle(again));
-    println!("  written and read at once       {:6.2} each", middle(both));
+    println!("{} MiB, chunks of {chunk_kib} KiB, {} in parallel, GB/s:", arguments.mib, arguments.parallel);
+    println!("  raw files, written and synced  {:6.2}", median(raw));
+    println!("  written                        {:6.2}", median(alone));
+    println!("  read                           {:6.2}", median(again));
+    println!("  written and read in parallel {:6.2} each", median(both));
 }

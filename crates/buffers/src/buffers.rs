@@ -1,19 +1,20 @@
-//! The handle to all buffers of one place; what can be done with it is in the modules named for that.
+//! [`Buffers`], the handle to all buffers of one location. Its operations are in `write/`, `read/`, `blobs.rs` and
+//! `sweep.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::doorbell::Doorbells;
-use crate::progress::Progress;
-use crate::recent::Recent;
-use crate::storage::{At, Storage};
-use crate::stored::{self, END_BYTES_MAX, End, SMALL_BYTES_MAX, Writer};
+use crate::format::records::{self, END_RECORD_BYTES_MAX, EndRecord, RECORD_BYTES_MAX, WriterRecord};
+use crate::read::chunk_cache::ChunkCache;
+use crate::read::notifier::Notifier;
+use crate::storage::{ErrorContext, Storage};
+use crate::write::progress::Progress;
 use crate::{BufferError, Location, Meta, Options, Result};
 
-/// Beyond so many buffers being written, those long without a sign of life are forgotten; they can be learnt again.
-const PROGRESSES_KEPT: usize = 1024;
+/// Above this number, the cached progress of inactive writers is dropped. It can be read from the storage again.
+const CACHED_PROGRESS_MAX: usize = 1024;
 
-/// The handle to all buffers of one place. A clone is the same handle.
+/// The handle to all buffers of one location. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Buffers {
     shared: Arc<Shared>,
@@ -23,43 +24,45 @@ pub struct Buffers {
 struct Shared {
     storage: Storage,
     options: Options,
-    bells: Doorbells,
-    recent: Recent,
+    notifier: Notifier,
+    chunk_cache: ChunkCache,
     progresses: Mutex<HashMap<String, Arc<Progress>>>,
 }
 
 impl Buffers {
-    /// Opens a place; a directory is created (only its owner may enter). Blocks for a few file operations.
+    /// Opens a location. Creates the directory if needed, with access for its owner only. Blocks for a few file
+    /// operations.
     pub fn open(location: &Location, options: Options) -> Result<Self> {
         let storage = Storage::open(location, &options.s3)?;
         let shared = Shared {
             storage,
             options,
-            bells: Doorbells::default(),
-            recent: Recent::default(),
+            notifier: Notifier::default(),
+            chunk_cache: ChunkCache::default(),
             progresses: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Proves that the place can be written and read, and refuses to write an object twice. For a server's start;
-    /// `nonce` is random, so that servers that start at once do not meet.
+    /// Checks that the storage can write and read, and that it refuses to create an object twice. For a server's start.
+    ///
+    /// `nonce` is random, so that servers that start at the same time use different objects.
     pub async fn check(&self, nonce: [u8; 16]) -> Result<()> {
         let name = format!("check-{}", crate::WriterId::from_bytes(nonce));
-        let at = At::new("checking with", &name);
-        // Beside buffers, where a sweep finds it if this does not get to the end.
+        let context = ErrorContext::new("checking with", &name);
+        // Among the buffers, so that the sweep removes it if this server stops in between.
         let path = self.storage().end(&name);
-        let first = self.storage().create(&path, nonce.to_vec(), at).await?;
-        let second = self.storage().create(&path, vec![0], at).await?;
-        let read = self.storage().get(&path, SMALL_BYTES_MAX, at).await?;
-        self.storage().delete_under(&self.storage().data(&name), at).await?;
+        let first = self.storage().create(&path, nonce.to_vec(), context).await?;
+        let second = self.storage().create(&path, vec![0], context).await?;
+        let read = self.storage().get(&path, RECORD_BYTES_MAX, context).await?;
+        self.storage().delete_prefix(&self.storage().data(&name), context).await?;
         if first && !second && read.as_deref() == Some(&nonce) {
             return Ok(());
         }
         Err(BufferError::Misconfigured {
             problem:
-                "the storage replaces objects that it was told to create (`If-None-Match: *`); use another \
-                      service, or one server with write_once by process"
+                "the storage ignores `If-None-Match: *` and replaces existing objects; use another service, or \
+                      run one server with write_once by process"
                     .to_owned(),
         })
     }
@@ -72,58 +75,60 @@ impl Buffers {
         &self.shared.options
     }
 
-    pub(crate) fn bells(&self) -> &Doorbells {
-        &self.shared.bells
+    pub(crate) fn notifier(&self) -> &Notifier {
+        &self.shared.notifier
     }
 
-    pub(crate) fn recent(&self) -> &Recent {
-        &self.shared.recent
+    pub(crate) fn chunk_cache(&self) -> &ChunkCache {
+        &self.shared.chunk_cache
     }
 
-    pub(crate) async fn find_meta(&self, at: At<'_>) -> Result<Option<Meta>> {
-        let found = self.storage().get(&self.storage().meta(at.id), SMALL_BYTES_MAX, at).await?;
-        found.map(|bytes| stored::decode(&bytes, at)).transpose()
+    pub(crate) async fn find_meta(&self, context: ErrorContext<'_>) -> Result<Option<Meta>> {
+        let found = self.storage().get(&self.storage().meta(context.id), RECORD_BYTES_MAX, context).await?;
+        found.map(|bytes| records::decode(&bytes, context)).transpose()
     }
 
-    pub(crate) async fn need_meta(&self, at: At<'_>) -> Result<Meta> {
-        self.find_meta(at).await?.ok_or_else(|| BufferError::NotFound { id: at.id.to_owned() })
+    pub(crate) async fn require_meta(&self, context: ErrorContext<'_>) -> Result<Meta> {
+        self.find_meta(context).await?.ok_or_else(|| BufferError::NotFound { id: context.id.to_owned() })
     }
 
-    pub(crate) async fn find_writer(&self, at: At<'_>) -> Result<Option<Writer>> {
-        let found = self.storage().get(&self.storage().writer(at.id), SMALL_BYTES_MAX, at).await?;
-        found.map(|bytes| stored::decode(&bytes, at)).transpose()
+    pub(crate) async fn find_writer(&self, context: ErrorContext<'_>) -> Result<Option<WriterRecord>> {
+        let found = self.storage().get(&self.storage().writer(context.id), RECORD_BYTES_MAX, context).await?;
+        found.map(|bytes| records::decode(&bytes, context)).transpose()
     }
 
-    pub(crate) async fn find_end(&self, at: At<'_>) -> Result<Option<End>> {
-        let found = self.storage().get(&self.storage().end(at.id), END_BYTES_MAX, at).await?;
-        found.map(|bytes| stored::decode(&bytes, at)).transpose()
+    pub(crate) async fn find_end(&self, context: ErrorContext<'_>) -> Result<Option<EndRecord>> {
+        let found =
+            self.storage().get(&self.storage().end(context.id), END_RECORD_BYTES_MAX, context).await?;
+        found.map(|bytes| records::decode(&bytes, context)).transpose()
     }
 
     pub(crate) fn known_progress(&self, id: &str) -> Option<Arc<Progress>> {
         self.progresses().get(id).cloned()
     }
 
-    /// Keeps what is known of a buffer being written. If another call learnt of the same writer meanwhile, that stays.
-    pub(crate) fn keep_progress(&self, id: &str, learnt: Progress) -> Arc<Progress> {
+    /// Caches the progress of a buffer. Keeps the cached one if another call cached the same writer first.
+    pub(crate) fn cache_progress(&self, id: &str, learned: Progress) -> Arc<Progress> {
         let mut progresses = self.progresses();
-        if progresses.len() >= PROGRESSES_KEPT {
-            let lively_since = learnt.last_sign_ms().saturating_sub(self.options().writer_timeout_ms);
-            progresses.retain(|_, one| Arc::strong_count(one) > 1 || one.last_sign_ms() >= lively_since);
+        if progresses.len() >= CACHED_PROGRESS_MAX {
+            let active_since = learned.last_activity_ms().saturating_sub(self.options().writer_timeout_ms);
+            progresses
+                .retain(|_, known| Arc::strong_count(known) > 1 || known.last_activity_ms() >= active_since);
         }
         match progresses.get(id) {
-            Some(known) if known.writer == learnt.writer => Arc::clone(known),
+            Some(known) if known.writer == learned.writer => Arc::clone(known),
             _ => {
-                let kept = Arc::new(learnt);
-                progresses.insert(id.to_owned(), Arc::clone(&kept));
-                kept
+                let cached = Arc::new(learned);
+                progresses.insert(id.to_owned(), Arc::clone(&cached));
+                cached
             }
         }
     }
 
-    /// For a buffer that nobody writes any more.
+    /// Drops what is cached about a buffer that ended or was deleted.
     pub(crate) fn forget_progress(&self, id: &str) {
         self.progresses().remove(id);
-        self.recent().forget(id);
+        self.chunk_cache().remove(id);
     }
 
     fn progresses(&self) -> MutexGuard<'_, HashMap<String, Arc<Progress>>> {

@@ -1,9 +1,10 @@
-//! The rule for ids of buffers and keys of blobs: what passes is a plain file name and a plain part of an S3 key, so no
-//! id can lead out of its directory.
+//! The rule for buffer ids and blob keys.
+//!
+//! A valid id is a plain file name and a plain part of an S3 key, so it cannot lead out of its directory.
 
 use crate::BufferError;
 
-/// A file name has 255 bytes at most, and a file being written has a suffix to its name.
+/// The maximum length of an id, in bytes. File names have at most 255 bytes, and temporary files add a suffix.
 pub const ID_LEN_MAX: usize = 240;
 
 pub(crate) fn check_id(id: &str) -> Result<(), BufferError> {
@@ -20,14 +21,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_names_pass() {
+    fn plain_names_are_valid() {
         for id in ["a", "0", "a.b", "a-b_c.D9", "a..b", "a.", &"x".repeat(ID_LEN_MAX)] {
             assert!(check_id(id).is_ok(), "{id}");
         }
     }
 
     #[test]
-    fn nothing_that_leads_elsewhere_passes() {
+    fn names_that_could_leave_the_directory_are_refused() {
         let long = "x".repeat(ID_LEN_MAX + 1);
         for id in [
             "", ".", "..", "../a", "a/b", "/a", "a\\b", ".a", "-a", "_a", "a\0", "a#1", "a%2e", "ä", "a b",

@@ -1,54 +1,48 @@
-//! Large objects that are read while they are written, and small ones for offloaded payload fields, on a local
-//! directory or an S3-compatible service.
+//! Buffers: large objects that clients can read while a writer is still writing them. Blobs: small objects for
+//! offloaded payload fields. Both are stored in a local directory or on an S3-compatible service.
 //!
-//! A buffer is written once, by one writer, in chunks. Every chunk is an object of its own with its hash and a chain
-//! over all chunks before it, so it can be read as soon as it is acknowledged.
+//! One writer writes a buffer once, in chunks. Each chunk is an object of its own. It carries the hash of its data and
+//! the hash chain over all chunks before it, so a reader can use it as soon as the storage acknowledged it.
 //!
-//! **Invariant:** what is acknowledged is durable. **Invariant:** data is handed out only after its hash was checked.
-//! **Invariant:** a reader sees the end of a buffer only if its writer finished it; a writer that vanished leaves an
-//! error, never a short buffer that looks whole.
+//! | question | where |
+//! |---|---|
+//! | how a buffer is created, written, finished, copied, deleted | `write/` |
+//! | how a buffer is read, listed, described | `read/` |
+//! | what the stored bytes look like | `format/` |
+//! | how objects are stored and named | `storage/` |
+//! | what is cleaned up | `sweep.rs` |
 //!
-//! Times (ms since 1970) and entropy come in as arguments. No other crate of Towline is imported here.
+//! **Invariant:** acknowledged data is durable. **Invariant:** the hash of data is checked before a reader gets it.
+//! **Invariant:** a reader sees the end of a buffer only if the writer finished it. If the writer vanished, the reader
+//! gets an error, never a short buffer that looks complete.
+//!
+//! Times (ms since 1970) and entropy come in as arguments.
 
-mod blob_format;
 mod blobs;
 mod buffers;
-mod copying;
-mod create;
-mod deleting;
-mod doorbell;
-mod ending;
 mod error;
-mod header;
+mod format;
 mod id;
-mod listing;
 mod location;
 mod options;
-mod presigning;
-mod progress;
-mod reading;
-mod recent;
-mod records;
-mod showing;
-mod sizes;
+mod read;
 mod storage;
-mod stored;
-mod sweeping;
-mod verify;
-mod waiting;
-mod writer_id;
-mod writing;
+mod sweep;
+mod write;
 
-pub use blake3::Hash;
-pub use blobs::BLOB_BYTES_MAX;
+pub use blobs::{BLOB_BYTES_MAX, BlobPage, ListedBlob};
 pub use buffers::Buffers;
 pub use error::{BufferError, Result};
-pub use header::{CHAIN_START, CHUNK_BYTES_MAX, CHUNKS_MAX, HEADER_LEN, Header, link};
+pub use format::chunk_header::{CHUNK_BYTES_MAX, CHUNK_HEADER_LEN, CHUNKS_MAX, ChunkHeader};
 pub use id::ID_LEN_MAX;
 pub use location::Location;
 pub use options::{Options, S3Options, Secret, WriteOnce};
-pub use records::{
-    BlobPage, Chunk, Listed, ListedBlob, Meta, NewBuffer, NewChunk, Next, Page, Position, Shown, Signed,
-    State, Stored, SweepFrom, Swept, TAG_NAME_LEN_MAX, TAG_VALUE_LEN_MAX, TAGS_MAX,
-};
-pub use writer_id::{WriterId, WriterMark};
+pub use read::chunk::{Chunk, ChunkLookup};
+pub use read::list::{ListedBuffer, Page};
+pub use read::status::{BufferState, BufferStatus};
+pub use sweep::{SweepCursor, SweepReport};
+pub use towline_domain::hash_chain::{CHAIN_START, Hash, Position, link};
+pub use write::create::{Meta, NewBuffer, TAG_NAME_LEN_MAX, TAG_VALUE_LEN_MAX, TAGS_MAX};
+pub use write::presign::PresignedRequest;
+pub use write::put_chunk::{NewChunk, PutOutcome};
+pub use write::writer_id::{WriterId, WriterMark};

@@ -1,15 +1,15 @@
-//! Where buffers are: a directory, or a bucket of an S3-compatible service.
+//! Where buffers are stored: a directory, or a bucket of an S3-compatible service.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::BufferError;
 
-/// Parsed from text: `s3://bucket/prefix`, or the path of a directory.
+/// Its text form is `s3://bucket/prefix` or the path of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     Directory(PathBuf),
-    /// `prefix` has no slash at either end, and may be empty.
+    /// `prefix` has no slash at either end. It may be empty.
     S3 {
         bucket: String,
         prefix: String,
@@ -25,7 +25,7 @@ impl FromStr for Location {
             return if text.is_empty() { bad("it is empty") } else { Ok(Self::Directory(text.into())) };
         };
         if scheme != "s3" {
-            return bad("only the scheme s3 is known");
+            return bad("the only supported scheme is s3");
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
@@ -54,21 +54,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_becomes_a_place_and_text_again() {
+    fn a_location_is_parsed_and_formatted() {
         let s3 = |bucket: &str, prefix: &str| Location::S3 { bucket: bucket.into(), prefix: prefix.into() };
-        for (text, place, back) in [
+        for (text, location, formatted) in [
             ("data/buffers", Location::Directory("data/buffers".into()), "data/buffers"),
             ("s3://b", s3("b", ""), "s3://b"),
             ("s3://b/", s3("b", ""), "s3://b"),
             ("s3://b/x/y/", s3("b", "x/y"), "s3://b/x/y"),
         ] {
-            assert_eq!(text.parse::<Location>().unwrap(), place);
-            assert_eq!(place.to_string(), back);
+            assert_eq!(text.parse::<Location>().unwrap(), location);
+            assert_eq!(location.to_string(), formatted);
         }
     }
 
     #[test]
-    fn what_names_no_place_is_refused() {
+    fn invalid_locations_are_refused() {
         for text in ["", "s3://", "s3:///x", "gs://b", "s3://b/../x", "s3://b/x//y", "s3://b/./x"] {
             assert!(matches!(text.parse::<Location>(), Err(BufferError::BadLocation { .. })), "{text}");
         }

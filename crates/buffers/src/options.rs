@@ -1,14 +1,14 @@
-//! What can be set about buffers, with defaults that fit most uses.
+//! The options of [`Buffers`](crate::Buffers), with their defaults.
 
 use std::time::Duration;
 
-/// How [`Buffers`](crate::Buffers) behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A writer that gave no sign of life for so long has vanished, and its buffer failed.
+    /// A writer without activity for longer than this has vanished, and its buffer fails.
     pub writer_timeout_ms: u64,
-    /// The first pause of a reader that waits for a writer at another server; it grows up to `poll_max`.
+    /// The first poll interval of a reader whose writer is on another server.
     pub poll_first: Duration,
+    /// The maximum poll interval. The interval doubles after each poll up to this value.
     pub poll_max: Duration,
     /// Used with `s3://` only.
     pub s3: S3Options,
@@ -25,21 +25,21 @@ impl Default for Options {
     }
 }
 
-/// How to reach an S3-compatible service. What is `None` comes from the usual `AWS_...` variables of the environment.
+/// How to reach an S3-compatible service. The usual `AWS_...` environment variables replace fields that are `None`.
 #[derive(Debug, Clone)]
 pub struct S3Options {
-    /// For services other than AWS: `https://host:port`. `http://` is allowed when written so.
+    /// The address of a service other than AWS: `https://host:port` or `http://host:port`.
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub access_key_id: Option<String>,
     pub secret_access_key: Option<Secret>,
     pub session_token: Option<Secret>,
-    /// The bucket as a part of the host name instead of the path.
+    /// Whether the bucket is part of the host name instead of the path.
     pub virtual_hosted: bool,
     pub write_once: WriteOnce,
-    /// Tries after the first one, for calls that failed in a way that may pass.
+    /// The maximum number of retries after a transient failure.
     pub retries_max: usize,
-    /// No further try after so long.
+    /// The maximum time after which no further retry starts.
     pub retry_time_max: Duration,
     pub connect_timeout: Duration,
     pub request_timeout: Duration,
@@ -63,17 +63,18 @@ impl Default for S3Options {
     }
 }
 
-/// Who refuses the second writing of an object.
+/// Which side refuses to write an object twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteOnce {
-    /// The service, which must honour `If-None-Match: *` on puts; [`Buffers::check`](crate::Buffers::check) proves it.
+    /// The service. It must honour `If-None-Match: *` on puts; [`Buffers::check`](crate::Buffers::check) verifies this.
     #[default]
     ByService,
-    /// This process, by a lock and a look: for services that cannot, and right only if one server writes there.
+    /// This process, with a lock and a check before each write. For services without conditional puts. Correct only
+    /// if a single server writes to the location.
     ByProcess,
 }
 
-/// A text that is not shown in logs.
+/// A text that debug output hides.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

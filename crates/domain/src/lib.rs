@@ -18,6 +18,7 @@ pub mod effects;
 pub mod event;
 pub mod fields;
 pub mod flow;
+pub mod hash_chain;
 pub mod id;
 pub mod item;
 pub mod json;

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use towline_broker::Broker;
 use towline_postgres::{Address, Heard, Options, Postgres, Time};
-use towline_shards::{Later, Shards};
+use towline_shards::{LazyStore, Shards};
 use towline_store::{BoxFuture, Store};
 
 /// How often a database that is gone is asked whether it is back.
@@ -37,10 +37,10 @@ impl Databases {
                     Ok(store as Arc<dyn Store>)
                 })
             };
-            (name, Arc::new(Later::new(open)) as Arc<dyn Store>)
+            (name, Arc::new(LazyStore::new(open)) as Arc<dyn Store>)
         });
         let shards = Shards::new(shards.collect()).map_err(ServerError::Postgres)?;
-        shards.agree().await.map_err(ServerError::Postgres)?;
+        shards.reconcile().await.map_err(ServerError::Postgres)?;
         Ok(Databases { shards: Arc::new(shards), opened: Arc::new(Mutex::new(opened)) })
     }
 
@@ -82,7 +82,7 @@ async fn probe(shards: Arc<Shards>, back: Arc<Notify>) {
 /// Brings records home that other servers wrote before they knew of a new database: once after the start, and after one was gone.
 async fn tidy(shards: Arc<Shards>, back: Arc<Notify>) {
     loop {
-        shards.tidy().await;
+        shards.place_records().await;
         back.notified().await;
     }
 }

@@ -184,7 +184,7 @@ impl Now {
         let opts = Opts::new("towline_shard_up", "Whether a database answers, of several.");
         let up = IntGaugeVec::new(opts, &["shard"]).map_err(internal)?;
         for shard in &shards {
-            up.with_label_values(&[shard.name.as_str()]).set(shard.gone.is_none().into());
+            up.with_label_values(&[shard.name.as_str()]).set(shard.down.is_none().into());
         }
         self.0.register(Box::new(up)).map_err(internal)
     }

@@ -1,61 +1,61 @@
-//! Which shards answer. One that does not is left alone until a probe finds it again, so that nobody waits for it twice.
+//! Which shards are up. A shard that failed gets no calls until a probe finds it up again, so that no call waits for it.
 
 use crate::{Shard, Shards};
 use std::sync::{Mutex, PoisonError};
 use towline_store::{BoxFuture, Store, StoreError};
 
-/// What is wrong, if something is.
+/// Why a shard is down; `None` while it is up.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<Option<String>>);
 
-/// A shard as it was last seen.
+/// The last known health of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardHealth {
     pub name: String,
-    /// Why it is left alone; `None`: it is not.
-    pub gone: Option<String>,
+    /// Why the shard is down; `None` while it is up.
+    pub down: Option<String>,
 }
 
 impl Health {
     pub(crate) fn is_up(&self) -> bool {
-        self.gone().is_none()
+        self.down().is_none()
     }
 
-    pub(crate) fn gone(&self) -> Option<String> {
+    pub(crate) fn down(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, gone: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = gone;
+    fn set(&self, down: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = down;
     }
 }
 
 impl Shard {
-    /// Takes a result for a sign of life, or of its absence.
-    pub(crate) fn seen<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Passes a result on, and marks the shard as down if the result shows that.
+    pub(crate) fn observe<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(
             error @ (StoreError::Unavailable { .. } | StoreError::Poisoned { .. } | StoreError::Closed),
         ) = &result
             && self.health.is_up()
         {
-            tracing::warn!(shard = self.name, "a shard is gone: {error}");
+            tracing::warn!(shard = self.name, "a shard is down: {error}");
             self.health.set(Some(error.to_string()));
         }
         result
     }
 
-    /// Lets it answer, unless it is gone.
-    pub(crate) async fn ask<'a, T>(
+    /// Calls the shard's store, unless the shard is down.
+    pub(crate) async fn call<'a, T>(
         &'a self,
-        ask: impl FnOnce(&'a dyn Store) -> BoxFuture<'a, Result<T, StoreError>>,
+        call: impl FnOnce(&'a dyn Store) -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        match self.health.gone() {
+        match self.health.down() {
             Some(cause) => Err(StoreError::Unavailable { cause: self.unavailable(&cause) }),
-            None => self.seen(ask(&*self.store).await),
+            None => self.observe(call(&*self.store).await),
         }
     }
 
-    /// Said of whatever is in a shard that is gone.
+    /// The detail of a refusal because this shard is down.
     pub(crate) fn unavailable(&self, cause: &str) -> String {
         format!("shard {}: {cause}", self.name)
     }
@@ -64,24 +64,25 @@ impl Shard {
 impl Shards {
     #[must_use]
     pub fn health(&self) -> Vec<ShardHealth> {
-        let of = |shard: &Shard| ShardHealth { name: shard.name.clone(), gone: shard.health.gone() };
-        self.shards.iter().map(of).collect()
+        let health = |shard: &Shard| ShardHealth { name: shard.name.clone(), down: shard.health.down() };
+        self.shards.iter().map(health).collect()
     }
 
-    /// Asks those that are gone whether they are back, and gives those that are what they missed. To be called every
-    /// now and then. Whether one is back.
+    /// Calls each shard that is down, and reconciles the shards if one is up again. Returns whether one is.
+    ///
+    /// The server calls this at regular intervals.
     pub async fn probe(&self) -> bool {
-        let mut back = false;
+        let mut recovered = false;
         for shard in self.shards.iter().filter(|shard| !shard.health.is_up()) {
             if shard.store.queues(None, 1).await.is_ok() {
-                tracing::info!(shard = shard.name, "a shard is back");
+                tracing::info!(shard = shard.name, "a shard is up again");
                 shard.health.set(None);
-                back = true;
+                recovered = true;
             }
         }
-        if back && let Err(error) = self.agree().await {
-            tracing::warn!("shards could not be made to agree: {error}");
+        if recovered && let Err(error) = self.reconcile().await {
+            tracing::warn!("the shards could not be reconciled: {error}");
         }
-        back
+        recovered
     }
 }

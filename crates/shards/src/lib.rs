@@ -1,32 +1,39 @@
-//! Several stores as one.
+//! Several stores used as one.
 //!
-//! Every queue is in every shard; an item lives in one of them from its submit to its removal. What names an item goes to
-//! its shard, what has an idempotency key goes where that key belongs, everything else goes wherever there is room.
+//! Every shard has every queue. An item stays in one shard from its submit to its removal. An operation on an item goes
+//! to the item's shard. A submit with an idempotency key or a replace key goes to the shard of that key. Any other submit
+//! goes to the shards in turn.
 //!
-//! **Invariant:** a shard that is gone fails what is in it, and nothing else.
+//! **Invariant:** when a shard is down, only operations on its items, keys and records fail, and operations that need
+//! every shard.
 //!
-//! What is weaker than in one store: items are in order within a shard, not across; a depth limit is that of each shard.
+//! Some guarantees are weaker than those of one store: items are in order within a shard but not across shards, and each
+//! shard applies limits on depth, concurrency and rate by itself.
 
-mod agree;
+mod cursor;
 mod health;
-mod later;
+mod lazy_store;
 mod merge;
+mod queues;
 mod reads;
+mod records;
 mod route;
+mod store;
 mod update;
 
 pub use health::ShardHealth;
-pub use later::Later;
+pub use lazy_store::LazyStore;
 
 use health::Health;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use towline_domain::Effects;
 use towline_store::{Result, Store, StoreError};
 
-/// As many as fit beside a sequence number in a cursor.
+/// The maximum number of shards. Their number must fit into a cursor beside a sequence number.
 pub const SHARDS_MAX: usize = 64;
 
-/// Stores in an order that must stay: a new one comes last.
+/// The shards in a fixed order. A new shard must come last, because routes depend on the order.
 pub struct Shards {
     shards: Vec<Shard>,
     turn: AtomicUsize,
@@ -36,6 +43,22 @@ struct Shard {
     name: String,
     store: Arc<dyn Store>,
     health: Health,
+    /// Effects of updates that no client asked for: the next update reports them.
+    unreported: Mutex<Effects>,
+}
+
+impl Shard {
+    fn keep_effects(&self, effects: Effects) {
+        self.unreported.lock().unwrap_or_else(PoisonError::into_inner).merge(effects);
+    }
+
+    fn take_effects(&self) -> Effects {
+        std::mem::take(&mut *self.unreported.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn has_unreported_effects(&self) -> bool {
+        !self.unreported.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
 }
 
 impl std::fmt::Debug for Shards {
@@ -45,27 +68,32 @@ impl std::fmt::Debug for Shards {
 }
 
 impl Shards {
-    /// Names are for people.
+    /// The names appear in logs and errors.
     ///
     /// # Errors
-    /// If there are none, or more than [`SHARDS_MAX`].
+    /// If there is no shard, or more than [`SHARDS_MAX`].
     pub fn new(stores: Vec<(String, Arc<dyn Store>)>) -> Result<Shards> {
         if stores.is_empty() {
-            return Err(StoreError::Unavailable { cause: "no shard was named".to_owned() });
+            return Err(StoreError::Unavailable { cause: "no shard is configured".to_owned() });
         }
         StoreError::check_size("shards", stores.len(), SHARDS_MAX)?;
-        let shards = stores.into_iter().map(|(name, store)| Shard { name, store, health: Health::default() });
+        let shards = stores.into_iter().map(|(name, store)| Shard {
+            name,
+            store,
+            health: Health::default(),
+            unreported: Mutex::default(),
+        });
         Ok(Shards { shards: shards.collect(), turn: AtomicUsize::new(0) })
     }
 
-    /// The shard whose turn it is to take what may go anywhere, and to be asked first.
+    /// The shard whose turn it is: it takes the next operation that may go to any shard.
     fn turn(&self) -> usize {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.shards.len();
-        // If all are gone, it does not matter which one says so.
+        // If all shards are down, any of them can report it.
         (0..count)
             .map(|step| (turn + step) % count)
-            .find(|&at| self.shards[at].health.is_up())
+            .find(|&index| self.shards[index].health.is_up())
             .unwrap_or(turn % count)
     }
 }

@@ -1,11 +1,11 @@
-//! What several shards say, as one answer.
+//! Merges the replies of several shards into one.
 
 use std::collections::BTreeMap;
 use towline_domain::change::Answer;
 use towline_domain::{Counts, Queue, QueueState, Tally};
 use towline_store::{Answered, Event, EventCursor, QueueView, Reply, TallyRow};
 
-/// A queue is as open as the most open part of it.
+/// The state of a queue is that of its most open part.
 pub(crate) fn state(states: impl IntoIterator<Item = QueueState>) -> Option<QueueState> {
     states.into_iter().reduce(|one, other| match (one, other) {
         (QueueState::Open, _) | (_, QueueState::Open) => QueueState::Open,
@@ -19,7 +19,7 @@ pub(crate) fn state(states: impl IntoIterator<Item = QueueState>) -> Option<Queu
     })
 }
 
-/// Parts of the same queue.
+/// Merges the views of one queue.
 pub(crate) fn views(parts: Vec<QueueView>) -> Option<QueueView> {
     let state = state(parts.iter().map(|part| part.queue.state))?;
     let counts = parts.iter().fold(Counts::default(), |sum, part| sum.plus(&part.counts));
@@ -28,22 +28,22 @@ pub(crate) fn views(parts: Vec<QueueView>) -> Option<QueueView> {
     Some(QueueView { queue: Queue { state, ..first.queue }, counts, oldest_ready })
 }
 
-/// What finished in each shard, together; `None`: none of them has the queue.
+/// Adds up tallies by hour and value. `None` if no shard has the queue.
 pub(crate) fn tallies(parts: Vec<Vec<TallyRow>>) -> Option<Vec<TallyRow>> {
     if parts.is_empty() {
         return None;
     }
     let mut sums = BTreeMap::new();
     for TallyRow { hour, value, tally } in parts.into_iter().flatten() {
-        // What is not told apart comes last.
+        // The row without a value comes last in its hour.
         let sum: &mut Tally = sums.entry((hour, value.is_none(), value)).or_default();
         *sum = sum.plus(&tally);
     }
     Some(sums.into_iter().map(|((hour, _, value), tally)| TallyRow { hour, value, tally }).collect())
 }
 
-/// By time, as far as the order within each shard leaves a choice; and where each of the shards is then of which all is
-/// in it.
+/// Merges pages of events by time, keeping the order within each shard. Also returns the end cursor of each page whose
+/// events are all in the result.
 pub(crate) fn events(
     pages: Vec<(Vec<Event>, EventCursor)>,
     limit: usize,
@@ -59,7 +59,7 @@ pub(crate) fn events(
     (all, ends)
 }
 
-/// What every shard was asked to do: a refusal of one is the answer.
+/// Merges the replies of an operation that every shard carried out. If one shard refused, the result is its refusal.
 pub(crate) fn answers(answers: Vec<Answered>) -> Option<Answered> {
     answers.into_iter().reduce(|one, other| match (one, other) {
         (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),

@@ -1,149 +1,159 @@
-//! Batches: taken apart by shard, carried out at the same time, put together again.
+//! Updates: splits a batch by shard, carries out the parts in parallel, and merges the replies.
 
 use crate::route::Route;
 use crate::{Shards, merge};
 use futures::future::join_all;
 use std::collections::BTreeMap;
-use towline_domain::{FieldSet, FullKeys, ItemId, Millis, Refusal, Throttle, TokenSeed};
-use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError};
+use towline_domain::{Effects, FieldSet, FullKeys, ItemId, Millis, Refusal, Throttle, TokenSeed};
+use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError, Updated};
 
-/// How long one who waits for a time of one shard does not look at the others.
-const LOOK: Millis = Millis(100);
+/// Poll interval of a receiver that waits for the rate limit of one shard while another shard could wake it earlier.
+const POLL_INTERVAL: Millis = Millis(100);
 
-/// An operation on its way through the shards.
-struct Under {
+/// An operation of a batch, with the replies so far.
+struct PendingOperation {
     operation: Operation,
     route: Route,
-    /// What has been answered so far: by several shards, if it goes to several.
+    /// One reply from each shard that was called.
     answers: Vec<Answered>,
 }
 
 impl Shards {
-    pub(crate) async fn carry_out(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
+    pub(crate) async fn carry_out(&self, batch: Vec<Operation>) -> Result<Updated> {
         if let [only] = &self.shards[..] {
-            return only.seen(only.store.update(batch).await);
+            return only.observe(only.store.update(batch).await);
         }
-        let homes = self.find(&batch).await;
+        let shards_by_item = self.find(&batch).await;
         let turn = self.turn();
-        let mut under: Vec<Under> = Vec::with_capacity(batch.len());
+        let mut pending: Vec<PendingOperation> = Vec::with_capacity(batch.len());
         for operation in batch {
             let route = match self.route(&operation) {
-                Route::Item(id) => homes.get(&id).map_or(Route::Item(id), |&home| Route::One(home)),
+                Route::Item(id) => {
+                    shards_by_item.get(&id).map_or(Route::Item(id), |&shard| Route::One(shard))
+                }
                 route => route,
             };
-            under.push(Under { operation, route, answers: Vec::new() });
+            pending.push(PendingOperation { operation, route, answers: Vec::new() });
         }
-        self.refuse_what_cannot_be(&mut under).await;
+        self.refuse_impossible(&mut pending).await;
         let count = self.shards.len();
+        let mut effects = Effects::default();
+        self.shards.iter().for_each(|shard| effects.merge(shard.take_effects()));
         for round in 0..count {
-            let asked = (turn + round) % count;
+            let current = (turn + round) % count;
             let mut parts: Vec<Vec<(usize, Operation)>> = vec![Vec::new(); count];
-            for (at, under) in under.iter().enumerate() {
-                for shard in self.goes_to(under, round, asked) {
-                    parts[shard].push((at, under.asked(shard)));
+            for (at, pending) in pending.iter().enumerate() {
+                for shard in self.shards_for(pending, round, current) {
+                    parts[shard].push((at, pending.operation_for(shard)));
                 }
             }
             let parts = parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty());
             let done = join_all(parts.map(|(shard, part)| self.part(shard, part))).await;
-            for (at, answered) in done.into_iter().flatten() {
-                under[at].answers.push(answered);
+            for (answers, of_shard) in done {
+                effects.merge(of_shard);
+                for (at, answered) in answers {
+                    pending[at].answers.push(answered);
+                }
             }
         }
-        Ok(under.into_iter().map(|under| under.end(count)).collect())
+        let answers = pending.into_iter().map(|pending| pending.finish(count)).collect();
+        Ok(Updated { answers, effects })
     }
 
-    /// Which shards take this in a round in which `asked` is the one to be asked.
-    fn goes_to(&self, under: &Under, round: usize, asked: usize) -> Vec<usize> {
+    /// The shards that get this operation in a round whose current shard is `current`.
+    fn shards_for(&self, pending: &PendingOperation, round: usize, current: usize) -> Vec<usize> {
         let first = round == 0;
-        let up = self.shards[asked].health.is_up();
-        match under.route {
+        let up = self.shards[current].health.is_up();
+        match pending.route {
             Route::One(shard) if first => vec![shard],
-            Route::All if first && under.answers.is_empty() => (0..self.shards.len()).collect(),
+            Route::All if first && pending.answers.is_empty() => (0..self.shards.len()).collect(),
             Route::Any => {
                 let full =
-                    under.answers.iter().all(|answer| matches!(answer, Err(Refusal::QueueFull { .. })));
-                if first || full && up { vec![asked] } else { Vec::new() }
+                    pending.answers.iter().all(|answer| matches!(answer, Err(Refusal::QueueFull { .. })));
+                if first || full && up { vec![current] } else { Vec::new() }
             }
-            Route::From if under.missing() > 0 && (first || up) => vec![asked],
+            Route::From if pending.missing() > 0 && (first || up) => vec![current],
             _ => Vec::new(),
         }
     }
 
-    /// One shard's part of a batch. If the shard cannot answer, everybody in it is told so.
-    async fn part(&self, shard: usize, part: Vec<(usize, Operation)>) -> Vec<(usize, Answered)> {
+    /// Carries out one shard's part of a batch. If the shard is down, every operation in the part is refused.
+    async fn part(&self, shard: usize, part: Vec<(usize, Operation)>) -> (Vec<(usize, Answered)>, Effects) {
         let shard = &self.shards[shard];
         let (at, operations): (Vec<usize>, Vec<Operation>) = part.into_iter().unzip();
-        let gone = match shard.health.gone() {
+        let result = match shard.health.down() {
             Some(cause) => Err(StoreError::Unavailable { cause }),
-            None => shard.seen(shard.store.update(operations).await),
+            None => shard.observe(shard.store.update(operations).await),
         };
-        match gone {
-            Ok(answers) => at.into_iter().zip(answers).collect(),
+        match result {
+            Ok(updated) => (at.into_iter().zip(updated.answers).collect(), updated.effects),
             Err(error) => {
                 let detail = shard.unavailable(&error.to_string());
                 let refusal = Refusal::StoreUnavailable { detail };
-                at.into_iter().map(|at| (at, Err(refusal.clone()))).collect()
+                (at.into_iter().map(|at| (at, Err(refusal.clone()))).collect(), Effects::default())
             }
         }
     }
 
-    /// The shards of the items that are named. An id that a shard made tells which; others are looked for where ids like
-    /// it go, and then everywhere.
+    /// The shard of each item that the batch names. The id says which shard issued it. An id that the submitter chose is
+    /// looked up in every shard.
     async fn find(&self, batch: &[Operation]) -> BTreeMap<ItemId, usize> {
-        let mut homes = BTreeMap::new();
+        let mut shards_by_item = BTreeMap::new();
         let mut unknown = Vec::new();
         for operation in batch {
             let Route::Item(id) = self.route(operation) else { continue };
-            match self.maker(id) {
-                Some(home) => drop(homes.insert(id, home)),
+            match self.issuer(id) {
+                Some(shard) => drop(shards_by_item.insert(id, shard)),
                 None => unknown.push(id),
             }
         }
         if !unknown.is_empty() {
-            let found = self.look_for(&unknown, FieldSet::NONE).await;
+            let found = self.get_from_all(&unknown, FieldSet::NONE).await;
             for (at, id) in unknown.into_iter().enumerate() {
-                let home =
+                let shard =
                     found.iter().position(|of_shard| matches!(of_shard, Ok(found) if found[at].is_some()));
-                // Of what is nowhere, somebody has to say so; of what may be in a shard that is gone, that shard.
-                let gone = || found.iter().position(Result::is_err);
-                homes.insert(id, home.or_else(gone).unwrap_or_else(|| self.of_id(id)));
+                // An item that may be in a shard that is down goes to that shard, which is reported as down. An item
+                // that no shard has goes to the shard of its id, which reports that it does not exist.
+                let down = || found.iter().position(Result::is_err);
+                shards_by_item.insert(id, shard.or_else(down).unwrap_or_else(|| self.shard_of_id(id)));
             }
         }
-        homes
+        shards_by_item
     }
 
-    pub(crate) fn maker(&self, id: ItemId) -> Option<usize> {
+    pub(crate) fn issuer(&self, id: ItemId) -> Option<usize> {
         self.shards.iter().position(|shard| shard.store.issued(id))
     }
 
-    /// Answers what needs every shard while one is gone, and what one shard would do that another refuses.
-    async fn refuse_what_cannot_be(&self, under: &mut [Under]) {
-        for one in under
+    /// Refuses operations that need every shard while one is down, and the deletion of a queue that another shard would
+    /// refuse.
+    async fn refuse_impossible(&self, pending: &mut [PendingOperation]) {
+        for operation in pending
             .iter_mut()
-            .filter(|one| one.route == Route::All && !matches!(one.operation, Operation::Sweep))
+            .filter(|pending| pending.route == Route::All && !matches!(pending.operation, Operation::Sweep))
         {
             if let Some(shard) = self.shards.iter().find(|shard| !shard.health.is_up()) {
-                let cause = shard.health.gone().unwrap_or_default();
+                let cause = shard.health.down().unwrap_or_default();
                 let detail = shard.unavailable(&cause);
-                one.answers.push(Err(Refusal::StoreUnavailable { detail }));
+                operation.answers.push(Err(Refusal::StoreUnavailable { detail }));
                 continue;
             }
-            if let Operation::DeleteQueue { queue, force: false } = &one.operation
+            if let Operation::DeleteQueue { queue, force: false } = &operation.operation
                 && let Ok(Some(view)) = self.view(queue.clone()).await
                 && view.counts.unfinished() > 0
             {
                 let (name, unfinished) = (queue.to_string(), view.counts.unfinished());
-                one.answers.push(Err(Refusal::QueueBusy { name, unfinished }));
+                operation.answers.push(Err(Refusal::QueueBusy { name, unfinished }));
             }
         }
     }
 }
 
-impl Under {
-    /// What is asked of this shard.
-    fn asked(&self, shard: usize) -> Operation {
+impl PendingOperation {
+    /// The operation as this shard gets it. A receive asks for the items that are still missing.
+    fn operation_for(&self, shard: usize) -> Operation {
         let Operation::Receive(call) = &self.operation else { return self.operation.clone() };
-        // Another shard's items have other tokens.
+        // Each shard uses its own seed, so that lease tokens differ between shards.
         let mut seed = call.seed.0;
         seed[31] ^= shard as u8;
         let max = if self.answers.is_empty() {
@@ -154,7 +164,7 @@ impl Under {
         Operation::Receive(Box::new(ReceiveCall { max, seed: TokenSeed(seed), ..(**call).clone() }))
     }
 
-    /// How many items a receive still wants; nothing after a refusal that another shard would repeat.
+    /// How many items a receive still wants. None after a refusal that every other shard would repeat.
     fn missing(&self) -> usize {
         let Operation::Receive(call) = &self.operation else { return 0 };
         let mut wanted = call.max as usize;
@@ -165,12 +175,12 @@ impl Under {
                 _ => return 0,
             }
         }
-        // Also a call that asks for nothing is checked by somebody.
+        // One shard must check even a call with `max` 0.
         if self.answers.is_empty() { wanted.max(1) } else { wanted }
     }
 
-    /// `shards`: how many there are, also those that were not asked.
-    fn end(self, shards: usize) -> Answered {
+    /// Merges the replies. `shards` is the number of all shards, called or not.
+    fn finish(self, shards: usize) -> Answered {
         let missing = self.missing();
         let mut answers = self.answers;
         let answered = match self.route {
@@ -178,13 +188,11 @@ impl Under {
             Route::All => merge::answers(answers),
             _ => answers.pop(),
         };
-        answered.unwrap_or_else(|| {
-            Err(Refusal::StoreUnavailable { detail: "no shard was there to answer".to_owned() })
-        })
+        answered.unwrap_or_else(|| Err(Refusal::StoreUnavailable { detail: "no shard replied".to_owned() }))
     }
 }
 
-/// Items of all shards that gave some.
+/// Merges the replies to a receive.
 fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Answered> {
     let mut refused = None;
     let mut states = Vec::new();
@@ -203,37 +211,42 @@ fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Ans
         }
     }
     match merge::state(states) {
-        // What one shard refuses matters if no other gave anything.
+        // A refusal of one shard counts only if no other shard gave items.
         Some(queue) if !items.is_empty() || refused.is_none() => {
-            // Who got all it wanted did not ask every shard.
-            let throttle = if missing == 0 { None } else { all_hold(&throttle, shards) };
+            // A receive that got all its items has not called every shard, so the throttle is unknown.
+            let throttle = if missing == 0 { None } else { merge_throttles(&throttle, shards) };
             Some(Ok(Reply::Received(Received { queue, items, throttle, more })))
         }
         _ => refused,
     }
 }
 
-/// What whoever waits has to look out for. Where one names a time and another would be woken by something else, nobody waits for long:
-/// whoever waits for a time is woken by nothing else.
-fn all_hold(throttle: &[Option<Throttle>], shards: usize) -> Option<Throttle> {
+/// Merges the reasons why the shards gave no more items. A receiver that waits for a rate limit gets no other wake-up. So
+/// if only some shards name a time, the receiver polls.
+fn merge_throttles(throttle: &[Option<Throttle>], shards: usize) -> Option<Throttle> {
     let times = throttle.iter().filter_map(|throttle| match throttle {
         Some(Throttle::Rate(span)) => Some(*span),
         _ => None,
     });
     let named = times.clone().count();
     if let Some(soonest) = times.min() {
-        return Some(Throttle::Rate(if named == throttle.len() { soonest } else { soonest.min(LOOK) }));
+        return Some(Throttle::Rate(if named == throttle.len() {
+            soonest
+        } else {
+            soonest.min(POLL_INTERVAL)
+        }));
     }
     let full = throttle.iter().filter(|throttle| **throttle == Some(Throttle::Concurrency)).count();
     match throttle.iter().flatten().count() {
         0 => None,
         _ if full == throttle.len() => Some(Throttle::Concurrency),
-        _ => Some(Throttle::Keys(full_everywhere(throttle, shards))),
+        _ => Some(Throttle::Keys(keys_full_in_every_shard(throttle, shards))),
     }
 }
 
-/// What comes of a key may come to any shard, also to one that is gone for now: a key is full if it is in each.
-fn full_everywhere(throttle: &[Option<Throttle>], shards: usize) -> FullKeys {
+/// The keys that are full in every shard. A new item may go to any shard, also to one that is down now, so a key counts as
+/// full only if every shard reports it.
+fn keys_full_in_every_shard(throttle: &[Option<Throttle>], shards: usize) -> FullKeys {
     let mut keys: Option<FullKeys> = None;
     for throttle in throttle {
         match throttle {
@@ -252,37 +265,37 @@ mod tests {
     use super::*;
     use towline_domain::KeyTag;
 
-    /// Some keys are at their limit.
-    fn partly(keys: &[&str]) -> Option<Throttle> {
+    /// These keys are at their limit.
+    fn keys(keys: &[&str]) -> Option<Throttle> {
         Some(Throttle::Keys(keys.iter().map(|key| KeyTag::of(key)).collect()))
     }
 
     #[test]
-    fn what_one_shard_waits_for_is_looked_out_for() {
+    fn throttles_of_several_shards_are_merged() {
         let full = Some(Throttle::Concurrency);
         let after = |ms| Some(Throttle::Rate(Millis(ms)));
         for (throttle, all) in [
             (vec![None, None], None),
             (vec![full.clone(), full.clone()], full.clone()),
-            // Something may come to the other, and a lease may end here.
-            (vec![full.clone(), None], partly(&[])),
-            (vec![None, partly(&["a"])], partly(&[])),
-            (vec![full.clone(), partly(&["a"])], partly(&["a"])),
-            (vec![partly(&["a", "b"]), partly(&["b", "c"])], partly(&["b"])),
+            // The other shard may get an item, and a lease in this shard may end.
+            (vec![full.clone(), None], keys(&[])),
+            (vec![None, keys(&["a"])], keys(&[])),
+            (vec![full.clone(), keys(&["a"])], keys(&["a"])),
+            (vec![keys(&["a", "b"]), keys(&["b", "c"])], keys(&["b"])),
             (vec![after(5), after(3), after(9)], after(3)),
             (vec![full.clone(), after(3)], after(3)),
-            (vec![after(3), None, partly(&["a"])], after(3)),
+            (vec![after(3), None, keys(&["a"])], after(3)),
             (vec![after(3_600_000), after(4_000_000)], after(3_600_000)),
-            // What comes to the other, or a lease that ends there, is not kept waiting for that.
-            (vec![after(3_600_000), None], Some(Throttle::Rate(LOOK))),
-            (vec![full, after(3_600_000)], Some(Throttle::Rate(LOOK))),
+            // The other shard may have an item before this shard's rate allows one.
+            (vec![after(3_600_000), None], Some(Throttle::Rate(POLL_INTERVAL))),
+            (vec![full, after(3_600_000)], Some(Throttle::Rate(POLL_INTERVAL))),
         ] {
-            assert_eq!(all_hold(&throttle, throttle.len()), all, "{throttle:?}");
+            assert_eq!(merge_throttles(&throttle, throttle.len()), all, "{throttle:?}");
         }
     }
 
     #[test]
-    fn of_a_shard_that_is_gone_nobody_says_that_a_key_is_full() {
-        assert_eq!(all_hold(&[partly(&["a"]), partly(&["a"])], 3), partly(&[]));
+    fn no_key_counts_as_full_while_a_shard_is_down() {
+        assert_eq!(merge_throttles(&[keys(&["a"]), keys(&["a"])], 3), keys(&[]));
     }
 }

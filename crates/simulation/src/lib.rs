@@ -1,13 +1,13 @@
-//! The embedded store on a faulty disk, in virtual time, on one thread: everything follows from a seed.
+//! Simulates the embedded store on a faulty disk, in virtual time, on one thread. A seed determines the whole run.
 //!
-//! [`world`] drives the store's own step machine with clients that submit, receive, settle, stall and come back late,
-//! and with crashes at any moment; the checker of `towline_conformance::invariants` judges what they saw.
-//! [`trial`] runs many worlds; [`everywhere`] crashes one workload at each of its disk operations; [`flips`] damages
-//! single bits.
+//! [`world`] drives the store's engine with clients that submit, receive and settle, stall and return late, and with
+//! crashes at any moment. `towline_conformance::invariants` checks the replies that the clients got.
+//! [`trial`] runs one world from a seed. [`crash_everywhere`] crashes one workload at each of its disk operations.
+//! [`bit_flips`] damages single bits.
 
+pub mod bit_flips;
+pub mod crash_everywhere;
 pub mod disk;
-pub mod everywhere;
-pub mod flips;
 pub mod trial;
 pub mod workload;
 pub mod world;

@@ -1,53 +1,54 @@
 //! `cargo run --release -p towline-simulation -- --seeds N --steps M [--base-seed S] [--plant NAME|all]`
 //!
-//! Exits 0 only if everything held; with `--plant`, only if each planted bug was caught.
+//! Exits with 0 only if no invariant was violated; with `--plant`, only if every planted bug was caught.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports")]
 
 use clap::Parser;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use towline_embedded::plant::Bug;
-use towline_simulation::{everywhere, flips, trial};
+use towline_simulation::{bit_flips, crash_everywhere, trial};
 
 /// Simulates the embedded store on a faulty disk.
 #[derive(Parser)]
 struct Arguments {
-    /// Worlds to run, each from its own seed.
+    /// Number of worlds to run, each from its own seed.
     #[arg(long, default_value_t = 200)]
     seeds: u64,
-    /// Steps in each world.
+    /// Number of steps in each world.
     #[arg(long, default_value_t = 1000)]
     steps: u64,
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     base_seed: u64,
-    /// Put a bug in and see that it is caught: a name, or `all`.
+    /// Plant a bug and check that the simulation catches it: a name, or `all`.
     #[arg(long)]
     plant: Option<String>,
-    /// Crash one workload at each of its disk operations, in every way.
+    /// Crash one workload at each of its disk operations, with every kind of power loss.
     #[arg(long)]
     crash_everywhere: bool,
-    /// Disk operations of that workload.
+    /// Number of disk operations of that workload.
     #[arg(long, default_value_t = 200)]
     operations: u64,
-    /// Flip so many single bits in closed stores.
+    /// Number of single bits to flip in closed stores.
     #[arg(long, default_value_t = 0)]
     bit_flips: u64,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let held = match &arguments.plant {
-        Some(name) => plant(&arguments, name),
+    let passed = match &arguments.plant {
+        Some(name) => catch_planted_bugs(&arguments, name),
         None if arguments.crash_everywhere || arguments.bit_flips > 0 => {
-            (!arguments.crash_everywhere || crash_everywhere(&arguments))
-                && (arguments.bit_flips == 0 || bit_flips(&arguments))
+            (!arguments.crash_everywhere || run_crash_everywhere(&arguments))
+                && (arguments.bit_flips == 0 || run_bit_flips(&arguments))
         }
-        None => worlds(&arguments),
+        None => run_worlds(&arguments),
     };
-    if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn worlds(arguments: &Arguments) -> bool {
+fn run_worlds(arguments: &Arguments) -> bool {
     let next = AtomicU64::new(0);
     let failures = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -60,9 +61,9 @@ fn worlds(arguments: &Arguments) -> bool {
                         break;
                     }
                     let seed = arguments.base_seed + nth;
-                    if let Err(broken) = trial::run(seed, arguments.steps, None) {
+                    if let Err(failure) = trial::run(seed, arguments.steps, None) {
                         failures.fetch_add(1, Ordering::Relaxed);
-                        eprintln!("seed {seed}: {}", broken.0);
+                        eprintln!("seed {seed}: {}", failure.0);
                         eprintln!(
                             "  replay: cargo run --release -p towline-simulation -- --seeds 1 --steps {} --base-seed {seed}",
                             arguments.steps
@@ -77,23 +78,23 @@ fn worlds(arguments: &Arguments) -> bool {
     failed == 0
 }
 
-fn plant(arguments: &Arguments, name: &str) -> bool {
+fn catch_planted_bugs(arguments: &Arguments, name: &str) -> bool {
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(|bug| name == "all" || bug.name() == name).collect();
     if bugs.is_empty() {
         let names: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).collect();
         eprintln!("no planted bug {name:?}; there are: all, {}", names.join(", "));
         return false;
     }
-    // Caught panics are part of it; their traces are not.
+    // Planted bugs cause panics, whose traces would only clutter the output.
     std::panic::set_hook(Box::new(|_| {}));
     let mut caught = 0;
     for bug in &bugs {
         let seeds = arguments.base_seed..arguments.base_seed + arguments.seeds;
         match trial::catch(*bug, seeds, arguments.steps) {
-            Some((seed, broken)) => {
+            Some((seed, failure)) => {
                 caught += 1;
-                let told: String = broken.0.chars().take(150).collect();
-                println!("caught {:<22} seed {seed:>4}: {told}", bug.name());
+                let message: String = failure.0.chars().take(150).collect();
+                println!("caught {:<22} seed {seed:>4}: {message}", bug.name());
             }
             None => println!("MISSED {} in {} seeds", bug.name(), arguments.seeds),
         }
@@ -102,8 +103,8 @@ fn plant(arguments: &Arguments, name: &str) -> bool {
     caught == bugs.len()
 }
 
-fn crash_everywhere(arguments: &Arguments) -> bool {
-    match everywhere::run(arguments.base_seed, arguments.operations) {
+fn run_crash_everywhere(arguments: &Arguments) -> bool {
+    match crash_everywhere::run(arguments.base_seed, arguments.operations) {
         Ok(runs) => {
             println!(
                 "power off at each of {} disk operations, {runs} runs: 0 violations",
@@ -111,26 +112,26 @@ fn crash_everywhere(arguments: &Arguments) -> bool {
             );
             true
         }
-        Err(broken) => {
-            eprintln!("{}", broken.0);
+        Err(failure) => {
+            eprintln!("{}", failure.0);
             false
         }
     }
 }
 
-fn bit_flips(arguments: &Arguments) -> bool {
-    let mut total = flips::Tally::default();
+fn run_bit_flips(arguments: &Arguments) -> bool {
+    let mut total = bit_flips::FlipCounts::default();
     let rounds = arguments.bit_flips.div_ceil(100);
     for round in 0..rounds {
         let seed = arguments.base_seed + round;
-        match flips::run(seed, 100.min(arguments.bit_flips - round * 100), None) {
-            Ok(tally) => {
-                total.refused += tally.refused;
-                total.read_refused += tally.read_refused;
-                total.harmless += tally.harmless;
+        match bit_flips::run(seed, 100.min(arguments.bit_flips - round * 100), None) {
+            Ok(counts) => {
+                total.refused += counts.refused;
+                total.read_refused += counts.read_refused;
+                total.harmless += counts.harmless;
             }
-            Err(broken) => {
-                eprintln!("seed {seed}: {}", broken.0);
+            Err(failure) => {
+                eprintln!("seed {seed}: {}", failure.0);
                 return false;
             }
         }

@@ -1,30 +1,30 @@
-//! Many worlds, and planted bugs.
+//! Runs a world from a seed, with or without a planted bug.
 
-use crate::world::{Broken, World};
+use crate::world::{Failure, World};
 use towline_embedded::plant::Bug;
 
-/// Runs one world from a seed. The error says what was broken and at which step.
-pub fn run(seed: u64, steps: u64, bug: Option<Bug>) -> Result<(), Broken> {
+/// Runs one world from a seed. The failure says what was wrong and at which step.
+pub fn run(seed: u64, steps: u64, bug: Option<Bug>) -> Result<(), Failure> {
     let mut world = World::new(seed, bug)?;
     for step in 0..steps {
-        world.step().map_err(|broken| Broken(format!("at step {step}: {}", broken.0)))?;
+        world.step().map_err(|failure| Failure(format!("at step {step}: {}", failure.0)))?;
     }
     world.observe()?;
     world.drain()
 }
 
-/// The first seed that catches a planted bug, and how.
-pub fn catch(bug: Bug, seeds: impl Iterator<Item = u64>, steps: u64) -> Option<(u64, Broken)> {
+/// The first seed that catches a planted bug, and the failure that it found.
+pub fn catch(bug: Bug, seeds: impl Iterator<Item = u64>, steps: u64) -> Option<(u64, Failure)> {
     for seed in seeds {
-        // A planted bug may well run into an assertion of the store; that is being caught too.
+        // A planted bug may trigger an assertion of the store. That counts as caught.
         let outcome = std::panic::catch_unwind(|| run(seed, steps, Some(bug)));
         match outcome {
             Ok(Ok(())) => {}
-            Ok(Err(broken)) => return Some((seed, broken)),
-            Err(_) => return Some((seed, Broken("the store panicked".to_owned()))),
+            Ok(Err(failure)) => return Some((seed, failure)),
+            Err(_) => return Some((seed, Failure("the store panicked".to_owned()))),
         }
-        if let Some(broken) = crate::flips::catch(bug, seed) {
-            return Some((seed, broken));
+        if let Some(failure) = crate::bit_flips::catch(bug, seed) {
+            return Some((seed, failure));
         }
     }
     None

@@ -1,4 +1,4 @@
-//! What clients do: random operations that make use of what the client has seen before.
+//! Random operations of a client. They refer to items and leases that the client has seen before.
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -12,32 +12,32 @@ use towline_domain::{
 use towline_store::{Answered, Operation, ReceiveCall, Reply};
 use uuid::Uuid;
 
-/// A lease a client was given, kept also after it is worth nothing.
+/// A lease that a client received. The client keeps it after it ended, to send stale calls.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct HeldLease {
     pub id: ItemId,
     pub token: LeaseToken,
 }
 
-/// One client's memory.
+/// What a client remembers.
 #[derive(Debug, Default)]
 pub struct Client {
-    pub held: Vec<Held>,
+    pub held: Vec<HeldLease>,
     pub seen: Vec<ItemId>,
-    /// The call it waits for.
+    /// The call whose reply the client waits for.
     pub waiting: Option<u64>,
-    /// Repeats this, as if the answer had been lost on the way.
+    /// The last settle, which the client may repeat as if its reply had been lost.
     pub last_settle: Option<Operation>,
 }
 
 pub const QUEUES: [&str; 4] = ["fifo", "ranked", "scored", "dead"];
 
 pub fn queue(nth: usize) -> QueueName {
-    QUEUES[nth % QUEUES.len()].parse().unwrap_or_else(|_| unreachable!("a good name"))
+    QUEUES[nth % QUEUES.len()].parse().unwrap_or_else(|_| unreachable!("the queue names are valid"))
 }
 
 pub fn create_queues() -> Vec<Operation> {
-    let quick = Policy {
+    let base = Policy {
         visibility_timeout: Millis(400),
         max_retries: 2,
         completed_ttl: Some(Millis(700)),
@@ -45,11 +45,7 @@ pub fn create_queues() -> Vec<Operation> {
         ..Policy::default()
     };
     let policies = [
-        Policy {
-            order: Order::Fifo,
-            flow: Flow { concurrency: Some(8), ..Flow::default() },
-            ..quick.clone()
-        },
+        Policy { order: Order::Fifo, flow: Flow { concurrency: Some(8), ..Flow::default() }, ..base.clone() },
         Policy {
             backoff: Backoff {
                 growth: Growth::Exponential {
@@ -62,7 +58,7 @@ pub fn create_queues() -> Vec<Operation> {
             dead_letter_queue: "dead".parse().ok(),
             expire_after: Some(Millis(20_000)),
             max_retries: 1,
-            ..quick.clone()
+            ..base.clone()
         },
         Policy {
             order: Order::Score(Box::new(ScoreWeights { age_unit: Millis(1000), ..ScoreWeights::default() })),
@@ -73,9 +69,9 @@ pub fn create_queues() -> Vec<Operation> {
                 ..Flow::default()
             },
             completed_ttl: None,
-            ..quick.clone()
+            ..base.clone()
         },
-        Policy { failed_ttl: Some(Millis(4000)), ..quick },
+        Policy { failed_ttl: Some(Millis(4000)), ..base },
     ];
     let create = |(nth, policy)| Operation::CreateQueue {
         queue: queue(nth),
@@ -85,7 +81,7 @@ pub fn create_queues() -> Vec<Operation> {
     policies.into_iter().enumerate().map(create).collect()
 }
 
-/// Payloads are unique: the checker knows an item by its content.
+/// Payloads are unique, because the checker recognises an item by its content.
 fn submission(rng: &mut Rng, serial: &mut u64) -> Submission {
     *serial += 1;
     let mut blob = serial.to_be_bytes().to_vec();
@@ -113,21 +109,13 @@ fn submission(rng: &mut Rng, serial: &mut u64) -> Submission {
     let metadata = (rng.u32(0..6) == 0).then(|| Bytes::from(vec![rng.u8(..); rng.usize(0..40)]));
     let fields = Fields { blob: Some(blob.into()), metadata, ..Fields::default() };
     let id = (rng.u32(0..12) == 0).then(|| ItemId(Uuid::from_u128(rng.u128(..))));
-    // Now and then tied to a record, which may be what this expects.
-    let once = (rng.u32(0..10) == 0).then(|| {
+    // Sometimes with a record guard, which may or may not match the record.
+    let record_guard = (rng.u32(0..10) == 0).then(|| {
         let key = format!("kv-{}", rng.u32(0..6));
         let (seen, next) = ("1".into(), rng.u32(1..3).to_string().into());
         Box::new(RecordGuard { key, seen, next, not_before: Timestamp(0) })
     });
-    Submission {
-        id,
-        record_guard: once,
-        priority: rng.i16(-2..3),
-        ready,
-        body,
-        fields,
-        ..Submission::default()
-    }
+    Submission { id, record_guard, priority: rng.i16(-2..3), ready, body, fields, ..Submission::default() }
 }
 
 fn edits(rng: &mut Rng) -> FieldEdits {
@@ -142,7 +130,7 @@ fn edits(rng: &mut Rng) -> FieldEdits {
     edits
 }
 
-fn lease_call(rng: &mut Rng, held: &Held) -> Operation {
+fn lease_call(rng: &mut Rng, held: &HeldLease) -> Operation {
     let verb = match rng.u32(0..20) {
         0..=7 => {
             let mut outcome = Outcome::default();
@@ -162,11 +150,11 @@ fn lease_call(rng: &mut Rng, held: &Held) -> Operation {
         17 => Verb::Edit,
         _ => Verb::Heartbeat { visibility: rng.bool().then(|| Millis(rng.u64(100..900))) },
     };
-    let given_back = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
+    let returns_item = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
     let adjust = Adjust {
         edits: if rng.u32(0..3) == 0 { edits(rng) } else { FieldEdits::default() },
         priority: (rng.u32(0..8) == 0).then(|| rng.i16(-2..3)),
-        queue: (given_back && rng.u32(0..10) == 0).then(|| queue(rng.usize(0..QUEUES.len()))),
+        queue: (returns_item && rng.u32(0..10) == 0).then(|| queue(rng.usize(0..QUEUES.len()))),
         buffers_whole: false,
     };
     Operation::Lease { id: held.id, call: Box::new(LeaseCall { token: held.token, verb, adjust }) }
@@ -186,7 +174,7 @@ pub fn receive(rng: &mut Rng, nth: usize, max: u32) -> Operation {
     }))
 }
 
-/// What this client asks next.
+/// The next batch of a client.
 pub fn batch(rng: &mut Rng, client: &mut Client, serial: &mut u64) -> Vec<Operation> {
     let count = if rng.u32(0..4) == 0 { rng.usize(2..12) } else { 1 };
     let mut batch = Vec::with_capacity(count);
@@ -202,7 +190,7 @@ pub fn batch(rng: &mut Rng, client: &mut Client, serial: &mut u64) -> Vec<Operat
                 receive(rng, nth, max)
             }
             50..=79 => {
-                // Mostly the newest lease, now and then a stale one.
+                // Mostly the newest lease, sometimes a stale one.
                 let back = if rng.u32(0..5) == 0 { rng.usize(0..12) } else { rng.usize(0..3) };
                 match client.held.iter().rev().nth(back) {
                     Some(held) => {
@@ -253,15 +241,15 @@ pub fn batch(rng: &mut Rng, client: &mut Client, serial: &mut u64) -> Vec<Operat
     batch
 }
 
-/// A client learns from an answer.
-pub fn learn(client: &mut Client, answers: &[Answered]) {
+/// Records the items and leases of a reply in the client's memory.
+pub fn record_replies(client: &mut Client, answers: &[Answered]) {
     for answer in answers {
         match answer {
             Ok(Reply::Answer(towline_domain::change::Answer::Submitted { id, .. })) => client.seen.push(*id),
             Ok(Reply::Received(received)) => {
                 for item in &received.items {
                     if let Some(lease) = item.head.lease() {
-                        client.held.push(Held { id: item.head.id, token: lease.token });
+                        client.held.push(HeldLease { id: item.head.id, token: lease.token });
                     }
                     client.seen.push(item.head.id);
                 }
@@ -269,7 +257,7 @@ pub fn learn(client: &mut Client, answers: &[Answered]) {
             _ => {}
         }
     }
-    // A client that remembers everything would mostly ask about what is long gone.
+    // A client that remembers everything would mostly ask about deleted items.
     let forget = |length: usize| length.saturating_sub(40);
     client.held.drain(..forget(client.held.len()));
     client.seen.drain(..forget(client.seen.len()));

@@ -1,4 +1,4 @@
-//! One store, its disk, its clients and their checker.
+//! One simulated world: a store, its disk, its clients and the invariant checker.
 
 use crate::disk::{Crash, Fault, SimDisk};
 use crate::workload::{self, Client};
@@ -16,11 +16,11 @@ pub const SALT: u64 = 0x0074_6f77_6c69_6e65;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const CLIENTS: usize = 6;
 
-/// Something the store must never do, in words.
+/// What the store did wrong, in words.
 #[derive(Debug, Clone)]
-pub struct Broken(pub String);
+pub struct Failure(pub String);
 
-/// A call whose group is written, waiting to be durable.
+/// A call whose batch is written and not yet synced.
 struct InFlight {
     call: u64,
     client: usize,
@@ -41,8 +41,8 @@ pub struct World {
     next_call: u64,
     serial: u64,
     unchecked_reads: bool,
-    /// The power goes at a chosen operation: how.
-    power_off: Option<Crash>,
+    /// The kind of crash for a power loss that a fault triggers.
+    power_off_crash: Option<Crash>,
     pub restarts: u64,
 }
 
@@ -53,12 +53,12 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    pub fn new(seed: u64, bug: Option<Bug>) -> Result<World, Broken> {
+    pub fn new(seed: u64, bug: Option<Bug>) -> Result<World, Failure> {
         let disk = SimDisk::default();
         if bug == Some(Bug::NoDirectorySync) {
             disk.set_no_directory_sync();
         }
-        let mut world = World::on(disk, seed, bug);
+        let mut world = World::on_disk(disk, seed, bug);
         world.open()?;
         world.call(0, workload::create_queues())?;
         world.sync()?;
@@ -73,11 +73,11 @@ impl World {
         ItemReader { salt: SALT, unchecked: self.unchecked_reads }
     }
 
-    /// Opens the store. On a disk that only loses what was not synced this must succeed.
-    pub fn open(&mut self) -> Result<(), Broken> {
+    /// Opens the store. This must succeed on a disk that lost only unsynced data.
+    pub fn open(&mut self) -> Result<(), Failure> {
         match self.try_open() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Broken(format!("the store does not open: {error}"))),
+            Err(error) => Err(Failure(format!("the store does not open: {error}"))),
         }
     }
 
@@ -87,31 +87,24 @@ impl World {
         Ok(())
     }
 
-    fn engine(&mut self) -> Result<&mut Engine, Broken> {
-        self.engine.as_mut().ok_or_else(|| Broken("the store is closed".to_owned()))
+    fn engine(&mut self) -> Result<&mut Engine, Failure> {
+        self.engine.as_mut().ok_or_else(|| Failure("the store is closed".to_owned()))
     }
 
-    fn verdict(&self) -> Result<(), Broken> {
+    fn check(&self) -> Result<(), Failure> {
         match self.checker.violations().first() {
-            Some(violation) => Err(Broken(violation.to_string())),
+            Some(violation) => Err(Failure(violation.to_string())),
             None => Ok(()),
         }
     }
 
-    /// One random step.
-    pub fn step(&mut self) -> Result<(), Broken> {
+    /// Takes one random step.
+    pub fn step(&mut self) -> Result<(), Failure> {
         match self.rng.u32(0..1000) {
-            0..=549 => {
-                let client = self.rng.usize(0..CLIENTS);
-                if self.clients[client].waiting.is_none() {
-                    let mut rng = self.rng.fork();
-                    let batch = workload::batch(&mut rng, &mut self.clients[client], &mut self.serial);
-                    self.call(client, batch)?;
-                }
-            }
+            0..=549 => self.call_randomly()?,
             550..=749 => self.sync()?,
             750..=849 => {
-                // The clock of the machine may jump, also back.
+                // The machine's clock may jump, forwards or back.
                 let jump = match self.rng.u32(0..50) {
                     0 => self.rng.u64(1000..5000),
                     1..=10 => self.rng.u64(100..500),
@@ -127,23 +120,34 @@ impl World {
             950..=969 => self.observe()?,
             970..=979 => self.fault()?,
             980..=984 => self.close()?,
-            985..=994 => self.crash_somehow()?,
+            985..=994 => self.crash()?,
             _ => {
                 let capacity = self.disk.used() + self.rng.u64(0..3) * SEGMENT_BYTES;
                 let roomy = self.rng.bool();
                 self.disk.set_capacity((!roomy).then_some(capacity));
             }
         }
-        self.verdict()
+        self.check()
     }
 
-    /// A client sends a batch: it is decided and written, not yet synced.
-    pub fn call(&mut self, client: usize, batch: Vec<Operation>) -> Result<(), Broken> {
+    /// Sends a random batch of a random client, unless that client still waits for a reply.
+    fn call_randomly(&mut self) -> Result<(), Failure> {
+        let client = self.rng.usize(0..CLIENTS);
+        if self.clients[client].waiting.is_some() {
+            return Ok(());
+        }
+        let mut rng = self.rng.fork();
+        let batch = workload::batch(&mut rng, &mut self.clients[client], &mut self.serial);
+        self.call(client, batch)
+    }
+
+    /// Sends a client's batch. The engine decides and writes it but does not sync it.
+    pub fn call(&mut self, client: usize, batch: Vec<Operation>) -> Result<(), Failure> {
         let call = self.next_call;
         self.next_call += 1;
         let (clock, mark) = (Timestamp(self.clock), self.rng.u32(0..40) == 0);
         let engine = self.engine()?;
-        // Invoked when the store's clock says so, which never goes back.
+        // The store's clock counts, because it never goes back.
         let invoked_at = engine.now().max(clock);
         self.checker.invoked(call, &batch, invoked_at);
         let engine = self.engine()?;
@@ -177,8 +181,8 @@ impl World {
         }
     }
 
-    /// Makes what is written durable, and gives the answers that waited for it.
-    pub fn sync(&mut self) -> Result<(), Broken> {
+    /// Syncs, and delivers the replies of all batches that are durable now.
+    pub fn sync(&mut self) -> Result<(), Failure> {
         let engine = self.engine()?;
         match engine.seal().and_then(|_| engine.sync()) {
             Ok(()) => self.answer(),
@@ -186,7 +190,7 @@ impl World {
         }
     }
 
-    fn answer(&mut self) -> Result<(), Broken> {
+    fn answer(&mut self) -> Result<(), Failure> {
         let engine = self.engine()?;
         let (answerable, now) = (engine.answerable(), engine.now());
         let (ready, waiting) =
@@ -201,15 +205,15 @@ impl World {
                 flight.outcomes.into_iter().map(|outcome| outcome.finish(&reader, &mut note)).collect();
             self.clients[flight.client].waiting = None;
             if let Some(error) = damaged {
-                return Err(Broken(format!("an answer could not be read: {error}")));
+                return Err(Failure(format!("an answer could not be read: {error}")));
             }
             self.checker.answered(flight.call, &answers, now);
-            workload::learn(&mut self.clients[flight.client], &answers);
+            workload::record_replies(&mut self.clients[flight.client], &answers);
         }
-        self.verdict()
+        self.check()
     }
 
-    fn collect(&mut self) -> Result<(), Broken> {
+    fn collect(&mut self) -> Result<(), Failure> {
         let (clock, budget) = (Timestamp(self.clock), self.rng.usize(1..40_000));
         let engine = self.engine()?;
         let result = engine.begin(clock).and_then(|()| engine.collect(budget)).and_then(|_| engine.seal());
@@ -228,16 +232,16 @@ impl World {
 
     fn do_chores(&mut self) {
         for chore in std::mem::take(&mut self.chores) {
-            // A failing chore costs time at the next opening, nothing else.
+            // A failed chore only makes the next opening slower.
             let _ = chore.run(&self.disk);
         }
     }
 
-    /// Everything the store holds.
-    pub fn snapshot(&mut self) -> Result<Snapshot, Broken> {
+    /// Reads all queues and items of the store.
+    pub fn snapshot(&mut self) -> Result<Snapshot, Failure> {
         let reader = self.reader();
         let engine = self.engine()?;
-        let fault = |error: StoreError| Broken(format!("the store cannot be read: {error}"));
+        let fault = |error: StoreError| Failure(format!("the store cannot be read: {error}"));
         let mut items = Vec::new();
         let mut after = None;
         loop {
@@ -250,30 +254,30 @@ impl World {
             }
         }
         let Found::Queues(queues) = engine.query(Query::Queues { after: None, limit: 100 }) else {
-            return Err(Broken("queues cannot be listed".to_owned()));
+            return Err(Failure("queues cannot be listed".to_owned()));
         };
         Ok(Snapshot { now: engine.now(), queues, items })
     }
 
-    /// Looks at everything when nothing is under way.
-    pub fn observe(&mut self) -> Result<(), Broken> {
+    /// Syncs, and lets the checker examine a snapshot if no call is in flight.
+    pub fn observe(&mut self) -> Result<(), Failure> {
         self.sync()?;
         if self.in_flight.is_empty() {
             let snapshot = self.snapshot()?;
             self.checker.observed(&snapshot);
         }
-        self.verdict()
+        self.check()
     }
 
-    fn fault(&mut self) -> Result<(), Broken> {
+    fn fault(&mut self) -> Result<(), Failure> {
         let fault = [Fault::Io, Fault::Full, Fault::Short][self.rng.usize(0..3)];
         let at = self.disk.operations() + self.rng.u64(1..12);
         self.disk.set_fault(at, fault);
         Ok(())
     }
 
-    /// Stops as a clean shutdown does, and opens again.
-    fn close(&mut self) -> Result<(), Broken> {
+    /// Shuts the store down cleanly and opens it again.
+    fn close(&mut self) -> Result<(), Failure> {
         self.sync()?;
         let engine = self.engine()?;
         if engine.mark().and_then(|_| engine.sync()).is_err() {
@@ -282,23 +286,23 @@ impl World {
         self.disk.clear_faults();
         let before = self.snapshot()?;
         self.restart(Crash::ProcessOnly)?;
-        // Time may have passed what was scheduled, so only a standing clock can be compared.
+        // If the clock moved on, scheduled items may have changed, so the snapshots cannot be compared.
         let after = self.snapshot()?;
         if before.now == after.now {
             self.checker.unchanged(&before, &after);
         }
-        self.verdict()
+        self.check()
     }
 
-    fn restart_after_fault(&mut self) -> Result<(), Broken> {
-        if let Some(how) = self.power_off.filter(|_| self.disk.is_off()) {
+    fn restart_after_fault(&mut self) -> Result<(), Failure> {
+        if let Some(how) = self.power_off_crash.filter(|_| self.disk.is_off()) {
             return self.restart(how);
         }
         let how = if self.rng.bool() { Crash::ProcessOnly } else { Crash::POWER[self.rng.usize(0..5)] };
         self.restart(how)
     }
 
-    fn crash_somehow(&mut self) -> Result<(), Broken> {
+    fn crash(&mut self) -> Result<(), Failure> {
         let how = match self.rng.u32(0..4) {
             0 => Crash::ProcessOnly,
             _ => Crash::POWER[self.rng.usize(0..5)],
@@ -306,8 +310,8 @@ impl World {
         self.restart(how)
     }
 
-    /// The store dies where it stands; the power may go with it.
-    pub fn restart(&mut self, how: Crash) -> Result<(), Broken> {
+    /// Crashes the store and opens it again.
+    pub fn restart(&mut self, how: Crash) -> Result<(), Failure> {
         self.restarts += 1;
         self.engine = None;
         self.chores.clear();
@@ -315,7 +319,7 @@ impl World {
         self.clients.iter_mut().for_each(|client| client.waiting = None);
         self.checker.restarted();
         self.disk.crash(how, &mut self.rng);
-        // Opening can be cut short too.
+        // Sometimes the power goes off during opening too.
         if self.rng.u32(0..6) == 0 {
             let at = self.disk.operations() + self.rng.u64(1..8);
             self.disk.set_fault(at, Fault::PowerOff);
@@ -331,11 +335,11 @@ impl World {
         self.disk.clear_faults();
         let snapshot = self.snapshot()?;
         self.checker.observed(&snapshot);
-        self.verdict()
+        self.check()
     }
 
-    /// With the faults over, live workers bring every item to an end.
-    pub fn drain(&mut self) -> Result<(), Broken> {
+    /// Stops all faults and lets workers settle until every item that is not paused is terminal.
+    pub fn drain(&mut self) -> Result<(), Failure> {
         self.disk.clear_faults();
         self.sync()?;
         let resume =
@@ -350,7 +354,7 @@ impl World {
                 self.call(0, vec![workload::receive(&mut rng, nth, 40)])?;
                 self.sync()?;
                 let held = std::mem::take(&mut self.clients[0].held);
-                let commit = |held: workload::Held| Operation::Lease {
+                let commit = |held: workload::HeldLease| Operation::Lease {
                     id: held.id,
                     call: Box::new(towline_domain::LeaseCall {
                         token: held.token,
@@ -365,14 +369,14 @@ impl World {
             let open = |view: &towline_store::QueueView| view.counts.unfinished() - view.counts.paused;
             if snapshot.queues.iter().map(open).sum::<u64>() == 0 {
                 self.checker.observed(&snapshot);
-                return self.verdict();
+                return self.check();
             }
         }
-        Err(Broken("invariant 14: items are left unfinished though workers settle".to_owned()))
+        Err(Failure("invariant 14: items stay unfinished although workers settle".to_owned()))
     }
 
-    /// A world around a disk that has a store on it already.
-    pub fn on(disk: SimDisk, seed: u64, bug: Option<Bug>) -> World {
+    /// A world on a disk that may already contain a store. The store is not open yet.
+    pub fn on_disk(disk: SimDisk, seed: u64, bug: Option<Bug>) -> World {
         World {
             rng: Rng::with_seed(seed),
             disk,
@@ -386,46 +390,38 @@ impl World {
             next_call: 1,
             serial: 0,
             unchecked_reads: bug == Some(Bug::NoRecordCheck),
-            power_off: None,
+            power_off_crash: None,
             restarts: 0,
         }
     }
 
-    /// How the power goes when it goes by itself.
-    pub fn power_off_mode(&mut self, how: Crash) {
-        self.power_off = Some(how);
+    /// Chooses the kind of crash for a power loss that a fault triggers.
+    pub fn set_power_off_crash(&mut self, how: Crash) {
+        self.power_off_crash = Some(how);
     }
 
-    /// Clients at work, and nothing going wrong.
-    pub fn calm_step(&mut self) -> Result<(), Broken> {
+    /// Takes one random step of a client, without faults.
+    pub fn step_without_faults(&mut self) -> Result<(), Failure> {
         match self.rng.u32(0..20) {
-            0..=11 => {
-                let client = self.rng.usize(0..CLIENTS);
-                if self.clients[client].waiting.is_none() {
-                    let mut rng = self.rng.fork();
-                    let batch = workload::batch(&mut rng, &mut self.clients[client], &mut self.serial);
-                    self.call(client, batch)?;
-                }
-            }
+            0..=11 => self.call_randomly()?,
             12..=15 => self.sync()?,
             16 | 17 => self.clock += self.rng.u64(0..60),
             18 => self.collect()?,
             _ => self.do_chores(),
         }
-        self.verdict()
+        self.check()
     }
 
-    /// Stops cleanly; what the store held.
-    pub fn shut_down(&mut self) -> Result<Snapshot, Broken> {
+    /// Shuts the store down cleanly. Returns its content.
+    pub fn close_cleanly(&mut self) -> Result<Snapshot, Failure> {
         self.sync()?;
         let snapshot = self.snapshot()?;
         self.checker.observed(&snapshot);
-        self.verdict()?;
+        self.check()?;
         let engine = self.engine()?;
         let marked = engine.mark().and_then(|_| engine.sync());
-        marked.map_err(|error| Broken(error.to_string()))?;
+        marked.map_err(|error| Failure(error.to_string()))?;
         self.do_chores();
-        // Names of files made by chores are durable by now in any real shutdown.
         self.disk.clear_faults();
         self.engine = None;
         Ok(snapshot)

@@ -6,7 +6,7 @@
 use crate::entropy;
 use futures::{StreamExt, stream};
 use std::collections::BTreeMap;
-use towline_buffers::{BufferError, Buffers, NewBuffer, Position, State, WriterId};
+use towline_buffers::{BufferError, BufferState as State, Buffers, NewBuffer, Position, WriterId};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     BufferId, Field, FieldEdits, Fields, Item, ItemId, Millis, OutputSet, Reference, Refusal, SlotName,

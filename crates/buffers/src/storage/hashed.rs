@@ -1,4 +1,4 @@
-//! Reading a whole object and hashing it on the way, while what was just read is still near the processor.
+//! Reads an object and hashes it piece by piece, while each piece is still in the processor's cache.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,42 +8,38 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Error as StoreError, GetResultPayload, ObjectStoreExt};
 
-use super::{At, Storage, blocking, fault};
+use super::{ErrorContext, Storage, blocking, check_complete, check_size, convert};
 use crate::Result;
 
-/// Fits the nearer caches with room to spare.
-const PIECE: u64 = 256 << 10;
+/// Fits into the processor's L2 cache.
+const PIECE_BYTES: u64 = 256 << 10;
 
 impl Storage {
-    /// The whole object and the hash of all but its first `skip` bytes, if it is there and has at most `bytes_max`
-    /// bytes; a longer one is not read.
+    /// Reads an object, if it exists, and hashes all but its first `skip` bytes. Refuses an object longer than
+    /// `bytes_max` without reading it.
     pub async fn get_hashed(
         &self,
         path: &Path,
         bytes_max: u64,
         skip: usize,
-        at: At<'_>,
+        context: ErrorContext<'_>,
     ) -> Result<Option<(Bytes, Hash)>> {
         let found = match self.objects.get(path).await {
             Ok(found) => found,
             Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(fault(at, error)),
+            Err(error) => return Err(convert(context, error)),
         };
-        let said = found.meta.size;
-        if said > bytes_max {
-            return Err(at.damaged(format!("{path} has {said} bytes, at most {bytes_max} are possible")));
-        }
+        let size = found.meta.size;
+        check_size(path, size, bytes_max, context)?;
         let read = match found.payload {
-            GetResultPayload::File(file, _) => blocking(move || read_hashed(file, said, skip)).await,
+            GetResultPayload::File(file, _) => blocking(move || read_hashed(file, size, skip)).await,
             GetResultPayload::Stream(_) => {
-                let bytes = found.bytes().await.map_err(|error| fault(at, error))?;
+                let bytes = found.bytes().await.map_err(|error| convert(context, error))?;
                 blocking(move || Ok(hashed(bytes, skip))).await
             }
         };
-        let (bytes, hash) = read.map_err(|error| at.io(&error))?;
-        if bytes.len() as u64 != said {
-            return Err(at.damaged(format!("{path} gave {} of {said} bytes", bytes.len())));
-        }
+        let (bytes, hash) = read.map_err(|error| context.io(&error))?;
+        check_complete(path, &bytes, size, context)?;
         Ok(Some((bytes, hash)))
     }
 }
@@ -53,7 +49,7 @@ fn read_hashed(mut file: File, bytes: u64, skip: usize) -> std::io::Result<(Byte
     let mut hasher = Hasher::new();
     let mut hashed_to = skip;
     while (read.len() as u64) < bytes {
-        let piece = PIECE.min(bytes - read.len() as u64);
+        let piece = PIECE_BYTES.min(bytes - read.len() as u64);
         if (&mut file).take(piece).read_to_end(&mut read)? == 0 {
             break;
         }

@@ -1,12 +1,12 @@
-//! Objects by name, on a directory or an S3-compatible service, with this crate's errors.
+//! Objects by name, in a directory or on an S3-compatible service.
 //!
-//! **Invariant:** a write that returns well is durable, and `create` never replaces an object.
+//! **Invariant:** a write that succeeded is durable, and `create` never replaces an object.
 
-mod faults;
+mod errors;
 mod hashed;
-mod names;
 mod open;
 mod pages;
+mod paths;
 mod temporary;
 
 use std::io::ErrorKind;
@@ -24,86 +24,90 @@ use object_store::{
 };
 use tokio::sync::Mutex;
 
-pub(crate) use faults::At;
-use faults::fault;
-pub(crate) use names::chunk_number;
+pub(crate) use errors::ErrorContext;
+use errors::convert;
 pub(crate) use pages::page_limit;
+pub(crate) use paths::chunk_number;
 
-use crate::{BufferError, Result, WriteOnce};
+use crate::{Result, WriteOnce};
 
-/// Enough that two objects seldom share a lock.
+/// Enough locks that two objects rarely share one.
 const LOCKS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Storage {
     objects: Arc<dyn ObjectStore>,
-    place: Place,
+    backend: Backend,
     prefix: Path,
     write_once: WriteOnce,
     locks: Vec<Mutex<()>>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Backend {
     Directory(PathBuf),
     S3(Arc<AmazonS3>),
 }
 
-/// The beginning of an object, and how long the whole is.
+/// The first bytes of an object, and the length of the whole object.
 #[derive(Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct ObjectPrefix {
     pub bytes: Bytes,
     pub object_bytes: u64,
 }
 
 impl Storage {
-    /// The whole object, if it is there and has at most `bytes_max` bytes; a longer one is not read.
-    pub async fn get(&self, path: &Path, bytes_max: u64, at: At<'_>) -> Result<Option<Bytes>> {
+    /// Reads an object, if it exists. Refuses an object longer than `bytes_max` without reading it.
+    pub async fn get(&self, path: &Path, bytes_max: u64, context: ErrorContext<'_>) -> Result<Option<Bytes>> {
         let found = match self.objects.get(path).await {
             Ok(found) => found,
             Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(fault(at, error)),
+            Err(error) => return Err(convert(context, error)),
         };
-        if found.meta.size > bytes_max {
-            return Err(
-                at.damaged(format!("{path} has {} bytes, at most {bytes_max} are possible", found.meta.size))
-            );
-        }
-        let said = found.meta.size;
-        let bytes = found.bytes().await.map_err(|error| fault(at, error))?;
-        if bytes.len() as u64 != said {
-            return Err(at.damaged(format!("{path} gave {} of {said} bytes", bytes.len())));
-        }
+        let size = found.meta.size;
+        check_size(path, size, bytes_max, context)?;
+        let bytes = found.bytes().await.map_err(|error| convert(context, error))?;
+        check_complete(path, &bytes, size, context)?;
         Ok(Some(bytes))
     }
 
-    pub async fn get_beginning(&self, path: &Path, len: u64, at: At<'_>) -> Result<Option<Beginning>> {
+    pub async fn get_prefix(
+        &self,
+        path: &Path,
+        len: u64,
+        context: ErrorContext<'_>,
+    ) -> Result<Option<ObjectPrefix>> {
         let options = GetOptions { range: Some(GetRange::Bounded(0..len)), ..GetOptions::default() };
         match self.objects.get_opts(path, options).await {
             Ok(found) => {
                 let object_bytes = found.meta.size;
-                let bytes = found.bytes().await.map_err(|error| fault(at, error))?;
-                Ok(Some(Beginning { bytes, object_bytes }))
+                let bytes = found.bytes().await.map_err(|error| convert(context, error))?;
+                Ok(Some(ObjectPrefix { bytes, object_bytes }))
             }
             Err(StoreError::NotFound { .. }) => Ok(None),
-            // An empty object has no range at all.
-            Err(error) => match self.size(path, at).await? {
-                Some(0) => Ok(Some(Beginning { bytes: Bytes::new(), object_bytes: 0 })),
-                _ => Err(fault(at, error)),
+            // A range request on an empty object is an error.
+            Err(error) => match self.size(path, context).await? {
+                Some(0) => Ok(Some(ObjectPrefix { bytes: Bytes::new(), object_bytes: 0 })),
+                _ => Err(convert(context, error)),
             },
         }
     }
 
-    pub async fn size(&self, path: &Path, at: At<'_>) -> Result<Option<u64>> {
+    pub async fn size(&self, path: &Path, context: ErrorContext<'_>) -> Result<Option<u64>> {
         match self.objects.head(path).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(fault(at, error)),
+            Err(error) => Err(convert(context, error)),
         }
     }
 
-    /// Writes an object that is not there yet; `false` if it is.
-    pub async fn create(&self, path: &Path, payload: impl Into<PutPayload>, at: At<'_>) -> Result<bool> {
+    /// Creates an object. Returns `false` if the object exists already.
+    pub async fn create(
+        &self,
+        path: &Path,
+        payload: impl Into<PutPayload>,
+        context: ErrorContext<'_>,
+    ) -> Result<bool> {
         let mode = match self.write_once {
             WriteOnce::ByService => PutMode::Create,
             WriteOnce::ByProcess => PutMode::Overwrite,
@@ -112,7 +116,7 @@ impl Storage {
             WriteOnce::ByService => None,
             WriteOnce::ByProcess => {
                 let guard = self.lock_of(path).lock().await;
-                if self.size(path, at).await?.is_some() {
+                if self.size(path, context).await?.is_some() {
                     return Ok(false);
                 }
                 Some(guard)
@@ -121,73 +125,74 @@ impl Storage {
         match self.objects.put_opts(path, payload.into(), PutOptions::from(mode)).await {
             Ok(_) => Ok(true),
             Err(StoreError::AlreadyExists { .. }) => Ok(false),
-            Err(error) => Err(fault(at, error)),
+            Err(error) => Err(convert(context, error)),
         }
     }
 
-    pub async fn overwrite(&self, path: &Path, payload: impl Into<PutPayload>, at: At<'_>) -> Result<()> {
-        self.objects.put(path, payload.into()).await.map_err(|error| fault(at, error))?;
+    pub async fn overwrite(
+        &self,
+        path: &Path,
+        payload: impl Into<PutPayload>,
+        context: ErrorContext<'_>,
+    ) -> Result<()> {
+        self.objects.put(path, payload.into()).await.map_err(|error| convert(context, error))?;
         Ok(())
     }
 
-    /// Makes durable that an object seen is there: whoever put it may not have lived to sync its directory.
-    pub async fn settle(&self, path: &Path, at: At<'_>) -> Result<()> {
-        let Place::Directory(root) = &self.place else { return Ok(()) };
+    /// Syncs the directory of an object. The process that created the object may have crashed before it did so.
+    pub async fn sync_parent(&self, path: &Path, context: ErrorContext<'_>) -> Result<()> {
+        let Backend::Directory(root) = &self.backend else { return Ok(()) };
         let Some(directory) = root.join(path.as_ref()).parent().map(PathBuf::from) else { return Ok(()) };
         let synced = blocking(move || match std::fs::File::open(&directory) {
             Ok(file) => file.sync_all(),
-            // The whole buffer was deleted meanwhile.
+            // Another server deleted the buffer meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         });
-        synced.await.map_err(|error| at.io(&error))
+        synced.await.map_err(|error| context.io(&error))
     }
 
-    /// That it is not there is no error.
-    pub async fn delete(&self, path: &Path, at: At<'_>) -> Result<()> {
+    /// Deletes an object. Succeeds if the object does not exist.
+    pub async fn delete(&self, path: &Path, context: ErrorContext<'_>) -> Result<()> {
         match self.objects.delete(path).await {
-            Ok(()) | Err(StoreError::NotFound { .. }) => self.settle(path, at).await,
-            Err(error) => Err(fault(at, error)),
+            Ok(()) | Err(StoreError::NotFound { .. }) => self.sync_parent(path, context).await,
+            Err(error) => Err(convert(context, error)),
         }
     }
 
-    /// Deletes everything under a directory of names.
-    pub async fn delete_under(&self, prefix: &Path, at: At<'_>) -> Result<()> {
-        // What is listed while names vanish may be incomplete: look again until nothing is left.
+    /// Deletes every object under a prefix.
+    pub async fn delete_prefix(&self, prefix: &Path, context: ErrorContext<'_>) -> Result<()> {
+        // A list made during deletes may be incomplete, so this repeats until nothing is left.
         for _ in 0..8 {
             let names: BoxStream<'static, _> =
                 self.objects.list(Some(prefix)).map_ok(|meta| meta.location).boxed();
             let mut names = names.peekable();
             if std::pin::Pin::new(&mut names).peek().await.is_none() {
-                return self.remove_directories(prefix, at).await;
+                return self.remove_directories(prefix, context).await;
             }
             let mut deleted = self.objects.delete_stream(names.boxed());
-            while let Some(one) = deleted.next().await {
-                match one {
+            while let Some(result) = deleted.next().await {
+                match result {
                     Ok(_) | Err(StoreError::NotFound { .. }) => {}
-                    Err(error) => return Err(fault(at, error)),
+                    Err(error) => return Err(convert(context, error)),
                 }
             }
         }
-        Err(BufferError::Unavailable {
-            doing: at.doing,
-            id: at.id.to_owned(),
-            cause: "new objects come as fast as they are deleted".to_owned(),
-        })
+        Err(context.unavailable("new objects appear as fast as they are deleted".to_owned()))
     }
 
-    /// Makes ready the place for a buffer's chunks: the first ones come several at once, and each is durable only if
-    /// the way to it is.
-    pub async fn prepare(&self, prefix: &Path, at: At<'_>) -> Result<()> {
-        let Place::Directory(root) = &self.place else { return Ok(()) };
+    /// Creates and syncs the directory of a buffer's chunks, before the writer sends the first chunks in parallel. A
+    /// chunk is durable only if all directories above it are.
+    pub async fn create_directory(&self, prefix: &Path, context: ErrorContext<'_>) -> Result<()> {
+        let Backend::Directory(root) = &self.backend else { return Ok(()) };
         let (root, prefix) = (root.clone(), prefix.clone());
-        let made = blocking(move || open::make_durable_directory(&root, &prefix));
-        made.await.map_err(|error| at.io(&error))
+        let created = blocking(move || open::create_durable_directory(&root, &prefix));
+        created.await.map_err(|error| context.io(&error))
     }
 
-    /// Directories of a buffer that are empty now; others stay.
-    async fn remove_directories(&self, prefix: &Path, at: At<'_>) -> Result<()> {
-        let Place::Directory(root) = &self.place else { return Ok(()) };
+    /// Removes the directories of a buffer if they are empty.
+    async fn remove_directories(&self, prefix: &Path, context: ErrorContext<'_>) -> Result<()> {
+        let Backend::Directory(root) = &self.backend else { return Ok(()) };
         let directory = root.join(prefix.as_ref());
         let removed = blocking(move || {
             for directory in [directory.join("c"), directory] {
@@ -202,26 +207,29 @@ impl Storage {
             }
             Ok(())
         });
-        removed.await.map_err(|error| at.io(&error))
+        removed.await.map_err(|error| context.io(&error))
     }
 
-    pub async fn copy(&self, from: &Path, to: &Path, at: At<'_>) -> Result<()> {
-        self.objects.copy(from, to).await.map_err(|error| fault(at, error))
+    pub async fn copy(&self, from: &Path, to: &Path, context: ErrorContext<'_>) -> Result<()> {
+        self.objects.copy(from, to).await.map_err(|error| convert(context, error))
     }
 
-    /// Every object under a directory of names, in no order.
-    pub fn list_under<'a>(&'a self, prefix: &Path, at: At<'a>) -> BoxStream<'a, Result<ObjectMeta>> {
-        self.objects.list(Some(prefix)).map_err(move |error| fault(at, error)).boxed()
+    /// Lists every object under a prefix, in no order.
+    pub fn list_prefix<'a>(
+        &'a self,
+        prefix: &Path,
+        context: ErrorContext<'a>,
+    ) -> BoxStream<'a, Result<ObjectMeta>> {
+        self.objects.list(Some(prefix)).map_err(move |error| convert(context, error)).boxed()
     }
 
     pub fn s3(&self) -> Option<&AmazonS3> {
-        match &self.place {
-            Place::S3(s3) => Some(s3),
-            Place::Directory(_) => None,
+        match &self.backend {
+            Backend::S3(s3) => Some(s3),
+            Backend::Directory(_) => None,
         }
     }
 
-    /// Whether the storage itself refuses to write an object twice.
     pub fn write_once(&self) -> WriteOnce {
         self.write_once
     }
@@ -232,7 +240,23 @@ impl Storage {
     }
 }
 
-/// Runs file operations where they hold up nobody.
+fn check_size(path: &Path, size: u64, bytes_max: u64, context: ErrorContext<'_>) -> Result<()> {
+    if size > bytes_max {
+        return Err(context.damaged(format!("{path} has {size} bytes; at most {bytes_max} are allowed")));
+    }
+    Ok(())
+}
+
+fn check_complete(path: &Path, bytes: &Bytes, size: u64, context: ErrorContext<'_>) -> Result<()> {
+    if bytes.len() as u64 != size {
+        return Err(
+            context.damaged(format!("the storage returned {} of {size} bytes of {path}", bytes.len()))
+        );
+    }
+    Ok(())
+}
+
+/// Runs file operations on a thread where blocking is allowed.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> std::io::Result<T> {

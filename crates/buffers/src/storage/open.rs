@@ -1,4 +1,4 @@
-//! Opening a place: a directory that syncs what it writes, or a client of an S3-compatible service.
+//! Opens a location: a directory with synced writes, or a client of an S3-compatible service.
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use tokio::sync::Mutex;
 
-use super::{LOCKS, Place, Storage};
+use super::{Backend, LOCKS, Storage};
 use crate::{BufferError, Location, Result, S3Options, WriteOnce};
 
 impl Storage {
@@ -20,19 +20,19 @@ impl Storage {
         let locks = (0..LOCKS).map(|_| Mutex::new(())).collect();
         match location {
             Location::Directory(directory) => {
-                make_directory(directory).map_err(|error| misconfigured(&error))?;
+                create_directory(directory).map_err(|error| misconfigured(&error))?;
                 let root = std::fs::canonicalize(directory).map_err(|error| misconfigured(&error))?;
                 let files = LocalFileSystem::new_with_prefix(&root).map_err(|error| misconfigured(&error))?;
                 let storage = Self {
                     objects: Arc::new(files.with_fsync(true)),
-                    place: Place::Directory(root.clone()),
+                    backend: Backend::Directory(root.clone()),
                     prefix: Path::ROOT,
                     write_once: WriteOnce::ByService,
                     locks,
                 };
-                // Made here once, so that no two first writes race to make and sync them.
-                for name in [storage.metas(), storage.all_data(), storage.blobs()] {
-                    make_durable_directory(&root, &name).map_err(|error| misconfigured(&error))?;
+                // Created here, so that parallel first writes do not race to create and sync them.
+                for path in [storage.metas(), storage.all_data(), storage.blobs()] {
+                    create_durable_directory(&root, &path).map_err(|error| misconfigured(&error))?;
                 }
                 Ok(storage)
             }
@@ -42,7 +42,7 @@ impl Storage {
                 let s3 = Arc::new(s3);
                 Ok(Self {
                     objects: Arc::clone(&s3) as _,
-                    place: Place::S3(s3),
+                    backend: Backend::S3(s3),
                     prefix,
                     write_once: options.write_once,
                     locks,
@@ -52,18 +52,18 @@ impl Storage {
     }
 }
 
-/// Makes a directory of names and syncs the way to it.
-pub(super) fn make_durable_directory(root: &FilePath, name: &Path) -> std::io::Result<()> {
+/// Creates a directory and syncs it and all directories above it up to the root.
+pub(super) fn create_durable_directory(root: &FilePath, path: &Path) -> std::io::Result<()> {
     let mut directory = root.to_path_buf();
-    for part in name.parts() {
+    for part in path.parts() {
         directory.push(part.as_ref());
-        make_directory(&directory)?;
+        create_directory(&directory)?;
     }
-    let way = directory.ancestors().take_while(|part| part.starts_with(root));
-    way.into_iter().try_for_each(|part| std::fs::File::open(part)?.sync_all())
+    let mut ancestors = directory.ancestors().take_while(|part| part.starts_with(root));
+    ancestors.try_for_each(|part| std::fs::File::open(part)?.sync_all())
 }
 
-fn make_directory(directory: &FilePath) -> std::io::Result<()> {
+fn create_directory(directory: &FilePath) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

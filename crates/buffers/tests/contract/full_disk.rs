@@ -1,13 +1,13 @@
-//! A disk without space: said, nothing acknowledged, and all goes on when there is space again.
+//! A full disk: calls report it and acknowledge nothing. Writing continues when there is space again.
 
 use std::process::Command;
 
 use towline_buffers::{BufferError, Buffers, Location, NewBuffer, Options};
 
-use crate::rig::{NOW, WRITER};
-use crate::script::{Script, read_all};
+use crate::storage::{NOW, WRITER};
+use crate::writer::{TestWriter, read_all};
 
-/// A file system of a few MiB, for as long as this lives.
+/// A file system of 4 MiB, unmounted on drop.
 struct SmallDisk {
     directory: tempfile::TempDir,
 }
@@ -26,7 +26,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a fetch that nobody waits for any more may have a file open for another moment.
+        // Lazily, because an aborted fetch may still have a file open.
         let unmounted = Command::new("umount").arg("--lazy").arg(self.directory.path()).status();
         assert!(
             unmounted.is_ok_and(|status| status.success()),
@@ -37,7 +37,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_survived() {
+async fn writing_continues_after_a_full_disk() {
     let Some(disk) = SmallDisk::mount() else {
         println!("SKIPPED: a small file system cannot be mounted here (needs root)");
         return;
@@ -48,9 +48,9 @@ async fn a_full_disk_is_said_and_survived() {
     buffers.begin("b", WRITER, NOW).await.unwrap();
     let ballast = disk.directory.path().join("ballast");
     std::fs::write(&ballast, vec![1; 3 << 20]).unwrap();
-    let mut script = Script::new("b");
+    let mut writer = TestWriter::new("b");
     let data = vec![7; 2 << 20];
-    let chunk = script.next(&data);
+    let chunk = writer.next(&data);
     let refused = buffers.put_chunk("b", WRITER, chunk.clone(), NOW).await.unwrap_err();
     assert!(matches!(refused, BufferError::Full { .. }) && refused.is_fault(), "{refused}");
     let refused = buffers.put_blob("k", {
@@ -63,6 +63,6 @@ async fn a_full_disk_is_said_and_survived() {
 
     std::fs::remove_file(ballast).unwrap();
     buffers.put_chunk("b", WRITER, chunk, NOW).await.unwrap();
-    script.finish(&buffers).await.unwrap();
+    writer.finish(&buffers).await.unwrap();
     assert_eq!(read_all(&buffers, "b").await.unwrap(), data);
 }

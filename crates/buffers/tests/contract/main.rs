@@ -1,20 +1,20 @@
-//! The contract of buffers, on a directory and on an S3-protocol server; and what happens when either is at fault.
+//! The contract of buffers, in a directory and on an S3-protocol server, including faults of both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
 
-mod adopting;
+mod adopt;
 mod blobs;
-mod copying;
+mod copy;
 mod damage;
+mod faulty_proxy;
 mod full_disk;
-mod listing;
-mod outage;
-mod presigned;
-mod proxy;
-mod reading;
-mod rig;
+mod list;
+mod presign;
+mod read;
+mod s3_faults;
 mod s3_server;
-mod script;
 mod states;
-mod sweeping;
-mod vanishing;
-mod writing;
+mod storage;
+mod sweep;
+mod vanished_writer;
+mod write;
+mod writer;

@@ -1,4 +1,4 @@
-//! An S3-protocol server inside the test process, its objects files in a directory.
+//! An S3-protocol server inside the test process that stores objects as files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl S3Server {
         let service = builder.build();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        // A service creates an object or says that it is there; this one looks first, and then writes.
+        // `s3s_fs` checks for the object and then writes it, not atomically. The lock makes conditional puts atomic.
         let creating = Arc::new(Mutex::new(()));
         let service = service_fn(move |request: Request<Incoming>| {
             let (service, creating) = (service.clone(), Arc::clone(&creating));

@@ -1,4 +1,4 @@
-//! Whether an item that is not there may be gone.
+//! Whether a missing item may have been removed.
 
 use super::Checker;
 use super::history::{Cause, Open};
@@ -13,16 +13,16 @@ impl Checker {
         self.open.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// What the policies of the queues it may have been in allow.
+    /// The combined bounds of all queues in which the item may have been.
     pub(super) fn bounds(&self, record: &Record) -> Bounds {
         let mut bounds = self.queues.get(&record.queue).map(|queue| queue.bounds).unwrap_or_default();
-        if self.wanders(record) {
+        if self.may_have_moved(record) {
             self.queues.values().for_each(|queue| bounds.join(&queue.bounds));
         }
         if let Some(max) = record.overrides.max_retries {
             (bounds.max_retries_least, bounds.max_retries_most) = (max, max);
         }
-        // Another queue's policy may have allowed it more, before it came here.
+        // The policy of an earlier queue may have allowed more.
         let had = record.base.as_ref().map_or(0, |base| base.head.retries);
         bounds.max_retries_most = bounds.max_retries_most.max(had);
         bounds.completed_ttl = record.overrides.completed_ttl.or(bounds.completed_ttl);
@@ -32,8 +32,8 @@ impl Checker {
         bounds
     }
 
-    /// Whether the item may be in another queue than where it was last seen.
-    fn wanders(&self, record: &Record) -> bool {
+    /// Whether the item may have moved to another queue since it was last seen.
+    fn may_have_moved(&self, record: &Record) -> bool {
         let open = self.open_on(record.id);
         let letter = record
             .base
@@ -45,25 +45,25 @@ impl Checker {
             || open.iter().filter_map(lease_call).any(|call| call.adjust.queue.is_some())
     }
 
-    /// Receives in flight or lost that may have given the item out.
+    /// Receives in flight or lost that may have returned the item.
     pub(super) fn possible_receives<'a>(
         &'a self,
         record: &Record,
     ) -> impl Iterator<Item = &'a Open> + use<'a> {
-        let (own, all) = (record.queue.clone(), self.wanders(record));
+        let (own, all) = (record.queue.clone(), self.may_have_moved(record));
         let one = self.queues.get(&own).filter(|_| !all);
         let every = self.queues.values().filter(move |_| all);
         one.into_iter().chain(every).flat_map(|queue| &queue.receives)
     }
 
-    /// Whether something that is known, or may have happened, explains that the item is not there.
+    /// The operation, known or possible, that explains that the item is missing.
     pub(super) fn absence(&self, id: ItemId, record: &Record, now: Timestamp) -> Cause {
         let delete = |open: &&Open| matches!(open.operation(), Operation::Delete { .. });
         let since = record.born.invoked;
         Cause::when(record.maybe_deleted || self.removable_at(id, record).is_some_and(|at| at <= now))
             .or(|| Cause::among(self.open_on(id).iter().filter(delete)))
             .or(|| {
-                if self.wanders(record) {
+                if self.may_have_moved(record) {
                     let queues = self.queues.values();
                     return queues.fold(Cause::None, |cause, queue| cause.or(|| queue.deletion(since)));
                 }
@@ -71,7 +71,7 @@ impl Checker {
             })
     }
 
-    /// The earliest time at which its TTL may remove it, by what is known of its end.
+    /// The earliest time at which the TTL may remove the item.
     pub(super) fn removable_at(&self, id: ItemId, record: &Record) -> Option<Timestamp> {
         let open = self.open_on(id);
         let bounds = self.bounds(record);
@@ -98,7 +98,7 @@ impl Checker {
         by_calls.chain(by_time).chain(by_end).min()
     }
 
-    /// The earliest time at which expiry or vanishing holders may fail it.
+    /// The earliest time at which expiry or lapses may fail the item.
     fn fails_by_time_at(&self, record: &Record, bounds: &Bounds, open: &[Open]) -> Option<Timestamp> {
         let latest = record.deliveries.last();
         let shown = record.base.as_ref().map(|base| &base.head);
@@ -113,11 +113,11 @@ impl Checker {
         let give_up = bounds.give_up_after.map(|span| born.after(span));
         let mut receives = self.possible_receives(record).peekable();
         let retries = latest.map_or(shown.map_or(0, |head| head.retries), |delivery| delivery.retries);
-        // Each delivery that nobody saw may have lapsed.
+        // Each delivery without a known reply may have lapsed.
         let unseen = u32::try_from(self.possible_receives(record).count()).unwrap_or(u32::MAX);
         let may_exhaust =
             bounds.poison || retries.saturating_add(unseen).saturating_add(1) > bounds.max_retries_least;
-        // A heartbeat that nobody was told of may have made the lease shorter.
+        // A heartbeat without a known reply may have shortened the lease.
         let beats = |delivery: &Delivery| {
             let own = delivery.visibility;
             let least = open.iter().filter_map(|open| match lease_call(open)? {

@@ -1,15 +1,15 @@
-//! Who did what when, as far as the order can be known.
+//! Calls and their order, as far as it is known.
 
 use std::fmt;
 use std::sync::Arc;
 use towline_domain::Timestamp;
 use towline_store::Operation;
 
-/// Counts what the checker was told: of two calls, one was first if its answer came before the other was made.
+/// Counts the inputs of the checker. One call came before another if its reply came before the other was sent.
 pub(super) type Tick = u64;
 pub(super) type Restarts = u32;
 
-/// One operation: its call, and its place in the batch.
+/// An operation: its call, and its index in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     call: u64,
@@ -28,7 +28,7 @@ impl Key {
 
     pub(super) const SEVERAL: Key = Key { call: u64::MAX, index: 1 };
 
-    /// What a snapshot showed has no call.
+    /// Stands for a snapshot, which has no call.
     pub(super) const SNAPSHOT: Key = Key { call: u64::MAX, index: 0 };
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// When an answered operation was decided: somewhere inside.
+/// The interval in which an answered operation was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) key: Key,
@@ -55,7 +55,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// This one or the other, nobody knows which was last.
+    /// The union of two intervals, when the order is unknown.
     pub(super) fn or(&self, other: &Span) -> Span {
         Span {
             key: Key::SEVERAL,
@@ -66,7 +66,7 @@ impl Span {
         }
     }
 
-    /// Certainly first: not merely possibly.
+    /// Whether this operation was certainly decided first.
     pub(super) fn before(&self, other: &Span) -> bool {
         self.answered < other.invoked
             || (self.key.call == other.key.call
@@ -78,11 +78,11 @@ impl Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     InFlight,
-    /// The answer never came; the number of restarts then.
+    /// The reply was lost. Holds the number of restarts at that time.
     Lost(Restarts),
 }
 
-/// An operation that may have happened.
+/// An operation without a known reply. It may have been carried out.
 #[derive(Debug, Clone)]
 pub(super) struct Open {
     pub(super) key: Key,
@@ -93,7 +93,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// What was asked, whatever it depended on: it may have been carried out.
+    /// The operation without its precondition, because it may have been carried out.
     pub(super) fn operation(&self) -> &Operation {
         self.batch[self.key.index as usize].asked()
     }
@@ -102,23 +102,23 @@ impl Open {
         self.fate != Fate::InFlight
     }
 
-    /// It happened before this many restarts, or never.
+    /// Whether a restart ended its chance to be carried out.
     pub(super) fn is_closed(&self, restarts: Restarts) -> bool {
         matches!(self.fate, Fate::Lost(then) if then < restarts)
     }
 }
 
-/// Whether something that must have had a cause had one.
+/// Whether an observation is explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cause {
     Known,
-    /// Only if one of these is carried out.
+    /// Only if one of these operations is carried out.
     Awaited(Vec<Key>),
     None,
 }
 
 impl Cause {
-    /// From the operations that may be the cause.
+    /// The cause, given all operations that may explain the observation.
     pub(super) fn among<'a>(open: impl Iterator<Item = &'a Open>) -> Cause {
         let mut awaited = Vec::new();
         for open in open {

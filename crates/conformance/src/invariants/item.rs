@@ -1,4 +1,4 @@
-//! What is known of each item: what was submitted, its latest deliveries, whether it ended.
+//! What the checker knows about each item: its submit, its latest deliveries, and whether it is terminal.
 
 use super::history::{Cause, Key, Open, Span, Tick};
 use super::payload::Payload;
@@ -9,52 +9,52 @@ use towline_domain::{
 };
 use towline_store::Operation;
 
-/// Deliveries remembered of each item; older ones are over.
+/// The number of latest deliveries that the checker keeps for each item.
 const DELIVERIES_KEPT: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) id: ItemId,
-    /// The submit it came from, and whether that was answered.
+    /// The submit of the item, and whether its reply came.
     pub(super) origin: Key,
     pub(super) acknowledged: bool,
-    /// That submit, while it is not answered: if another made the item, it is still to be accounted for.
+    /// That submit while its reply is unknown. If another submit created the item, this one is still open.
     pub(super) claim: Option<Open>,
     pub(super) born: Span,
-    /// As shown, once it was.
+    /// As shown by a reply or snapshot.
     pub(super) created_at: Option<Timestamp>,
-    /// Where it is, or was when last seen whole.
+    /// The queue of the item when it was last seen.
     pub(super) queue: QueueName,
     pub(super) submitted_to: QueueName,
     pub(super) id_chosen: bool,
     pub(super) body: Body,
     pub(super) submitted: Fields,
     pub(super) overrides: Overrides,
-    /// A holder may have given it to another queue.
+    /// A lease holder may have moved it to another queue.
     pub(super) moved: bool,
 
     pub(super) fields: Payload,
-    /// As the latest snapshot showed it.
+    /// The state in the latest snapshot.
     pub(super) base: Option<Box<Base>>,
-    /// In order of `deliveries`, the latest few.
+    /// The latest deliveries, in order.
     pub(super) deliveries: Vec<Delivery>,
-    /// Receives answered since the base.
+    /// Answered receives since the base.
     pub(super) received: u32,
-    /// Changes that certainly happened since the base: each adds one to the revision.
+    /// The certain changes since the base. Each adds one to the revision.
     pub(super) changes: u32,
-    /// The latest few, the last one last: the one whose repetition gets the same answer.
+    /// The latest settles, in order. A repeat of the last one gets the same reply.
     pub(super) settles: Vec<LastSettle>,
-    /// Settles that may have been carried out, where snapshots do not tell.
+    /// Settles that may have been carried out and that snapshots do not show.
     pub(super) unseen: Vec<LeaseCall>,
     pub(super) ended: Option<Ended>,
     pub(super) committed: Option<Box<(Span, LeaseToken, Outcome)>>,
     pub(super) redriven: Option<Span>,
     pub(super) cancelled: Option<Span>,
-    /// After this many deliveries, not given out before then.
+    /// After this number of deliveries, the item is not ready before this time.
     pub(super) not_before: (u32, Timestamp),
-    /// Not terminal then.
+    /// The latest time at which the item was certainly not terminal.
     pub(super) alive_at: Timestamp,
-    /// Whether a delete that overlapped its submit may have removed it.
+    /// Whether a delete that overlapped the submit may have removed the item.
     pub(super) maybe_deleted: bool,
 }
 
@@ -66,10 +66,10 @@ pub(super) struct Base {
 
 #[derive(Debug, Clone)]
 pub(super) struct Delivery {
-    /// The value of `deliveries` with it.
+    /// The value of `deliveries` after this delivery.
     pub(super) number: u32,
     pub(super) token: LeaseToken,
-    /// `None`: known from a snapshot only.
+    /// `None` if only a snapshot showed it.
     pub(super) received: Option<Span>,
     pub(super) retries: u32,
     pub(super) expires_at: Option<Timestamp>,
@@ -78,7 +78,7 @@ pub(super) struct Delivery {
     pub(super) extended: Span,
     pub(super) visibility: Millis,
     pub(super) settled: Option<(Span, SettleVerb)>,
-    /// Cancelled under its holder, for certain.
+    /// A cancel that certainly came during this delivery.
     pub(super) dead: Option<Span>,
 }
 
@@ -86,10 +86,10 @@ pub(super) struct Delivery {
 pub(super) struct LastSettle {
     pub(super) token: LeaseToken,
     pub(super) left: &'static str,
-    /// Of which delivery.
+    /// The number of the delivery.
     pub(super) number: u32,
     pub(super) span: Span,
-    /// `None`: known from a snapshot only.
+    /// `None` if only a snapshot showed it.
     pub(super) call: Option<LeaseCall>,
 }
 
@@ -98,14 +98,14 @@ pub(super) struct Ended {
     pub(super) span: Span,
     pub(super) completed: bool,
     pub(super) remove: Remove,
-    /// How often it had been given out then, if known: once more means that it was redriven.
+    /// The number of deliveries at the end, if known. A later delivery means that the item was redriven.
     pub(super) deliveries: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Remove {
     At(Option<Timestamp>),
-    /// Its TTL after this at the earliest.
+    /// The TTL counts from this time or later.
     TtlAfter(Timestamp),
 }
 
@@ -115,7 +115,7 @@ pub(super) enum Incarnation {
     Later,
 }
 
-/// Whether two settles are the same call: the jitter seed is not part of what was asked.
+/// Whether two settles are the same call. The jitter seed does not matter.
 pub(super) fn same_settle(a: &LeaseCall, b: &LeaseCall) -> bool {
     let same_verb = match (&a.verb, &b.verb) {
         (Verb::Retry { error, delay, .. }, Verb::Retry { error: other, delay: after, .. }) => {
@@ -145,7 +145,7 @@ pub(super) fn lease_call(open: &Open) -> Option<&LeaseCall> {
 }
 
 pub(super) fn same_body(a: &Body, b: &Body) -> bool {
-    // The claim is the store's own note on the key.
+    // The store adds the claim itself.
     a.idempotency_key == b.idempotency_key
         && a.replace_key == b.replace_key
         && a.tags == b.tags
@@ -199,7 +199,7 @@ impl Record {
         }
     }
 
-    /// Submitters may choose an id that was used before: whether this is still the same item.
+    /// Whether this is still the same item. A submitter may choose an id that was used before.
     pub(super) fn incarnation(&self, item: &Item) -> Incarnation {
         let at = item.head.created_at;
         let (first, last) = match self.created_at {
@@ -215,7 +215,7 @@ impl Record {
         }
     }
 
-    /// Operators name an item by its id: what they were told of the earlier one may be about this one.
+    /// Copies facts from an earlier item with the same id: replies to operators may be about either item.
     pub(super) fn succeed(&mut self, earlier: &Record) {
         self.cancelled = earlier.cancelled;
         self.redriven = earlier.redriven;
@@ -226,7 +226,7 @@ impl Record {
         self.submitted_to == *queue && same_body(&self.body, body) && self.submitted == *fields
     }
 
-    /// Whether the key stands for the same content, by the rule that inputs, parameters and payload are content.
+    /// Whether the content is the same. Inputs, parameters and payload are content.
     pub(super) fn same_content(&self, body: &Body, fields: &Fields) -> bool {
         self.body.inputs == body.inputs && self.body.params == body.params && self.submitted == *fields
     }
@@ -253,7 +253,7 @@ impl Record {
         }
     }
 
-    /// A certain change, unless the base may show it already.
+    /// Counts a certain change, unless the base may already include it.
     pub(super) fn changed(&mut self, span: &Span) {
         if self.base.as_ref().is_none_or(|base| base.tick < span.invoked) {
             self.changes += 1;
@@ -267,22 +267,22 @@ impl Record {
             .or(|| Cause::among(open.iter().filter(redrive)))
     }
 
-    /// It ended in this call at the latest; `from` at the earliest.
+    /// The item became terminal between `from` and the end of this call.
     pub(super) fn end(&mut self, completed: bool, from: Timestamp, deliveries: Option<u32>, span: &Span) {
-        // A repeated cancel or settle ends nothing: the first one counts.
+        // The first cancel or settle counts, not a repeat.
         if self.ended.is_none_or(|ended| completed && !ended.completed) {
             self.ended = Some(Ended { span: *span, completed, remove: Remove::TtlAfter(from), deliveries });
         }
     }
 
-    /// It was redriven, or given out, in this call: what ended it before is past.
+    /// The item was redriven or received in this call, so it is not terminal any more.
     pub(super) fn reopened(&mut self, delivery: Option<u32>, span: &Span) {
         let past = |ended: &Ended| {
             let again = delivery.zip(ended.deliveries).is_some_and(|(now, then)| now > then);
             ended.span.before(span) || again
         };
         self.ended = self.ended.filter(|ended| !past(ended));
-        // Of two that overlap, the cancel may have been the later one.
+        // If a cancel overlaps this call, the cancel may have come later.
         if let Some(cancel) = self.cancelled.filter(|cancel| !cancel.before(span)) {
             self.end(false, cancel.from, None, &cancel);
         }

@@ -1,4 +1,4 @@
-//! Answers to the holders of leases: invariants 3, 4, 5, 7 and 12.
+//! Checks replies to lease holders: invariants 3, 4, 5, 7 and 12.
 
 use super::Checker;
 use super::history::{Cause, Open, Span, Tick};
@@ -14,46 +14,50 @@ impl Checker {
         let Some(record) = self.items.get(&id) else {
             match self.gone.get(&id) {
                 Some(&removed) if removed >= span.invoked => {}
-                Some(_) => {
-                    self.report(4, format!("{key}: a lease of item {id} was honoured after it was removed"))
-                }
-                None => self
-                    .report(4, format!("{key}: a lease of item {id} was honoured, which nobody submitted")),
+                Some(_) => self.report(
+                    4,
+                    format!("{key}: a lease of item {id} was accepted after the item was removed"),
+                ),
+                None => self.report(
+                    4,
+                    format!("{key}: a lease of item {id} was accepted, but no client submitted this item"),
+                ),
             }
             return;
         };
         let verb = settle_verb(&call.verb);
-        // The same call again gets the same answer, and changes nothing.
+        // A repeated call gets the same reply and changes nothing.
         let before = record.settles.iter().position(|last| last.token == call.token);
         if let (Some(_), Some(at)) = (verb, before) {
             let first = &record.settles[at];
             let left = first.left;
             if first.call.as_ref().is_some_and(|first| !same_settle(first, call)) {
                 let message = format!(
-                    "{key}: {:?} of item {id} was accepted; its lease was settled by another call",
+                    "{key}: {:?} of item {id} was accepted, but another call had settled its lease",
                     call.verb
                 );
                 self.report(5, message);
             } else if !matches!(answer, Answer::State(state) if *state == left) {
                 let message =
-                    format!("{key}: a repeated settle of item {id} was answered {answer:?}, first {left:?}");
+                    format!("{key}: a repeated settle of item {id} got {answer:?}, the first got {left:?}");
                 self.report(5, message);
             } else if record.settles[at + 1..].iter().any(|later| later.span.before(span)) {
-                let message = format!("{key}: a settle of item {id} was accepted again, after a later one");
+                let message =
+                    format!("{key}: an old settle of item {id} was accepted again after a later one");
                 self.report(4, message);
             }
             return;
         }
-        // Its lease was over, so if this is accepted, that was.
+        // The lease was over, so an accepted call is a repeat of the unknown one.
         if verb.is_some() && record.unseen.iter().any(|unseen| same_settle(unseen, call)) {
             if !matches!(answer, Answer::State(_)) {
-                self.report(5, format!("{key}: a repeated settle of item {id} was answered {answer:?}"));
+                self.report(5, format!("{key}: a repeated settle of item {id} got {answer:?}"));
             }
             return;
         }
         let mut found = Vec::new();
         let number = self.check_current(id, record, call, span, &mut found);
-        // It may be the repetition of one that nobody was told of.
+        // The call may be a repeat of a settle whose reply was lost.
         let twin =
             |open: &&Open| verb.is_some() && lease_call(open).is_some_and(|other| same_settle(other, call));
         let twins = Cause::among(self.open_on(id).iter().filter(twin));
@@ -63,11 +67,11 @@ impl Checker {
         match (verb, answer) {
             (None, Answer::Leased { deadline }) => self.held(id, call, *deadline, span),
             (Some(verb), Answer::State(state)) => self.settled(id, call, verb, state, number, span),
-            _ => self.report(5, format!("{key}: {:?} of item {id} was answered {answer:?}", call.verb)),
+            _ => self.report(5, format!("{key}: {:?} of item {id} got {answer:?}", call.verb)),
         }
     }
 
-    /// Whether the call's lease may have been the item's valid one. Answers its delivery number.
+    /// Checks that the lease of the call may have been valid. Returns its delivery number.
     fn check_current(
         &self,
         id: ItemId,
@@ -80,11 +84,15 @@ impl Checker {
         let what = || format!("{key}: {} of item {id} was accepted", verb_name(&call.verb));
         if let Some(ended) = record.ended.filter(|ended| ended.span.before(span)) {
             let cause = record.redrive(ended.span.invoked, self.open_on(id));
-            found.push((4, cause, format!("{} after it ended at {}", what(), ended.span.key)));
+            found.push((
+                4,
+                cause,
+                format!("{} after the item became terminal at {}", what(), ended.span.key),
+            ));
         }
         let Some(at) = record.delivery(call.token) else {
             if !self.may_be_token(record, call.token) {
-                found.push((4, Cause::None, format!("{} with a lease that is not its own", what())));
+                found.push((4, Cause::None, format!("{} with a lease of another item", what())));
             }
             return record.deliveries.last().map_or(0, |latest| latest.number);
         };
@@ -99,14 +107,14 @@ impl Checker {
             found.push((4, Cause::None, message));
         }
         if let Some(dead) = delivery.dead.filter(|dead| dead.before(span)) {
-            found.push((4, Cause::None, format!("{} after it was cancelled at {}", what(), dead.key)));
+            found.push((4, Cause::None, format!("{} after the item was cancelled at {}", what(), dead.key)));
         }
         if let Some((settled, verb)) = delivery.settled.filter(|(settled, _)| settled.before(span)) {
             let message =
-                format!("{} after its lease was settled by {} at {}", what(), verb.name(), settled.key);
+                format!("{} after the lease was settled by {} at {}", what(), verb.name(), settled.key);
             found.push((4, Cause::None, message));
         }
-        // Each heartbeat that may have happened extended it by one timeout at most.
+        // Each possible heartbeat extended the lease by at most one timeout.
         let extended: u64 = self
             .open_on(id)
             .iter()
@@ -128,7 +136,7 @@ impl Checker {
         number
     }
 
-    /// Whether a receive whose answer nobody has may have given out this token.
+    /// Whether a receive without a known reply may have issued this token.
     fn may_be_token(&self, record: &Record, token: LeaseToken) -> bool {
         self.possible_receives(record).any(|open| match open.operation() {
             Operation::Receive(call) => (0..call.max.min(towline_domain::limits::RECEIVE_MAX))
@@ -162,7 +170,10 @@ impl Checker {
         if deadline <= span.from {
             self.report(
                 3,
-                format!("{}: the lease of item {id} was extended to {deadline}, in the past", span.key),
+                format!(
+                    "{}: the lease of item {id} was extended to {deadline}, which is in the past",
+                    span.key
+                ),
             );
         }
     }
@@ -180,7 +191,7 @@ impl Checker {
             return;
         };
         let most = self.bounds(record).max_retries_most;
-        // An unanswered call with the same lease may have been the one that did it.
+        // A call with the same lease and without a known reply may have settled it.
         let same = |open: &&Open| lease_call(open).is_some_and(|other| same_settle(other, call));
         let twins = || self.open_on(id).iter().filter(same);
         let from = twins().map(|open| open.at).fold(span.from, Timestamp::min);
@@ -206,7 +217,7 @@ impl Checker {
             let counted = matches!(verb, SettleVerb::Retry | SettleVerb::Release);
             if counted && state == "pending" && delivery.retries >= most {
                 let message = format!(
-                    "{}: item {id} goes back after attempt {}, of at most {}",
+                    "{}: item {id} was returned after attempt {}, the maximum is {}",
                     span.key,
                     delivery.retries + 1,
                     u64::from(most) + 1
@@ -237,7 +248,7 @@ impl Checker {
         }
         match state {
             "completed" => record.end(true, from, Some(number), &since),
-            // Given out since then, it was redriven.
+            // A later delivery means that the item was redriven.
             "failed" if record.deliveries.last().is_some_and(|latest| latest.number > number) => {}
             "failed" => record.end(false, from, Some(number), &since),
             _ => {
@@ -282,7 +293,7 @@ impl Checker {
         let ends = |open: &&Open| lease_call(open).is_none_or(|other| other.token == call.token);
         let cause = Cause::among(self.open_on(id).iter().filter(ends));
         let message = format!(
-            "{}: the lease of item {id} was refused, though it is valid until {}: {refusal}",
+            "{}: a lease of item {id} that is valid until {} was refused: {refusal}",
             span.key, delivery.deadline_least
         );
         self.unless(cause, 3, message);

@@ -1,13 +1,14 @@
-//! The promises of the model, checked on what clients saw.
+//! The invariant checker: checks the guarantees of a store on the replies that clients got.
 //!
-//! A [`Checker`] is told what was asked, what was answered, which answers never came, and what the store held at
-//! quiet moments. It knows the promises, not the rules: it never calls [`towline_domain::decide()`], so that the two
-//! are second opinions of each other.
+//! A [`Checker`] gets all calls, their replies, the calls whose reply was lost, and snapshots of the store at quiet
+//! moments. It knows the guarantees but not the rules: it never calls [`towline_domain::decide()`], so that an error in
+//! one does not hide in the other.
 //!
-//! Calls may overlap. Inside its window, from invocation to answer, a call may have happened at any moment; one whose
-//! answer was lost may have happened or not, until a restart ends its chance. The checker is lenient exactly that far.
+//! Calls may overlap. The store may carry out a call at any moment between the call and its reply. A call whose reply was
+//! lost may be carried out or not, until the next restart. The checker accepts every history that this allows.
 //!
-//! **Invariant:** the cost of a call does not depend on how many items there are; what is kept of each item is bounded.
+//! **Invariant:** the cost of a call does not depend on the number of items, and the checker's memory for each item is
+//! bounded.
 
 mod absence;
 mod history;
@@ -37,27 +38,28 @@ use towline_domain::change::Answer;
 use towline_domain::{ItemId, QueueName, Refusal, Timestamp};
 use towline_store::{Answered, Operation, Reply};
 
-/// A promise that was broken.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one, by its number in the list of invariants:
+    /// Its number in the list of invariants:
     ///
-    /// 1. an acknowledged submit is never lost, an unanswered one appears at most once;
-    /// 2. no item from nowhere, payload as submitted;
-    /// 3. one valid lease an item;
-    /// 4. a stale, expired or foreign lease does nothing;
-    /// 5. one commit, and a repeated settle gets the same answer;
-    /// 6. a terminal item stays as it is until it is redriven;
-    /// 7. `deliveries`, `attempt` and `retries` count what they say;
-    /// 8. a closed queue accepts nothing, is completed exactly when nothing is unfinished, never reopens;
-    /// 9. counts equal the states;
-    /// 10. one idempotency key, one item;
-    /// 11. the queue's order;
+    /// 1. an acknowledged submit is never lost, and an unanswered one appears at most once;
+    /// 2. every item comes from a submit and has the submitted payload;
+    /// 3. an item has at most one valid lease;
+    /// 4. a stale, expired or foreign lease changes nothing;
+    /// 5. an item is committed at most once, and a repeated settle gets the same reply;
+    /// 6. a terminal item does not change until it is redriven;
+    /// 7. `deliveries`, `attempt` and `retries` are exact;
+    /// 8. a closed queue accepts no item, is completed exactly when it has no unfinished item, and never reopens;
+    /// 9. the counts of a queue equal the states of its items;
+    /// 10. an idempotency key has one item;
+    /// 11. items are received in the order of the queue;
     /// 12. a committed result stays readable;
-    /// 13. nothing before its time, nothing unfinished removed;
-    /// 16. no more items in hand than a queue's `concurrency` ever allowed, nor of a key than its `concurrency_per_key` did.
+    /// 13. no item is received before its ready time, and no unfinished item is removed;
+    /// 16. a queue has at most as many leased items as its `concurrency` ever allowed, and a key at most as many as
+    ///     `concurrency_per_key` ever allowed.
     pub invariant: u8,
-    /// The item or queue, the call and what was seen.
+    /// The item or queue, the call, and the observation.
     pub message: String,
 }
 
@@ -67,7 +69,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// What one call asked, while its answer is awaited.
+/// A call in flight.
 #[derive(Debug)]
 struct Call {
     batch: Arc<[Operation]>,
@@ -75,7 +77,7 @@ struct Call {
     at: Timestamp,
 }
 
-/// A violation, unless one of these calls in flight turns out to have been carried out.
+/// A violation, unless one of these calls in flight was carried out.
 #[derive(Debug)]
 struct Suspicion {
     violation: Violation,
@@ -84,19 +86,19 @@ struct Suspicion {
 
 /// See the [module](self).
 ///
-/// A submit is told from others by its queue and `blob`: give each its own. An id that a submitter chose, and chose
-/// again after the item was gone, is followed only as long as nobody names it meanwhile.
+/// The checker recognises a submit by its queue and `blob`, so each submit needs a unique `blob`. If a submitter reuses an
+/// id after its item was removed, the checker follows it only while no other call names that id.
 #[derive(Debug, Default)]
 pub struct Checker {
     tick: Tick,
     restarts: Restarts,
     calls: HashMap<u64, Call>,
     items: HashMap<ItemId, Record>,
-    /// Items known to be removed, for as long as a call that overlapped the removal may still tell of them.
+    /// Removed items, kept while a call that overlapped the removal may still return them.
     gone: HashMap<ItemId, Tick>,
-    /// Calls about one item that are in flight or lost.
+    /// Calls on one item that are in flight or lost.
     open: HashMap<ItemId, Vec<Open>>,
-    /// Submits that are in flight or lost, and that no item has been recognised as.
+    /// Submits that are in flight or lost and have no recognised item yet.
     submits: HashMap<(QueueName, Option<bytes::Bytes>), Vec<Open>>,
     keys: HashMap<(QueueName, String), ItemId>,
     queues: HashMap<QueueName, QueueRecord>,
@@ -115,7 +117,7 @@ impl Checker {
         &self.violations
     }
 
-    /// A client sent this batch, when the store's clock showed `at`.
+    /// A client sent this batch at time `at` of the store's clock.
     pub fn invoked(&mut self, call: u64, batch: &[Operation], at: Timestamp) {
         self.tick += 1;
         let batch: Arc<[Operation]> = batch.into();
@@ -139,15 +141,15 @@ impl Checker {
         self.calls.insert(call, Call { batch, invoked: self.tick, at });
     }
 
-    /// The answers came, when the store's clock showed `at`. They are durable.
+    /// The replies came at time `at` of the store's clock. The changes are durable.
     pub fn answered(&mut self, call: u64, answers: &[Answered], at: Timestamp) {
         self.tick += 1;
         let Some(Call { batch, invoked, at: from }) = self.calls.remove(&call) else {
-            return self.report(2, format!("call {call} was answered but never made"));
+            return self.report(2, format!("call {call} got a reply but was never sent"));
         };
         if batch.len() != answers.len() {
             let (asked, got) = (batch.len(), answers.len());
-            return self.report(2, format!("call {call} asked {asked} operations and got {got} answers"));
+            return self.report(2, format!("call {call} has {asked} operations and got {got} replies"));
         }
         for (index, (operation, answer)) in batch.iter().zip(answers).enumerate() {
             let span =
@@ -158,7 +160,7 @@ impl Checker {
         }
     }
 
-    /// The answer never came: each operation may have happened, may happen yet, or not at all.
+    /// The reply was lost. Each operation may have been carried out, may be carried out later, or never.
     pub fn lost(&mut self, call: u64) {
         let Some(lost) = self.calls.remove(&call) else {
             return;
@@ -175,7 +177,7 @@ impl Checker {
         }
     }
 
-    /// The store stopped and was opened again: what was in flight is lost, and what was lost has had its chance.
+    /// The store was reopened. Calls in flight are lost, and calls lost earlier can no longer be carried out.
     pub fn restarted(&mut self) {
         let calls: Vec<u64> = self.calls.keys().copied().collect();
         for call in calls {
@@ -188,7 +190,7 @@ impl Checker {
         self.violations.push(Violation { invariant, message });
     }
 
-    /// Reports, unless one of these calls in flight is carried out.
+    /// Reports a violation, unless one of these calls in flight was carried out.
     fn suspect(&mut self, invariant: u8, message: String, unless: Vec<Key>) {
         if unless.is_empty() {
             return self.report(invariant, message);
@@ -232,7 +234,7 @@ impl Checker {
         })
     }
 
-    /// An answered call is no longer open. `None` if it was not: a submit that an item was recognised as.
+    /// Closes an answered call. `None` for a submit whose item was recognised before.
     fn resolve(&mut self, operation: &Operation, key: Key) -> Option<Open> {
         let list = self.open_list(operation)?;
         let position = list.iter().position(|open| open.key == key)?;
@@ -287,7 +289,7 @@ impl Checker {
             (_, Err(_)) => {}
             (Operation::Sweep, Ok(Reply::Swept { .. })) | (Operation::Kv { .. }, Ok(Reply::Kv(_))) => {}
             (operation, Ok(reply)) => {
-                let message = format!("{} asked {operation:?} and was answered {reply:?}", span.key);
+                let message = format!("{} sent {operation:?} and got {reply:?}", span.key);
                 self.report(2, message);
             }
         }

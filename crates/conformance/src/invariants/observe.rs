@@ -1,4 +1,4 @@
-//! Snapshots: everything that must still be there is, and is what it must be.
+//! Checks snapshots: every item that must exist does, and is in an allowed state.
 
 use super::history::{Cause, Key, Open, Span};
 use super::item::{Record, lease_call, settle_verb};
@@ -11,7 +11,7 @@ use towline_domain::{
 use towline_store::{Operation, StoredItem};
 
 impl Checker {
-    /// Everything the store holds at a quiet moment: nothing in flight, or nothing that is carried out meanwhile.
+    /// A snapshot at a quiet moment: no call is in flight, or no call in flight is carried out meanwhile.
     pub fn observed(&mut self, snapshot: &Snapshot) {
         self.tick += 1;
         let span = Span {
@@ -24,7 +24,7 @@ impl Checker {
         let places: HashMap<QueueId, usize> =
             snapshot.queues.iter().enumerate().map(|(place, view)| (view.queue.id, place)).collect();
         let mut counted = vec![Counts::default(); snapshot.queues.len()];
-        let mut in_hand: BTreeMap<(&QueueName, Option<&str>), u64> = BTreeMap::new();
+        let mut leased: BTreeMap<(&QueueName, Option<&str>), u64> = BTreeMap::new();
         let mut keys = HashMap::new();
         let mut seen = HashSet::with_capacity(snapshot.items.len());
         for stored in &snapshot.items {
@@ -35,12 +35,15 @@ impl Checker {
                     count(&mut counted[place], &head.state, head.ready_at, snapshot.now);
                     if head.lease().is_some() {
                         let key = stored.item.body.fairness_key.as_deref();
-                        *in_hand.entry((&stored.queue, key)).or_default() += 1;
+                        *leased.entry((&stored.queue, key)).or_default() += 1;
                     }
                 }
                 _ => self.report(
                     2,
-                    format!("item {id} is in queue {} ({:?}), which is not there", stored.queue, head.queue),
+                    format!(
+                        "item {id} is in queue {} ({:?}), which does not exist",
+                        stored.queue, head.queue
+                    ),
                 ),
             }
             if let (Some(key), Some(claim)) = (&stored.item.body.idempotency_key, &stored.item.body.claim)
@@ -49,7 +52,7 @@ impl Checker {
                 self.report(10, format!("key {key:?} belongs to item {other} and to item {id}"));
             }
             if !seen.insert(id) {
-                self.report(2, format!("item {id} is there twice"));
+                self.report(2, format!("item {id} appears twice"));
                 continue;
             }
             if self.recognise(&stored.item, &stored.queue, FieldSet::ALL, &span) {
@@ -58,7 +61,7 @@ impl Checker {
             }
         }
         self.missing(&seen, snapshot.now);
-        self.keys_observed(&in_hand);
+        self.keys_observed(&leased);
         self.queues_observed(&snapshot.queues, &counted, &span);
         self.prune();
     }
@@ -78,17 +81,17 @@ impl Checker {
                 let bounds = self.bounds(record);
                 let ttl = bounds.completed_ttl.into_iter().chain(bounds.failed_ttl).min();
                 let (invariant, what) = match (&record.ended, &record.committed) {
-                    (_, Some(committed)) => (12, format!("it was committed at {}", committed.0.key)),
-                    (Some(ended), None) => (1, format!("it ended at {}", ended.span.key)),
-                    // Gone when a TTL might have taken it for one that had ended.
+                    (_, Some(committed)) => (12, format!("committed at {}", committed.0.key)),
+                    (Some(ended), None) => (1, format!("terminal since {}", ended.span.key)),
+                    // Removed at a time when its TTL would have removed a terminal item.
                     (None, None) if ttl.is_some_and(|ttl| record.alive_at.after(ttl) <= now) => {
-                        (13, format!("it had not ended at {}", record.alive_at))
+                        (13, format!("not terminal at {}", record.alive_at))
                     }
-                    (None, None) => (1, format!("it had not ended at {}", record.alive_at)),
+                    (None, None) => (1, format!("not terminal at {}", record.alive_at)),
                 };
                 let earliest = self.removable_at(id, record).map_or("never".to_owned(), |at| at.to_string());
                 let message = format!(
-                    "item {id}, {how} at {}, is not there at {now}: {what}; removable: {earliest}",
+                    "item {id}, {how} at {}, is missing at {now}: {what}; removable: {earliest}",
                     record.origin
                 );
                 self.report(invariant, message);
@@ -110,17 +113,20 @@ impl Checker {
         };
         let base = record.base.as_deref();
 
-        // What changed for certain is still changed.
+        // Certain changes are still visible.
         let revision = base.map_or(1, |base| base.head.revision).saturating_add(record.changes);
         if head.revision < revision {
             say(
                 1,
                 Cause::None,
-                format!("revision {} is shown, {revision} changes were answered or shown", head.revision),
+                format!(
+                    "revision {} is shown, but {revision} changes were acknowledged or shown",
+                    head.revision
+                ),
             );
         }
         if let Some(base) = base.filter(|base| base.head.revision == head.revision && base.head != *head) {
-            say(6, Cause::None, format!("was {:?} and is {head:?}, without a change of revision", base.head));
+            say(6, Cause::None, format!("changed from {:?} to {head:?} with the same revision", base.head));
         }
 
         // Deliveries and retries.
@@ -132,12 +138,16 @@ impl Checker {
             say(
                 7,
                 Cause::None,
-                format!("{} deliveries are shown; there were {latest} to {possible}", head.deliveries),
+                format!("{} deliveries are shown, but there were {latest} to {possible}", head.deliveries),
             );
         }
         let most = self.bounds(record).max_retries_most;
         if head.retries > most {
-            say(7, Cause::None, format!("attempt {} of at most {}", head.attempt(), u64::from(most) + 1));
+            say(
+                7,
+                Cause::None,
+                format!("attempt {}, the maximum is {}", head.attempt(), u64::from(most) + 1),
+            );
         }
         let retries =
             record.deliveries.last().map(|delivery| delivery.retries).or(base.map(|base| base.head.retries));
@@ -149,19 +159,19 @@ impl Checker {
             say(7, record.redrive(since, open), format!("retries fell from {retries:?} to {}", head.retries));
         }
 
-        // What ended stays ended.
+        // A terminal item stays terminal.
         let terminal = head.is_terminal();
         let completed = matches!(head.state, State::Completed { .. });
         if let Some(ended) = &record.ended {
             if !terminal || ended.completed != completed {
                 let cause =
                     if ended.completed { Cause::None } else { record.redrive(ended.span.invoked, open) };
-                say(6, cause, format!("ended at {} and is {:?}", ended.span.key, head.state));
+                say(6, cause, format!("became terminal at {} and is {:?}", ended.span.key, head.state));
             }
             if let Some(base) = base.filter(|base| terminal && base.head.is_terminal() && base.head != *head)
             {
                 let cause = record.redrive(base.tick, open);
-                say(6, cause, format!("ended, and changed to {head:?}"));
+                say(6, cause, format!("became terminal and then changed to {head:?}"));
             }
         } else if terminal {
             self.check_ended_by(head.deliveries, &head.state, record, open, &mut say);
@@ -188,7 +198,7 @@ impl Checker {
             say(
                 2,
                 Cause::None,
-                format!("submitted between {from} and {to}, and shown as of {}", head.created_at),
+                format!("submitted between {from} and {to}, but created_at is {}", head.created_at),
             );
         }
         for (invariant, cause, message) in found {
@@ -196,7 +206,7 @@ impl Checker {
         }
     }
 
-    /// Nobody was told of its end: somebody must have caused it.
+    /// The item is terminal without a known reply: some operation must have caused it.
     fn check_ended_by(
         &self,
         deliveries: u32,
@@ -224,7 +234,7 @@ impl Checker {
             _ => (6, Cause::Known),
         };
         let by_redrive = record.redrive(0, open);
-        say(invariant, cause.or(|| by_redrive), format!("{state:?}, and nobody did that"));
+        say(invariant, cause.or(|| by_redrive), format!("{state:?} without a cause"));
     }
 
     fn check_lease(
@@ -241,7 +251,7 @@ impl Checker {
         let Some(at) = record.delivery(lease.token) else {
             let latest = record.deliveries.last().map_or(0, |delivery| delivery.number);
             if head.deliveries <= latest {
-                say(3, Cause::None, format!("delivery {latest} had another lease than the one shown"));
+                say(3, Cause::None, format!("the lease shown is not that of delivery {latest}"));
             }
             return;
         };
@@ -250,11 +260,11 @@ impl Checker {
             say(
                 3,
                 Cause::None,
-                format!("settled by {} at {}, and still shown with that lease", verb.name(), span.key),
+                format!("settled by {} at {}, but still shown with that lease", verb.name(), span.key),
             );
         }
         if let Some(dead) = &delivery.dead {
-            say(3, Cause::None, format!("cancelled at {}, and still shown with its lease", dead.key));
+            say(3, Cause::None, format!("cancelled at {}, but still shown with its lease", dead.key));
         }
         if delivery.number != head.deliveries {
             say(7, Cause::None, format!("delivery {} is shown as {}", delivery.number, head.deliveries));
@@ -272,12 +282,15 @@ impl Checker {
             say(
                 3,
                 Cause::None,
-                format!("the lease is shown until {}, it was given until {least} to {most}", lease.deadline),
+                format!(
+                    "the lease shown ends at {}, but its deadline was between {least} and {most}",
+                    lease.deadline
+                ),
             );
         }
     }
 
-    /// What was lost before a restart has happened by now, or never will; a lease that is over settles nothing.
+    /// Removes lost calls that can no longer be carried out: those before a restart, and those with a lease that is over.
     fn prune(&mut self) {
         let restarts = self.restarts;
         let items = &self.items;
@@ -302,30 +315,30 @@ impl Checker {
         }
     }
 
-    /// Two snapshots between which nothing was asked and no timer ran out: before and after a reopen, say.
+    /// Compares two snapshots without a call or timer between them, for example before and after a reopen.
     pub fn unchanged(&mut self, before: &Snapshot, after: &Snapshot) {
         let now: HashMap<ItemId, &StoredItem> =
             after.items.iter().map(|stored| (stored.item.head.id, stored)).collect();
         for stored in &before.items {
             let id = stored.item.head.id;
             match now.get(&id) {
-                None => self.report(1, format!("item {id} was there and is not")),
+                None => self.report(1, format!("item {id} disappeared")),
                 Some(other) if *other != stored => {
-                    self.report(1, format!("item {id} was {stored:?} and is {other:?}"))
+                    self.report(1, format!("item {id} changed from {stored:?} to {other:?}"))
                 }
                 Some(_) => {}
             }
         }
         let then: HashSet<ItemId> = before.items.iter().map(|stored| stored.item.head.id).collect();
         for stored in after.items.iter().filter(|stored| !then.contains(&stored.item.head.id)) {
-            self.report(2, format!("item {} was not there and is", stored.item.head.id));
+            self.report(2, format!("item {} appeared", stored.item.head.id));
         }
         let order =
             |snapshot: &Snapshot| snapshot.items.iter().map(|stored| stored.item.head.id).collect::<Vec<_>>();
         if then.len() == now.len() && order(before) != order(after) {
-            self.report(11, "the items are listed in another order than before".to_owned());
+            self.report(11, "the order of the items changed".to_owned());
         }
-        // Scheduled items become ready as time goes by, and nothing is written for it.
+        // Scheduled items become ready by time alone.
         let comparable = |snapshot: &Snapshot| {
             let mut queues = snapshot.queues.clone();
             if before.now != after.now {
@@ -340,10 +353,10 @@ impl Checker {
         for view in was.iter().filter(|view| !is.contains(view)) {
             let other = is.iter().find(|other| other.queue.name == view.queue.name);
             let invariant = if other.is_some_and(|other| other.queue == view.queue) { 9 } else { 1 };
-            self.report(invariant, format!("queue {} was {view:?} and is {other:?}", view.queue.name));
+            self.report(invariant, format!("queue {} changed from {view:?} to {other:?}", view.queue.name));
         }
         for view in is.iter().filter(|view| !was.iter().any(|other| other.queue.name == view.queue.name)) {
-            self.report(2, format!("queue {} was not there and is", view.queue.name));
+            self.report(2, format!("queue {} appeared", view.queue.name));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Answers to operators and submitters, who need no lease: invariants 1 and 6.
+//! Checks replies to operations without a lease: invariants 1 and 6.
 
 use super::Checker;
 use super::history::{Cause, Open, Span, Tick};
@@ -6,21 +6,21 @@ use towline_domain::{ItemId, Timestamp};
 use towline_store::Operation;
 
 impl Checker {
-    /// A cancel, pause, resume, redrive, move or change of priority was carried out.
+    /// A cancel, pause, resume, redrive, move or change of priority was acknowledged.
     pub(super) fn operated(&mut self, id: ItemId, operation: &Operation, state: &str, span: &Span) {
         let key = span.key;
         let Some(record) = self.items.get(&id) else {
             match self.gone.get(&id) {
                 Some(&removed) if removed >= span.invoked => {}
                 _ => {
-                    let message = format!("{key}: item {id} became {state}, which is not there");
+                    let message = format!("{key}: item {id} became {state}, but it does not exist");
                     self.unless(self.rebirth(id), 2, message);
                 }
             }
             return;
         };
         let cancel = |open: &&Open| matches!(open.operation(), Operation::Cancel { .. });
-        // An unanswered cancel may have been the one that did it.
+        // A cancel without a known reply may have caused it.
         let twins = || self.open_on(id).iter().filter(cancel);
         let from = twins().map(|open| open.at).fold(span.from, Timestamp::min);
         let invoked = twins().map(|open| open.invoked).fold(span.invoked, Tick::min);
@@ -36,7 +36,7 @@ impl Checker {
             _ => ("redrive", "pending"),
         };
         if state != expected {
-            self.report(6, format!("{key}: {verb} left item {id} {state}"));
+            self.report(6, format!("{key}: after {verb}, item {id} is {state}"));
             return;
         }
         if let Some(ended) = record.ended.filter(|ended| ended.span.before(span)) {
@@ -48,7 +48,11 @@ impl Checker {
             let cause = if record.id_chosen { redriven.or(|| self.rebirth(id)) } else { redriven };
             if !fits {
                 let how = if ended.completed { "completed" } else { "failed" };
-                self.unless(cause, 6, format!("{key}: {verb} of item {id}, {how} since {}", ended.span.key));
+                self.unless(
+                    cause,
+                    6,
+                    format!("{key}: {verb} of item {id} was accepted; it is {how} since {}", ended.span.key),
+                );
             }
         }
         let Some(record) = self.items.get_mut(&id) else {
@@ -79,7 +83,7 @@ impl Checker {
         }
     }
 
-    /// A delete was carried out.
+    /// A delete was acknowledged.
     pub(super) fn removed(&mut self, id: ItemId, span: &Span) {
         let Some(record) = self.items.get_mut(&id) else {
             if self.gone.get(&id).is_some_and(|&removed| removed < span.invoked) {
@@ -88,14 +92,14 @@ impl Checker {
             return;
         };
         if record.id_chosen && !record.born.before(span) {
-            // It may be another item, which had this id before.
+            // The delete may have removed an earlier item with this id.
             record.maybe_deleted = true;
             return;
         }
         self.forget(id);
     }
 
-    /// A call about the item was told that there is none.
+    /// A call was refused because the item does not exist.
     pub(super) fn not_found(&mut self, id: ItemId, span: &Span) {
         let Some(record) = self.items.get(&id).filter(|record| record.born.before(span)) else {
             return;

@@ -1,15 +1,15 @@
-//! Snapshots read through an interface that does not show everything.
+//! Snapshots read through a server, which does not show everything.
 
 use super::item::{lease_call, settle_verb};
 use super::{Checker, Snapshot};
 use towline_domain::{Head, LeaseCall, LeaseToken, SettleVerb, State, Timestamp, TokenSeed};
 
-/// Settles remembered of each item that may have been carried out unseen.
+/// The maximum number of settles for each item that may have been carried out unseen.
 const UNSEEN_KEPT: usize = 8;
 
 impl Checker {
-    /// [`Checker::observed`] for a snapshot that was read through a server, which shows neither the tokens of leases nor
-    /// revisions nor settles: whatever stands in their place is not looked at. No receive may be in flight.
+    /// [`Checker::observed`] for a snapshot read through a server. It shows no lease tokens, revisions or settles, and
+    /// their placeholders are ignored. No receive may be in flight.
     pub fn observed_from_outside(&mut self, mut snapshot: Snapshot) {
         for stored in &mut snapshot.items {
             self.fill_in(&mut stored.item.head);
@@ -18,7 +18,7 @@ impl Checker {
         self.observed(&snapshot);
     }
 
-    /// Puts what is known of the item, or else what suits the store best, where nothing is shown.
+    /// Replaces placeholders with known values, or with values that cause no violation.
     fn fill_in(&self, head: &mut Head) {
         let record = self.items.get(&head.id);
         let base = record.and_then(|record| record.base.as_deref()).map(|base| &base.head);
@@ -33,7 +33,7 @@ impl Checker {
             }
         }
         let changes = record.map_or(0, |record| record.changes);
-        // An item that nobody was told of may have been changed, even moved, since its submit.
+        // An item without a known reply may have changed or moved since its submit.
         let least = if record.is_none() { 2 } else { 1 };
         head.revision = base.map_or(least, |base| base.revision).saturating_add(changes);
         if base.is_some_and(|base| changes == 0 && base != head) {
@@ -41,8 +41,8 @@ impl Checker {
         }
     }
 
-    /// Settles that were lost, of leases that are over: if one was carried out its repetition gets the same answer, and
-    /// nothing that is shown tells whether it was.
+    /// Remembers lost settles of leases that are over. If one was carried out, its repeat gets the same reply, and the
+    /// snapshot does not show whether it was.
     fn note_unseen(&mut self, head: &Head) {
         let current = head.lease().map(|lease| lease.token);
         let completed = matches!(head.state, State::Completed { .. });
@@ -67,7 +67,7 @@ impl Checker {
     }
 }
 
-/// A token that stands for the one of a delivery nobody was told of.
+/// A placeholder for the token of a delivery without a known reply.
 fn unseen(head: &Head) -> LeaseToken {
     let mut seed = [0xff; 32];
     seed[..16].copy_from_slice(head.id.0.as_bytes());

@@ -1,15 +1,15 @@
-//! What may be in an item's payload fields.
+//! The possible contents of an item's payload fields.
 
 use super::history::{Open, Span};
 use bytes::Bytes;
 use towline_domain::{Field, FieldEdits, FieldSet, Fields};
 use towline_store::Operation;
 
-/// The payload fields: each with its value, and with other values it may have instead.
+/// The payload fields, each with its value and with other values that it may have instead.
 #[derive(Debug, Default)]
 pub(super) struct Payload {
     now: Fields,
-    /// By which delivery's holder, for each field.
+    /// For each field, the delivery whose holder wrote it.
     since: [Option<(u32, Span)>; 4],
     or: Vec<(Field, Option<Bytes>)>,
 }
@@ -19,7 +19,7 @@ impl Payload {
         Payload { now: fields.clone(), since: [None; 4], or: Vec::new() }
     }
 
-    /// An edit by the holder of the given delivery was answered.
+    /// An edit by the lease holder of this delivery was acknowledged.
     pub(super) fn edited(&mut self, edits: &FieldEdits, delivery: u32, span: &Span) {
         for field in Field::ALL {
             let Some(value) = edits.get(field) else {
@@ -28,7 +28,7 @@ impl Payload {
             let mut last = *span;
             match self.since[field as usize] {
                 Some((number, _)) if number > delivery => continue,
-                // Two edits that overlapped: either may have been the last.
+                // Of two overlapping edits, either may be the last.
                 Some((number, then)) if number == delivery && !then.before(span) => {
                     self.or.push((field, self.now.get(field).cloned()));
                     last = then.or(span);
@@ -40,8 +40,8 @@ impl Payload {
         }
     }
 
-    /// The first field that has none of the values it may have.
-    pub(super) fn stranger(&self, seen: &Fields, wanted: FieldSet, open: &[Open]) -> Option<Field> {
+    /// The first field with an impossible value.
+    pub(super) fn impossible_field(&self, seen: &Fields, wanted: FieldSet, open: &[Open]) -> Option<Field> {
         Field::ALL.into_iter().filter(|&field| wanted.contains(field)).find(|&field| {
             let value = seen.get(field);
             let given = |edits: &FieldEdits| edits.get(field).is_some_and(|edit| edit.as_ref() == value);

@@ -1,4 +1,4 @@
-//! What is known of each queue: whether it is there, whether it is closed, what its policy may have been.
+//! What the checker knows about each queue: whether it exists, whether it is closed, and the bounds of its policies.
 
 use super::history::{Open, Span, Tick};
 use super::{Cause, Checker};
@@ -13,23 +13,23 @@ pub(super) struct QueueRecord {
     pub(super) open: Vec<Open>,
     /// Receives that are in flight or lost.
     pub(super) receives: Vec<Open>,
-    /// As last seen for certain.
-    known: Option<Known>,
-    /// When a delete was last answered.
+    /// The last certain observation.
+    known: Option<SeenQueue>,
+    /// When a delete was last acknowledged.
     pub(super) deleted: Tick,
-    /// The loosest that any policy allowed it, since a queue of this name was first asked for.
+    /// The loosest bounds of all policies since a queue of this name was first created.
     pub(super) bounds: Bounds,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct SeenQueue {
     id: QueueId,
     state: QueueState,
     order: Order,
     span: Span,
 }
 
-/// What the policies seen so far allow, each in the direction that allows more.
+/// The loosest bounds of all policies so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) completed_ttl: Option<Millis>,
@@ -40,11 +40,11 @@ pub(super) struct Bounds {
     pub(super) max_retries_least: u32,
     pub(super) poison: bool,
     pub(super) dead_letters: bool,
-    /// The most that may be processed at once; `None`: nobody ever set a limit.
+    /// The maximum number of leased items; `None` if no policy had a limit.
     pub(super) concurrency: Option<u64>,
-    /// The same of each key.
+    /// The same for each key.
     pub(super) concurrency_per_key: Option<u64>,
-    /// Its keys may have taken turns.
+    /// Whether a policy had fairness.
     pub(super) turns: bool,
 }
 
@@ -66,7 +66,7 @@ impl Default for Bounds {
     }
 }
 
-/// `None` is without end.
+/// The shorter of two spans. `None` is infinite.
 pub(super) fn sooner(a: Option<Millis>, b: Option<Millis>) -> Option<Millis> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -139,7 +139,7 @@ impl QueueRecord {
         self.known.as_ref().map(|known| &known.order)
     }
 
-    /// Whether a delete may have taken the queue away after `since`.
+    /// Whether a delete may have removed the queue after `since`.
     pub(super) fn deletion(&self, since: Tick) -> Cause {
         let delete = |open: &&Open| matches!(open.operation(), Operation::DeleteQueue { .. });
         Cause::when(self.deleted > since).or(|| Cause::among(self.open.iter().filter(delete)))
@@ -167,12 +167,11 @@ impl Checker {
         match answer {
             Answer::Queue(queue) => {
                 if queue.name != *name {
-                    let message =
-                        format!("{} asked about queue {name} and was shown {}", span.key, queue.name);
+                    let message = format!("{} named queue {name} and got {}", span.key, queue.name);
                     self.report(2, message);
                 }
                 if matches!(operation, Operation::CloseQueue { .. }) && queue.state == QueueState::Open {
-                    let message = format!("{} closed queue {name} and was shown it open", span.key);
+                    let message = format!("{} closed queue {name} and got an open queue", span.key);
                     self.report(8, message);
                 }
                 self.queue_seen(queue, span);
@@ -180,7 +179,7 @@ impl Checker {
             Answer::QueueDeleted => {
                 let record = self.queues.entry(name.clone()).or_default();
                 record.deleted = span.answered;
-                // A create that overlapped the delete may have come after it.
+                // A create that overlapped the delete may have been carried out after it.
                 if record.known.as_ref().is_some_and(|known| known.span.before(span)) {
                     record.known = None;
                 }
@@ -192,14 +191,15 @@ impl Checker {
     fn queue_seen(&mut self, queue: &Queue, span: &Span) {
         let record = self.queues.entry(queue.name.clone()).or_default();
         record.bounds.allow(&queue.policy);
-        let next = Known { id: queue.id, state: queue.state, order: queue.policy.order.clone(), span: *span };
+        let next =
+            SeenQueue { id: queue.id, state: queue.state, order: queue.policy.order.clone(), span: *span };
         let Some(known) = &record.known else {
             record.known = Some(next);
             return;
         };
         let (before, then) = (known.state, known.span);
         if !then.before(span) {
-            // Either may be the later one: what is more advanced stays so.
+            // Either may be the later one, so the more advanced state counts.
             if known.id == queue.id && rank(queue.state) > rank(before) {
                 record.known = Some(next);
             } else if let Some(known) = record.known.as_mut().filter(|known| known.id != queue.id) {
@@ -219,14 +219,14 @@ impl Checker {
             self.report(8, format!("queue {name} was {was} at {} and is {is} at {key}", then.key));
         } else if !same {
             let message = format!(
-                "queue {name} became another queue at {key}; nobody deleted the one seen at {}",
+                "queue {name} became another queue at {key}, but no call deleted the one seen at {}",
                 then.key
             );
             self.unless(deletion, 1, message);
         }
     }
 
-    /// A new item was accepted by this queue.
+    /// This queue accepted a new item.
     pub(super) fn accepted_into(&mut self, name: &QueueName, span: &Span) {
         let Some(record) = self.queues.get(name) else {
             return;
@@ -238,7 +238,7 @@ impl Checker {
             return;
         }
         let message = format!(
-            "{} submitted a new item to queue {name}, {} since {}",
+            "{} submitted a new item to queue {name}, which is {} since {}",
             span.key,
             known.state.name(),
             known.span.key
@@ -247,7 +247,7 @@ impl Checker {
         self.unless(cause, 8, message);
     }
 
-    /// A receive told the state of its queue.
+    /// A receive returned the state of its queue.
     pub(super) fn queue_state_seen(
         &mut self,
         name: &QueueName,
@@ -256,10 +256,8 @@ impl Checker {
         span: &Span,
     ) {
         if items > 0 && rank(state) == 2 {
-            let message = format!(
-                "{} received {items} items of queue {name}, which it was told is completed",
-                span.key
-            );
+            let message =
+                format!("{} received {items} items from queue {name} and the state completed", span.key);
             self.report(8, message);
         }
         let Some(record) = self.queues.get_mut(name) else {
@@ -269,7 +267,7 @@ impl Checker {
             return;
         };
         if rank(state) > rank(before) {
-            // If it may be another queue by now, a later answer will show.
+            // If it may be another queue by now, a later reply will show it.
             let same = record.deletion(then.invoked) == Cause::None;
             if let Some(known) = record.known.as_mut().filter(|_| same && then.before(span)) {
                 (known.state, known.span) = (state, *span);
@@ -282,26 +280,29 @@ impl Checker {
         }
     }
 
-    /// How many items of each key are in hand in each queue.
-    pub(super) fn keys_observed(&mut self, in_hand: &BTreeMap<(&QueueName, Option<&str>), u64>) {
-        for (&(queue, key), &count) in in_hand {
+    /// Checks the number of leased items of each key.
+    pub(super) fn keys_observed(&mut self, leased: &BTreeMap<(&QueueName, Option<&str>), u64>) {
+        for (&(queue, key), &count) in leased {
             let bounds = self.queues.get(queue).map(|record| record.bounds.concurrency_per_key);
             let most = bounds.flatten().unwrap_or(u64::MAX);
             if count > most {
                 let message =
-                    format!("queue {queue} has {count} items of key {key:?} in hand, its limit is {most}");
+                    format!("queue {queue} has {count} leased items of key {key:?}, the limit is {most}");
                 self.report(16, message);
             }
         }
     }
 
-    /// Compares what a snapshot shows of the queues with what is known, and takes it over.
+    /// Checks the queues of a snapshot, and records them.
     pub(super) fn queues_observed(&mut self, views: &[QueueView], counted: &[Counts], span: &Span) {
         for (view, counted) in views.iter().zip(counted) {
             let (queue, counts) = (&view.queue, &view.counts);
             let name = &queue.name;
             if counts != counted {
-                self.report(9, format!("queue {name} counts {counts:?}, its items are {counted:?}"));
+                self.report(
+                    9,
+                    format!("queue {name} has the counts {counts:?}, but its items give {counted:?}"),
+                );
             }
             let unfinished = counted.pending + counted.scheduled + counted.processing + counted.paused;
             match queue.state {
@@ -314,23 +315,23 @@ impl Checker {
                 QueueState::Closed { .. } if unfinished == 0 => {
                     self.report(
                         8,
-                        format!("queue {name} is closed, has nothing unfinished, and is not completed"),
+                        format!("queue {name} is closed and has no unfinished items, but is not completed"),
                     );
                 }
                 _ => {}
             }
             let record = self.queues.entry(name.clone()).or_default();
-            // Of all limits there were: one that was lowered takes nobody's lease away.
+            // The highest of all limits counts, because a lower limit ends no lease.
             let most = record.bounds.concurrency.unwrap_or(u64::MAX);
             if counted.processing > most {
                 let processing = counted.processing;
-                self.report(16, format!("queue {name} has {processing} items in hand, its limit is {most}"));
+                self.report(16, format!("queue {name} has {processing} leased items, the limit is {most}"));
             }
             let record = self.queues.entry(name.clone()).or_default();
             if record.known.is_none() {
-                // Known from nobody's answer: made by a create whose answer did not come, or back from a delete.
+                // No reply showed this queue. A create without a known reply may have created it.
                 let cause = record.creation();
-                let message = format!("queue {name} is there; nobody made it, or it was deleted");
+                let message = format!("queue {name} exists, but no call created it, or it was deleted");
                 self.unless(cause, 2, message);
             }
             self.queue_seen(queue, span);
@@ -346,7 +347,7 @@ impl Checker {
             })
             .collect();
         for (name, seen, cause) in missing {
-            let message = format!("queue {name}, seen at {}, is not there, and nobody deleted it", seen.key);
+            let message = format!("queue {name}, seen at {}, is missing, and no call deleted it", seen.key);
             self.unless(cause, 1, message);
             if let Some(record) = self.queues.get_mut(&name) {
                 record.known = None;
@@ -360,7 +361,7 @@ impl Checker {
         }
     }
 
-    /// Reports if nothing explains it; waits if only a call in flight could.
+    /// Reports a violation without a cause. Waits if a call in flight may be the cause.
     pub(super) fn unless(&mut self, cause: Cause, invariant: u8, message: String) {
         match cause {
             Cause::Known => {}

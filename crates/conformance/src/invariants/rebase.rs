@@ -1,4 +1,4 @@
-//! Taking a snapshot for what is known.
+//! Replaces the known state of an item by that of a snapshot.
 
 use super::Checker;
 use super::history::Span;
@@ -8,7 +8,7 @@ use towline_domain::{State, Timestamp};
 use towline_store::StoredItem;
 
 impl Checker {
-    /// The item is as a snapshot shows it: all that came before is settled.
+    /// Records the item as the snapshot shows it. Earlier uncertainty ends.
     pub(super) fn rebase(&mut self, stored: &StoredItem, span: &Span) {
         let (head, fields) = (&stored.item.head, &stored.item.fields);
         let quiet = self.calls.is_empty();
@@ -74,7 +74,7 @@ impl Checker {
             }),
             _ => None,
         };
-        // A delivery counts what came before it: what a snapshot says of its time is exact.
+        // The snapshot was read at a quiet moment, so its number of deliveries is exact.
         record.not_before =
             (head.deliveries, if head.state == State::Pending { head.ready_at } else { Timestamp(0) });
         if let Some(base) = &mut record.base {

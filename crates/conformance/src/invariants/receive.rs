@@ -1,4 +1,4 @@
-//! Answers to receives: invariants 2, 3, 6, 7, 8, 11 and 13.
+//! Checks replies to receives: invariants 2, 3, 6, 7, 8, 11 and 13.
 
 use super::Checker;
 use super::history::{Cause, Open, Span};
@@ -16,15 +16,17 @@ impl Checker {
         if let Some((order, turns)) =
             record.and_then(|queue| Some((queue.order()?.clone(), queue.bounds.turns)))
         {
-            // Where keys take turns, the order is that of each key.
+            // With fairness, items are in order within each key.
             let key = |item: &Item| if turns { item.body.fairness_key.clone() } else { None };
             let mut last: BTreeMap<Option<String>, &Item> = BTreeMap::new();
             for item in &received.items {
                 let Some(before) = last.insert(key(item), item) else { continue };
                 if self.order_of(&order, before, item) == Ordering::Greater {
                     let (first, second) = (before.head.id, item.head.id);
-                    let message =
-                        format!("{}: item {first} came before item {second}, against {order:?}", span.key);
+                    let message = format!(
+                        "{}: item {first} came before item {second}, which violates {order:?}",
+                        span.key
+                    );
                     self.report(11, message);
                 }
             }
@@ -44,7 +46,7 @@ impl Checker {
             Order::Priority => (x.priority, x.ready_at).cmp(&(y.priority, y.ready_at)),
             Order::Score(_) => score(b).cmp(&score(a)).then(x.created_at.cmp(&y.created_at)),
         };
-        // Ids that submitters chose say nothing of who came first.
+        // Chosen ids do not show the order of submission.
         let made = |item: &Item| self.items.get(&item.head.id).is_some_and(|record| !record.id_chosen);
         by.then(if made(a) && made(b) { x.id.cmp(&y.id) } else { Ordering::Equal })
     }
@@ -80,7 +82,7 @@ impl Checker {
             found.push((
                 13,
                 Cause::None,
-                format!("item {id} was received by {key} before its time {}", head.ready_at),
+                format!("item {id} was received by {key} before its ready time {}", head.ready_at),
             ));
         }
         self.check_end(item, record, span, &mut found);
@@ -88,7 +90,7 @@ impl Checker {
         if let Some(known) = record.deliveries.iter().find(|other| other.number == number) {
             if known.received.is_some() || known.token != lease.token {
                 let by = known.received.map_or("an earlier receive".to_owned(), |span| span.key.to_string());
-                let message = format!("item {id}: delivery {number} was given to {by} and to {key}");
+                let message = format!("item {id}: {by} and {key} both received delivery {number}");
                 found.push((7, Cause::None, message));
             }
         } else {
@@ -132,13 +134,14 @@ impl Checker {
         let (id, open) = (item.head.id, self.open_on(item.head.id));
         if let Some(ended) = record.ended.filter(|ended| ended.span.before(span)) {
             let cause = record.redrive(ended.span.invoked, open);
-            let message = format!("item {id} ended at {} and was received by {}", ended.span.key, span.key);
+            let message =
+                format!("item {id} became terminal at {} and was received by {}", ended.span.key, span.key);
             found.push((6, cause, message));
         }
         let (deliveries, time) = record.not_before;
         if item.head.deliveries > deliveries && span.to < time {
             let message = format!(
-                "item {id} was received by {} at {} or before; not before {time}, it was said",
+                "item {id} was received by {} at {} or before, but is not ready before {time}",
                 span.key, span.to
             );
             found.push((13, record.redrive(0, open), message));
@@ -150,8 +153,11 @@ impl Checker {
         let (id, key) = (head.id, span.key);
         let most = self.bounds(record).max_retries_most;
         if head.retries > most {
-            let message =
-                format!("item {id} at {key}: attempt {} of at most {}", head.attempt(), u64::from(most) + 1);
+            let message = format!(
+                "item {id} at {key}: attempt {}, the maximum is {}",
+                head.attempt(),
+                u64::from(most) + 1
+            );
             found.push((7, Cause::None, message));
         }
         if head.retries >= head.deliveries {
@@ -162,24 +168,24 @@ impl Checker {
         let shown = record.base.as_ref().map_or(0, |base| base.head.deliveries);
         if record.base.as_ref().is_some_and(|base| base.tick < span.invoked && head.deliveries <= shown) {
             let message = format!(
-                "item {id}: {key} received delivery {}; a snapshot had shown {shown}",
+                "item {id}: {key} received delivery {}, but a snapshot had shown {shown}",
                 head.deliveries
             );
             found.push((7, Cause::None, message));
         }
-        // This delivery, those answered, and those that may have happened unseen.
+        // This delivery, the acknowledged ones, and those without a known reply.
         let possible =
             u64::from(shown) + u64::from(record.received) + 1 + self.possible_receives(record).count() as u64;
         if u64::from(head.deliveries) > possible {
             let message = format!(
-                "item {id}: {key} received delivery {}; there were at most {possible}",
+                "item {id}: {key} received delivery {}, but there were at most {possible}",
                 head.deliveries
             );
             found.push((7, Cause::None, message));
         }
     }
 
-    /// Of two deliveries, the lease of the earlier one was over before the later one.
+    /// Checks that the lease of an earlier delivery was over before a later one.
     fn check_lease_over(
         &self,
         item: &Item,
@@ -197,7 +203,7 @@ impl Checker {
                 None => true,
                 Some(call) if call.token != earlier.token => false,
                 Some(call) => match &call.verb {
-                    // It may have made the lease shorter.
+                    // The heartbeat may have shortened the lease.
                     Verb::Heartbeat { visibility } => {
                         open.at.after(visibility.unwrap_or(earlier.visibility).min(earlier.visibility))
                             <= span.to
@@ -208,7 +214,7 @@ impl Checker {
             };
             let cause = Cause::among(open.iter().filter(ends));
             let message = format!(
-                "item {id}: delivery {} went to {} at {} or before, while delivery {} had a lease until {}",
+                "item {id}: delivery {} was received by {} at {} or before, while delivery {} had a lease until {}",
                 later.number, span.key, span.to, earlier.number, earlier.deadline_least
             );
             found.push((3, cause, message));

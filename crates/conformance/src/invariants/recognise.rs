@@ -1,4 +1,4 @@
-//! Which submit an item came from: invariants 1 and 2.
+//! Recognises the submit of an item: invariants 1 and 2.
 
 use super::Checker;
 use super::history::{Open, Span, Tick};
@@ -8,9 +8,9 @@ use towline_domain::{FieldSet, Item, ItemId, QueueName, Timestamp};
 use towline_store::Operation;
 
 impl Checker {
-    /// The item as somebody saw it: from somewhere, and with what was submitted.
+    /// Checks that a submit explains the item and its content.
     ///
-    /// `false`: it is not to be looked at any further.
+    /// Returns `false` if the item needs no further checks.
     pub(super) fn recognise(
         &mut self,
         item: &Item,
@@ -23,7 +23,7 @@ impl Checker {
         if let Some(record) = self.items.get(&id) {
             match record.incarnation(item) {
                 Incarnation::Same => {}
-                // An answer that was long on its way tells of an item that had this id before.
+                // A late reply may show an earlier item with the same id.
                 Incarnation::Earlier => return false,
                 Incarnation::Later => {
                     let message =
@@ -42,7 +42,9 @@ impl Checker {
             {
                 match removed {
                     Some(removed) if removed >= span.invoked => {}
-                    Some(_) => self.report(2, format!("item {id} was removed and is back at {}", span.key)),
+                    Some(_) => {
+                        self.report(2, format!("item {id} was removed and reappeared at {}", span.key))
+                    }
                     None => self.never_submitted(item, queue, wanted, span),
                 }
                 return false;
@@ -59,18 +61,19 @@ impl Checker {
         };
         if !same_body(&record.body, &item.body) {
             let message = format!(
-                "item {id} at {}: it was submitted with {:?} and has {:?}",
+                "item {id} at {}: submitted with {:?}, but it has {:?}",
                 span.key, record.body, item.body
             );
             self.report(2, message);
             return true;
         }
-        // An answer that was long on its way tells of an older payload.
+        // A late reply may show an older payload.
         let stale = record.deliveries.last().is_some_and(|latest| latest.number > item.head.deliveries);
-        if let Some(field) = record.fields.stranger(&item.fields, wanted, self.open_on(id)).filter(|_| !stale)
+        if let Some(field) =
+            record.fields.impossible_field(&item.fields, wanted, self.open_on(id)).filter(|_| !stale)
         {
             let message = format!(
-                "item {id} at {}: its {} is {:?}, which nobody put there",
+                "item {id} at {}: its {} is {:?}, which no call wrote",
                 span.key,
                 field.name(),
                 item.fields.get(field)
@@ -90,8 +93,10 @@ impl Checker {
         };
         match self.items.values().find(same).map(|record| record.id) {
             Some(first) => {
-                let message =
-                    format!("item {id}, seen at {}, is a submit that appeared before as {first}", span.key);
+                let message = format!(
+                    "item {id}, seen at {}, has the content of a submit that already became item {first}",
+                    span.key
+                );
                 self.report(1, message);
             }
             None => self
@@ -99,7 +104,7 @@ impl Checker {
         }
     }
 
-    /// Recognises an item that nobody was told of as one of the submits in flight or lost.
+    /// Recognises an unknown item as one of the submits in flight or lost.
     fn claim(&mut self, item: &Item, queue: &QueueName, wanted: FieldSet, span: &Span) -> bool {
         let fits = |open: &Open| match open.operation() {
             Operation::Submit { queue: to, submission } => {
@@ -108,7 +113,7 @@ impl Checker {
                     && same_body(&submission.body, &item.body)
                     && open.at <= item.head.created_at
                     && Payload::new(&submission.fields)
-                        .stranger(&item.fields, wanted, self.open_on(item.head.id))
+                        .impossible_field(&item.fields, wanted, self.open_on(item.head.id))
                         .is_none()
             }
             _ => false,
@@ -118,7 +123,7 @@ impl Checker {
             .submits
             .get(&identity)
             .and_then(|list| list.iter().find(|open| fits(open)))
-            // Its payload was not asked for, or it was moved or edited already: look at them all.
+            // The reply lacks the payload, or the item was moved or edited: search all open submits.
             .or_else(|| self.submits.values().flatten().find(|open| fits(open)))
             .cloned();
         let Some(open) = found else {
@@ -129,12 +134,12 @@ impl Checker {
         true
     }
 
-    /// The item is this submit, which has not been answered.
+    /// Records that this item came from a submit without a known reply.
     pub(super) fn claimed(&mut self, id: ItemId, open: &Open, span: &Span) {
         let Operation::Submit { queue, submission } = open.operation() else {
             return;
         };
-        // If there are several of this content, another one may have made it.
+        // Another submit with the same content may have created the item.
         let identity = (queue.clone(), submission.fields.blob.clone());
         let twins = || self.submits.get(&identity).into_iter().flatten().chain([open]);
         let born = Span {
@@ -152,7 +157,7 @@ impl Checker {
         let id = record.id;
         if let Some(key) = &record.body.idempotency_key {
             let owner = self.keys.entry((record.submitted_to.clone(), key.clone())).or_insert(id);
-            // The answer to the earlier of two submits may come last.
+            // The reply to the earlier of two submits may come last.
             if self.items.get(owner).is_none_or(|other| other.born.invoked <= record.born.invoked) {
                 *owner = id;
             }

@@ -1,4 +1,4 @@
-//! Everything a store holds, read at a moment when nobody changes it.
+//! A snapshot of a store: all its queues and items at a quiet moment.
 
 use towline_domain::{FieldSet, Timestamp, limits};
 use towline_store::Result;
@@ -8,11 +8,11 @@ use towline_store::{Filter, QueueView, Store, StoredItem};
 pub struct Snapshot {
     pub now: Timestamp,
     pub queues: Vec<QueueView>,
-    /// With all their fields.
+    /// The items with all their fields.
     pub items: Vec<StoredItem>,
 }
 
-/// Reads everything, page by page. `now` is what the store's clock shows; nothing may change meanwhile.
+/// Reads all queues and items, page by page. `now` is the time of the store's clock. The store must not change meanwhile.
 pub async fn snapshot(store: &dyn Store, now: Timestamp) -> Result<Snapshot> {
     let mut queues: Vec<QueueView> = Vec::new();
     loop {

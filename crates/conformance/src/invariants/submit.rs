@@ -1,4 +1,4 @@
-//! Answers to submits: invariants 1, 2, 8 and 10.
+//! Checks replies to submits: invariants 1, 2, 8 and 10.
 
 use super::Checker;
 use super::history::{Cause, Fate, Open, Span};
@@ -8,7 +8,7 @@ use towline_domain::{ItemId, QueueName, Refusal, Submission};
 use towline_store::{Answered, Operation, Reply};
 
 impl Checker {
-    /// `claimed`: an item seen elsewhere was recognised as this submit before it was answered.
+    /// `claimed`: an item was recognised as this submit before the reply came.
     pub(super) fn submit_answered(
         &mut self,
         queue: &QueueName,
@@ -38,12 +38,14 @@ impl Checker {
                     && record.same_content(&submission.body, &submission.fields)
                     && self.absence(*id, record, span.to) == Cause::None
                 {
-                    let message =
-                        format!("{}: key {key:?} of item {id} was refused with the content it has", span.key);
+                    let message = format!(
+                        "{}: key {key:?} of item {id} was refused although the content is the same",
+                        span.key
+                    );
                     self.report(10, message);
                 }
             }
-            Ok(reply) => self.report(2, format!("{} submitted and was answered {reply:?}", span.key)),
+            Ok(reply) => self.report(2, format!("{} submitted and got {reply:?}", span.key)),
         }
     }
 
@@ -66,7 +68,7 @@ impl Checker {
         {
             let cause = self.key_freed(record, span);
             let message = format!(
-                "{}: key {key:?} of queue {queue} made item {id}; it belongs to item {owner}",
+                "{}: key {key:?} of queue {queue} created item {id}, but the key belongs to item {owner}",
                 span.key
             );
             self.unless(cause, 10, message);
@@ -82,7 +84,7 @@ impl Checker {
             let same_time = record.created_at.is_none_or(|at| span.from <= at && at <= span.to);
             let same = record.is_submission(queue, &submission.body, &submission.fields);
             if !record.acknowledged && same && same_time {
-                // Two submits of one content: the item is this one, the other is still to be accounted for.
+                // Two submits have the same content. The item is from this one, and the other one is still open.
                 record.origin = span.key;
                 record.acknowledged = true;
                 let other = record.claim.take();
@@ -92,12 +94,12 @@ impl Checker {
             let first = record.origin;
             let record = &self.items[&id];
             let cause = self.absence(id, record, span.to);
-            self.unless(cause, 1, format!("{} made item {id}, which {first} had made", span.key));
+            self.unless(cause, 1, format!("{} created item {id}, which {first} had created", span.key));
             earlier = self.forget(id);
         } else if (claimed || submission.id.is_none())
             && self.gone.get(&id).is_some_and(|&removed| removed >= span.invoked)
         {
-            // Seen and removed before its submitter was told.
+            // The item was seen and removed before the reply to its submit.
             return;
         } else if claimed {
             self.unclaim(span);
@@ -119,7 +121,7 @@ impl Checker {
         {
             let cause = self.key_freed(record, span);
             let message = format!(
-                "{}: key {key:?} is said to belong to item {id}; it belongs to item {owner}",
+                "{}: the reply says that key {key:?} belongs to item {id}, but it belongs to item {owner}",
                 span.key
             );
             self.unless(cause, 10, message);
@@ -146,7 +148,7 @@ impl Checker {
                 }
                 None => {
                     let message = format!(
-                        "{}: key {key:?} is said to belong to item {id}, which was never submitted",
+                        "{}: the reply says that key {key:?} belongs to item {id}, which was never submitted",
                         span.key
                     );
                     self.report(2, message);
@@ -160,17 +162,19 @@ impl Checker {
             || record.submitted_to != *queue
         {
             let own = &record.body.idempotency_key;
-            let message =
-                format!("{}: item {id} was taken for the owner of key {key:?}, its key is {own:?}", span.key);
+            let message = format!(
+                "{}: the reply says that key {key:?} belongs to item {id}, whose key is {own:?}",
+                span.key
+            );
             self.unless(cause, 10, message);
         } else if !record.same_content(&submission.body, &submission.fields) {
             let message =
-                format!("{}: key {key:?} of item {id} was accepted again with another content", span.key);
+                format!("{}: key {key:?} of item {id} was accepted again with different content", span.key);
             self.unless(cause, 10, message);
         }
     }
 
-    /// Whether a submit that chose this id may have made it again.
+    /// Whether another submit with this chosen id may have created the item again.
     pub(super) fn rebirth(&self, id: ItemId) -> Cause {
         Cause::among(self.submits.values().flatten().filter(|open| match open.operation() {
             Operation::Submit { submission, .. } => submission.id == Some(id),
@@ -178,14 +182,14 @@ impl Checker {
         }))
     }
 
-    /// A key is free again when its item is gone, or its queue: a queue made again under its name is another one.
+    /// Whether the key may be free again: its item or its queue may have been removed.
     fn key_freed(&self, record: &Record, span: &Span) -> Cause {
         let queue = self.queues.get(&record.submitted_to);
         self.absence(record.id, record, span.to)
             .or(|| queue.map_or(Cause::None, |queue| queue.deletion(record.born.invoked)))
     }
 
-    /// An item was recognised as this submit, which made none: it must be another's.
+    /// An item was recognised as this submit, but the submit created none. The item must come from another submit.
     fn unclaim(&mut self, span: &Span) {
         let mine = self.items.iter().find(|(_, record)| record.origin == span.key && !record.acknowledged);
         let Some((&id, record)) = mine else {
@@ -199,7 +203,7 @@ impl Checker {
             _ => false,
         });
         let Some(other) = other.cloned() else {
-            let message = format!("item {id} holds what {} submitted, which made no such item", span.key);
+            let message = format!("item {id} has the content of {}, which did not create it", span.key);
             return self.report(2, message);
         };
         self.resolve(other.operation(), other.key);
@@ -209,7 +213,7 @@ impl Checker {
         }
     }
 
-    /// The item that was recognised as this submit is another's.
+    /// The item that was recognised as this submit comes from another one.
     fn unclaimed(&mut self, open: Option<Open>) {
         let Some(mut open) = open else {
             return;

@@ -1,8 +1,8 @@
-//! Queues that close, and complete when their last item has ended or left.
+//! Closing queues. A closed queue completes when its last unfinished item ends or leaves.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use towline_domain::{Millis, Policy, QueueState, Refusal};
 use towline_store::{Operation, Reply};
 
@@ -19,7 +19,7 @@ pub(super) fn closing_an_empty_queue_completes_it(harness: &dyn Harness) {
     assert_eq!(closed.state, QueueState::Completed { since: rig.now() });
     rig.advance(10);
     let again = answered_queue(rig.ok(close("jobs")));
-    assert_eq!(again, closed, "closing again changes nothing");
+    assert_eq!(again, closed, "a repeated close changes nothing");
     let refusal = rig.refused(submit("jobs", payload("late")));
     let QueueState::Completed { since } = closed.state else { unreachable!() };
     let (name, state) = ("jobs".to_owned(), "completed");
@@ -28,7 +28,7 @@ pub(super) fn closing_an_empty_queue_completes_it(harness: &dyn Harness) {
     assert_eq!((received.queue, received.items.len()), (closed.state, 0));
 }
 
-pub(super) fn a_closed_queue_accepts_nothing_and_gives_what_is_left(harness: &dyn Harness) {
+pub(super) fn a_closed_queue_refuses_submits_and_allows_receives(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 2);
     let later = rig.submit("jobs", delayed(1000));
@@ -61,8 +61,8 @@ pub(super) fn a_closed_queue_accepts_nothing_and_gives_what_is_left(harness: &dy
     assert_eq!(rig.queue_state("jobs"), QueueState::Completed { since: rig.now() });
 }
 
-/// A closed queue that holds one item, received; with `dead` and `other` beside it.
-fn last_one(harness: &dyn Harness, policy: Policy) -> (Rig, Held) {
+/// A closed queue with one item, which is leased, beside open queues `dead` and `other`.
+fn closed_with_one_leased(harness: &dyn Harness, policy: Policy) -> (Rig, Held) {
     let rig = Rig::with_queue(harness, policy);
     rig.create("dead", Policy::default());
     rig.create("other", Policy::default());
@@ -84,47 +84,48 @@ fn assert_completed_now(rig: &Rig) {
 
 pub(super) fn commit_and_fail_complete_a_closed_queue(harness: &dyn Harness) {
     for verb in [commit(), fail("broken")] {
-        let (rig, held) = last_one(harness, Policy::default());
+        let (rig, held) = closed_with_one_leased(harness, Policy::default());
         rig.lease(&held, verb).expect("settled");
         assert_completed_now(&rig);
     }
 }
 
 pub(super) fn cancel_and_delete_complete_a_closed_queue(harness: &dyn Harness) {
-    let (rig, held) = last_one(harness, Policy::default());
+    let (rig, held) = closed_with_one_leased(harness, Policy::default());
     rig.cancel(held.id);
     assert_completed_now(&rig);
 
-    let (rig, held) = last_one(harness, Policy::default());
+    let (rig, held) = closed_with_one_leased(harness, Policy::default());
     rig.ok(Operation::Delete { id: held.id, force: true });
     assert_completed_now(&rig);
 
-    let (rig, held) = last_one(harness, Policy::default());
+    let (rig, held) = closed_with_one_leased(harness, Policy::default());
     rig.lease(&held, release()).expect("released");
     rig.delete(held.id);
     assert_completed_now(&rig);
 }
 
 pub(super) fn time_completes_a_closed_queue(harness: &dyn Harness) {
-    let (rig, held) = last_one(harness, Policy { max_retries: 0, ..Policy::default() });
+    let (rig, held) = closed_with_one_leased(harness, Policy { max_retries: 0, ..Policy::default() });
     rig.at(held.deadline());
     assert_completed_now(&rig);
 
-    let (rig, held) = last_one(harness, Policy { expire_after: Some(Millis(5000)), ..Policy::default() });
+    let (rig, held) =
+        closed_with_one_leased(harness, Policy { expire_after: Some(Millis(5000)), ..Policy::default() });
     rig.lease(&held, release()).expect("released");
     rig.at(START.after(Millis(5000)));
     assert_completed_now(&rig);
 }
 
-pub(super) fn a_move_completes_a_closed_queue(harness: &dyn Harness) {
+pub(super) fn moving_the_last_item_away_completes_a_closed_queue(harness: &dyn Harness) {
     let dead_letters = Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() };
-    let (rig, held) = last_one(harness, dead_letters);
+    let (rig, held) = closed_with_one_leased(harness, dead_letters);
     rig.fail(&held);
     assert_eq!(rig.stored(held.id).queue, name("dead"));
     assert_completed_now(&rig);
 
     for verb in [retry("elsewhere"), release(), defer(10)] {
-        let (rig, held) = last_one(harness, Policy::default());
+        let (rig, held) = closed_with_one_leased(harness, Policy::default());
         assert_eq!(rig.run(held.call_with(verb, to_queue("other"))), left("pending"));
         assert_eq!(rig.stored(held.id).queue, name("other"));
         assert_completed_now(&rig);
@@ -132,12 +133,16 @@ pub(super) fn a_move_completes_a_closed_queue(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn giving_back_does_not_complete_a_closed_queue(harness: &dyn Harness) {
-    let (rig, held) = last_one(harness, Policy::default());
+pub(super) fn returning_an_item_does_not_complete_a_closed_queue(harness: &dyn Harness) {
+    let (rig, held) = closed_with_one_leased(harness, Policy::default());
     let closed = rig.queue_state("jobs");
     let mut held = held;
     for verb in [retry("again"), release(), defer(0)] {
-        assert_eq!(rig.run(held.call_with(verb, to_queue("jobs"))), left("pending"), "to its own queue");
+        assert_eq!(
+            rig.run(held.call_with(verb, to_queue("jobs"))),
+            left("pending"),
+            "returned to its own queue"
+        );
         assert_eq!(rig.queue_state("jobs"), closed);
         held = rig.take("jobs");
     }
@@ -159,7 +164,7 @@ pub(super) fn batches_complete_a_closed_queue_once(harness: &dyn Harness) {
     let completed = QueueState::Completed { since: START };
     match &answers[4] {
         Ok(Reply::Received(received)) => assert_eq!((received.queue, received.items.len()), (completed, 0)),
-        other => panic!("a receive was answered with {other:?}"),
+        other => panic!("unexpected reply to a receive: {other:?}"),
     }
     assert_eq!(rig.queue_state("jobs"), completed);
     assert_eq!(rig.view("jobs").queue.revision, before + 2);

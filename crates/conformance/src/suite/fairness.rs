@@ -1,9 +1,9 @@
-//! Keys that take turns.
+//! Fairness: keys take turns in a round robin, by weight.
 
 use super::Harness;
+use super::operations::*;
 use super::races::race;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use towline_domain::command::{Verb, When};
@@ -46,7 +46,7 @@ pub(super) fn key_of(held: &Held) -> String {
     held.item.body.fairness_key.clone().unwrap_or_default()
 }
 
-/// Whose items come, one receive each.
+/// The keys of the next items, received one at a time.
 #[track_caller]
 fn next(rig: &Rig, receives: usize) -> Vec<String> {
     (0..receives).map(|_| key_of(&rig.take("jobs"))).collect()
@@ -56,24 +56,24 @@ pub(super) fn count(keys: &[String], key: &str) -> usize {
     keys.iter().filter(|other| *other == key).count()
 }
 
-pub(super) fn a_few_do_not_wait_for_many(harness: &dyn Harness) {
+pub(super) fn a_key_with_few_items_does_not_wait_for_a_key_with_many(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, fair());
     submit_of(&rig, "many", 300);
     submit_of(&rig, "few", 10);
     let given = next(&rig, 20);
     assert_eq!(count(&given, "few"), 10, "{given:?}");
-    assert_eq!(count(&next(&rig, 5), "many"), 5, "nobody else is there");
-    // Within one receive as over many.
+    assert_eq!(count(&next(&rig, 5), "many"), 5, "no other key has items");
+    // The same within one receive as over many.
     submit_of(&rig, "few", 10);
     let keys: Vec<String> = rig.receive("jobs", 20).iter().map(key_of).collect();
     assert_eq!(count(&keys, "few"), 10, "{keys:?}");
-    // Without fairness they do wait.
+    // Without fairness, the key with few items waits.
     turn(&rig, false);
     submit_of(&rig, "few", 10);
     assert_eq!(count(&next(&rig, 20), "few"), 0);
 }
 
-pub(super) fn weights_are_kept(harness: &dyn Harness) {
+pub(super) fn keys_share_by_their_weights(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, weighted(&[("gold", 3), ("silver", 2)]));
     for key in ["gold", "silver", "iron", ""] {
         submit_of(&rig, key, 100);
@@ -85,7 +85,7 @@ pub(super) fn weights_are_kept(harness: &dyn Harness) {
     }
     let keys: Vec<String> = rig.receive("jobs", 70).iter().map(key_of).collect();
     assert_eq!(["gold", "silver", "iron", ""].map(|key| count(&keys, key)), [30, 20, 10, 10]);
-    // From now on they are others.
+    // Changed weights apply at once.
     let fairness = Some(Some(fairness(&[("iron", 4)])));
     let patch = PolicyPatch { fairness, ..PolicyPatch::default() };
     rig.ok(Operation::ChangePolicy { queue: name("jobs"), patch: Box::new(patch) });
@@ -96,7 +96,7 @@ pub(super) fn weights_are_kept(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn who_was_away_has_no_credit(harness: &dyn Harness) {
+pub(super) fn a_key_that_was_idle_gets_no_credit(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, weighted(&[("other", 2)]));
     submit_of(&rig, "busy", 60);
     submit_of(&rig, "other", 2);
@@ -106,7 +106,7 @@ pub(super) fn who_was_away_has_no_credit(harness: &dyn Harness) {
     assert_eq!(count(&given, "other"), 8, "{given:?}");
 }
 
-pub(super) fn each_key_has_the_queues_order(harness: &dyn Harness) {
+pub(super) fn items_of_a_key_are_in_the_order_of_the_queue(harness: &dyn Harness) {
     let score = Order::Score(Box::default());
     for (order, by_priority) in [(Order::Fifo, false), (Order::Priority, true), (score, false)] {
         let rig = Rig::with_queue(harness, Policy { order: order.clone(), ..fair() });
@@ -135,7 +135,7 @@ pub(super) fn each_key_has_the_queues_order(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn items_without_a_key_are_one_key(harness: &dyn Harness) {
+pub(super) fn items_without_a_key_count_as_one_key(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, fair());
     let ids = rig.submit_many("jobs", 20);
     submit_of(&rig, "a", 20);
@@ -144,7 +144,7 @@ pub(super) fn items_without_a_key_are_one_key(harness: &dyn Harness) {
     assert_eq!(plain, ids[..5], "in order");
 }
 
-pub(super) fn it_is_turned_on_and_off_while_items_wait(harness: &dyn Harness) {
+pub(super) fn fairness_can_be_turned_on_and_off_while_items_are_pending(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let mut order = submit_of(&rig, "many", 30);
     for _ in 0..3 {
@@ -166,12 +166,12 @@ pub(super) fn it_is_turned_on_and_off_while_items_wait(harness: &dyn Harness) {
     assert_eq!(few, [paused, later]);
     let many: Vec<ItemId> = order.drain(..2).collect();
     assert_eq!(many.len(), 2);
-    // Off: one order again, of what is left.
+    // Off: the remaining items are in one order again.
     order.extend(submit_of(&rig, "few", 2));
     turn(&rig, false);
     let half: Vec<ItemId> = order.drain(..10).collect();
     assert_eq!(rig.receive_ids("jobs", 10), half);
-    // And on again: from the beginning, with all that is there.
+    // On again: a new round robin over all remaining items.
     turn(&rig, true);
     let given = rig.receive("jobs", 4);
     assert_eq!(given.iter().filter(|held| key_of(held) == "few").count(), 2);
@@ -179,13 +179,13 @@ pub(super) fn it_is_turned_on_and_off_while_items_wait(harness: &dyn Harness) {
     assert_eq!(rig.receive_ids("jobs", 100), order);
 }
 
-/// A way in which an item comes back, by name.
+/// A way to return an item to its queue, with its name.
 type Way<'a> = (&'a str, &'a dyn Fn(&Held));
 
-pub(super) fn whatever_happens_to_an_item_it_keeps_its_key(harness: &dyn Harness) {
+pub(super) fn an_item_keeps_its_key_through_every_transition(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { max_retries: 10, ..fair() });
     rig.create("other", fair());
-    // Each comes back, and then stands with its key again.
+    // Each returned item takes its turn with its key again.
     let retry = || Verb::Retry { error: "again".to_owned(), delay: Some(Millis::ZERO), seed: 1 };
     let back: [Way<'_>; 6] = [
         ("retry", &|held| drop(rig.lease(held, retry()).expect("retried"))),
@@ -219,7 +219,7 @@ pub(super) fn whatever_happens_to_an_item_it_keeps_its_key(harness: &dyn Harness
     }
 }
 
-pub(super) fn a_paused_queue_keeps_its_turns(harness: &dyn Harness) {
+pub(super) fn a_paused_queue_keeps_its_round_robin(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, fair());
     for key in ["a", "b", "c"] {
         submit_of(&rig, key, 10);
@@ -233,7 +233,7 @@ pub(super) fn a_paused_queue_keeps_its_turns(harness: &dyn Harness) {
     assert_eq!(given, ["a", "b", "c"]);
 }
 
-pub(super) fn what_leaves_the_queue_leaves_its_turn(harness: &dyn Harness) {
+pub(super) fn a_key_without_items_loses_its_turn(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, fair());
     rig.create("other", fair());
     let [gone, moved] = ["gone", "moved"].map(|key| submit_of(&rig, key, 3));
@@ -249,7 +249,7 @@ pub(super) fn what_leaves_the_queue_leaves_its_turn(harness: &dyn Harness) {
     assert_eq!(rig.receive_ids("other", 5), moved);
 }
 
-pub(super) fn the_turn_of_what_expires_goes_to_the_next(harness: &dyn Harness) {
+pub(super) fn the_turn_of_an_expired_item_goes_to_the_next_key(harness: &dyn Harness) {
     let mut keys = ["a", "b", "c"];
     keys.sort_by_key(|key| KeyTag::of(key));
     let [first, second, third] = keys;
@@ -262,10 +262,10 @@ pub(super) fn the_turn_of_what_expires_goes_to_the_next(harness: &dyn Harness) {
         let overrides = Overrides { expire_after: Some(Millis(1000)), ..Overrides::default() };
         rig.submit("jobs", Submission { overrides, ..of(first) });
         submit_of(&rig, second, 1);
-        // Time ends the one whose turn it is, and touches what lies beside the last in turn.
+        // The item whose turn it is expires.
         rig.clock.set(held.deadline());
         assert_eq!(next(&rig, 2), [second, third]);
-        // It has its turn if something is left of it.
+        // The key keeps its turn if it has another item.
         let overrides = Overrides { expire_after: Some(Millis(10)), ..Overrides::default() };
         rig.submit("jobs", Submission { overrides, ..of(first) });
         submit_of(&rig, first, 1);
@@ -275,7 +275,7 @@ pub(super) fn the_turn_of_what_expires_goes_to_the_next(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn it_goes_on_after_a_reopening(harness: &dyn Harness) {
+pub(super) fn fairness_survives_a_reopen(harness: &dyn Harness) {
     let policy = weighted(&[("gold", 3)]);
     let rig = Rig::with_queue(harness, policy.clone());
     rig.create("plain", Policy::default());
@@ -294,7 +294,7 @@ pub(super) fn it_goes_on_after_a_reopening(harness: &dyn Harness) {
     assert_eq!(rig.receive("jobs", 100).len(), 40 + 6 - 12);
 }
 
-pub(super) fn a_queue_made_again_begins_anew(harness: &dyn Harness) {
+pub(super) fn a_recreated_queue_starts_a_new_round_robin(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, fair());
     let first = |rig: &Rig| {
         for key in ["a", "b", "c"] {
@@ -309,7 +309,7 @@ pub(super) fn a_queue_made_again_begins_anew(harness: &dyn Harness) {
     assert_eq!(rig.receive("jobs", 100).len(), 13);
 }
 
-pub(super) fn many_who_receive_at_once_share_the_turns(harness: &dyn Harness) {
+pub(super) fn parallel_receivers_share_the_round_robin(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, fair());
     submit_of(&rig, "many", 200);
     submit_of(&rig, "few", 10);

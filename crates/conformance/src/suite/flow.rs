@@ -1,9 +1,9 @@
-//! Limits on what is given out: how many at once, how fast.
+//! Flow control: concurrency and rate.
 
 use super::Harness;
+use super::operations::*;
 use super::races::race;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use towline_domain::{Flow, Millis, Policy, PolicyPatch, Rate, Refusal, Throttle};
 use towline_store::{Operation, Received};
@@ -27,11 +27,11 @@ fn receive(rig: &Rig, max: u32) -> (usize, Option<Throttle>) {
     (items.len(), held)
 }
 
-pub(super) fn no_more_are_processed_than_the_limit(harness: &dyn Harness) {
+pub(super) fn concurrency_limits_the_number_of_leased_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(3));
     let ids = rig.submit_many("jobs", 10);
     let held = rig.receive("jobs", 2);
-    // The limit is met, not passed, and who asks is told that it is.
+    // A receive fills the limit exactly and reports that it is reached.
     let rest = rig.received(rig.receive_call("jobs", 10));
     assert_eq!((rest.items.len(), rest.throttle), (1, Some(Throttle::Concurrency)));
     assert_eq!(rest.items[0].head.id, ids[2]);
@@ -40,13 +40,13 @@ pub(super) fn no_more_are_processed_than_the_limit(harness: &dyn Harness) {
     rig.commit(&held[0]);
     assert_eq!(rig.take("jobs").id, ids[3], "in order");
     assert_eq!(receive(&rig, 1), (0, Some(Throttle::Concurrency)));
-    // Another queue is not concerned.
+    // Another queue is not affected.
     rig.create("other", Policy::default());
     rig.submit_many("other", 5);
     assert_eq!(rig.receive("other", 5).len(), 5);
 }
 
-pub(super) fn a_slot_is_free_however_a_lease_ends(harness: &dyn Harness) {
+pub(super) fn every_end_of_a_lease_frees_its_slot(harness: &dyn Harness) {
     for (verb_name, verb) in every_settle() {
         let rig = Rig::with_queue(harness, limited(1));
         let first = rig.hold("jobs");
@@ -65,11 +65,11 @@ pub(super) fn a_slot_is_free_however_a_lease_ends(harness: &dyn Harness) {
     let held = rig.take("jobs");
     assert_eq!(receive(&rig, 1).0, 0);
     rig.at(held.deadline());
-    // The lapse and what it makes room for, in one call.
+    // One call carries out the lapse and receives the next item.
     assert_eq!(receive(&rig, 5), (1, Some(Throttle::Concurrency)));
 }
 
-pub(super) fn a_batch_sees_its_own_ends(harness: &dyn Harness) {
+pub(super) fn a_receive_sees_slots_freed_in_its_batch(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(2));
     rig.submit_many("jobs", 6);
     let held = rig.receive("jobs", 2);
@@ -87,7 +87,7 @@ pub(super) fn a_batch_sees_its_own_ends(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").processing, 2);
 }
 
-pub(super) fn leases_that_lapse_at_once_make_room_at_once(harness: &dyn Harness) {
+pub(super) fn leases_that_lapse_together_free_all_their_slots(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..limited(50) });
     rig.submit_many("jobs", 120);
     let held = rig.receive("jobs", 100);
@@ -97,11 +97,11 @@ pub(super) fn leases_that_lapse_at_once_make_room_at_once(harness: &dyn Harness)
     assert_eq!((rig.counts("jobs").failed, rig.counts("jobs").pending), (50, 20));
 }
 
-pub(super) fn a_limit_that_changes_counts_at_once(harness: &dyn Harness) {
+pub(super) fn a_changed_concurrency_applies_at_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.submit_many("jobs", 10);
     let held = rig.receive("jobs", 4);
-    // Below what is in hand already: nobody loses a lease, and nobody gets one.
+    // A limit below the number of leased items: no holder loses its lease, and no receiver gets one.
     rig.ok(patch(PolicyPatch { concurrency: Some(Some(2)), ..PolicyPatch::default() }));
     assert_eq!(rig.view("jobs").queue.policy.flow.concurrency, Some(2));
     rig.commit(&held[0]);
@@ -115,7 +115,7 @@ pub(super) fn a_limit_that_changes_counts_at_once(harness: &dyn Harness) {
     assert_eq!(receive(&rig, 5), (3, None));
 }
 
-pub(super) fn a_paused_queue_at_its_limit_gives_out_nothing(harness: &dyn Harness) {
+pub(super) fn a_paused_queue_at_its_limit_gives_no_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(2));
     rig.submit_many("jobs", 4);
     let held = rig.take("jobs");
@@ -127,7 +127,7 @@ pub(super) fn a_paused_queue_at_its_limit_gives_out_nothing(harness: &dyn Harnes
     assert_eq!(receive(&rig, 5), (2, Some(Throttle::Concurrency)));
 }
 
-pub(super) fn the_limit_holds_against_many(harness: &dyn Harness) {
+pub(super) fn concurrency_holds_with_parallel_receivers(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(5));
     rig.submit_many("jobs", 60);
     let most = race(&rig, |_, store| {
@@ -151,7 +151,7 @@ pub(super) fn the_limit_holds_against_many(harness: &dyn Harness) {
     assert_eq!((counts.processing, counts.pending + counts.completed), (0, 60));
 }
 
-pub(super) fn a_rate_lets_a_burst_pass_and_then_so_many(harness: &dyn Harness) {
+pub(super) fn a_rate_allows_a_burst_and_then_a_steady_flow(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, rated("100/s,burst=5"));
     let ids = rig.submit_many("jobs", 40);
     assert_eq!(receive(&rig, 3), (3, None));
@@ -163,15 +163,15 @@ pub(super) fn a_rate_lets_a_burst_pass_and_then_so_many(harness: &dyn Harness) {
     assert_eq!((next.items.len(), next.throttle), (1, Some(Throttle::Rate(Millis(10)))));
     assert_eq!(next.items[0].head.id, ids[5], "in order");
     rig.advance(25);
-    // Half of the third is kept, not lost.
+    // The unused fraction of an item is kept.
     assert_eq!(receive(&rig, 10), (2, Some(Throttle::Rate(Millis(5)))));
     rig.advance(1000);
-    assert_eq!(receive(&rig, 10).0, 5, "a rest earns a burst, no more");
-    // What comes back is given out again, and counts again.
+    assert_eq!(receive(&rig, 10).0, 5, "idle time earns at most one burst");
+    // A returned item counts again when it is received again.
     assert_eq!(rig.counts("jobs").processing, 13);
 }
 
-pub(super) fn who_receives_hears_how_many_more_would_pass(harness: &dyn Harness) {
+pub(super) fn a_receive_reports_how_many_more_items_the_limits_allow(harness: &dyn Harness) {
     let more = |rig: &Rig, max| rig.received(rig.receive_call("jobs", max)).more;
     let rig = Rig::with_queue(harness, rated("100/s,burst=5"));
     rig.submit_many("jobs", 8);
@@ -180,21 +180,21 @@ pub(super) fn who_receives_hears_how_many_more_would_pass(harness: &dyn Harness)
     rig.advance(20);
     assert_eq!(more(&rig, 1), 1);
     rig.advance(1000);
-    assert_eq!(more(&rig, 1), 1, "no more than are there");
+    assert_eq!(more(&rig, 1), 1, "no more than there are ready items");
     rig.advance(1000);
     assert_eq!(more(&rig, 1), 0);
     rig.submit_many("jobs", 8);
     rig.submit("jobs", delayed(3_600_000));
     rig.ok(patch(PolicyPatch { rate: Some(None), concurrency: Some(Some(12)), ..PolicyPatch::default() }));
-    assert_eq!(more(&rig, 1), 3, "places for twelve, and nine are taken");
+    assert_eq!(more(&rig, 1), 3, "nine of twelve slots are used");
     rig.ok(patch(PolicyPatch { concurrency: Some(Some(100)), ..PolicyPatch::default() }));
-    assert_eq!(more(&rig, 1), 6, "one is for later");
+    assert_eq!(more(&rig, 1), 6, "one of the items is scheduled");
     rig.ok(patch(PolicyPatch { concurrency: Some(None), ..PolicyPatch::default() }));
     assert!((1..=5).contains(&more(&rig, 1)), "a lower bound: a store need not count what nothing limits");
     assert_eq!(more(&rig, 10), 0, "the receiver got all there was");
 }
 
-pub(super) fn what_is_not_there_uses_nothing_up(harness: &dyn Harness) {
+pub(super) fn an_empty_receive_does_not_use_up_the_rate(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, rated("10/s,burst=2"));
     assert_eq!(receive(&rig, 10), (0, None));
     rig.submit_many("jobs", 1);
@@ -211,13 +211,13 @@ pub(super) fn what_is_not_there_uses_nothing_up(harness: &dyn Harness) {
     ));
 }
 
-pub(super) fn a_rate_that_changes_counts_at_once(harness: &dyn Harness) {
+pub(super) fn a_changed_rate_applies_at_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, rated("1/h"));
     rig.submit_many("jobs", 20);
     assert_eq!(receive(&rig, 10), (1, Some(Throttle::Rate(Millis::hours(1)))));
     let rate: Rate = "1000/s,burst=3".parse().expect("a rate");
     rig.ok(patch(PolicyPatch { rate: Some(Some(rate)), ..PolicyPatch::default() }));
-    // Nobody waits an hour for the rate that was.
+    // The wait of the old rate does not apply any more.
     assert_eq!(receive(&rig, 10), (0, Some(Throttle::Rate(Millis(1)))));
     rig.advance(2);
     assert_eq!(receive(&rig, 10).0, 2);
@@ -225,7 +225,7 @@ pub(super) fn a_rate_that_changes_counts_at_once(harness: &dyn Harness) {
     assert_eq!(receive(&rig, 10), (10, None));
 }
 
-pub(super) fn a_rate_and_a_limit_hold_together(harness: &dyn Harness) {
+pub(super) fn a_rate_and_a_concurrency_limit_hold_together(harness: &dyn Harness) {
     let mut policy = rated("1000/s,burst=4");
     policy.flow.concurrency = Some(3);
     let rig = Rig::with_queue(harness, policy);
@@ -237,7 +237,7 @@ pub(super) fn a_rate_and_a_limit_hold_together(harness: &dyn Harness) {
     assert_eq!(receive(&rig, 10), (1, Some(Throttle::Rate(Millis(1)))));
 }
 
-pub(super) fn numbers_out_of_range_are_refused(harness: &dyn Harness) {
+pub(super) fn limits_out_of_range_are_refused(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let mut policies = vec![limited(0), limited(1_000_001)];
     policies.extend(["0/s", "2000000/s", "1/400d", "1/s,burst=0"].map(rated));
@@ -252,7 +252,7 @@ pub(super) fn numbers_out_of_range_are_refused(harness: &dyn Harness) {
     assert_eq!(refusal.code(), "invalid");
 }
 
-pub(super) fn limits_survive(harness: &dyn Harness) {
+pub(super) fn limits_survive_a_reopen(harness: &dyn Harness) {
     let mut policy = rated("10/s,burst=4");
     policy.flow.concurrency = Some(3);
     policy.tally_tags = ["team".to_owned()].into();
@@ -264,6 +264,6 @@ pub(super) fn limits_survive(harness: &dyn Harness) {
     assert_eq!(rig.view("jobs").queue.policy, policy);
     assert_eq!(receive(&rig, 10), (0, Some(Throttle::Concurrency)));
     held.iter().for_each(|held| rig.commit(held));
-    // At most a burst passes once more.
+    // At most one more burst is allowed after a reopen.
     assert!((1..=3).contains(&receive(&rig, 10).0));
 }

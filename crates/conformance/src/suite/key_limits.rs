@@ -1,10 +1,10 @@
-//! Limits on what is processed of each key at once.
+//! Flow control: concurrency per key.
 
 use super::Harness;
 use super::fairness::{count, fairness, key_of, of, submit_of};
+use super::operations::*;
 use super::races::race;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use towline_domain::command::When;
 use towline_domain::{
@@ -22,23 +22,23 @@ fn patch(rig: &Rig, concurrency_per_key: Option<u32>) {
     rig.ok(Operation::ChangePolicy { queue: name("jobs"), patch: Box::new(patch) });
 }
 
-/// Whose items a receive brings, and what it says of the rest.
+/// The keys of the received items, and the throttle that the receive reports.
 #[track_caller]
-fn receive_and_hear(rig: &Rig, max: u32) -> (Vec<String>, Option<Throttle>) {
+fn receive_with_throttle(rig: &Rig, max: u32) -> (Vec<String>, Option<Throttle>) {
     let received = rig.received(rig.receive_call("jobs", max));
     let mut keys: Vec<String> = received.items.into_iter().map(|item| key_of(&Held::of(item))).collect();
     keys.sort_unstable();
     (keys, received.throttle)
 }
 
-/// The same, whichever keys are at their limit.
+/// The same without the names of the full keys.
 #[track_caller]
 fn receive(rig: &Rig, max: u32) -> (Vec<String>, Option<Throttle>) {
-    let (keys, held) = receive_and_hear(rig, max);
+    let (keys, held) = receive_with_throttle(rig, max);
     (keys, unnamed(held))
 }
 
-/// Without the names of keys.
+/// A throttle without the names of keys.
 fn unnamed(held: Option<Throttle>) -> Option<Throttle> {
     match held {
         Some(Throttle::Keys(_)) => some_are_full(),
@@ -50,32 +50,32 @@ fn some_are_full() -> Option<Throttle> {
     Some(Throttle::Keys(FullKeys::default()))
 }
 
-/// These keys are at their limit, and no other.
+/// Exactly these keys are at their limit.
 fn full(keys: &[&str]) -> Option<Throttle> {
     Some(Throttle::Keys(
         keys.iter().map(|key| KeyTag::of_any(of(key).body.fairness_key.as_deref())).collect(),
     ))
 }
 
-pub(super) fn no_more_of_a_key_are_processed_than_its_limit(harness: &dyn Harness) {
+pub(super) fn concurrency_per_key_limits_the_leased_items_of_a_key(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(2));
     for key in ["a", "b", ""] {
         submit_of(&rig, key, 5);
     }
-    // In one batch as in several; keys take turns, and items without a key are one.
+    // The same in one batch as in several. Keys take turns, and items without a key count as one key.
     let (keys, held) = receive(&rig, 4);
     assert_eq!((keys.len(), held), (4, None));
     let (more, held) = receive(&rig, 10);
     assert_eq!((more.len(), held), (2, some_are_full()), "{keys:?} {more:?}");
     assert_eq!(receive(&rig, 10), (vec![], some_are_full()));
     assert_eq!(rig.counts("jobs").processing, 6);
-    // Another key goes on.
+    // Another key is not affected.
     submit_of(&rig, "c", 1);
     assert_eq!(receive(&rig, 10).0, ["c"]);
     assert_eq!(receive(&rig, 10).0.len(), 0);
 }
 
-pub(super) fn a_place_of_a_key_is_free_however_a_lease_ends(harness: &dyn Harness) {
+pub(super) fn every_end_of_a_lease_frees_the_slot_of_its_key(harness: &dyn Harness) {
     for (verb_name, verb) in every_settle() {
         let rig = Rig::with_queue(harness, limited(1));
         submit_of(&rig, "a", 2);
@@ -100,7 +100,7 @@ pub(super) fn a_place_of_a_key_is_free_however_a_lease_ends(harness: &dyn Harnes
     assert_eq!(receive(&rig, 5), (vec!["a".to_owned()], some_are_full()));
 }
 
-pub(super) fn a_lapse_makes_room_in_the_same_call(harness: &dyn Harness) {
+pub(super) fn a_lapse_frees_the_slot_within_the_same_call(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..limited(3) });
     submit_of(&rig, "a", 9);
     submit_of(&rig, "b", 1);
@@ -110,7 +110,7 @@ pub(super) fn a_lapse_makes_room_in_the_same_call(harness: &dyn Harness) {
     assert_eq!(receive(&rig, 10).0, ["a"; 3]);
 }
 
-pub(super) fn a_batch_sees_its_own_ends_of_each_key(harness: &dyn Harness) {
+pub(super) fn a_receive_sees_slots_of_keys_freed_in_its_batch(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(1));
     for key in ["a", "b"] {
         submit_of(&rig, key, 4);
@@ -118,7 +118,7 @@ pub(super) fn a_batch_sees_its_own_ends_of_each_key(harness: &dyn Harness) {
     let held = rig.receive("jobs", 5);
     assert_eq!(held.len(), 2);
     let receive = |max| Operation::Receive(Box::new(rig.receive_call("jobs", max)));
-    // What is submitted in the same call does not pass the limit either.
+    // Items submitted in the same batch do not pass the limit either.
     let batch = vec![
         submit("jobs", of(&key_of(&held[0]))),
         receive(5),
@@ -140,11 +140,11 @@ pub(super) fn a_batch_sees_its_own_ends_of_each_key(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").processing, 3);
 }
 
-pub(super) fn what_comes_of_a_key_at_its_limit_waits(harness: &dyn Harness) {
+pub(super) fn new_items_of_a_full_key_wait(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(1));
     submit_of(&rig, "a", 1);
     let held = rig.take("jobs");
-    // Nothing waits, and the key is full all the same.
+    // The key is full although it has no ready item.
     let batch = vec![submit("jobs", of("a")), Operation::Receive(Box::new(rig.receive_call("jobs", 1)))];
     let Some(Ok(Reply::Received(received))) = rig.update(batch).pop() else { panic!("received") };
     assert_eq!((received.items.len(), unnamed(received.throttle)), (0, some_are_full()));
@@ -157,12 +157,12 @@ pub(super) fn what_comes_of_a_key_at_its_limit_waits(harness: &dyn Harness) {
     assert_eq!(rig.take("jobs").id, later);
 }
 
-pub(super) fn a_limit_by_key_that_changes_counts_at_once(harness: &dyn Harness) {
+pub(super) fn a_changed_concurrency_per_key_applies_at_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     submit_of(&rig, "a", 10);
     submit_of(&rig, "b", 1);
     let held = rig.receive("jobs", 4);
-    // Below what is in hand already: nobody loses a lease, and nobody of that key gets one.
+    // A limit below the number of leased items: no holder loses its lease, and no receiver gets an item of that key.
     patch(&rig, Some(2));
     assert_eq!(rig.view("jobs").queue.policy.flow.concurrency_per_key, Some(2));
     assert_eq!(receive(&rig, 5), (vec!["b".to_owned()], some_are_full()));
@@ -178,7 +178,7 @@ pub(super) fn a_limit_by_key_that_changes_counts_at_once(harness: &dyn Harness) 
     assert_eq!((keys.len(), held), (3, None));
 }
 
-pub(super) fn limits_by_key_and_of_the_queue_hold_together(harness: &dyn Harness) {
+pub(super) fn limits_per_key_and_of_the_queue_hold_together(harness: &dyn Harness) {
     let mut policy = limited(2);
     policy.flow.concurrency = Some(3);
     policy.flow.fairness = Some(fairness(&[("a", 5)]));
@@ -189,7 +189,7 @@ pub(super) fn limits_by_key_and_of_the_queue_hold_together(harness: &dyn Harness
     let (keys, held) = receive(&rig, 10);
     assert_eq!((keys.len(), held), (3, Some(Throttle::Concurrency)), "{keys:?}");
     assert!(count(&keys, "a") <= 2 && count(&keys, "b") <= 2, "{keys:?}");
-    // A weight is no right to more than the limit.
+    // A weight does not raise the limit.
     let rig = Rig::with_queue(
         harness,
         Policy {
@@ -203,7 +203,7 @@ pub(super) fn limits_by_key_and_of_the_queue_hold_together(harness: &dyn Harness
     assert_eq!(receive(&rig, 10).0.len(), 1);
 }
 
-pub(super) fn the_limit_by_key_holds_against_many(harness: &dyn Harness) {
+pub(super) fn concurrency_per_key_holds_with_parallel_receivers(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(3));
     for key in ["a", "b"] {
         submit_of(&rig, key, 60);
@@ -234,7 +234,7 @@ pub(super) fn the_limit_by_key_holds_against_many(harness: &dyn Harness) {
     assert_eq!((counts.processing, counts.pending + counts.completed), (0, 120));
 }
 
-pub(super) fn limits_by_key_survive(harness: &dyn Harness) {
+pub(super) fn limits_per_key_survive_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(2));
     submit_of(&rig, "a", 5);
     let held = rig.receive("jobs", 10);
@@ -246,16 +246,16 @@ pub(super) fn limits_by_key_survive(harness: &dyn Harness) {
     assert_eq!(receive(&rig, 10).0, ["a"]);
 }
 
-pub(super) fn keys_at_their_limit_keep_no_other_waiting(harness: &dyn Harness) {
+pub(super) fn a_full_key_does_not_block_other_keys(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(1));
     let full: Vec<String> = (0..40).map(|n| format!("full-{n}")).collect();
     for key in &full {
         submit_of(&rig, key, 3);
     }
     let held = rig.receive("jobs", 100);
-    assert_eq!(held.len(), full.len(), "one of each");
+    assert_eq!(held.len(), full.len(), "one item of each key");
     submit_of(&rig, "late", 2);
-    // What else the batch is about ends nothing: a heartbeat of each of them makes no room.
+    // Heartbeats in the same batch free no slots.
     let beats = held.iter().map(|held| held.call(heartbeat()));
     let call = Operation::Receive(Box::new(rig.receive_call("jobs", 1)));
     let Some(Ok(Reply::Received(received))) = rig.update(beats.chain([call]).collect()).pop() else {
@@ -267,24 +267,24 @@ pub(super) fn keys_at_their_limit_keep_no_other_waiting(harness: &dyn Harness) {
     assert_eq!(receive(&rig, 10).0, [key_of(&held[7])]);
 }
 
-/// Whoever waits does not look for what comes of these.
-pub(super) fn keys_at_their_limit_are_named(harness: &dyn Harness) {
+/// A waiting receiver ignores new items of full keys.
+pub(super) fn a_receive_names_the_full_keys(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(2));
     for key in ["a", "b", ""] {
         submit_of(&rig, key, 3);
     }
     submit_of(&rig, "c", 1);
-    // One that is below its limit is not, though nothing of it is left.
-    let (given, held) = receive_and_hear(&rig, 10);
+    // A key below its limit is not named, even if it has no item left.
+    let (given, held) = receive_with_throttle(&rig, 10);
     assert_eq!((given.len(), held), (7, full(&["a", "b", ""])));
-    assert_eq!(receive_and_hear(&rig, 10), (vec![], full(&["a", "b", ""])));
-    // One that is at it is, whether anything of it waits or not.
+    assert_eq!(receive_with_throttle(&rig, 10), (vec![], full(&["a", "b", ""])));
+    // A key at its limit is named, whether or not it has a ready item.
     submit_of(&rig, "c", 1);
     let held = rig.received(rig.receive_call("jobs", 2));
     assert_eq!((held.items.len(), held.throttle), (1, full(&["a", "b", "c", ""])));
     rig.commit(&Held::of(held.items[0].clone()));
-    assert_eq!(receive_and_hear(&rig, 10), (vec![], full(&["a", "b", ""])));
-    // In the same call as a submit or an end.
+    assert_eq!(receive_with_throttle(&rig, 10), (vec![], full(&["a", "b", ""])));
+    // The same in a batch with a submit or a settle.
     let batch = vec![submit("jobs", of("c")), Operation::Receive(Box::new(rig.receive_call("jobs", 2)))];
     let Some(Ok(Reply::Received(received))) = rig.update(batch).pop() else { panic!("received") };
     assert_eq!((received.items.len(), received.throttle), (1, full(&["a", "b", "c", ""])));
@@ -293,28 +293,28 @@ pub(super) fn keys_at_their_limit_are_named(harness: &dyn Harness) {
     let Some(Ok(Reply::Received(received))) = rig.update(batch).pop() else { panic!("received") };
     assert_eq!((received.items.len(), received.throttle), (1, full(&["a", "b", "c", ""])));
     patch(&rig, Some(3));
-    let (given, held) = receive_and_hear(&rig, 10);
+    let (given, held) = receive_with_throttle(&rig, 10);
     assert_eq!((given, held), (vec![String::new(), "a".to_owned(), "b".to_owned()], full(&["a", "b", ""])));
 }
 
-/// However many they are, an answer has a largest size.
-pub(super) fn of_many_keys_at_their_limit_some_are_named(harness: &dyn Harness) {
+/// The size of a reply is bounded.
+pub(super) fn a_receive_names_at_most_a_fixed_number_of_full_keys(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(1));
     let keys: Vec<String> = (0..=limits::FULL_KEYS_MAX).map(|n| n.to_string()).collect();
     rig.update(keys.iter().map(|key| submit("jobs", of(key))).collect());
     let held = rig.receive("jobs", limits::RECEIVE_MAX).len();
-    let (rest, told) = receive_and_hear(&rig, limits::RECEIVE_MAX);
+    let (rest, throttle) = receive_with_throttle(&rig, limits::RECEIVE_MAX);
     assert_eq!(held + rest.len(), keys.len());
-    let Some(Throttle::Keys(full)) = told else { panic!("{told:?}") };
+    let Some(Throttle::Keys(full)) = throttle else { panic!("{throttle:?}") };
     let named = keys.iter().filter(|key| full.has(KeyTag::of(key))).count();
     assert_eq!(named, limits::FULL_KEYS_MAX);
 }
 
-pub(super) fn what_expires_takes_no_place_of_its_key(harness: &dyn Harness) {
+pub(super) fn an_expired_item_takes_no_slot_of_its_key(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, limited(1));
     let overrides = Overrides { expire_after: Some(Millis::ZERO), ..Overrides::default() };
     let dead = || submit("jobs", Submission { overrides: overrides.clone(), ..of("a") });
-    // In the batch that submits them they are met before a sweep comes to them.
+    // In the batch that submits them, the receive meets expired items before a sweep removes them.
     let batch = vec![
         dead(),
         dead(),
@@ -325,7 +325,7 @@ pub(super) fn what_expires_takes_no_place_of_its_key(harness: &dyn Harness) {
     assert_eq!((received.items.len(), unnamed(received.throttle)), (1, some_are_full()));
     rig.sweep();
     assert_eq!((rig.counts("jobs").failed, rig.counts("jobs").processing), (2, 1));
-    // And in a call that finds them there.
+    // The same in a later call.
     let rig = Rig::with_queue(harness, limited(1));
     let overrides = Overrides { expire_after: Some(Millis(10)), ..Overrides::default() };
     for _ in 0..2 {
@@ -339,8 +339,8 @@ pub(super) fn what_expires_takes_no_place_of_its_key(harness: &dyn Harness) {
     assert_eq!((given.len(), given[0].id), (2, lasts));
 }
 
-/// However keys came to take turns, what was in hand before counts.
-pub(super) fn what_was_processed_before_the_limit_came_counts(harness: &dyn Harness) {
+/// Items leased before the limit was set count, however the queue came to have fairness.
+pub(super) fn items_leased_before_the_limit_was_set_count(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let fair = |on: bool| {
         let fairness = Some(on.then(Fairness::default));
@@ -350,15 +350,15 @@ pub(super) fn what_was_processed_before_the_limit_came_counts(harness: &dyn Harn
     for key in ["a", "b", "c"] {
         submit_of(&rig, key, 6);
     }
-    // Some of each are taken in one order and some in turns; some are back, some have ended, some wait for later.
+    // Items are received with and without fairness. Some are returned, some have ended, some are deferred.
     let mut held = rig.receive("jobs", 8);
     fair(true);
     held.extend(rig.receive("jobs", 4));
     rig.commit(&held.remove(0));
     rig.lease(&held.remove(0), release()).expect("released");
     rig.lease(&held.remove(0), defer(1000)).expect("deferred");
-    let in_hand = |key: &str| held.iter().filter(|held| key_of(held) == key).count();
-    let before = ["a", "b", "c"].map(in_hand);
+    let leased = |key: &str| held.iter().filter(|held| key_of(held) == key).count();
+    let before = ["a", "b", "c"].map(leased);
     for (on, limit) in [(true, 4), (false, 5), (true, 6)] {
         patch(&rig, None);
         fair(on);
@@ -379,7 +379,7 @@ pub(super) fn what_was_processed_before_the_limit_came_counts(harness: &dyn Harn
     }
 }
 
-pub(super) fn limits_by_key_out_of_range_are_refused(harness: &dyn Harness) {
+pub(super) fn limits_per_key_out_of_range_are_refused(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     for limit in [0, 1_000_001] {
         let refusal = rig.refused(create("jobs", limited(limit)));

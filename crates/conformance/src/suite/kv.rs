@@ -1,8 +1,8 @@
 //! Key-value records.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use bytes::Bytes;
 use futures::executor::block_on;
 use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
@@ -29,7 +29,7 @@ fn record(value: impl Into<Bytes>, expires_in: Option<u64>) -> Option<KvRecord> 
     Some(KvRecord { value: value.into(), expires_at: expires_in.map(|millis| START.after(Millis(millis))) })
 }
 
-pub(super) fn a_value_comes_back_byte_for_byte(harness: &dyn Harness) {
+pub(super) fn a_value_is_returned_byte_for_byte(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     assert_eq!(rig.kv_get("k"), None);
     let values: Vec<Bytes> = vec![
@@ -47,7 +47,7 @@ pub(super) fn a_value_comes_back_byte_for_byte(harness: &dyn Harness) {
     assert_eq!(rig.kv_get("k2"), None);
 }
 
-pub(super) fn keys_are_any_text_within_the_limits(harness: &dyn Harness) {
+pub(super) fn a_key_is_any_text_within_the_limits(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let longest = "x".repeat(limits::KV_KEY_BYTES_MAX);
     let keys = ["k", "K", "k ", "a/b:c", "ключ", "'; --", "%_*", longest.as_str()];
@@ -67,16 +67,16 @@ pub(super) fn keys_are_any_text_within_the_limits(harness: &dyn Harness) {
     assert_eq!(found, expected);
 }
 
-pub(super) fn a_record_ends_with_its_ttl(harness: &dyn Harness) {
+pub(super) fn a_record_expires_with_its_ttl(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     rig.kv("k", set("v", Some(100))).expect("set");
     assert_eq!(rig.kv_get("k"), record("v", Some(100)));
     rig.advance(99);
     assert_eq!(rig.kv_get("k"), record("v", Some(100)));
     rig.advance(1);
-    assert_eq!(rig.kv_get("k"), None, "gone at its time, without any update");
+    assert_eq!(rig.kv_get("k"), None, "expired without any update");
     assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));
-    // A later set without a time to live takes the earlier one's away.
+    // A later set without a TTL removes the TTL.
     rig.kv("k", set("1", Some(100))).expect("set");
     rig.kv("k", set("2", None)).expect("set");
     rig.advance(1000);
@@ -104,12 +104,12 @@ pub(super) fn increments_add_up(harness: &dyn Harness) {
     let number = |n| answer(KvAnswer::Number(n));
     assert_eq!(rig.kv("n", add(5, Some(100))), number(5));
     assert_eq!(rig.kv("n", add(-7, None)), number(-2));
-    assert_eq!(rig.kv_get("n"), record("-2", Some(100)), "it keeps its time to live");
+    assert_eq!(rig.kv_get("n"), record("-2", Some(100)), "the record keeps its TTL");
     rig.advance(10);
     assert_eq!(rig.kv("n", add(0, Some(200))), number(-2));
-    assert_eq!(rig.kv_get("n"), record("-2", Some(210)), "or starts it anew");
+    assert_eq!(rig.kv_get("n"), record("-2", Some(210)), "a given TTL starts now");
     rig.advance(200);
-    assert_eq!(rig.kv("n", add(1, None)), number(1), "absent is nought");
+    assert_eq!(rig.kv("n", add(1, None)), number(1), "an absent record counts as 0");
     rig.kv("n", set(i64::MAX.to_string(), None)).expect("set");
     assert_eq!(code(&rig.kv("n", add(1, None))), "invalid");
     assert_eq!(rig.kv("n", add(-1, None)), number(i64::MAX - 1));
@@ -124,17 +124,17 @@ fn count(by: i64, once: &str, ttl: u64) -> KvCommand {
     KvCommand::IncrementOnce { by, once: once.to_owned(), ttl: Millis(ttl) }
 }
 
-pub(super) fn a_thing_is_counted_once(harness: &dyn Harness) {
+pub(super) fn increment_once_counts_a_thing_once(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let number = |n| answer(KvAnswer::Number(n));
     assert_eq!(rig.kv("n", count(1, "a", 100)), number(1));
     assert_eq!(rig.kv("n", count(1, "a", 100)), number(1));
     assert_eq!(rig.kv("n", add(5, None)), number(6));
     assert_eq!(rig.kv("n", count(-3, "b", 200)), number(3));
-    assert_eq!(rig.kv("n", count(1, "a", 100)), number(1), "the answer of the first time");
+    assert_eq!(rig.kv("n", count(1, "a", 100)), number(1), "the reply of the first call");
     assert_eq!(rig.kv_get("n"), record("3", Some(200)));
-    assert_eq!(rig.kv("m", count(1, "a", 100)), number(1), "each counter for itself");
-    // In one batch, each sees what came before it.
+    assert_eq!(rig.kv("m", count(1, "a", 100)), number(1), "each counter counts by itself");
+    // Within a batch, each command sees the effects of earlier ones.
     let one = |by, once: &str| Operation::Kv { key: "o".to_owned(), command: count(by, once, 1000) };
     let answers = rig.update(vec![one(2, "x"), one(2, "y"), one(2, "x"), one(3, "z")]);
     assert_eq!(answers, [number(2), number(4), number(2), number(7)]);
@@ -144,34 +144,34 @@ pub(super) fn a_thing_is_counted_once(harness: &dyn Harness) {
         assert_eq!(code(&rig.kv("n", count(1, &bad, 100))), "invalid");
     }
     rig.advance(100);
-    assert_eq!(rig.kv("n", count(10, "a", 500)), number(13), "forgotten after its time");
-    assert_eq!(rig.kv("n", count(-3, "b", 500)), number(3), "which is not that of others");
+    assert_eq!(rig.kv("n", count(10, "a", 500)), number(13), "the mark has expired");
+    assert_eq!(rig.kv("n", count(-3, "b", 500)), number(3), "each mark has its own TTL");
     let page = KvPage { prefix: "n".to_owned(), after: None, limit: 10 };
     let listed = block_on(rig.store.kv_list(page)).expect("the store answers");
-    assert_eq!(listed.len(), 1, "what was counted is nobody's record: {listed:?}");
+    assert_eq!(listed.len(), 1, "marks are not listed: {listed:?}");
     let Some(rig) = rig.reopen(harness) else { return };
-    assert_eq!(rig.kv("n", count(10, "a", 500)), number(13), "what was counted is durable");
+    assert_eq!(rig.kv("n", count(10, "a", 500)), number(13), "marks survive a reopen");
     assert_eq!(rig.kv("o", count(2, "y", 1000)), number(4));
     assert_eq!(rig.kv_get("o"), record("7", Some(1000)));
 }
 
-pub(super) fn a_record_of_another_store_is_taken_over_once(harness: &dyn Harness) {
+pub(super) fn adopt_stores_a_record_of_another_store_once(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let won = |won| answer(KvAnswer::Won(won));
     let adopt =
         |value: &'static str, expires_at| KvCommand::Adopt(record(value, expires_at).expect("a record"));
     assert_eq!(rig.kv("k", adopt("theirs", Some(100))), won(true));
-    assert_eq!(rig.kv_get("k"), record("theirs", Some(100)), "with the time it ends");
+    assert_eq!(rig.kv_get("k"), record("theirs", Some(100)), "with its expiry time");
     assert_eq!(rig.kv("k", adopt("another", None)), won(false));
     assert_eq!(rig.kv_get("k"), record("theirs", Some(100)));
     rig.advance(100);
-    assert_eq!(rig.kv("gone", adopt("theirs", Some(100))), won(false), "it has ended");
+    assert_eq!(rig.kv("gone", adopt("theirs", Some(100))), won(false), "the record has expired");
     assert_eq!(rig.kv_get("gone"), None);
-    assert_eq!(rig.kv("k", adopt("another", None)), won(true), "what was there has ended");
+    assert_eq!(rig.kv("k", adopt("another", None)), won(true), "the existing record has expired");
     assert_eq!(rig.kv_get("k"), record("another", None));
 }
 
-pub(super) fn delete_says_whether_there_was_anything(harness: &dyn Harness) {
+pub(super) fn delete_reports_whether_the_record_existed(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     assert_eq!(rig.kv("k", KvCommand::Delete), answer(KvAnswer::Deleted(false)));
     rig.kv("k", set("v", None)).expect("set");
@@ -184,7 +184,7 @@ fn replace(seen: Option<&'static str>, value: Option<&'static str>) -> KvCommand
     KvCommand::Replace { seen: seen.map(Bytes::from), value: value.map(Bytes::from), ttl: None }
 }
 
-pub(super) fn replace_wins_against_what_was_seen(harness: &dyn Harness) {
+pub(super) fn replace_succeeds_only_if_the_record_has_the_seen_value(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     assert_eq!(rig.kv("k", replace(Some("a"), Some("b"))), answer(KvAnswer::Won(false)));
     assert_eq!(rig.kv("k", replace(None, Some("a"))), answer(KvAnswer::Won(true)));
@@ -198,17 +198,21 @@ pub(super) fn replace_wins_against_what_was_seen(harness: &dyn Harness) {
     assert_eq!(rig.kv_get("k"), None);
     rig.kv("k", set("v", Some(100))).expect("set");
     rig.clock.advance(100);
-    assert_eq!(rig.kv("k", replace(Some("v"), Some("w"))), answer(KvAnswer::Won(false)), "it ended");
+    assert_eq!(
+        rig.kv("k", replace(Some("v"), Some("w"))),
+        answer(KvAnswer::Won(false)),
+        "the record has expired"
+    );
     let with_ttl = |seen, value, ttl| match replace(seen, Some(value)) {
         KvCommand::Replace { seen, value, .. } => KvCommand::Replace { seen, value, ttl: Some(Millis(ttl)) },
         other => other,
     };
-    rig.kv("k", with_ttl(None, "x", 100)).expect("there is none");
+    rig.kv("k", with_ttl(None, "x", 100)).expect("the record is absent");
     rig.clock.advance(50);
-    rig.kv("k", replace(Some("x"), Some("y"))).expect("it is there");
-    assert_eq!(rig.kv_get("k"), record("y", Some(200)), "what is not said stays");
-    rig.kv("k", with_ttl(Some("y"), "z", 200)).expect("it is there");
-    assert_eq!(rig.kv_get("k"), record("z", Some(350)), "it starts anew");
+    rig.kv("k", replace(Some("x"), Some("y"))).expect("the record exists");
+    assert_eq!(rig.kv_get("k"), record("y", Some(200)), "without a TTL the expiry time stays");
+    rig.kv("k", with_ttl(Some("y"), "z", 200)).expect("the record exists");
+    assert_eq!(rig.kv_get("k"), record("z", Some(350)), "a given TTL starts now");
 }
 
 pub(super) fn records_are_listed_by_prefix(harness: &dyn Harness) {
@@ -227,7 +231,7 @@ pub(super) fn records_are_listed_by_prefix(harness: &dyn Harness) {
     assert_eq!(list("b/", None, 10), ["b/", "b/10", "b/2", "b/ключ"]);
     assert_eq!(list("b/", None, 2), ["b/", "b/10"]);
     assert_eq!(list("b/", Some("b/10"), 2), ["b/2", "b/ключ"]);
-    assert_eq!(list("b/", Some("b/11"), 1), ["b/2"], "after a key that is gone");
+    assert_eq!(list("b/", Some("b/11"), 1), ["b/2"], "after a key that does not exist");
     assert_eq!(list("b/", Some("a"), 1), ["b/"]);
     assert_eq!(list("b/", Some("c"), 5), Vec::<String>::new());
     assert_eq!(list("", None, 3), ["a/1", "b", "b/"]);
@@ -235,5 +239,5 @@ pub(super) fn records_are_listed_by_prefix(harness: &dyn Harness) {
         let key = format!("many/{number:03}");
         rig.kv(&key, set(key.clone(), None)).expect("set");
     }
-    assert_eq!(list("many/", None, usize::MAX).len(), limits::KV_PAGE_MAX, "a page has a largest size");
+    assert_eq!(list("many/", None, usize::MAX).len(), limits::KV_PAGE_MAX, "a page has a maximum size");
 }

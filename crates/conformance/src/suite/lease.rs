@@ -1,8 +1,8 @@
-//! Leases: who may settle, until when, and what a settle changes.
+//! Leases: which calls a lease allows, and until when.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use towline_domain::command::Verb;
 use towline_domain::item::ErrorKind;
 use towline_domain::refusal::LostWhy;
@@ -22,7 +22,7 @@ pub(super) fn a_heartbeat_extends_the_lease(harness: &dyn Harness) {
     assert_eq!(
         rig.lease(&held, heartbeat()),
         until(rig.now().after(Millis(5000))),
-        "what was asked for last stays"
+        "the last requested timeout stays"
     );
     let shorter = Verb::Heartbeat { visibility: Some(Millis(100)) };
     assert_eq!(rig.lease(&held, shorter), until(rig.now().after(Millis(100))));
@@ -38,7 +38,7 @@ pub(super) fn a_heartbeat_extends_the_lease(harness: &dyn Harness) {
     assert_eq!(code(&rig.lease(&held, heartbeat())), "lease_lost");
 }
 
-pub(super) fn a_lease_is_valid_until_its_deadline_and_not_at_it(harness: &dyn Harness) {
+pub(super) fn a_lease_ends_at_its_deadline(harness: &dyn Harness) {
     for (what, verb) in every_verb() {
         let rig = Rig::with_queue(harness, lenient());
         let held = rig.hold("jobs");
@@ -47,7 +47,7 @@ pub(super) fn a_lease_is_valid_until_its_deadline_and_not_at_it(harness: &dyn Ha
         assert_eq!(
             code(&rig.lease(&held, verb.clone())),
             "lease_lost",
-            "{what} at the deadline, though nobody took the item"
+            "{what} at the deadline, although no other worker received the item"
         );
         assert_eq!(rig.stored(held.id), before);
 
@@ -57,8 +57,8 @@ pub(super) fn a_lease_is_valid_until_its_deadline_and_not_at_it(harness: &dyn Ha
     }
 }
 
-pub(super) fn a_lapse_is_noticed_by_the_call_that_comes_too_late(harness: &dyn Harness) {
-    // Nothing but the late call itself tells the store that time has passed.
+pub(super) fn a_late_call_notices_the_lapse_of_its_lease(harness: &dyn Harness) {
+    // No other call comes between the deadline and the late call.
     for (what, verb) in every_verb() {
         let rig = Rig::with_queue(harness, lenient());
         let held = rig.hold("jobs");
@@ -77,7 +77,7 @@ pub(super) fn a_foreign_token_settles_nothing(harness: &dyn Harness) {
     let waiting = rig.submit("jobs", payload("waiting"));
     let set = || edits(FieldEdits::default().set(Field::Blob, "stolen".into()));
     for (what, verb) in every_verb() {
-        for (id, token) in [(held.id, stranger()), (held.id, other.token), (waiting, held.token)] {
+        for (id, token) in [(held.id, foreign_token()), (held.id, other.token), (waiting, held.token)] {
             let before = rig.stored(id);
             let refusal = rig.refused(lease_call(id, token, verb.clone(), set()));
             let why = LostWhy::Superseded;
@@ -112,7 +112,7 @@ pub(super) fn a_stale_token_settles_nothing(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_settle_comes_too_late_after_cancel_delete_or_expiry(harness: &dyn Harness) {
+pub(super) fn a_settle_after_cancel_delete_or_expiry_is_refused(harness: &dyn Harness) {
     for (what, verb) in every_verb() {
         let rig = Rig::with_queue(harness, lenient());
         let held = rig.hold("jobs");
@@ -167,12 +167,12 @@ pub(super) fn an_assigned_lease_must_be_acknowledged(harness: &dyn Harness) {
     rig.advance(999);
     assert_eq!(rig.run(beat(&lease)), until(rig.now().after(Millis(1000))));
 
-    // Who asked for an item need not acknowledge it.
+    // A receiver that asked for the item need not acknowledge it.
     let held = rig.hold("jobs");
     assert_eq!(held.deadline(), rig.now().after(Millis(1000)));
 }
 
-pub(super) fn renewals_follow_the_queues_rule(harness: &dyn Harness) {
+pub(super) fn heartbeats_follow_the_lease_rule_of_the_queue(harness: &dyn Harness) {
     let rule = LeaseRule { ack_timeout: None, renewal_permille: Some(500), renewals_max: Some(2) };
     let rig = Rig::with_queue(harness, Policy { lease: rule, ..lenient() });
     let held = rig.hold("jobs");
@@ -190,7 +190,7 @@ pub(super) fn renewals_follow_the_queues_rule(harness: &dyn Harness) {
 pub(super) fn a_settle_of_an_unknown_item_is_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     for (_, verb) in every_verb() {
-        let refusal = rig.refused(lease_call(chosen(1), stranger(), verb, Adjust::default()));
+        let refusal = rig.refused(lease_call(chosen(1), foreign_token(), verb, Adjust::default()));
         assert_eq!(refusal, Refusal::ItemNotFound { id: chosen(1) });
     }
     assert_eq!(rig.queue_state("jobs"), QueueState::Open);

@@ -1,9 +1,9 @@
-//! What a store has done, counted as it does it.
+//! The counters and histograms of a store.
 
 use super::Harness;
-use super::restoring::{Elsewhere, restores};
+use super::operations::*;
+use super::restore::{Elsewhere, restores};
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use towline_domain::{Ending, LeaseRule, Millis, Overrides, Policy, Submission};
@@ -15,7 +15,7 @@ impl Rig {
         block_on(self.store.metrics()).expect("the store answers")
     }
 
-    /// Endings and reasons that were counted, by name.
+    /// The counted outcomes and retry reasons, by name.
     #[track_caller]
     fn counted(&self) -> BTreeMap<&'static str, u64> {
         let figures = self.metrics();
@@ -25,14 +25,14 @@ impl Rig {
     }
 }
 
-/// What these add up to.
+/// A histogram of these durations.
 fn spans<const N: usize>(millis: [u64; N]) -> DurationHistogram {
     let mut spans = DurationHistogram::default();
     millis.into_iter().for_each(|span| spans.add(Millis(span)));
     spans
 }
 
-pub(super) fn every_ending_and_every_retry_is_counted(harness: &dyn Harness) {
+pub(super) fn every_outcome_and_every_retry_is_counted(harness: &dyn Harness) {
     let lease = LeaseRule { ack_timeout: Some(Millis(500)), ..LeaseRule::default() };
     let rig = Rig::with_queue(harness, Policy { max_retries: 1, poison_after: Some(2), lease, ..lenient() });
     assert_eq!(rig.counted(), [].into());
@@ -41,7 +41,7 @@ pub(super) fn every_ending_and_every_retry_is_counted(harness: &dyn Harness) {
     rig.fail(&rig.hold("jobs"));
     let mut expected = BTreeMap::from([("completed", 1), ("explicit", 1)]);
     assert_eq!(rig.counted(), expected);
-    // The same call again is the same ending, and a call that is refused is none.
+    // A repeated call and a refused call count nothing.
     assert_eq!(rig.lease(&held, commit()), left("completed"));
     assert_eq!(code(&rig.lease(&held, fail("late"))), "already_settled");
     assert_eq!(rig.counted(), expected);
@@ -56,14 +56,14 @@ pub(super) fn every_ending_and_every_retry_is_counted(harness: &dyn Harness) {
     assert_eq!(rig.counted(), expected);
     rig.advance(60_000);
     rig.commit(&rig.take("jobs"));
-    // Not counted: nobody failed.
+    // A defer is not counted.
     let held = rig.hold("jobs");
     assert_eq!(rig.lease(&held, defer(0)), left("pending"));
     rig.cancel(held.id);
     expected.extend([("completed", 2), ("cancelled", 1)]);
     assert_eq!(rig.counted(), expected);
 
-    // What time does.
+    // Transitions by time.
     let overrides = Overrides { expire_after: Some(Millis(10)), ..Overrides::default() };
     rig.submit("jobs", Submission { overrides, ..payload("work") });
     rig.at(rig.now().after(Millis(10)));
@@ -85,7 +85,7 @@ pub(super) fn every_ending_and_every_retry_is_counted(harness: &dyn Harness) {
     assert_eq!(rig.counted(), expected);
 }
 
-pub(super) fn how_long_items_wait_and_run_is_measured(harness: &dyn Harness) {
+pub(super) fn waiting_and_processing_times_are_measured(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     rig.submit("jobs", delayed(40));
     rig.advance(40 + 30);
@@ -95,18 +95,18 @@ pub(super) fn how_long_items_wait_and_run_is_measured(harness: &dyn Harness) {
     rig.advance(900);
     assert_eq!(code(&rig.lease(&held, heartbeat())), "ok");
     rig.advance(900);
-    // A heartbeat does not begin it anew.
+    // A heartbeat does not restart the measurement.
     assert_eq!(rig.lease(&held, release()), left("pending"));
     assert_eq!(rig.metrics().ran, spans([1800]));
     rig.advance(7);
     rig.take("jobs");
     assert_eq!(rig.metrics().waited, spans([30, 7]));
-    // Nobody settled it.
+    // A lapse is not measured, because no worker settled the item.
     rig.at(rig.now().after(Millis(1000)));
     assert_eq!(rig.metrics().ran, spans([1800]));
 }
 
-pub(super) fn a_batch_is_measured_whole(harness: &dyn Harness) {
+pub(super) fn every_item_of_a_batch_is_measured(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     rig.submit_many("jobs", 300);
     rig.advance(3);
@@ -119,7 +119,7 @@ pub(super) fn a_batch_is_measured_whole(harness: &dyn Harness) {
     assert_eq!(rig.metrics().ran, spans([20; 300]));
 }
 
-pub(super) fn what_was_restored_was_counted_elsewhere(harness: &dyn Harness) {
+pub(super) fn restored_items_are_not_counted(harness: &dyn Harness) {
     let source = Rig::with_queue(&Elsewhere, lenient());
     source.commit(&source.hold("jobs"));
     assert_eq!(source.lease(&source.hold("jobs"), retry("again")), left("pending"));
@@ -130,7 +130,7 @@ pub(super) fn what_was_restored_was_counted_elsewhere(harness: &dyn Harness) {
     assert_eq!(rig.metrics(), StoreMetrics::default());
 }
 
-pub(super) fn a_lease_says_when_it_began_after_a_reopening(harness: &dyn Harness) {
+pub(super) fn the_start_of_a_lease_survives_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     let held = rig.hold("jobs");
     let Some(rig) = rig.reopen(harness) else { return };

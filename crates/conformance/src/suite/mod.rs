@@ -1,46 +1,42 @@
-//! The contract of [`towline_store::Store`] as one suite that every backend runs.
+//! The contract of [`towline_store::Store`] as one suite that every store runs.
 //!
-//! A backend implements [`Harness`] and writes `towline_conformance::conformance_tests!(ItsHarness);` in a test file: each
-//! case becomes a test of its own. [`exercise`] runs them all in one go.
+//! A store's tests implement [`Harness`] and write `towline_conformance::conformance_tests!(ItsHarness);`. Each case
+//! becomes a test. [`exercise`] runs all cases in one call.
 //!
-//! **Invariant:** cases see a store only through its trait, so what they hold is true of every backend. Time stands
-//! still unless a case moves it, and what is due is carried out by the next update.
+//! **Invariant:** cases use a store only through its trait, so every store can run them. The clock stands still unless a
+//! case moves it. The next update carries out what is due.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a case fails by panicking, where it found the breach"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case fails with a panic")]
 
-mod acts;
+mod bulk_actions;
 mod closing;
+mod dependencies;
 mod events;
 mod fairness;
 mod flow;
+mod idempotency_keys;
 mod key_limits;
-mod keys;
 mod kv;
 mod lease;
 mod metrics;
 mod model;
-mod once;
 mod operate;
+mod operations;
 mod order;
 mod queues;
 mod races;
 mod reads;
 mod receive;
+mod record_guards;
 mod reopen;
-mod replacing;
-mod restoring;
+mod replace_keys;
+mod restore;
 mod retries;
 mod rig;
 mod settle;
 mod submit;
 mod tallies;
 mod timers;
-mod waiting;
-mod words;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -48,40 +44,40 @@ use towline_store::{ManualClock, Store};
 
 /// How to open the store under test.
 pub trait Harness: Sync {
-    /// A fresh, empty store that takes its time from `clock`.
+    /// Opens a new, empty store that reads the time from `clock`.
     fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store>;
 
-    /// Closes the store and opens the same data again; `None`: it keeps nothing, so there is nothing to check.
+    /// Closes the store and opens the same data again; `None` for a store without durable data.
     fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>>;
 }
 
-/// A case takes what opens its store, and panics where the contract is broken.
+/// A case opens a store with the harness, and panics if the store breaks the contract.
 pub type Case = fn(&dyn Harness);
 
 /// Runs every case.
 ///
 /// # Panics
-/// After the last case, naming those in which the store broke the contract.
+/// After the last case, with the names of the failed cases.
 pub fn exercise(harness: &dyn Harness) {
-    let broken: Vec<&str> = CASES
+    let failed: Vec<&str> = CASES
         .iter()
         .filter(|(_, case)| catch_unwind(AssertUnwindSafe(|| case(harness))).is_err())
         .map(|(name, _)| *name)
         .collect();
-    assert!(broken.is_empty(), "the contract is broken in: {}", broken.join(", "));
+    assert!(failed.is_empty(), "the store fails: {}", failed.join(", "));
 }
 
-/// Runs the case of that name.
+/// Runs the case with this name.
 ///
 /// # Panics
-/// Where the store breaks the contract, or if there is no such case.
+/// If the store breaks the contract, or if there is no such case.
 pub fn run(name: &str, harness: &dyn Harness) {
     let found = CASES.iter().find(|(case, _)| *case == name);
-    let (_, case) = found.unwrap_or_else(|| panic!("no case is named {name}"));
+    let (_, case) = found.unwrap_or_else(|| panic!("there is no case {name}"));
     case(harness);
 }
 
-/// One `#[test]` for each case, in a module for each subject, against the harness the expression makes.
+/// Defines one `#[test]` for each case, in one module for each subject. The expression makes the harness.
 #[macro_export]
 macro_rules! conformance_tests {
     ($harness:expr) => {
@@ -94,7 +90,7 @@ macro_rules! conformance_tests {
 macro_rules! conformance_test_functions {
     ([$harness:expr] $($subject:ident { $($case:ident)* })*) => {
         $(mod $subject {
-            #[allow(unused_imports, reason = "the harness may be named by its whole path")]
+            #[allow(unused_imports, reason = "the harness may be named by its full path")]
             use super::*;
             $(#[test]
             fn $case() {
@@ -106,13 +102,13 @@ macro_rules! conformance_test_functions {
 
 macro_rules! table {
     ([] $($subject:ident { $($case:ident)* })*) => {
-        /// Every case, by its subject and name.
+        /// Every case with its name: `subject::case`.
         pub const CASES: &[(&str, Case)] =
             &[$($((concat!(stringify!($subject), "::", stringify!($case)), $subject::$case)),*),*];
     };
 }
 
-/// Hands the list of all cases to another macro: the table here, the tests of a backend there.
+/// Passes the list of all cases to another macro: the table here, or the tests of a store.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_conformance_cases {
@@ -120,340 +116,340 @@ macro_rules! with_conformance_cases {
         $($then)* ! { [$($arguments)*]
             queues {
                 a_new_queue_is_open_and_empty
-                creating_the_same_again_is_the_same_queue
-                creating_another_under_the_name_is_refused
-                a_policy_beyond_its_limits_is_refused
-                a_changed_policy_holds_from_then_on
-                queues_are_paged_in_byte_order_of_name
-                what_names_no_queue_is_refused
-                a_paused_queue_takes_items_and_gives_none
-                deleting_a_queue_takes_its_items_along
+                creating_the_same_queue_again_succeeds
+                creating_a_different_queue_with_the_same_name_is_refused
+                a_policy_outside_the_limits_is_refused
+                a_changed_policy_applies_at_once
+                queues_are_listed_in_byte_order_of_their_names
+                operations_on_a_missing_queue_are_refused
+                a_paused_queue_accepts_submits_and_gives_no_items
+                deleting_a_queue_deletes_its_items
                 a_queue_of_finished_items_is_deleted_without_force
-                a_queue_made_again_is_another_queue
-                what_left_a_queue_outlives_it
-                since_when_an_item_is_ready_is_told
+                a_recreated_queue_is_a_new_queue
+                items_that_left_a_queue_survive_its_deletion
+                the_oldest_ready_time_of_a_queue_is_exact
             }
             closing {
                 closing_an_empty_queue_completes_it
-                a_closed_queue_accepts_nothing_and_gives_what_is_left
+                a_closed_queue_refuses_submits_and_allows_receives
                 commit_and_fail_complete_a_closed_queue
                 cancel_and_delete_complete_a_closed_queue
                 time_completes_a_closed_queue
-                a_move_completes_a_closed_queue
-                giving_back_does_not_complete_a_closed_queue
+                moving_the_last_item_away_completes_a_closed_queue
+                returning_an_item_does_not_complete_a_closed_queue
                 batches_complete_a_closed_queue_once
                 a_paused_queue_still_closes_and_completes
             }
             submit {
-                a_plain_item_has_the_defaults
-                payloads_come_back_byte_for_byte
-                every_part_of_a_submit_is_kept
-                the_largest_item_fits_and_no_larger
-                what_is_beyond_the_limits_is_refused_and_leaves_nothing
-                a_time_in_the_past_means_now
-                the_depth_limit_holds_inside_a_batch
-                a_schema_is_held_to_and_a_refusal_leaves_nothing
-                one_bad_element_never_fails_its_neighbours
-                operations_of_a_batch_see_what_came_before
-                a_batch_has_a_largest_size
-                a_trace_stays_with_its_item
+                an_item_without_options_has_the_defaults
+                payloads_are_returned_byte_for_byte
+                every_part_of_a_submit_is_stored
+                an_item_of_the_maximum_size_fits
+                a_submit_outside_the_limits_is_refused_without_effect
+                a_ready_time_in_the_past_means_now
+                the_depth_limit_applies_within_a_batch
+                a_submit_that_violates_the_schema_is_refused_without_effect
+                a_refused_operation_does_not_affect_its_batch
+                an_operation_sees_the_effects_of_earlier_ones_in_its_batch
+                a_batch_above_the_maximum_size_is_refused
+                an_item_keeps_its_trace
             }
-            once {
-                an_item_and_its_record_come_together_or_not_at_all
-                of_many_with_the_same_record_one_submits
-                a_refused_submit_leaves_its_record
-                it_is_not_made_before_its_time
-                both_are_there_after_a_reopening
+            record_guards {
+                an_item_and_its_guarded_record_change_together
+                only_one_of_many_submits_with_the_same_record_guard_succeeds
+                a_refused_submit_does_not_change_its_record
+                a_guarded_submit_is_refused_before_its_time
+                item_and_record_survive_a_reopen
             }
-            keys {
-                the_same_key_and_content_is_the_same_item
-                the_same_key_with_another_content_is_a_conflict
-                the_same_in_another_trace_is_the_same_item
-                a_key_holds_within_its_batch_and_its_queue
-                a_key_claims_what_was_submitted_not_what_became_of_it
-                a_key_stays_with_its_queue_when_the_item_moves
-                a_key_is_free_when_its_item_is_gone
-                a_known_key_is_answered_by_a_closed_or_full_queue
-                a_chosen_id_is_used_once
-                an_id_is_free_when_its_item_is_gone
+            idempotency_keys {
+                the_same_key_and_content_returns_the_same_item
+                the_same_key_with_different_content_is_a_conflict
+                a_different_trace_does_not_make_a_different_item
+                a_key_is_unique_within_its_batch_and_queue
+                a_key_stands_for_the_submitted_content_not_for_later_edits
+                a_key_stays_in_its_queue_when_the_item_moves
+                a_key_is_free_after_its_item_is_removed
+                a_closed_or_full_queue_still_recognises_a_known_key
+                a_chosen_id_can_be_used_once
+                an_id_is_free_after_its_item_is_removed
             }
-            replacing {
-                the_one_that_waits_becomes_what_was_submitted_last
-                what_something_happened_to_is_left_alone
-                each_submit_pushes_it_back_up_to_a_bound
-                one_that_is_ready_keeps_its_place
-                no_new_place_is_taken
-                keys_are_apart
-                a_batch_sees_its_own_replacing
-                what_does_not_go_together_is_refused
-                replacing_is_told
-                what_replaced_survives
-                a_replace_key_goes_along
-                one_waits_however_many_submit_at_once
+            replace_keys {
+                a_pending_item_is_replaced_by_the_latest_submit
+                an_item_that_was_touched_is_not_replaced
+                each_submit_delays_the_item_up_to_the_maximum_delay
+                a_replaced_ready_item_keeps_its_position
+                a_replacement_does_not_count_against_the_depth_limit
+                replace_keys_are_separate_per_queue
+                a_batch_sees_its_own_replacements
+                incompatible_options_are_refused
+                a_replacement_emits_an_event
+                replacements_survive_a_reopen
+                a_restored_item_keeps_its_replace_key
+                parallel_submits_with_one_replace_key_leave_one_pending_item
             }
             receive {
-                nothing_is_given_before_its_time
-                a_resumed_item_still_waits_for_its_time
-                a_receive_gives_at_most_what_was_asked_for
-                no_item_is_given_twice_at_a_time
-                tokens_are_the_seeds_in_order
-                a_receive_brings_the_fields_asked_for
-                what_is_received_is_what_is_stored
+                nothing_is_received_before_its_ready_time
+                a_resumed_item_still_waits_for_its_ready_time
+                a_receive_returns_at_most_max_items
+                no_item_is_leased_twice_at_the_same_time
+                lease_tokens_are_derived_from_the_seed_in_order
+                a_receive_returns_the_requested_fields
+                a_received_item_equals_the_stored_item
                 deliveries_and_attempts_are_counted
-                a_receiver_may_have_buffers_made
-                a_receiver_may_choose_its_visibility
-                completed_is_never_said_together_with_an_item
-                what_expires_at_once_is_never_given
+                a_receiver_may_request_output_buffers
+                a_receiver_may_choose_its_visibility_timeout
+                a_receive_never_returns_an_item_and_a_completed_queue
+                an_item_that_is_already_expired_is_never_received
             }
             order {
-                fifo_is_by_ready_time_then_submission
-                priority_is_lower_first_then_ready_time_then_submission
-                score_is_highest_first_and_older_items_gain
-                a_scheduled_item_of_a_scored_queue_waits_for_its_time
-                equal_ready_times_are_by_submission_however_they_came_about
+                fifo_order_is_by_ready_time_then_submission
+                priority_order_is_lower_first_then_ready_time_then_submission
+                score_order_is_highest_first_and_grows_with_age
+                a_scheduled_item_of_a_scored_queue_waits_for_its_ready_time
+                items_with_equal_ready_times_are_in_order_of_submission
                 a_chosen_id_does_not_change_the_order
-                what_became_ready_unnoticed_is_not_late
-                what_is_given_back_takes_its_place_by_time
-                what_is_given_back_for_later_takes_its_place_then
-                a_resumed_item_keeps_its_place
-                a_lapsed_item_comes_back_behind_what_waited
-                a_changed_priority_counts_at_once
-                an_item_from_another_queue_takes_its_place_by_time
-                many_items_keep_their_order_through_batches_of_any_size
+                an_item_that_becomes_ready_between_updates_keeps_its_position
+                a_returned_item_is_ordered_by_its_ready_time
+                an_item_returned_with_a_delay_is_ordered_by_its_new_ready_time
+                a_resumed_item_keeps_its_position
+                a_lapsed_item_comes_after_items_that_were_already_ready
+                a_changed_priority_applies_at_once
+                an_item_moved_from_another_queue_is_ordered_by_its_ready_time
+                many_items_keep_their_order_across_batches_of_any_size
             }
             lease {
                 a_heartbeat_extends_the_lease
-                a_lease_is_valid_until_its_deadline_and_not_at_it
-                a_lapse_is_noticed_by_the_call_that_comes_too_late
+                a_lease_ends_at_its_deadline
+                a_late_call_notices_the_lapse_of_its_lease
                 a_foreign_token_settles_nothing
                 a_stale_token_settles_nothing
-                a_settle_comes_too_late_after_cancel_delete_or_expiry
+                a_settle_after_cancel_delete_or_expiry_is_refused
                 an_assigned_lease_must_be_acknowledged
-                renewals_follow_the_queues_rule
+                heartbeats_follow_the_lease_rule_of_the_queue
                 a_settle_of_an_unknown_item_is_refused
             }
             settle {
                 a_repeated_settle_gets_the_same_answer
-                a_repeated_settle_may_bring_another_jitter_seed
-                another_settle_of_the_same_lease_is_refused
-                only_one_of_a_batch_of_settles_counts
+                a_repeated_settle_may_have_a_different_jitter_seed
+                a_different_settle_of_the_same_lease_is_refused
+                only_one_settle_of_a_lease_in_a_batch_succeeds
                 every_verb_can_set_and_unset_every_field
-                edits_add_up_and_reach_the_next_holder
+                edits_add_up_and_reach_the_next_lease_holder
                 every_verb_can_change_the_priority
-                an_item_can_be_given_back_to_another_queue
-                a_queue_that_cannot_take_an_item_leaves_the_lease
-                a_commit_keeps_its_outcome
+                an_item_can_be_returned_to_another_queue
+                a_refused_move_to_another_queue_keeps_the_lease
+                a_commit_stores_its_outcome
                 a_commit_must_satisfy_the_schema
-                a_removed_item_answers_no_repetition
-                a_commit_answers_what_it_left
+                a_repeated_settle_of_a_removed_item_is_refused
+                a_settle_replies_with_the_resulting_state
             }
             retries {
                 attempts_are_one_more_than_retries
-                all_ways_of_losing_an_attempt_count_together
-                a_defer_is_never_counted
-                an_item_may_have_retries_of_its_own
+                retries_releases_and_lapses_count_together
+                a_defer_does_not_count_as_a_retry
+                an_item_may_override_max_retries
                 backoff_grows_up_to_its_cap
-                an_item_may_have_a_backoff_of_its_own
-                jitter_follows_the_seed_of_the_call
+                an_item_may_override_the_backoff
+                jitter_is_derived_from_the_seed_of_the_call
                 the_first_and_the_latest_errors_are_kept
-                a_long_reason_is_cut_and_an_absurd_one_refused
-                holders_that_vanish_in_a_row_make_poison
+                a_long_reason_is_cut_and_an_oversized_one_is_refused
+                consecutive_lapses_fail_an_item_as_poison
                 an_unfinished_item_expires
-                giving_up_counts_from_the_first_delivery
-                what_fails_goes_to_the_dead_letters
-                dead_letters_leave_room_in_their_origin
-                what_is_cancelled_is_not_a_dead_letter
-                without_open_dead_letters_a_failed_item_stays
+                give_up_after_counts_from_the_first_delivery
+                a_failed_item_moves_to_the_dead_letter_queue
+                a_dead_letter_frees_depth_in_its_origin_queue
+                a_cancelled_item_is_not_a_dead_letter
+                without_an_open_dead_letter_queue_a_failed_item_stays
             }
             operate {
-                each_operation_is_allowed_where_it_makes_sense
+                each_operation_is_allowed_only_in_its_states
                 a_cancelled_item_is_failed_with_the_reason
-                a_paused_item_is_not_given_until_resumed
+                a_paused_item_is_not_received_until_resumed
                 a_deleted_item_is_gone
                 a_delete_can_be_limited_to_a_state
-                what_was_replaced_is_not_meant
-                a_redriven_item_starts_anew
+                a_guarded_delete_skips_an_item_that_was_replaced
+                a_redriven_item_starts_over
                 every_kind_of_failure_can_be_redriven
-                a_dead_letter_is_redriven_home
-                redrive_enters_a_closed_queue_but_not_a_completed_one
-                a_dead_letter_of_a_completed_queue_stays_dead
-                a_purge_deletes_what_matches_in_chunks
+                a_dead_letter_is_redriven_to_its_origin_queue
+                a_redrive_is_allowed_into_a_closed_queue_but_not_into_a_completed_one
+                a_dead_letter_of_a_completed_queue_cannot_be_redriven
+                a_purge_deletes_matching_items_in_chunks
             }
-            acts {
-                a_tag_prefix_goes_by_whole_segments
-                numbers_times_and_failures_select
+            bulk_actions {
+                a_tag_prefix_matches_whole_segments
+                filters_select_by_numbers_times_and_failures
                 counts_equal_lists
-                an_act_reaches_what_matches_and_nothing_else
-                what_changed_before_its_turn_is_left_alone
+                a_bulk_action_affects_only_matching_items
+                a_bulk_action_skips_items_that_no_longer_match
                 a_deleted_item_never_comes_back
-                a_changed_priority_keeps_the_time
-                a_moved_item_takes_its_place_by_time
+                a_changed_priority_keeps_the_ready_time
+                a_moved_item_is_ordered_by_its_ready_time
             }
             timers {
-                a_finished_item_is_removed_when_its_ttl_ends
-                without_a_ttl_a_finished_item_is_kept
-                a_ttl_of_nothing_removes_at_once
-                a_ttl_touches_nothing_unfinished
+                a_terminal_item_is_removed_when_its_ttl_ends
+                without_a_ttl_a_terminal_item_is_kept
+                a_ttl_of_zero_removes_at_once
+                a_ttl_does_not_remove_unfinished_items
                 becoming_ready_needs_no_update
-                a_sweep_says_how_much_time_changed
+                a_sweep_reports_how_many_items_changed
                 any_update_carries_out_what_is_due
-                many_things_due_at_once_are_all_carried_out
-                the_next_wake_is_exact
-                time_never_goes_back
+                one_update_carries_out_everything_that_is_due
+                the_next_wake_time_is_exact
+                the_clock_of_the_store_never_goes_back
             }
             reads {
-                items_are_found_in_the_order_asked_for
-                lists_are_in_order_of_submission
-                a_list_shows_whole_items
-                heads_alone_are_those_of_whole_items
-                filters_select
-                states_select
-                what_stays_is_seen_once_while_others_come_and_go
-                a_cursor_outlives_the_item_it_points_at
-                a_page_has_at_least_one_item_and_a_largest_size
+                get_returns_items_in_the_requested_order
+                lists_are_in_the_order_of_submission
+                a_list_returns_complete_items
+                heads_equal_those_of_complete_items
+                filters_select_items
+                filters_select_by_state
+                a_list_shows_each_remaining_item_once_during_changes
+                a_cursor_stays_valid_after_its_item_is_deleted
+                a_page_has_a_minimum_and_a_maximum_size
             }
             kv {
-                a_value_comes_back_byte_for_byte
-                keys_are_any_text_within_the_limits
-                a_record_ends_with_its_ttl
+                a_value_is_returned_byte_for_byte
+                a_key_is_any_text_within_the_limits
+                a_record_expires_with_its_ttl
                 set_if_absent_has_one_winner
                 increments_add_up
-                a_thing_is_counted_once
-                a_record_of_another_store_is_taken_over_once
-                delete_says_whether_there_was_anything
-                replace_wins_against_what_was_seen
+                increment_once_counts_a_thing_once
+                adopt_stores_a_record_of_another_store_once
+                delete_reports_whether_the_record_existed
+                replace_succeeds_only_if_the_record_has_the_seen_value
                 records_are_listed_by_prefix
             }
             tallies {
-                every_ending_is_counted_once
-                a_batch_is_counted_whole
+                every_terminal_item_is_counted_once
+                every_item_of_a_batch_is_counted
                 a_tally_outlives_its_items
-                hours_are_told_apart
-                a_dead_letter_counts_where_it_failed
-                tags_that_the_policy_names_are_counted
-                too_many_values_are_counted_together
-                old_hours_go
-                a_queue_takes_its_tallies_along
-                they_survive
-                what_was_restored_was_counted_elsewhere
+                hours_are_counted_separately
+                a_dead_letter_is_counted_in_the_queue_where_it_failed
+                tags_named_in_the_policy_are_counted
+                values_above_the_limit_are_counted_together
+                old_hours_are_removed
+                deleting_a_queue_deletes_its_tallies
+                tallies_survive_a_reopen
+                restored_items_are_not_counted
             }
             metrics {
-                every_ending_and_every_retry_is_counted
-                how_long_items_wait_and_run_is_measured
-                a_batch_is_measured_whole
-                what_was_restored_was_counted_elsewhere
-                a_lease_says_when_it_began_after_a_reopening
+                every_outcome_and_every_retry_is_counted
+                waiting_and_processing_times_are_measured
+                every_item_of_a_batch_is_measured
+                restored_items_are_not_counted
+                the_start_of_a_lease_survives_a_reopen
             }
             flow {
-                no_more_are_processed_than_the_limit
-                a_slot_is_free_however_a_lease_ends
-                a_batch_sees_its_own_ends
-                leases_that_lapse_at_once_make_room_at_once
-                a_limit_that_changes_counts_at_once
-                a_paused_queue_at_its_limit_gives_out_nothing
-                the_limit_holds_against_many
-                a_rate_lets_a_burst_pass_and_then_so_many
-                who_receives_hears_how_many_more_would_pass
-                what_is_not_there_uses_nothing_up
-                a_rate_that_changes_counts_at_once
-                a_rate_and_a_limit_hold_together
-                numbers_out_of_range_are_refused
-                limits_survive
+                concurrency_limits_the_number_of_leased_items
+                every_end_of_a_lease_frees_its_slot
+                a_receive_sees_slots_freed_in_its_batch
+                leases_that_lapse_together_free_all_their_slots
+                a_changed_concurrency_applies_at_once
+                a_paused_queue_at_its_limit_gives_no_items
+                concurrency_holds_with_parallel_receivers
+                a_rate_allows_a_burst_and_then_a_steady_flow
+                a_receive_reports_how_many_more_items_the_limits_allow
+                an_empty_receive_does_not_use_up_the_rate
+                a_changed_rate_applies_at_once
+                a_rate_and_a_concurrency_limit_hold_together
+                limits_out_of_range_are_refused
+                limits_survive_a_reopen
             }
             fairness {
-                a_few_do_not_wait_for_many
-                weights_are_kept
-                who_was_away_has_no_credit
-                each_key_has_the_queues_order
-                items_without_a_key_are_one_key
-                it_is_turned_on_and_off_while_items_wait
-                whatever_happens_to_an_item_it_keeps_its_key
-                a_paused_queue_keeps_its_turns
-                what_leaves_the_queue_leaves_its_turn
-                the_turn_of_what_expires_goes_to_the_next
-                it_goes_on_after_a_reopening
-                a_queue_made_again_begins_anew
-                many_who_receive_at_once_share_the_turns
+                a_key_with_few_items_does_not_wait_for_a_key_with_many
+                keys_share_by_their_weights
+                a_key_that_was_idle_gets_no_credit
+                items_of_a_key_are_in_the_order_of_the_queue
+                items_without_a_key_count_as_one_key
+                fairness_can_be_turned_on_and_off_while_items_are_pending
+                an_item_keeps_its_key_through_every_transition
+                a_paused_queue_keeps_its_round_robin
+                a_key_without_items_loses_its_turn
+                the_turn_of_an_expired_item_goes_to_the_next_key
+                fairness_survives_a_reopen
+                a_recreated_queue_starts_a_new_round_robin
+                parallel_receivers_share_the_round_robin
                 weights_out_of_range_are_refused
             }
             key_limits {
-                no_more_of_a_key_are_processed_than_its_limit
-                a_place_of_a_key_is_free_however_a_lease_ends
-                a_lapse_makes_room_in_the_same_call
-                a_batch_sees_its_own_ends_of_each_key
-                what_comes_of_a_key_at_its_limit_waits
-                a_limit_by_key_that_changes_counts_at_once
-                limits_by_key_and_of_the_queue_hold_together
-                the_limit_by_key_holds_against_many
-                limits_by_key_survive
-                keys_at_their_limit_keep_no_other_waiting
-                keys_at_their_limit_are_named
-                of_many_keys_at_their_limit_some_are_named
-                what_expires_takes_no_place_of_its_key
-                what_was_processed_before_the_limit_came_counts
-                limits_by_key_out_of_range_are_refused
+                concurrency_per_key_limits_the_leased_items_of_a_key
+                every_end_of_a_lease_frees_the_slot_of_its_key
+                a_lapse_frees_the_slot_within_the_same_call
+                a_receive_sees_slots_of_keys_freed_in_its_batch
+                new_items_of_a_full_key_wait
+                a_changed_concurrency_per_key_applies_at_once
+                limits_per_key_and_of_the_queue_hold_together
+                concurrency_per_key_holds_with_parallel_receivers
+                limits_per_key_survive_a_reopen
+                a_full_key_does_not_block_other_keys
+                a_receive_names_the_full_keys
+                a_receive_names_at_most_a_fixed_number_of_full_keys
+                an_expired_item_takes_no_slot_of_its_key
+                items_leased_before_the_limit_was_set_count
+                limits_per_key_out_of_range_are_refused
             }
             events {
-                each_step_of_a_life_is_told_once
-                what_time_does_is_told
-                queues_are_told_of
-                what_is_refused_or_repeated_tells_nothing
-                a_reader_goes_on_where_it_was
-                from_now_on_tells_what_comes
-                an_empty_store_has_nothing_to_tell
-                a_chosen_id_is_told
-                a_dead_letter_says_where_it_failed
-                a_restored_item_is_told_of_once
-                they_survive
-                a_cursor_of_another_store_is_not_taken
+                each_transition_emits_one_event
+                transitions_by_time_emit_events
+                queue_changes_emit_events
+                refused_and_repeated_operations_emit_no_event
+                a_reader_continues_after_its_cursor
+                reading_from_now_returns_only_later_events
+                an_empty_store_has_no_events
+                an_event_carries_a_chosen_id
+                the_event_of_a_dead_letter_names_the_queue_where_it_failed
+                a_restored_item_emits_one_event
+                events_survive_a_reopen
+                a_cursor_of_another_store_is_refused
             }
-            waiting {
-                it_is_not_given_out_before_its_time
-                it_ends_when_its_time_cannot_come
-                what_was_seen_of_items_is_kept
-                one_that_waits_can_be_ended
-                what_cannot_be_waited_for_is_refused
-                each_step_of_a_member_tells_its_group
-                a_member_is_known_after_a_reopening
-                one_that_waits_goes_along_to_another_store
+            dependencies {
+                a_dependent_is_not_received_before_its_dependency_is_met
+                a_dependent_fails_when_its_dependency_cannot_be_met
+                observed_dependency_states_are_stored
+                a_waiting_dependent_can_be_ended
+                an_invalid_dependency_is_refused
+                each_transition_of_a_member_is_reported_for_its_group
+                group_membership_survives_a_reopen
+                a_dependent_can_be_restored_in_another_store
             }
             races {
                 every_item_is_committed_exactly_once
-                a_lease_is_settled_by_one_of_many
-                an_item_is_received_by_one_of_many
-                one_key_makes_one_item
-                one_chosen_id_makes_one_item
-                the_depth_limit_holds_against_many
-                set_if_absent_has_one_winner_of_many
-                increments_of_many_add_up
-                many_who_count_the_same_things_count_each_once
-                what_many_do_is_told_in_order_and_whole
-                readers_see_whole_states_while_others_write
+                one_of_many_parallel_settles_succeeds
+                one_of_many_parallel_receivers_gets_an_item
+                parallel_submits_with_one_key_create_one_item
+                parallel_submits_with_one_id_create_one_item
+                the_depth_limit_holds_with_parallel_submits
+                one_of_many_parallel_set_if_absent_wins
+                parallel_increments_add_up
+                parallel_increment_once_counts_each_thing_once
+                events_of_parallel_writers_are_complete_and_in_order
+                readers_see_consistent_counts_during_writes
             }
             reopen {
-                an_empty_store_opens_again
-                everything_survives_again_and_again
-                each_step_of_a_life_survives
-                a_lease_outlives_a_reopening
-                a_repetition_is_known_after_a_reopening
-                the_order_survives
-                the_order_of_scores_survives
-                keys_and_ids_stay_taken_and_free
-                new_ids_are_new
-                a_dead_letter_finds_home
-                time_passes_while_closed
-                time_does_not_go_back_over_a_reopening
-                queues_go_on_where_they_were
-                a_cursor_goes_on_after_a_reopening
+                an_empty_store_can_be_reopened
+                everything_survives_repeated_reopens
+                each_transition_survives_a_reopen
+                a_lease_survives_a_reopen
+                a_repeated_settle_is_recognised_after_a_reopen
+                the_order_survives_a_reopen
+                the_order_of_scores_survives_a_reopen
+                used_and_free_keys_and_ids_survive_a_reopen
+                ids_after_a_reopen_are_new
+                a_dead_letter_remembers_its_origin_queue_after_a_reopen
+                timers_that_ran_out_while_closed_are_carried_out
+                the_clock_does_not_go_back_across_a_reopen
+                queues_keep_their_state_across_a_reopen
+                a_list_cursor_stays_valid_across_a_reopen
             }
-            restoring {
-                everything_is_found_as_it_was
-                what_was_put_in_survives
-                a_lease_goes_along
-                a_key_goes_along
-                a_dead_letter_still_finds_home
-                only_an_open_queue_takes_them
-                what_cannot_have_been_stored_is_refused
+            restore {
+                restored_items_equal_the_original_items
+                restored_items_survive_a_reopen
+                a_restored_item_keeps_its_lease
+                a_restored_item_keeps_its_idempotency_key
+                a_restored_dead_letter_keeps_its_origin_queue
+                only_an_open_queue_accepts_restored_items
+                an_impossible_item_is_refused
             }
             model {
                 random_histories_agree_with_the_reference_store

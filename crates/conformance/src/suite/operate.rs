@@ -1,8 +1,8 @@
-//! What an operator or a submitter does to an item without a lease: cancel, pause, resume, redrive, delete, purge.
+//! Operations on items that need no lease: cancel, pause, resume, redrive, delete, purge.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use std::sync::Arc;
 use towline_domain::change::Answer;
@@ -30,7 +30,7 @@ fn redrive(id: ItemId) -> Operation {
     Operation::Redrive { id }
 }
 
-/// One item in every state: pending, scheduled, paused, processing, completed, failed.
+/// One item in each state: pending, scheduled, paused, processing, completed, failed.
 fn one_of_each(rig: &Rig) -> [(&'static str, ItemId); 6] {
     let completed = rig.hold("jobs");
     rig.commit(&completed);
@@ -51,7 +51,7 @@ fn one_of_each(rig: &Rig) -> [(&'static str, ItemId); 6] {
     ]
 }
 
-/// The codes of the same operation on one item of each state, each on a fresh store.
+/// The result codes of the same operation on an item in each state, each on a new store.
 fn codes_on_each(
     harness: &dyn Harness,
     operation: impl Fn(ItemId) -> Operation,
@@ -70,7 +70,7 @@ fn codes_on_each(
         .collect()
 }
 
-pub(super) fn each_operation_is_allowed_where_it_makes_sense(harness: &dyn Harness) {
+pub(super) fn each_operation_is_allowed_only_in_its_states(harness: &dyn Harness) {
     let (ok, wrong) = ("ok", "wrong_state");
     type Row = (&'static str, fn(ItemId) -> Operation, [&'static str; 6]);
     let table: [Row; 6] = [
@@ -83,7 +83,7 @@ pub(super) fn each_operation_is_allowed_where_it_makes_sense(harness: &dyn Harne
     ];
     for (what, operation, expected) in table {
         for ((state, code), expected) in codes_on_each(harness, operation).into_iter().zip(expected) {
-            assert_eq!(code, expected, "{what} of an item that is {state}");
+            assert_eq!(code, expected, "{what} of a {state} item");
         }
         let rig = Rig::with_queue(harness, Policy::default());
         let id = chosen(404);
@@ -106,8 +106,8 @@ pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) 
         let error = item.errors.iter().next().expect("an error");
         assert_eq!((error.kind, error.message.as_str(), error.at), (ErrorKind::Cancelled, "not needed", at));
         rig.advance(1);
-        assert_eq!(rig.run(cancel(id)), left("failed"), "again is fine");
-        assert_eq!(rig.item(id), item, "and changes nothing");
+        assert_eq!(rig.run(cancel(id)), left("failed"), "a repeat succeeds");
+        assert_eq!(rig.item(id), item, "a repeat changes nothing");
     }
     assert_eq!(code(&rig.lease(&held, commit())), "lease_lost");
     assert!(rig.receive("jobs", 10).is_empty());
@@ -116,7 +116,7 @@ pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) 
     assert_eq!(code(&rig.run(cancel(failed.id))), "wrong_state");
 }
 
-pub(super) fn a_paused_item_is_not_given_until_resumed(harness: &dyn Harness) {
+pub(super) fn a_paused_item_is_not_received_until_resumed(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", payload("work"));
     assert_eq!(rig.run(pause(id)), left("paused"));
@@ -174,8 +174,8 @@ pub(super) fn a_delete_can_be_limited_to_a_state(harness: &dyn Harness) {
     }
 }
 
-/// Found by its tags, and another by the time its turn comes.
-pub(super) fn what_was_replaced_is_not_meant(harness: &dyn Harness) {
+/// A bulk action finds an item by its tags, and the item is replaced before the action reaches it.
+pub(super) fn a_guarded_delete_skips_an_item_that_was_replaced(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let tagged = |tag: &str| {
         let body = Body {
@@ -201,12 +201,12 @@ pub(super) fn what_was_replaced_is_not_meant(harness: &dyn Harness) {
     let codes = |batch: Vec<Operation>| rig.update(batch).iter().map(code).collect::<Vec<_>>();
     let delete = BulkAction::Delete { force: true };
     let id = rig.submit("jobs", tagged("a"));
-    let of_a = chosen("a", &delete);
-    assert_eq!((of_a.len(), chosen("b", &delete).len()), (1, 0));
+    let batch_a = chosen("a", &delete);
+    assert_eq!((batch_a.len(), chosen("b", &delete).len()), (1, 0));
     assert_eq!(rig.run(submit("jobs", tagged("b"))), Ok(Reply::Answer(Answer::Replaced { id })));
-    assert_eq!(codes(of_a), ["wrong_state"]);
+    assert_eq!(codes(batch_a), ["wrong_state"]);
     assert_eq!(rig.item(id).body.tags["team"], "b");
-    // Received meanwhile it is the same item, and this is about whatever matches.
+    // An item that was received meanwhile still matches.
     let cancel = chosen("b", &BulkAction::Cancel { reason: "enough".to_owned() });
     let of_b = chosen("b", &delete);
     rig.take("jobs");
@@ -214,7 +214,7 @@ pub(super) fn what_was_replaced_is_not_meant(harness: &dyn Harness) {
     rig.assert_gone(id);
 }
 
-pub(super) fn a_redriven_item_starts_anew(harness: &dyn Harness) {
+pub(super) fn a_redriven_item_starts_over(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
         Policy { max_retries: 1, expire_after: Some(Millis(10_000)), ..Policy::default() },
@@ -232,10 +232,10 @@ pub(super) fn a_redriven_item_starts_anew(harness: &dyn Harness) {
     assert_eq!(item.head.expires_at, Some(rig.now().after(Millis(10_000))));
     assert_eq!(item.head.created_at, START);
     assert_eq!((&item.errors, &item.body, &item.fields), (&failed.errors, &failed.body, &failed.fields));
-    assert_eq!(code(&rig.run(redrive(held.id))), "wrong_state", "it is pending now");
-    assert_eq!(rig.lease(&held, retry("two")), left("failed"), "a repetition hears what it was told");
+    assert_eq!(code(&rig.run(redrive(held.id))), "wrong_state", "the item is pending now");
+    assert_eq!(rig.lease(&held, retry("two")), left("failed"), "a repeated settle gets its first reply");
     let held = rig.take("jobs");
-    rig.lease(&held, retry("three")).expect("retried: it has all its retries again");
+    rig.lease(&held, retry("three")).expect("a redriven item has all its retries again");
     let held = rig.take("jobs");
     rig.commit(&held);
     assert_eq!(rig.item(held.id).head.retries, 1);
@@ -259,10 +259,10 @@ pub(super) fn every_kind_of_failure_can_be_redriven(harness: &dyn Harness) {
     for id in all {
         assert_eq!(rig.run(redrive(id)), left("pending"));
     }
-    assert_eq!(rig.receive_ids("jobs", 10), all, "ready at the same time, by submission");
+    assert_eq!(rig.receive_ids("jobs", 10), all, "with equal ready times in order of submission");
 }
 
-pub(super) fn a_dead_letter_is_redriven_home(harness: &dyn Harness) {
+pub(super) fn a_dead_letter_is_redriven_to_its_origin_queue(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
         Policy {
@@ -283,10 +283,10 @@ pub(super) fn a_dead_letter_is_redriven_home(harness: &dyn Harness) {
     assert_eq!((rig.counts("dead").total(), rig.counts("jobs").pending), (0, 1));
     let held = rig.take("jobs");
     rig.fail(&held);
-    assert_eq!(rig.stored(held.id).queue, name("dead"), "and may come back");
+    assert_eq!(rig.stored(held.id).queue, name("dead"), "it may fail again");
 }
 
-pub(super) fn redrive_enters_a_closed_queue_but_not_a_completed_one(harness: &dyn Harness) {
+pub(super) fn a_redrive_is_allowed_into_a_closed_queue_but_not_into_a_completed_one(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let failed = rig.hold("jobs");
     rig.fail(&failed);
@@ -294,7 +294,11 @@ pub(super) fn redrive_enters_a_closed_queue_but_not_a_completed_one(harness: &dy
     rig.close("jobs");
     assert_eq!(rig.run(redrive(failed.id)), left("pending"));
     rig.commit(&held);
-    assert_eq!(rig.queue_state("jobs"), QueueState::Closed { since: START }, "one more to do");
+    assert_eq!(
+        rig.queue_state("jobs"),
+        QueueState::Closed { since: START },
+        "the queue has an unfinished item again"
+    );
     let held = rig.take("jobs");
     assert_eq!(held.id, failed.id);
     rig.advance(1);
@@ -307,14 +311,14 @@ pub(super) fn redrive_enters_a_closed_queue_but_not_a_completed_one(harness: &dy
     assert_eq!(rig.stored(failed.id), before);
 }
 
-pub(super) fn a_dead_letter_of_a_completed_queue_stays_dead(harness: &dyn Harness) {
+pub(super) fn a_dead_letter_of_a_completed_queue_cannot_be_redriven(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     let first = rig.hold("jobs");
     rig.fail(&first);
     let second = rig.hold("jobs");
     rig.close("jobs");
-    assert_eq!(rig.run(redrive(first.id)), left("pending"), "a closed home takes it back");
+    assert_eq!(rig.run(redrive(first.id)), left("pending"), "a closed origin queue accepts it");
     rig.fail(&second);
     let again = rig.take("jobs");
     rig.fail(&again);
@@ -325,7 +329,7 @@ pub(super) fn a_dead_letter_of_a_completed_queue_stays_dead(harness: &dyn Harnes
     }
 }
 
-pub(super) fn a_purge_deletes_what_matches_in_chunks(harness: &dyn Harness) {
+pub(super) fn a_purge_deletes_matching_items_in_chunks(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     rig.submit_many("other", 3);
@@ -361,9 +365,9 @@ pub(super) fn a_purge_deletes_what_matches_in_chunks(harness: &dyn Harness) {
     assert!(calls >= 3);
     assert_eq!(rig.counts("jobs").total(), 13);
     let (removed, _) = run(&jobs(None), 4, false);
-    assert_eq!(removed, 10, "what somebody works on is left alone");
+    assert_eq!(removed, 10, "leased items are not deleted");
     for held in &held[7..] {
-        rig.lease(held, heartbeat()).expect("still held");
+        rig.lease(held, heartbeat()).expect("the lease is still valid");
     }
     let (removed, _) = run(&jobs(None), 100, true);
     assert_eq!(removed, 3);

@@ -1,8 +1,8 @@
-//! The order in which ready items are given out.
+//! The order in which receivers get ready items.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use towline_domain::command::When;
 use towline_domain::{Backoff, ItemId, Millis, Order, Policy, ScoreWeights, Submission, backoff::Growth};
 use towline_store::Operation;
@@ -15,7 +15,7 @@ fn scored() -> Policy {
     ordered(Order::Score(Box::new(ScoreWeights { age_unit: Millis::seconds(1), ..ScoreWeights::default() })))
 }
 
-/// All that can be given out, received in batches of `max`, and what was left of each.
+/// Receives all ready items in batches of `max`.
 #[track_caller]
 fn drain(rig: &Rig, max: u32) -> Vec<ItemId> {
     let mut all = Vec::new();
@@ -29,7 +29,7 @@ fn drain(rig: &Rig, max: u32) -> Vec<ItemId> {
     }
 }
 
-pub(super) fn fifo_is_by_ready_time_then_submission(harness: &dyn Harness) {
+pub(super) fn fifo_order_is_by_ready_time_then_submission(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, ordered(Order::Fifo));
     let at = |millis| Submission { ready: When::At(START.after(Millis(millis))), ..payload("work") };
     let now_low = rig.submit("jobs", with_priority(100));
@@ -44,7 +44,7 @@ pub(super) fn fifo_is_by_ready_time_then_submission(harness: &dyn Harness) {
     assert_eq!(drain(&rig, 3), [now_low, now_high, early, plain, late, tied, last]);
 }
 
-pub(super) fn priority_is_lower_first_then_ready_time_then_submission(harness: &dyn Harness) {
+pub(super) fn priority_order_is_lower_first_then_ready_time_then_submission(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let at = |priority, millis| Submission { ready: When::After(Millis(millis)), ..with_priority(priority) };
     let batch = [
@@ -70,14 +70,14 @@ pub(super) fn priority_is_lower_first_then_ready_time_then_submission(harness: &
     assert_eq!(drain(&rig, 4), expected);
 }
 
-pub(super) fn score_is_highest_first_and_older_items_gain(harness: &dyn Harness) {
+pub(super) fn score_order_is_highest_first_and_grows_with_age(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, scored());
     let offer = |fee, size, tier: Option<&str>| {
         let mut submission = payload("work");
         submission.body.fee = Some(fee);
         submission.body.size_bytes = Some(size);
         submission.body.tier = tier.map(str::to_owned);
-        // Priority plays no part in this order.
+        // Priority has no effect in score order.
         submission.priority = i16::try_from(fee % 1000).expect("small");
         submission
     };
@@ -91,19 +91,19 @@ pub(super) fn score_is_highest_first_and_older_items_gain(harness: &dyn Harness)
     let late_rich = rig.submit("jobs", offer(100_000, 0, None));
     let unknown = rig.run(submit("jobs", offer(1, 1, Some("GOLD"))));
     assert_eq!(code(&unknown), "invalid");
-    // Ten seconds of age are worth ten times 0.25 here, more than any fee.
+    // Ten seconds of age add 10 times 0.25 to the score, more than any fee here.
     let order = [rich, premium, middle, twin, large, poor, late_rich];
     assert_eq!(rig.receive_ids("jobs", 2), order[..2]);
     let held = rig.receive("jobs", 2);
     assert_eq!([held[0].id, held[1].id], order[2..4]);
-    // Its score is its own: it keeps its place however late it comes back.
+    // An item keeps its score, so it keeps its position when it is returned.
     rig.advance(1000);
     rig.lease(&held[1], release()).expect("released");
     rig.lease(&held[0], retry("again")).expect("retried");
     assert_eq!(drain(&rig, 10), order[2..]);
 }
 
-pub(super) fn a_scheduled_item_of_a_scored_queue_waits_for_its_time(harness: &dyn Harness) {
+pub(super) fn a_scheduled_item_of_a_scored_queue_waits_for_its_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, scored());
     let mut best = delayed(100);
     best.body.fee = Some(1 << 40);
@@ -117,14 +117,14 @@ pub(super) fn a_scheduled_item_of_a_scored_queue_waits_for_its_time(harness: &dy
     assert_eq!(rig.take("jobs").id, best);
 }
 
-pub(super) fn equal_ready_times_are_by_submission_however_they_came_about(harness: &dyn Harness) {
+pub(super) fn items_with_equal_ready_times_are_in_order_of_submission(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
         let rig = Rig::with_queue(harness, ordered(order));
         let first = rig.submit("jobs", delayed(100));
         rig.advance(50);
         let second = rig.submit("jobs", delayed(50));
         rig.advance(50);
-        // Ready from the start, and submitted before anybody looked at the two that became ready.
+        // Ready from the start, and submitted before any call noticed the two that became ready.
         let third = rig.submit("jobs", payload("work"));
         assert_eq!(drain(&rig, 2), [first, second, third]);
     }
@@ -142,7 +142,7 @@ pub(super) fn a_chosen_id_does_not_change_the_order(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn what_became_ready_unnoticed_is_not_late(harness: &dyn Harness) {
+pub(super) fn an_item_that_becomes_ready_between_updates_keeps_its_position(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let scheduled = rig.submit("jobs", delayed(100));
     rig.advance(150);
@@ -151,18 +151,18 @@ pub(super) fn what_became_ready_unnoticed_is_not_late(harness: &dyn Harness) {
     assert_eq!(drain(&rig, 1), [scheduled, plain]);
 }
 
-pub(super) fn what_is_given_back_takes_its_place_by_time(harness: &dyn Harness) {
+pub(super) fn a_returned_item_is_ordered_by_its_ready_time(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
         for verb in [release(), retry("again"), defer(0)] {
             let rig = Rig::with_queue(harness, ordered(order.clone()));
             let a = rig.hold("jobs");
             let b = rig.submit("jobs", payload("b"));
-            // In the same millisecond it is as old as its neighbours, and was submitted first.
-            rig.lease(&a, verb.clone()).expect("given back");
+            // Returned in the same millisecond, it has an equal ready time and was submitted first.
+            rig.lease(&a, verb.clone()).expect("the item is returned");
             let a = rig.take("jobs");
             assert_ne!(a.id, b);
             rig.advance(1);
-            rig.lease(&a, verb).expect("given back");
+            rig.lease(&a, verb).expect("the item is returned");
             let c = rig.submit("jobs", payload("c"));
             rig.advance(1);
             let d = rig.submit("jobs", payload("d"));
@@ -171,7 +171,7 @@ pub(super) fn what_is_given_back_takes_its_place_by_time(harness: &dyn Harness) 
     }
 }
 
-pub(super) fn what_is_given_back_for_later_takes_its_place_then(harness: &dyn Harness) {
+pub(super) fn an_item_returned_with_a_delay_is_ordered_by_its_new_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
         Policy {
@@ -194,7 +194,7 @@ pub(super) fn what_is_given_back_for_later_takes_its_place_then(harness: &dyn Ha
     assert_eq!(drain(&rig, 2), [released, z, retried, x, y, deferred]);
 }
 
-pub(super) fn a_resumed_item_keeps_its_place(harness: &dyn Harness) {
+pub(super) fn a_resumed_item_keeps_its_position(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
         let rig = Rig::with_queue(harness, ordered(order));
         let ids = rig.submit_many("jobs", 3);
@@ -212,7 +212,7 @@ pub(super) fn a_resumed_item_keeps_its_place(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_lapsed_item_comes_back_behind_what_waited(harness: &dyn Harness) {
+pub(super) fn a_lapsed_item_comes_after_items_that_were_already_ready(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, ordered(Order::Fifo));
     let held = rig.hold("jobs");
     let waiting = rig.submit("jobs", payload("waiting"));
@@ -222,21 +222,21 @@ pub(super) fn a_lapsed_item_comes_back_behind_what_waited(harness: &dyn Harness)
     assert_eq!(drain(&rig, 3), [waiting, held.id, fresh]);
 }
 
-pub(super) fn a_changed_priority_counts_at_once(harness: &dyn Harness) {
+pub(super) fn a_changed_priority_applies_at_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 6);
     let held = rig.receive("jobs", 4);
     let verbs = [release(), retry("again"), defer(0), release()];
     let priorities = [3, -3, 0, -4];
     for ((held, verb), priority) in held.iter().zip(verbs).zip(priorities) {
-        rig.run(held.call_with(verb, to_priority(priority))).expect("given back");
+        rig.run(held.call_with(verb, to_priority(priority))).expect("the item is returned");
         assert_eq!(rig.item(held.id).head.priority, priority);
     }
     let expected = [ids[3], ids[1], ids[2], ids[4], ids[5], ids[0]];
     assert_eq!(drain(&rig, 10), expected);
 }
 
-pub(super) fn an_item_from_another_queue_takes_its_place_by_time(harness: &dyn Harness) {
+pub(super) fn an_item_moved_from_another_queue_is_ordered_by_its_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, ordered(Order::Fifo));
     rig.create("other", Policy::default());
     let moved = rig.hold("other");
@@ -249,7 +249,7 @@ pub(super) fn an_item_from_another_queue_takes_its_place_by_time(harness: &dyn H
     assert!(rig.receive("other", 10).is_empty());
 }
 
-pub(super) fn many_items_keep_their_order_through_batches_of_any_size(harness: &dyn Harness) {
+pub(super) fn many_items_keep_their_order_across_batches_of_any_size(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let mut expected: Vec<(i16, ItemId)> = Vec::new();
     for round in 0..6 {
@@ -267,7 +267,7 @@ pub(super) fn many_items_keep_their_order_through_batches_of_any_size(harness: &
             break;
         }
         let left = expected.len() - got.len();
-        assert_eq!(batch.len(), left.min(size as usize), "as many as there are, up to max");
+        assert_eq!(batch.len(), left.min(size as usize), "all ready items, up to max");
         got.extend(batch);
     }
     assert!(got.iter().eq(expected.iter().map(|(_, id)| id)));

@@ -1,8 +1,8 @@
-//! Queues: made, changed, closed, completed, paused, deleted, made again.
+//! Queues: create, change the policy, pause, list, delete, create again.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use towline_domain::change::Answer;
 use towline_domain::{
@@ -46,14 +46,14 @@ pub(super) fn a_new_queue_is_open_and_empty(harness: &dyn Harness) {
     assert_eq!((view.queue, view.counts), (queue, Counts::default()));
 }
 
-pub(super) fn creating_the_same_again_is_the_same_queue(harness: &dyn Harness) {
+pub(super) fn creating_the_same_queue_again_succeeds(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let before = rig.view("jobs");
     rig.advance(5);
     let again = answered_queue(rig.ok(create("jobs", Policy::default())));
     assert_eq!(again, before.queue);
     assert_eq!(rig.view("jobs"), before);
-    // Also in one batch, and after it was paused: that is not part of what was asked for.
+    // The same within a batch, and after a pause, because the pause is not part of the create.
     rig.ok(Operation::PauseQueue { queue: name("jobs") });
     let answers = rig.update(vec![
         create("jobs", Policy::default()),
@@ -65,7 +65,7 @@ pub(super) fn creating_the_same_again_is_the_same_queue(harness: &dyn Harness) {
     assert!(rig.view("jobs").queue.paused);
 }
 
-pub(super) fn creating_another_under_the_name_is_refused(harness: &dyn Harness) {
+pub(super) fn creating_a_different_queue_with_the_same_name_is_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let before = rig.view("jobs");
     let other_policy = Policy { max_retries: 4, ..Policy::default() };
@@ -83,7 +83,7 @@ pub(super) fn creating_another_under_the_name_is_refused(harness: &dyn Harness) 
     assert_eq!(rig.view("jobs"), before);
 }
 
-pub(super) fn a_policy_beyond_its_limits_is_refused(harness: &dyn Harness) {
+pub(super) fn a_policy_outside_the_limits_is_refused(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let too_long = Some(Millis(Millis::MAX.0 + 1));
     let base = Policy::default;
@@ -134,10 +134,10 @@ pub(super) fn a_policy_beyond_its_limits_is_refused(harness: &dyn Harness) {
     assert_eq!(code(&refused), "invalid");
     let own = PolicyPatch { dead_letter_queue: Some(Some(name("jobs"))), ..PolicyPatch::default() };
     assert_eq!(code(&rig.run(patch("jobs", own))), "invalid");
-    assert_eq!(rig.view("jobs").queue.policy, edge, "a refused change changes nothing");
+    assert_eq!(rig.view("jobs").queue.policy, edge, "a refused change has no effect");
 }
 
-pub(super) fn a_changed_policy_holds_from_then_on(harness: &dyn Harness) {
+pub(super) fn a_changed_policy_applies_at_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let early = rig.hold("jobs");
     rig.commit(&early);
@@ -156,7 +156,7 @@ pub(super) fn a_changed_policy_holds_from_then_on(harness: &dyn Harness) {
     assert_eq!(changed.revision, before.revision + 1);
     assert_eq!((changed.id, changed.state, changed.created_at), (before.id, before.state, before.created_at));
     assert_eq!(rig.view("jobs").queue, changed);
-    // What was promised to a holder stays; what is decided now follows the new policy.
+    // A current lease keeps its deadline. New decisions follow the new policy.
     assert_eq!(rig.item(held.id).head.lease().map(|lease| lease.deadline), Some(held.deadline()));
     assert_eq!(rig.lease(&held, retry("no retry is left")), left("failed"));
     let next = rig.hold("jobs");
@@ -166,10 +166,10 @@ pub(super) fn a_changed_policy_holds_from_then_on(harness: &dyn Harness) {
     rig.sweep();
     rig.assert_gone(early.id);
     rig.assert_gone(held.id);
-    assert_eq!(rig.counts("jobs").completed, 1, "kept for ever");
+    assert_eq!(rig.counts("jobs").completed, 1, "kept without a TTL");
     let again =
         answered_queue(rig.ok(patch("jobs", PolicyPatch { max_retries: Some(0), ..PolicyPatch::default() })));
-    assert_eq!(again, changed, "no change, no new revision");
+    assert_eq!(again, changed, "without a change the revision stays");
     let cleared = answered_queue(
         rig.ok(patch("jobs", PolicyPatch { depth_limit: Some(None), ..PolicyPatch::default() })),
     );
@@ -177,7 +177,7 @@ pub(super) fn a_changed_policy_holds_from_then_on(harness: &dyn Harness) {
     rig.submit_many("jobs", 3);
 }
 
-pub(super) fn queues_are_paged_in_byte_order_of_name(harness: &dyn Harness) {
+pub(super) fn queues_are_listed_in_byte_order_of_their_names(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let sorted = ["0", "A", "Z.a", "_x", "a", "a-b", "a.b", "ab", "b"];
     for queue in ["b", "a.b", "A", "_x", "ab", "a-b", "0", "Z.a", "a"] {
@@ -190,11 +190,11 @@ pub(super) fn queues_are_paged_in_byte_order_of_name(harness: &dyn Harness) {
     assert_eq!(names(None, 100), sorted);
     assert_eq!(names(None, 4), &sorted[..4]);
     assert_eq!(names(Some("_x"), 3), &sorted[4..7]);
-    assert_eq!(names(Some("a-c"), 100), &sorted[6..], "after a name nobody has, too");
+    assert_eq!(names(Some("a-c"), 100), &sorted[6..], "also after a name that does not exist");
     assert!(names(Some("b"), 100).is_empty());
 }
 
-pub(super) fn what_names_no_queue_is_refused(harness: &dyn Harness) {
+pub(super) fn operations_on_a_missing_queue_are_refused(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let queue = || name("nowhere");
     let operations = vec![
@@ -212,19 +212,19 @@ pub(super) fn what_names_no_queue_is_refused(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_paused_queue_takes_items_and_gives_none(harness: &dyn Harness) {
+pub(super) fn a_paused_queue_accepts_submits_and_gives_no_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let held = rig.hold("jobs");
     let pause = || Operation::PauseQueue { queue: name("jobs") };
     let paused = answered_queue(rig.ok(pause()));
     assert!(paused.paused);
     assert_eq!(paused.state, QueueState::Open);
-    assert_eq!(answered_queue(rig.ok(pause())), paused, "again changes nothing");
+    assert_eq!(answered_queue(rig.ok(pause())), paused, "a repeat changes nothing");
     let waiting = rig.submit("jobs", payload("wait"));
     let received = rig.received(rig.receive_call("jobs", 10));
     assert_eq!((received.queue, received.items.len()), (QueueState::Open, 0));
-    assert_eq!(rig.counts("jobs").pending, 1, "the items themselves are not paused");
-    // Who holds an item goes on.
+    assert_eq!(rig.counts("jobs").pending, 1, "the items are not paused");
+    // A lease holder continues.
     rig.lease(&held, heartbeat()).expect("extended");
     rig.lease(&held, release()).expect("released");
     assert!(rig.receive("jobs", 10).is_empty());
@@ -234,7 +234,7 @@ pub(super) fn a_paused_queue_takes_items_and_gives_none(harness: &dyn Harness) {
     assert_eq!(rig.receive_ids("jobs", 10), [held.id, waiting]);
 }
 
-pub(super) fn deleting_a_queue_takes_its_items_along(harness: &dyn Harness) {
+pub(super) fn deleting_a_queue_deletes_its_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let kept = rig.submit("other", payload("kept"));
@@ -254,7 +254,7 @@ pub(super) fn deleting_a_queue_takes_its_items_along(harness: &dyn Harness) {
     assert_eq!(code(&rig.lease(&held, commit())), "item_not_found");
     assert_eq!(code(&rig.run(drop_queue("jobs", true))), "queue_not_found");
     assert_eq!(rig.list_ids(&Default::default()), [kept]);
-    assert_eq!(rig.next_wake(), None, "nothing is left to wake for");
+    assert_eq!(rig.next_wake(), None, "no timer is left");
     rig.advance(Millis::days(30).0);
     rig.sweep();
     rig.stored(kept);
@@ -268,7 +268,7 @@ pub(super) fn a_queue_of_finished_items_is_deleted_without_force(harness: &dyn H
     rig.assert_gone(done.id);
 }
 
-pub(super) fn a_queue_made_again_is_another_queue(harness: &dyn Harness) {
+pub(super) fn a_recreated_queue_is_a_new_queue(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let old = rig.view("jobs").queue;
     let keyed_id = rig.submit("jobs", keyed("once", "work"));
@@ -286,18 +286,18 @@ pub(super) fn a_queue_made_again_is_another_queue(harness: &dyn Harness) {
     assert_ne!(new.id, old.id);
     assert_eq!((new.state, new.revision), (QueueState::Open, 1));
     let (fresh, created) = submitted(&answers[2]);
-    assert!(created && fresh != keyed_id, "its key was free");
-    assert_eq!(submitted(&answers[3]), (own.id.expect("chosen"), true), "and the chosen id");
+    assert!(created && fresh != keyed_id, "the key is free");
+    assert_eq!(submitted(&answers[3]), (own.id.expect("chosen"), true), "the chosen id is free");
     assert_eq!(rig.find(keyed_id), None);
     for held in &held {
-        assert!(rig.lease(held, commit()).is_err(), "an old lease says nothing here");
+        assert!(rig.lease(held, commit()).is_err(), "a lease of the old queue is refused");
     }
     let counts = Counts { pending: 2, ..Counts::default() };
     assert_eq!(rig.counts("jobs"), counts);
     assert_eq!(rig.receive_ids("jobs", 10), [fresh, chosen(1)]);
 }
 
-pub(super) fn what_left_a_queue_outlives_it(harness: &dyn Harness) {
+pub(super) fn items_that_left_a_queue_survive_its_deletion(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     rig.create("other", Policy::default());
@@ -311,21 +311,21 @@ pub(super) fn what_left_a_queue_outlives_it(harness: &dyn Harness) {
     rig.create("jobs", Policy::default());
     for key in ["dead", "moved"] {
         let (_, created) = submitted(&rig.run(submit("jobs", keyed(key, "3"))));
-        assert!(created, "the new queue knows nothing of {key}");
+        assert!(created, "the new queue does not know key {key}");
     }
-    // Its home is gone; another queue of that name is not its home.
+    // The origin queue is deleted. A new queue with the same name is not the origin.
     assert_eq!(rig.run(Operation::Redrive { id: dead.id }), left("pending"));
     assert_eq!(rig.stored(dead.id).queue, name("dead"));
     assert_eq!(rig.take("dead").id, dead.id);
 }
 
-pub(super) fn since_when_an_item_is_ready_is_told(harness: &dyn Harness) {
+pub(super) fn the_oldest_ready_time_of_a_queue_is_exact(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
         let rig = Rig::with_queue(harness, Policy { order, ..lenient() });
         let oldest = || rig.view("jobs").oldest_ready.map(|since| since.since(START).0);
         assert_eq!(oldest(), None);
         rig.submit("jobs", delayed(50));
-        assert_eq!(oldest(), None, "not yet");
+        assert_eq!(oldest(), None, "no item is ready yet");
         rig.advance(10);
         let low = rig.submit("jobs", with_priority(9));
         rig.advance(10);
@@ -334,20 +334,20 @@ pub(super) fn since_when_an_item_is_ready_is_told(harness: &dyn Harness) {
         rig.ok(Operation::Pause { id: low });
         assert_eq!(oldest(), Some(20));
         rig.ok(Operation::Resume { id: low });
-        assert_eq!(oldest(), Some(10), "it has its place again");
+        assert_eq!(oldest(), Some(10), "the item is ready again since then");
         rig.delete(low);
-        // Nothing has to happen for it to be ready.
+        // An item becomes ready without any update.
         rig.advance(40);
         rig.advance(3);
         let held = rig.receive("jobs", 200);
         assert_eq!((held.len(), oldest()), (200, Some(50)));
         rig.take("jobs");
-        assert_eq!(oldest(), None, "all are held");
+        assert_eq!(oldest(), None, "all items are leased");
         assert_eq!(rig.lease(&held[3], release()), left("pending"));
-        assert_eq!(oldest(), Some(63), "since it was given back");
+        assert_eq!(oldest(), Some(63), "ready since it was returned");
     }
     let scored = Order::Score(Box::default());
     let rig = Rig::with_queue(harness, Policy { order: scored, ..lenient() });
     rig.submit("jobs", payload("work"));
-    assert_eq!(rig.view("jobs").oldest_ready, None, "a score does not tell");
+    assert_eq!(rig.view("jobs").oldest_ready, None, "a score order does not know it");
 }

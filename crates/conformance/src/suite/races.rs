@@ -1,8 +1,8 @@
-//! Many threads, one store: whoever wins, there is one winner.
+//! Parallel threads on one store.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,13 +13,13 @@ use towline_store::{EventsFrom, Operation, Reply, Store};
 
 const THREADS: usize = 8;
 
-/// What each of the threads made of its number and the store.
+/// Runs a function in parallel threads, and returns their results.
 pub(super) fn race<T: Send>(rig: &Rig, run: impl Fn(usize, &dyn Store) -> T + Sync) -> Vec<T> {
     let store = &*rig.store;
     let run = &run;
     let results = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || run(thread, store))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("the thread ends well")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("the thread does not panic")).collect()
     });
     rig.check();
     results
@@ -50,21 +50,21 @@ fn receive(rig: &Rig, store: &dyn Store, max: u32, seed: TokenSeed) -> Vec<(Item
     }
 }
 
-pub(super) fn what_many_do_is_told_in_order_and_whole(harness: &dyn Harness) {
+pub(super) fn events_of_parallel_writers_are_complete_and_in_order(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..Policy::default() });
-    let begin = rig.now_told();
+    let begin = rig.current_end();
     let running = AtomicUsize::new(THREADS - 1);
     let each = 30;
-    // One of them reads while the others write.
-    let told = race(&rig, |thread, store| {
+    // One thread reads while the others write.
+    let events = race(&rig, |thread, store| {
         if thread == 0 {
             let (mut seen, mut cursor) = (Vec::new(), begin.clone());
             loop {
                 let over = running.load(Ordering::SeqCst) == 0;
-                let (told, next) = rig.told(EventsFrom::After(cursor), 50);
+                let (events, next) = rig.read_events(EventsFrom::After(cursor), 50);
                 cursor = next;
-                let nothing = told.is_empty();
-                seen.extend(told);
+                let nothing = events.is_empty();
+                seen.extend(events);
                 if over && nothing {
                     return seen;
                 }
@@ -74,19 +74,20 @@ pub(super) fn what_many_do_is_told_in_order_and_whole(harness: &dyn Harness) {
             submitted(&one(store, submit("jobs", payload("work"))));
             for (id, token) in receive(&rig, store, 3, seed(thread, n)) {
                 let verb = if n % 3 == 0 { release() } else { commit() };
-                one(store, lease_call(id, token, verb, Adjust::default())).expect("nobody else has it");
+                one(store, lease_call(id, token, verb, Adjust::default()))
+                    .expect("this thread holds the lease");
             }
         }
         running.fetch_sub(1, Ordering::SeqCst);
         Vec::new()
     });
-    let mut stories: BTreeMap<ItemId, Vec<_>> = BTreeMap::new();
-    for event in told.into_iter().flatten() {
-        let item = event.item.expect("only items changed");
-        stories.entry(item.id).or_default().push((event.kind, item.after.expect("none is removed")));
+    let mut changes: BTreeMap<ItemId, Vec<_>> = BTreeMap::new();
+    for event in events.into_iter().flatten() {
+        let item = event.item.expect("an event of an item");
+        changes.entry(item.id).or_default().push((event.kind, item.after.expect("no item is removed")));
     }
-    assert_eq!(stories.len(), (THREADS - 1) * each);
-    for (id, story) in stories {
+    assert_eq!(changes.len(), (THREADS - 1) * each);
+    for (id, history) in changes {
         let head = rig.item(id).head;
         let mut expected = vec![EventKind::Submitted];
         for delivery in 1..=head.deliveries {
@@ -95,9 +96,9 @@ pub(super) fn what_many_do_is_told_in_order_and_whole(harness: &dyn Harness) {
             let given_back = !(last && head.is_terminal());
             expected.push(if given_back { EventKind::Released } else { EventKind::Completed });
         }
-        let kinds: Vec<_> = story.iter().map(|(kind, _)| *kind).collect();
+        let kinds: Vec<_> = history.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, expected, "{id}");
-        assert!(story.is_sorted_by_key(|(_, after)| after.deliveries), "{id}");
+        assert!(history.is_sorted_by_key(|(_, after)| after.deliveries), "{id}");
     }
 }
 
@@ -128,7 +129,7 @@ pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
                     mine.push(*id);
                     committed.fetch_add(1, Ordering::SeqCst);
                 } else {
-                    assert_eq!(*answer, left("pending"), "nobody else has this lease");
+                    assert_eq!(*answer, left("pending"), "this thread holds the lease");
                 }
             }
         }
@@ -141,7 +142,7 @@ pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").total() as usize, THREADS * each);
 }
 
-pub(super) fn a_lease_is_settled_by_one_of_many(harness: &dyn Harness) {
+pub(super) fn one_of_many_parallel_settles_succeeds(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     for _ in 0..20 {
         let held = rig.hold("jobs");
@@ -155,7 +156,7 @@ pub(super) fn a_lease_is_settled_by_one_of_many(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn an_item_is_received_by_one_of_many(harness: &dyn Harness) {
+pub(super) fn one_of_many_parallel_receivers_gets_an_item(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     for round in 0..20 {
         let id = rig.submit("jobs", payload("work"));
@@ -167,7 +168,7 @@ pub(super) fn an_item_is_received_by_one_of_many(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn one_key_makes_one_item(harness: &dyn Harness) {
+pub(super) fn parallel_submits_with_one_key_create_one_item(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     for round in 0..20 {
         let key = format!("key {round}");
@@ -179,14 +180,14 @@ pub(super) fn one_key_makes_one_item(harness: &dyn Harness) {
         assert_eq!(created.count(), 1, "{answers:?}");
         let known: BTreeSet<_> =
             answers.iter().filter(|answer| answer.is_ok()).map(|answer| submitted(answer).0).collect();
-        assert_eq!(known.len(), 1, "all the others were told the same item");
+        assert_eq!(known.len(), 1, "all threads got the same item");
         let conflicts = answers.iter().filter(|answer| code(answer) == "key_conflict").count();
         assert!(conflicts == 1 || conflicts == THREADS - 1, "{answers:?}");
         assert_eq!(rig.counts("jobs").total(), round + 1);
     }
 }
 
-pub(super) fn one_chosen_id_makes_one_item(harness: &dyn Harness) {
+pub(super) fn parallel_submits_with_one_id_create_one_item(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     for round in 0..20 {
         let id = chosen(round);
@@ -200,7 +201,7 @@ pub(super) fn one_chosen_id_makes_one_item(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn the_depth_limit_holds_against_many(harness: &dyn Harness) {
+pub(super) fn the_depth_limit_holds_with_parallel_submits(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { depth_limit: Some(50), ..Policy::default() });
     let accepted = race(&rig, |_, store| {
         let mut accepted = 0;
@@ -215,7 +216,7 @@ pub(super) fn the_depth_limit_holds_against_many(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").pending, 50);
 }
 
-pub(super) fn set_if_absent_has_one_winner_of_many(harness: &dyn Harness) {
+pub(super) fn one_of_many_parallel_set_if_absent_wins(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     for round in 0..20 {
         let key = format!("key {round}");
@@ -231,7 +232,7 @@ pub(super) fn set_if_absent_has_one_winner_of_many(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn increments_of_many_add_up(harness: &dyn Harness) {
+pub(super) fn parallel_increments_add_up(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let seen = race(&rig, |_, store| {
         let add =
@@ -246,29 +247,29 @@ pub(super) fn increments_of_many_add_up(harness: &dyn Harness) {
                 }
             }
         }
-        assert!(seen.is_sorted(), "one's own increments are in order");
+        assert!(seen.is_sorted(), "the increments of one thread are in order");
         seen
     });
     let mut all: Vec<i64> = seen.into_iter().flatten().collect();
     all.sort_unstable();
-    assert!(all.into_iter().eq(1..=8 * 60), "each number once");
+    assert!(all.into_iter().eq(1..=8 * 60), "each number appears once");
 }
 
-pub(super) fn many_who_count_the_same_things_count_each_once(harness: &dyn Harness) {
+pub(super) fn parallel_increment_once_counts_each_thing_once(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let seen = race(&rig, |thread, store| {
         let count = |n: usize| {
             let command = KvCommand::IncrementOnce { by: 1, once: n.to_string(), ttl: Millis(60_000) };
             (n, one(store, Operation::Kv { key: "n".to_owned(), command }))
         };
-        // Each begins elsewhere.
+        // Each thread starts with another thing.
         (0..20).map(|n| count((n + thread * 3) % 20)).collect::<BTreeMap<_, _>>()
     });
-    assert!(seen.iter().all(|others| *others == seen[0]), "all have the answer of the first: {seen:?}");
+    assert!(seen.iter().all(|others| *others == seen[0]), "all threads got the reply of the first: {seen:?}");
     assert_eq!(rig.kv_get("n").map(|record| record.value), Some("20".into()));
 }
 
-pub(super) fn readers_see_whole_states_while_others_write(harness: &dyn Harness) {
+pub(super) fn readers_see_consistent_counts_during_writes(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.submit_many("jobs", 30);
     race(&rig, |thread, store| {

@@ -1,14 +1,14 @@
-//! Reads: by id, by filter, page by page while others write.
+//! Reads: by id, by filter, page by page during writes.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use std::collections::BTreeSet;
 use towline_domain::{FieldSet, HeadFilter, Item, ItemId, Millis, Policy, StateName};
 use towline_store::{ErrorText, Filter, Operation, StoredItem};
 
-pub(super) fn items_are_found_in_the_order_asked_for(harness: &dyn Harness) {
+pub(super) fn get_returns_items_in_the_requested_order(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 3);
     let gone = rig.submit("jobs", payload("gone"));
@@ -21,21 +21,21 @@ pub(super) fn items_are_found_in_the_order_asked_for(harness: &dyn Harness) {
     assert!(block_on(rig.store.get(Vec::new(), FieldSet::ALL)).expect("the store answers").is_empty());
 }
 
-pub(super) fn lists_are_in_order_of_submission(harness: &dyn Harness) {
+pub(super) fn lists_are_in_the_order_of_submission(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let mut ids = Vec::new();
     for n in 0..12_u16 {
         let queue = if n % 3 == 0 { "other" } else { "jobs" };
         let mut submission = with_priority(-i16::try_from(n).expect("small"));
-        // Neither a chosen id nor a time of readiness changes the order.
+        // Neither a chosen id nor a ready time changes the order of a list.
         submission.id = (n % 4 == 0).then(|| chosen(u128::from(100 - n)));
         submission.ready = delayed(u64::from(n % 5)).ready;
         ids.push(rig.submit(queue, submission));
         rig.advance(u64::from(n % 2));
     }
     assert_eq!(rig.list_ids(&Filter::default()), ids);
-    // Nor does what happens to an item afterwards.
+    // Later transitions do not change it either.
     rig.advance(10);
     let held = rig.receive("jobs", 5);
     rig.commit(&held[0]);
@@ -50,7 +50,7 @@ pub(super) fn lists_are_in_order_of_submission(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_list_shows_whole_items(harness: &dyn Harness) {
+pub(super) fn a_list_returns_complete_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.lease(&held, retry("first")).expect("retried");
@@ -61,7 +61,7 @@ pub(super) fn a_list_shows_whole_items(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn heads_alone_are_those_of_whole_items(harness: &dyn Harness) {
+pub(super) fn heads_equal_those_of_complete_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.lease(&held, retry("first")).expect("retried");
@@ -89,7 +89,7 @@ pub(super) fn heads_alone_are_those_of_whole_items(harness: &dyn Harness) {
     assert_eq!(got, [Some(StoredItem { queue: name("jobs"), item: Item::of_head(whole.head) })]);
 }
 
-pub(super) fn filters_select(harness: &dyn Harness) {
+pub(super) fn filters_select_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let labelled = |tags: &[(&str, &str)], group: Option<&str>, key: Option<&str>| {
@@ -158,7 +158,7 @@ pub(super) fn filters_select(harness: &dyn Harness) {
     assert!(rig.list_ids(&combined).is_empty());
 }
 
-pub(super) fn states_select(harness: &dyn Harness) {
+pub(super) fn filters_select_by_state(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let completed = rig.hold("jobs");
     rig.commit(&completed);
@@ -182,11 +182,11 @@ pub(super) fn states_select(harness: &dyn Harness) {
     assert_eq!(in_state(StateName::Failed), [failed.id]);
     assert_eq!(in_state(StateName::Unfinished), [processing.id, paused, scheduled, pending]);
     rig.advance(100);
-    assert_eq!(in_state(StateName::Ready), [scheduled, pending], "by time alone");
+    assert_eq!(in_state(StateName::Ready), [scheduled, pending], "ready by time, without an update");
     assert!(in_state(StateName::Scheduled).is_empty());
 }
 
-pub(super) fn what_stays_is_seen_once_while_others_come_and_go(harness: &dyn Harness) {
+pub(super) fn a_list_shows_each_remaining_item_once_during_changes(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let ids = rig.submit_many("jobs", 40);
@@ -200,7 +200,7 @@ pub(super) fn what_stays_is_seen_once_while_others_come_and_go(harness: &dyn Har
         seen.extend(page.items.iter().map(|stored| stored.item.head.id));
         let Some(next) = page.next else { break };
         after = Some(next);
-        // Behind the cursor, right at it, and ahead of it.
+        // Delete before the cursor, at the cursor and after it.
         for n in [round * 4, round * 4 + 3, round * 4 + 6] {
             if n < ids.len() && n % 5 == 1 && deleted.insert(ids[n]) {
                 rig.delete(ids[n]);
@@ -216,13 +216,13 @@ pub(super) fn what_stays_is_seen_once_while_others_come_and_go(harness: &dyn Har
     }
     assert!(!deleted.is_empty());
     let once: BTreeSet<_> = seen.iter().copied().collect();
-    assert_eq!(once.len(), seen.len(), "nothing twice");
+    assert_eq!(once.len(), seen.len(), "no item appears twice");
     for id in ids.iter().filter(|id| !deleted.contains(id)).chain(&added) {
-        assert!(once.contains(id), "{id} stayed and was not seen");
+        assert!(once.contains(id), "{id} was never deleted and did not appear");
     }
 }
 
-pub(super) fn a_cursor_outlives_the_item_it_points_at(harness: &dyn Harness) {
+pub(super) fn a_cursor_stays_valid_after_its_item_is_deleted(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 6);
     let page =
@@ -236,7 +236,7 @@ pub(super) fn a_cursor_outlives_the_item_it_points_at(harness: &dyn Harness) {
     assert_eq!(rest, ids[3..]);
 }
 
-pub(super) fn a_page_has_at_least_one_item_and_a_largest_size(harness: &dyn Harness) {
+pub(super) fn a_page_has_a_minimum_and_a_maximum_size(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 3);
     let mut seen = Vec::new();
@@ -250,7 +250,7 @@ pub(super) fn a_page_has_at_least_one_item_and_a_largest_size(harness: &dyn Harn
             break;
         }
     }
-    assert_eq!(seen, ids, "also who asks for none gets on");
+    assert_eq!(seen, ids, "a page with limit 0 still has one item");
     let page = block_on(rig.store.list(Filter::default(), None, usize::MAX, FieldSet::NONE));
     assert_eq!(page.expect("it answers").items.len(), 3);
     let views = block_on(rig.store.queues(None, usize::MAX)).expect("the store answers");

@@ -1,15 +1,15 @@
-//! Receives: in what order, not before what time, and what comes along.
+//! Receives: when an item can be received, how many, and with which fields.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use towline_domain::command::When;
 use towline_domain::{
     Adjust, Counts, Field, FieldSet, Fields, Millis, Order, Policy, QueueState, Schema, State, Submission,
     limits,
 };
 use towline_store::{Operation, Reply};
-pub(super) fn nothing_is_given_before_its_time(harness: &dyn Harness) {
+pub(super) fn nothing_is_received_before_its_ready_time(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
         let rig = Rig::with_queue(harness, Policy { order, ..Policy::default() });
         let after = rig.submit("jobs", delayed(1000));
@@ -20,7 +20,7 @@ pub(super) fn nothing_is_given_before_its_time(harness: &dyn Harness) {
         rig.advance(1);
         let held = rig.take("jobs");
         assert_eq!(held.id, after);
-        // Given back until a time, likewise.
+        // The same for an item deferred to a time.
         let until = When::At(START.after(Millis(1500)));
         rig.lease(&held, towline_domain::command::Verb::Defer { until }).expect("deferred");
         rig.clock.set(START.after(Millis(1499)));
@@ -34,7 +34,7 @@ pub(super) fn nothing_is_given_before_its_time(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_resumed_item_still_waits_for_its_time(harness: &dyn Harness) {
+pub(super) fn a_resumed_item_still_waits_for_its_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let later = rig.submit("jobs", delayed(10));
     rig.ok(Operation::Pause { id: later });
@@ -47,7 +47,7 @@ pub(super) fn a_resumed_item_still_waits_for_its_time(harness: &dyn Harness) {
     assert_eq!(rig.take("jobs").id, later);
 }
 
-pub(super) fn a_receive_gives_at_most_what_was_asked_for(harness: &dyn Harness) {
+pub(super) fn a_receive_returns_at_most_max_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.submit_many("jobs", 3);
     for max in [0, limits::RECEIVE_MAX + 1] {
@@ -61,7 +61,7 @@ pub(super) fn a_receive_gives_at_most_what_was_asked_for(harness: &dyn Harness) 
     assert_eq!((received.queue, received.items.len()), (QueueState::Open, 0));
 }
 
-pub(super) fn no_item_is_given_twice_at_a_time(harness: &dyn Harness) {
+pub(super) fn no_item_is_leased_twice_at_the_same_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("other", Policy::default());
     let elsewhere = rig.submit("other", payload("not yours"));
@@ -82,11 +82,11 @@ pub(super) fn no_item_is_given_twice_at_a_time(harness: &dyn Harness) {
         given.iter().map(|item| item.head.lease().expect("a lease").token.to_string()).collect();
     tokens.sort();
     tokens.dedup();
-    assert_eq!(tokens.len(), 5, "each delivery has a token of its own");
+    assert_eq!(tokens.len(), 5, "each delivery has its own token");
     assert_eq!(rig.item(elsewhere).head.deliveries, 0);
 }
 
-pub(super) fn tokens_are_the_seeds_in_order(harness: &dyn Harness) {
+pub(super) fn lease_tokens_are_derived_from_the_seed_in_order(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.submit_many("jobs", 3);
     let call = rig.receive_call("jobs", 10);
@@ -97,7 +97,7 @@ pub(super) fn tokens_are_the_seeds_in_order(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_receive_brings_the_fields_asked_for(harness: &dyn Harness) {
+pub(super) fn a_receive_returns_the_requested_fields(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let fields = Fields {
         state_blob: Some("state".into()),
@@ -126,8 +126,8 @@ pub(super) fn a_receive_brings_the_fields_asked_for(harness: &dyn Harness) {
         call.fields = set;
         let received = rig.received(call).items.remove(0);
         assert_eq!(received.fields, expected);
-        assert_eq!(received.body.group.as_deref(), Some("g"), "the rest always comes");
-        assert_eq!(rig.item(id).fields, fields, "and nothing is lost");
+        assert_eq!(received.body.group.as_deref(), Some("g"), "all other parts are always returned");
+        assert_eq!(rig.item(id).fields, fields, "the stored item is complete");
         let got = futures::executor::block_on(rig.store.get(vec![id], set)).expect("the store answers");
         assert_eq!(got[0].as_ref().map(|stored| &stored.item.fields), Some(&expected));
         let listed = rig.list_paged(&Default::default(), 10, set);
@@ -135,7 +135,7 @@ pub(super) fn a_receive_brings_the_fields_asked_for(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn what_is_received_is_what_is_stored(harness: &dyn Harness) {
+pub(super) fn a_received_item_equals_the_stored_item(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     assert_eq!(rig.item(held.id), held.item);
@@ -163,10 +163,10 @@ pub(super) fn deliveries_and_attempts_are_counted(harness: &dyn Harness) {
     rig.at(held.deadline());
     let held = rig.take("jobs");
     let head = &held.item.head;
-    assert_eq!((head.deliveries, head.retries), (deliveries + 1, retries + 1), "a lapse counts");
+    assert_eq!((head.deliveries, head.retries), (deliveries + 1, retries + 1), "a lapse counts as a retry");
 }
 
-pub(super) fn a_receiver_may_have_buffers_made(harness: &dyn Harness) {
+pub(super) fn a_receiver_may_request_output_buffers(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let outputs = [("image".parse().expect("a slot"), true)].into();
     rig.ok(create_with("jobs", Schema { outputs, ..Schema::default() }, Policy::default()));
@@ -175,15 +175,15 @@ pub(super) fn a_receiver_may_have_buffers_made(harness: &dyn Harness) {
     let held = Held::of(rig.received(call).items.remove(0));
     let made = held.item.head.lease().and_then(|lease| lease.buffers.as_deref().cloned()).expect("buffers");
     assert_eq!(made["image"].attempted(), Some(id));
-    assert_eq!(code(&rig.lease(&held, commit())), "buffer_not_ready", "nobody has looked at them");
+    assert_eq!(code(&rig.lease(&held, commit())), "buffer_not_ready", "the buffers were not checked");
     let Some(rig) = rig.reopen(harness) else { return };
     let whole = Adjust { buffers_whole: true, ..Adjust::default() };
     assert_eq!(rig.run(held.call_with(commit(), whole)), left("completed"));
-    assert_eq!(rig.run(held.call(commit())), left("completed"), "the same again");
+    assert_eq!(rig.run(held.call(commit())), left("completed"), "a repeat");
     assert_eq!(rig.item(id).outcome.outputs, made);
 }
 
-pub(super) fn a_receiver_may_choose_its_visibility(harness: &dyn Harness) {
+pub(super) fn a_receiver_may_choose_its_visibility_timeout(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", payload("work"));
     let call = |visibility| towline_store::ReceiveCall {
@@ -198,13 +198,13 @@ pub(super) fn a_receiver_may_choose_its_visibility(harness: &dyn Harness) {
     let item = rig.received(call(Millis(100))).items.remove(0);
     let lease = item.head.lease().expect("a lease");
     assert_eq!((lease.visibility, lease.deadline), (Millis(100), START.after(Millis(100))));
-    // A heartbeat that names none keeps the one chosen here.
+    // A heartbeat without a timeout keeps the chosen one.
     rig.advance(60);
     let beat = lease_call(id, lease.token, heartbeat(), Default::default());
     assert_eq!(rig.run(beat), until(rig.now().after(Millis(100))));
 }
 
-pub(super) fn completed_is_never_said_together_with_an_item(harness: &dyn Harness) {
+pub(super) fn a_receive_never_returns_an_item_and_a_completed_queue(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.submit_many("jobs", 2);
     rig.close("jobs");
@@ -220,12 +220,12 @@ pub(super) fn completed_is_never_said_together_with_an_item(harness: &dyn Harnes
     assert_eq!(rig.received(rig.receive_call("jobs", 10)).queue.name(), "completed");
 }
 
-pub(super) fn what_expires_at_once_is_never_given(harness: &dyn Harness) {
+pub(super) fn an_item_that_is_already_expired_is_never_received(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
-    let mut stillborn = payload("too late");
-    stillborn.overrides.expire_after = Some(Millis::ZERO);
+    let mut expired = payload("too late");
+    expired.overrides.expire_after = Some(Millis::ZERO);
     let answers = rig.update(vec![
-        submit("jobs", stillborn),
+        submit("jobs", expired),
         submit("jobs", payload("in time")),
         Operation::Receive(Box::new(rig.receive_call("jobs", 10))),
     ]);

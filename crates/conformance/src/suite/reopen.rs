@@ -1,10 +1,10 @@
-//! What survives when the same data is opened again: everything that was answered.
+//! Reopening: every acknowledged change survives.
 //!
-//! A backend that keeps nothing skips these.
+//! A store without durable data skips these cases.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use bytes::Bytes;
 use futures::executor::block_on;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use towline_domain::{
 };
 use towline_store::{Filter, Operation, QueueView, StoredItem};
 
-/// Opens the data again, or ends the case for a backend that keeps nothing.
+/// Reopens the store, or ends the case for a store without durable data.
 macro_rules! reopen {
     ($rig:expr, $harness:expr) => {
         match $rig.reopen($harness) {
@@ -26,7 +26,7 @@ macro_rules! reopen {
     };
 }
 
-/// All that can be read of a store.
+/// Everything that can be read from a store.
 #[derive(Debug, PartialEq)]
 struct Snapshot {
     queues: Vec<QueueView>,
@@ -50,8 +50,8 @@ fn drop_queue(queue: &str) -> Operation {
     Operation::DeleteQueue { queue: name(queue), force: true }
 }
 
-/// A store that holds something of everything.
-fn furnish(rig: &Rig) {
+/// Fills a store with items in every state, queues of every kind, and records.
+fn fill(rig: &Rig) {
     let declare = |text: &str| Schema::declare(text).expect("declared");
     let schema = Schema {
         inputs: [declare("raw"), declare("cal?")].into(),
@@ -87,7 +87,7 @@ fn furnish(rig: &Rig) {
     rig.ok(drop_queue("gone"));
     rig.advance(5);
 
-    // Everything a submit can bring.
+    // A submit with every option.
     let body = Body {
         idempotency_key: Some("key".to_owned()),
         tags: [("a".to_owned(), "1".to_owned()), ("b".to_owned(), String::new())].into(),
@@ -118,7 +118,7 @@ fn furnish(rig: &Rig) {
     rig.submit("jobs", whole);
     rig.submit("scored", scored);
 
-    // Retried with edits and errors, then held, extended and edited again.
+    // An item that was retried with edits and errors, then received, extended and edited again.
     for n in 0..35 {
         let held = rig.take("jobs");
         let value = Bytes::from(vec![n; 100]);
@@ -133,7 +133,7 @@ fn furnish(rig: &Rig) {
     let adjust = Adjust { edits, priority: Some(12), ..Adjust::default() };
     rig.run(held.call_with(Verb::Edit, adjust)).expect("edited");
 
-    // One in each other state.
+    // One item in each other state.
     let committed = rig.hold("jobs");
     let outcome = Outcome {
         outputs: [("out".parse().expect("a slot"), "buffer-2".parse().expect("a buffer"))].into(),
@@ -171,7 +171,7 @@ fn furnish(rig: &Rig) {
     rig.kv("deleted", KvCommand::Delete).expect("deleted");
 }
 
-pub(super) fn an_empty_store_opens_again(harness: &dyn Harness) {
+pub(super) fn an_empty_store_can_be_reopened(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let rig = reopen!(rig, harness);
     let rig = reopen!(rig, harness);
@@ -181,15 +181,15 @@ pub(super) fn an_empty_store_opens_again(harness: &dyn Harness) {
     rig.commit(&held);
 }
 
-pub(super) fn everything_survives_again_and_again(harness: &dyn Harness) {
+pub(super) fn everything_survives_repeated_reopens(harness: &dyn Harness) {
     let rig = Rig::open(harness);
-    furnish(&rig);
+    fill(&rig);
     let before = snapshot(&rig);
     let rig = reopen!(rig, harness);
     assert_eq!(snapshot(&rig), before);
     let rig = reopen!(rig, harness);
     assert_eq!(snapshot(&rig), before);
-    // What is written after an opening survives the next, beside what was there before.
+    // Changes after a reopen survive the next reopen, together with the earlier data.
     rig.advance(10);
     rig.submit("jobs", payload("more"));
     rig.kv("number", KvCommand::Increment { by: 1, ttl: None }).expect("added");
@@ -198,7 +198,7 @@ pub(super) fn everything_survives_again_and_again(harness: &dyn Harness) {
     assert_eq!(snapshot(&rig), before);
 }
 
-pub(super) fn each_step_of_a_life_survives(harness: &dyn Harness) {
+pub(super) fn each_transition_survives_a_reopen(harness: &dyn Harness) {
     let mut rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", keyed("k", "work"));
     type End = fn(&Rig, &Held);
@@ -233,7 +233,7 @@ pub(super) fn each_step_of_a_life_survives(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").total(), 0);
 }
 
-pub(super) fn a_lease_outlives_a_reopening(harness: &dyn Harness) {
+pub(super) fn a_lease_survives_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.submit_many("jobs", 4);
     let held = rig.receive("jobs", 4);
@@ -241,12 +241,15 @@ pub(super) fn a_lease_outlives_a_reopening(harness: &dyn Harness) {
     rig.lease(stale, release()).expect("released");
     let current = rig.take("jobs");
     let rig = reopen!(rig, harness);
-    assert!(rig.receive("jobs", 10).is_empty(), "what is held is held still");
+    assert!(rig.receive("jobs", 10).is_empty(), "leased items stay leased");
     assert_eq!(rig.lease(&held[0], heartbeat()), until(rig.now().after(Millis::minutes(5))));
     rig.commit(&held[0]);
-    assert_eq!(rig.lease(stale, release()), left("pending"), "a repetition");
+    assert_eq!(rig.lease(stale, release()), left("pending"), "a repeated settle");
     assert_eq!(code(&rig.lease(stale, commit())), "already_settled");
-    assert_eq!(code(&rig.run(lease_call(held[1].id, stranger(), commit(), Adjust::default()))), "lease_lost");
+    assert_eq!(
+        code(&rig.run(lease_call(held[1].id, foreign_token(), commit(), Adjust::default()))),
+        "lease_lost"
+    );
     rig.commit(&current);
     rig.clock.set(Timestamp(held[1].deadline().0 - 1));
     rig.commit(&held[1]);
@@ -255,7 +258,7 @@ pub(super) fn a_lease_outlives_a_reopening(harness: &dyn Harness) {
     assert_eq!(rig.take("jobs").id, held[2].id);
 }
 
-pub(super) fn a_repetition_is_known_after_a_reopening(harness: &dyn Harness) {
+pub(super) fn a_repeated_settle_is_recognised_after_a_reopen(harness: &dyn Harness) {
     for (what, verb) in every_settle() {
         let rig = Rig::with_queue(harness, Policy::default());
         let held = rig.hold("jobs");
@@ -266,11 +269,11 @@ pub(super) fn a_repetition_is_known_after_a_reopening(harness: &dyn Harness) {
         assert_eq!(rig.run(call.clone()), first, "{what} again");
         assert_eq!(snapshot(&rig), before);
         let rig = reopen!(rig, harness);
-        assert_eq!(rig.run(call), first, "{what} again and again");
+        assert_eq!(rig.run(call), first, "a repeated {what}");
     }
 }
 
-/// Items whose order is not that of their submission, for good reasons; and the order.
+/// Creates items whose order differs from the order of submission. Returns the expected order.
 fn shuffle(rig: &Rig) -> Vec<ItemId> {
     let ids = rig.submit_many("jobs", 8);
     let later = rig.submit("jobs", delayed(30));
@@ -287,12 +290,12 @@ fn shuffle(rig: &Rig) -> Vec<ItemId> {
     vec![ids[2], ids[4], ids[5], ids[6], ids[7], ids[0], plain, ids[1], tied, later]
 }
 
-pub(super) fn the_order_survives(harness: &dyn Harness) {
+pub(super) fn the_order_survives_a_reopen(harness: &dyn Harness) {
     for order in [Order::Priority, Order::Fifo] {
         let rig = Rig::with_queue(harness, Policy { order: order.clone(), ..Policy::default() });
         let mut expected = shuffle(&rig);
         if order == Order::Fifo {
-            // By time alone the retried one is among those of its millisecond.
+            // In FIFO order, the retried item is among the items of its millisecond.
             let retried = expected.remove(0);
             expected.insert(5, retried);
         }
@@ -305,7 +308,7 @@ pub(super) fn the_order_survives(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn the_order_of_scores_survives(harness: &dyn Harness) {
+pub(super) fn the_order_of_scores_survives_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { order: Order::Score(Box::default()), ..Policy::default() });
     let fee = |fee| {
         let mut submission = payload("work");
@@ -323,7 +326,7 @@ pub(super) fn the_order_of_scores_survives(harness: &dyn Harness) {
     assert_eq!(rig.receive_ids("jobs", 10), expected);
 }
 
-pub(super) fn keys_and_ids_stay_taken_and_free(harness: &dyn Harness) {
+pub(super) fn used_and_free_keys_and_ids_survive_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     let with_id = |number| Submission { id: Some(chosen(number)), ..payload("work") };
@@ -354,14 +357,14 @@ pub(super) fn keys_and_ids_stay_taken_and_free(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn new_ids_are_new(harness: &dyn Harness) {
+pub(super) fn ids_after_a_reopen_are_new(harness: &dyn Harness) {
     let mut rig = Rig::with_queue(harness, Policy::default());
     rig.create("last", Policy::default());
     let mut ids = BTreeSet::new();
     let mut queues = BTreeSet::from([rig.view("last").queue.id, rig.view("jobs").queue.id]);
     let mut kept = Vec::new();
     for _ in 0..4 {
-        // What was made last is gone before the data is opened again, in the same millisecond.
+        // The latest item and queue are deleted before the reopen, in the same millisecond.
         for id in rig.submit_many("jobs", 3) {
             assert!(ids.insert(id), "{id} was used before");
             kept.push(id);
@@ -370,12 +373,12 @@ pub(super) fn new_ids_are_new(harness: &dyn Harness) {
         rig.ok(drop_queue("last"));
         rig = reopen!(rig, harness);
         rig.create("last", Policy::default());
-        assert!(queues.insert(rig.view("last").queue.id), "another queue");
+        assert!(queues.insert(rig.view("last").queue.id), "a new queue has a new id");
     }
-    assert_eq!(rig.list_ids(&Filter::default()), kept, "in order of submission");
+    assert_eq!(rig.list_ids(&Filter::default()), kept, "in the order of submission");
 }
 
-pub(super) fn a_dead_letter_finds_home(harness: &dyn Harness) {
+pub(super) fn a_dead_letter_remembers_its_origin_queue_after_a_reopen(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     rig.create("dead", Policy::default());
     let policy = Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() };
@@ -397,7 +400,7 @@ pub(super) fn a_dead_letter_finds_home(harness: &dyn Harness) {
     assert_eq!(rig.take("dead").id, homeless.id);
 }
 
-pub(super) fn time_passes_while_closed(harness: &dyn Harness) {
+pub(super) fn timers_that_ran_out_while_closed_are_carried_out(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
         Policy { completed_ttl: Some(Millis(1000)), max_retries: 0, ..Policy::default() },
@@ -431,14 +434,14 @@ pub(super) fn time_passes_while_closed(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn time_does_not_go_back_over_a_reopening(harness: &dyn Harness) {
+pub(super) fn the_clock_does_not_go_back_across_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.advance(50_000);
     let high = rig.now();
     rig.submit("jobs", payload("work"));
     rig.clock.set(START);
     let clock = rig.clock.clone();
-    // The rig's own checks read the injected clock; here the store knows better.
+    // The rig's checks read the injected clock, which is behind the store's clock here.
     let Some(store) = harness.reopen(rig.store, clock.clone()) else {
         return;
     };
@@ -450,7 +453,7 @@ pub(super) fn time_does_not_go_back_over_a_reopening(harness: &dyn Harness) {
     assert!(created_at >= Some(high), "{created_at:?} is before {high:?}");
 }
 
-pub(super) fn queues_go_on_where_they_were(harness: &dyn Harness) {
+pub(super) fn queues_keep_their_state_across_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { depth_limit: Some(2), ..Policy::default() });
     rig.submit_many("jobs", 2);
     let patch = PolicyPatch {
@@ -480,7 +483,7 @@ pub(super) fn queues_go_on_where_they_were(harness: &dyn Harness) {
     assert_eq!(code(&rig.run(submit("jobs", payload("late")))), "queue_closed");
 }
 
-pub(super) fn a_cursor_goes_on_after_a_reopening(harness: &dyn Harness) {
+pub(super) fn a_list_cursor_stays_valid_across_a_reopen(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 10);
     let page = block_on(rig.store.list(Filter::default(), None, 4, FieldSet::NONE)).expect("it answers");

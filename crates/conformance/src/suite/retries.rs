@@ -1,8 +1,8 @@
-//! Attempts: how many, how far apart, what is remembered of them, and where an item goes when they are used up.
+//! Retries: their number, their backoff, the stored errors, expiry and dead letters.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use towline_domain::backoff::Growth;
 use towline_domain::command::Verb;
 use towline_domain::item::ErrorKind;
@@ -34,7 +34,7 @@ fn kinds(item: &Item) -> Vec<ErrorKind> {
     item.errors.iter().map(|error| error.kind).collect()
 }
 
-/// Ends the attempt the way `how` says; a lapse is `None`.
+/// Ends an attempt with a verb, or with a lapse if `None`.
 #[track_caller]
 fn end(rig: &Rig, held: &Held, how: Option<&Verb>) {
     match how {
@@ -65,7 +65,7 @@ pub(super) fn attempts_are_one_more_than_retries(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn all_ways_of_losing_an_attempt_count_together(harness: &dyn Harness) {
+pub(super) fn retries_releases_and_lapses_count_together(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, retries(3));
     let id = rig.submit("jobs", payload("work"));
     for how in [Some(retry("broken")), Some(release()), None, Some(release())] {
@@ -77,7 +77,7 @@ pub(super) fn all_ways_of_losing_an_attempt_count_together(harness: &dyn Harness
     assert_eq!(kinds(&item), [ErrorKind::Retried, ErrorKind::Lapsed, ErrorKind::Retried]);
 }
 
-pub(super) fn a_defer_is_never_counted(harness: &dyn Harness) {
+pub(super) fn a_defer_does_not_count_as_a_retry(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, retries(0));
     let id = rig.submit("jobs", payload("work"));
     for delivery in 1..=20 {
@@ -90,7 +90,7 @@ pub(super) fn a_defer_is_never_counted(harness: &dyn Harness) {
     rig.commit(&held);
 }
 
-pub(super) fn an_item_may_have_retries_of_its_own(harness: &dyn Harness) {
+pub(super) fn an_item_may_override_max_retries(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, retries(0));
     let mut stubborn = payload("work");
     stubborn.overrides.max_retries = Some(1);
@@ -112,12 +112,12 @@ pub(super) fn backoff_grows_up_to_its_cap(harness: &dyn Harness) {
         rig.advance(1);
         held = rig.take("jobs");
     }
-    // A delay that is asked for is the delay.
+    // A requested delay replaces the backoff.
     let asked = Verb::Retry { error: "e".to_owned(), delay: Some(Millis(5)), seed: 0 };
     rig.lease(&held, asked).expect("retried");
     assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(5)));
     rig.advance(5);
-    // A release has no backoff; a lapse has.
+    // A release has no backoff. A lapse has.
     let held = rig.take("jobs");
     let later = Verb::Release { delay: Millis(7) };
     rig.lease(&held, later).expect("released");
@@ -131,7 +131,7 @@ pub(super) fn backoff_grows_up_to_its_cap(harness: &dyn Harness) {
     assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(350)));
 }
 
-pub(super) fn an_item_may_have_a_backoff_of_its_own(harness: &dyn Harness) {
+pub(super) fn an_item_may_override_the_backoff(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, retries(10));
     let mut slow = payload("work");
     slow.overrides.backoff = Some(growing(40, 1000));
@@ -140,7 +140,7 @@ pub(super) fn an_item_may_have_a_backoff_of_its_own(harness: &dyn Harness) {
     assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(40)));
 }
 
-pub(super) fn jitter_follows_the_seed_of_the_call(harness: &dyn Harness) {
+pub(super) fn jitter_is_derived_from_the_seed_of_the_call(harness: &dyn Harness) {
     let backoff = Backoff::preset("ayepi").expect("a preset");
     let rig = Rig::with_queue(harness, Policy { backoff: backoff.clone(), ..retries(10) });
     for (n, seed) in [0, u64::MAX / 3, u64::MAX].into_iter().enumerate() {
@@ -170,13 +170,13 @@ pub(super) fn the_first_and_the_latest_errors_are_kept(harness: &dyn Harness) {
         assert_eq!(kept[1..], all[latest.min(all.len())..]);
         assert!(kept.len() <= limits::ERRORS_KEPT_MAX);
     }
-    assert_eq!(rig.item(id).head.retries, 40, "how many there were is known still");
+    assert_eq!(rig.item(id).head.retries, 40, "the number of retries is still known");
     let held = rig.take("jobs");
     rig.commit(&held);
-    assert_eq!(rig.item(id).errors.len(), limits::ERRORS_KEPT_MAX, "also of what succeeded");
+    assert_eq!(rig.item(id).errors.len(), limits::ERRORS_KEPT_MAX, "errors are kept after success");
 }
 
-pub(super) fn a_long_reason_is_cut_and_an_absurd_one_refused(harness: &dyn Harness) {
+pub(super) fn a_long_reason_is_cut_and_an_oversized_one_is_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, retries(10));
     let held = rig.hold("jobs");
     let absurd = "é".repeat(16 * limits::REASON_BYTES_MAX);
@@ -189,7 +189,7 @@ pub(super) fn a_long_reason_is_cut_and_an_absurd_one_refused(harness: &dyn Harne
     assert!(long.starts_with(kept.as_str()) && kept.len() == limits::REASON_BYTES_MAX - 1);
 }
 
-pub(super) fn holders_that_vanish_in_a_row_make_poison(harness: &dyn Harness) {
+pub(super) fn consecutive_lapses_fail_an_item_as_poison(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { poison_after: Some(2), ..retries(100) });
     let id = rig.submit("jobs", payload("work"));
     for how in [None, Some(release()), None, Some(defer(0)), None, None] {
@@ -199,7 +199,7 @@ pub(super) fn holders_that_vanish_in_a_row_make_poison(harness: &dyn Harness) {
     }
     let item = rig.item(id);
     assert_eq!(failure(&item), FailureKind::Poison);
-    assert_eq!(item.head.retries, 4, "the last attempt is not one to be retried");
+    assert_eq!(item.head.retries, 4, "the last attempt does not count as a retry");
 }
 
 pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
@@ -209,7 +209,7 @@ pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
     rig.ok(Operation::Pause { id: paused });
     let scheduled = rig.submit("jobs", delayed(10_000));
     let held = rig.hold_this("jobs", with_priority(-1));
-    assert_eq!(held.deadline(), START.after(Millis(500)), "no lease outlives its item");
+    assert_eq!(held.deadline(), START.after(Millis(500)), "a lease ends with its item");
     let mut own = with_priority(-1);
     own.overrides.expire_after = Some(Millis(2000));
     let own = rig.hold_this("jobs", own);
@@ -221,7 +221,7 @@ pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
     for id in [pending, paused, scheduled, held.id] {
         let item = rig.item(id);
         assert_eq!(failure(&item), FailureKind::Expired);
-        assert_eq!(kinds(&item), [ErrorKind::Expired], "a recorded failure");
+        assert_eq!(kinds(&item), [ErrorKind::Expired], "the expiry is recorded as an error");
         assert_eq!(item.head.finished_at(), Some(rig.now()));
     }
     assert!(rig.receive("jobs", 10).is_empty());
@@ -231,7 +231,7 @@ pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
     assert_eq!(rig.item(own.id).head.state_name(), "completed");
 }
 
-pub(super) fn giving_up_counts_from_the_first_delivery(harness: &dyn Harness) {
+pub(super) fn give_up_after_counts_from_the_first_delivery(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { give_up_after: Some(Millis(1500)), ..retries(100) });
     let id = rig.submit("jobs", payload("work"));
     let untouched = rig.submit("jobs", delayed(Millis::days(1).0));
@@ -242,21 +242,21 @@ pub(super) fn giving_up_counts_from_the_first_delivery(harness: &dyn Harness) {
     assert_eq!(rig.item(id).head.expires_at, Some(give_up));
     rig.at(first.deadline());
     let second = rig.take("jobs");
-    assert_eq!(second.deadline(), give_up, "across attempts");
+    assert_eq!(second.deadline(), give_up, "the deadline spans all attempts");
     rig.at(towline_domain::Timestamp(give_up.0 - 1));
     rig.lease(&second, release()).expect("released");
     rig.at(give_up);
     let item = rig.item(id);
     assert_eq!(failure(&item), FailureKind::Expired);
     assert_eq!(kinds(&item), [ErrorKind::Lapsed, ErrorKind::Expired]);
-    assert_eq!(rig.item(untouched).head.expires_at, None, "nobody has tried it yet");
-    // A second chance is a whole one.
+    assert_eq!(rig.item(untouched).head.expires_at, None, "the item was never received");
+    // A redriven item gets the full time again.
     rig.ok(Operation::Redrive { id });
     let held = rig.take("jobs");
     assert_eq!(rig.item(held.id).head.expires_at, Some(rig.now().after(Millis(1500))));
 }
 
-/// `jobs` with a dead-letter queue that keeps its items for an hour.
+/// Queue `jobs` with a dead-letter queue that keeps failed items for an hour.
 fn with_dead_letters(harness: &dyn Harness, policy: Policy) -> Rig {
     let rig = Rig::with_queue(
         harness,
@@ -274,12 +274,12 @@ fn assert_dead(rig: &Rig, id: ItemId, kind: FailureKind, ttl: Millis) {
     let remove_at = Some(at.after(ttl));
     assert_eq!(stored.item.head.state, State::Failed { at, remove_at, kind });
     let extras = stored.item.head.extras.expect("extras");
-    let origin = extras.origin.expect("a dead letter knows where it came from");
+    let origin = extras.origin.expect("a dead letter has an origin");
     assert_eq!((origin.queue, origin.moved_at), (name("jobs"), at));
     assert_eq!(origin.queue_id, rig.view("jobs").queue.id);
 }
 
-pub(super) fn what_fails_goes_to_the_dead_letters(harness: &dyn Harness) {
+pub(super) fn a_failed_item_moves_to_the_dead_letter_queue(harness: &dyn Harness) {
     let rig = with_dead_letters(harness, Policy { poison_after: Some(1), ..retries(0) });
     let hour = Millis::hours(1);
     let held = rig.hold_this("jobs", keyed("k", "work"));
@@ -301,10 +301,10 @@ pub(super) fn what_fails_goes_to_the_dead_letters(harness: &dyn Harness) {
     assert_dead(&rig, id, FailureKind::Expired, Millis(77));
     assert_eq!((rig.counts("jobs").total(), rig.counts("dead").failed), (0, 4));
     rig.at(START.after(hour));
-    assert_eq!(rig.counts("dead").failed, 1, "each by its own time");
+    assert_eq!(rig.counts("dead").failed, 1, "each item has its own TTL");
 }
 
-pub(super) fn dead_letters_leave_room_in_their_origin(harness: &dyn Harness) {
+pub(super) fn a_dead_letter_frees_depth_in_its_origin_queue(harness: &dyn Harness) {
     let policy = Policy { depth_limit: Some(1), expire_after: Some(Millis(50)), ..retries(0) };
     let rig = with_dead_letters(harness, policy);
     for n in 1..=5 {
@@ -316,7 +316,7 @@ pub(super) fn dead_letters_leave_room_in_their_origin(harness: &dyn Harness) {
     assert_eq!(code(&rig.run(submit("jobs", payload("no room")))), "queue_full");
     rig.at(rig.now().after(Millis(50)));
     assert_eq!(rig.counts("dead").failed, 6);
-    // Home again, with all its time: the deadline that killed it is past.
+    // Back in its origin queue, the item gets a new expiry time.
     assert_eq!(rig.run(Operation::Redrive { id: expired }), left("pending"));
     assert_eq!(rig.item(expired).head.expires_at, Some(rig.now().after(Millis(50))));
     let held = rig.take("jobs");
@@ -324,7 +324,7 @@ pub(super) fn dead_letters_leave_room_in_their_origin(harness: &dyn Harness) {
     rig.commit(&held);
 }
 
-pub(super) fn what_is_cancelled_is_not_a_dead_letter(harness: &dyn Harness) {
+pub(super) fn a_cancelled_item_is_not_a_dead_letter(harness: &dyn Harness) {
     let rig = with_dead_letters(harness, retries(0));
     let id = rig.submit("jobs", payload("work"));
     rig.cancel(id);
@@ -335,7 +335,7 @@ pub(super) fn what_is_cancelled_is_not_a_dead_letter(harness: &dyn Harness) {
     assert_eq!(rig.item(id).head.state, State::Failed { at, remove_at, kind });
 }
 
-pub(super) fn without_open_dead_letters_a_failed_item_stays(harness: &dyn Harness) {
+pub(super) fn without_an_open_dead_letter_queue_a_failed_item_stays(harness: &dyn Harness) {
     let rig = with_dead_letters(harness, retries(0));
     rig.close("dead");
     let held = rig.hold("jobs");

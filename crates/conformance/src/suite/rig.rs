@@ -1,7 +1,7 @@
-//! A store under test with its clock, and short words for what a case does to it.
+//! A store under test with its clock, and short methods for the calls of a case.
 
 use super::Harness;
-use super::words::*;
+use super::operations::*;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Rig {
     seeds: AtomicU64,
 }
 
-/// A delivery as its receiver got it.
+/// A received item with its lease.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     pub(super) id: ItemId,
@@ -59,14 +59,14 @@ impl Rig {
         Rig { store: harness.open(clock.clone()), clock, seeds: AtomicU64::new(1) }
     }
 
-    /// Opened, with one queue named `jobs`.
+    /// Opens a store with one queue named `jobs`.
     pub(super) fn with_queue(harness: &dyn Harness, policy: Policy) -> Rig {
         let rig = Rig::open(harness);
         rig.create("jobs", policy);
         rig
     }
 
-    /// Closed and opened again; `None`: this backend keeps nothing.
+    /// Closes and reopens the store; `None` for a store without durable data.
     pub(super) fn reopen(self, harness: &dyn Harness) -> Option<Rig> {
         let Rig { store, clock, seeds } = self;
         let store = harness.reopen(store, clock.clone())?;
@@ -100,7 +100,7 @@ impl Rig {
     pub(super) fn update(&self, batch: Vec<Operation>) -> Vec<Answered> {
         let size = batch.len();
         let answers = block_on(self.store.update(batch)).expect("the store answers").answers;
-        assert_eq!(answers.len(), size, "one answer for each operation");
+        assert_eq!(answers.len(), size, "one reply for each operation");
         self.check();
         answers
     }
@@ -137,7 +137,7 @@ impl Rig {
         id
     }
 
-    /// Submits that many plain items and returns their ids.
+    /// Submits `count` items without options and returns their ids.
     #[track_caller]
     pub(super) fn submit_many(&self, queue: &str, count: usize) -> Vec<ItemId> {
         let batch = (0..count).map(|n| submit(queue, payload(n.to_string()))).collect();
@@ -160,7 +160,7 @@ impl Rig {
     pub(super) fn received(&self, call: ReceiveCall) -> Received {
         match self.ok(Operation::Receive(Box::new(call))) {
             Reply::Received(received) => received,
-            other => panic!("a receive was answered with {other:?}"),
+            other => panic!("unexpected reply to a receive: {other:?}"),
         }
     }
 
@@ -175,15 +175,15 @@ impl Rig {
         self.receive(queue, max).iter().map(|held| held.id).collect()
     }
 
-    /// Receives exactly one.
+    /// Receives exactly one item.
     #[track_caller]
     pub(super) fn take(&self, queue: &str) -> Held {
         let mut held = self.receive(queue, 1);
-        assert_eq!(held.len(), 1, "{queue} has an item to give");
+        assert_eq!(held.len(), 1, "{queue} has a ready item");
         held.remove(0)
     }
 
-    /// Submits a plain item and receives it.
+    /// Submits an item without options and receives it.
     #[track_caller]
     pub(super) fn hold(&self, queue: &str) -> Held {
         self.hold_this(queue, payload("work"))
@@ -228,7 +228,7 @@ impl Rig {
     pub(super) fn sweep(&self) {
         let nothing = Reply::Swept { changed: 0 };
         let over = (0..10_000).any(|_| self.ok(Operation::Sweep) == nothing);
-        assert!(over, "what is due is carried out, and then it is not due any more");
+        assert!(over, "a sweep leaves nothing due");
     }
 
     #[track_caller]
@@ -284,7 +284,7 @@ impl Rig {
                 return all;
             };
             let last = all.last().map(|view| &view.queue.name);
-            assert!(last < Some(&first.queue.name), "a page begins after the one before");
+            assert!(last < Some(&first.queue.name), "a page begins after the previous one");
             all.extend(page);
         }
     }
@@ -300,12 +300,12 @@ impl Rig {
         let mut after = None;
         loop {
             let page = block_on(self.store.list(filter.clone(), after, limit, fields)).expect("it answers");
-            assert!(page.items.len() <= limit, "a page is no longer than it was asked to be");
+            assert!(page.items.len() <= limit, "a page is at most as long as requested");
             all.extend(page.items);
             match page.next {
                 None => return all,
                 Some(next) => {
-                    assert!(after.is_none_or(|after| next > after), "a cursor goes on");
+                    assert!(after.is_none_or(|after| next > after), "a cursor advances");
                     after = Some(next);
                 }
             }
@@ -315,7 +315,7 @@ impl Rig {
     #[track_caller]
     pub(super) fn list_ids(&self, filter: &Filter) -> Vec<ItemId> {
         let listed = self.list_paged(filter, 3, FieldSet::NONE);
-        assert_eq!(self.count(filter), listed.len() as u64, "as many are counted as are listed: {filter:?}");
+        assert_eq!(self.count(filter), listed.len() as u64, "count and list agree: {filter:?}");
         listed.iter().map(|stored| stored.item.head.id).collect()
     }
 
@@ -328,7 +328,7 @@ impl Rig {
             match counted.next {
                 None => return sum,
                 Some(next) => {
-                    assert!(after.is_none_or(|after| next > after), "a cursor goes on");
+                    assert!(after.is_none_or(|after| next > after), "a cursor advances");
                     after = Some(next);
                 }
             }
@@ -353,8 +353,8 @@ impl Rig {
         found.remove(0)
     }
 
-    /// What must hold whatever has happened: counts are the sum of states, a queue is completed when it should be,
-    /// and an item listed is the item found.
+    /// Checks what must always hold: counts are the sum of states, a closed queue without unfinished items is completed,
+    /// and lists and gets return the same items.
     #[track_caller]
     pub(super) fn check(&self) {
         let listed = self.list_paged(&Filter::default(), 1000, FieldSet::NONE);
@@ -364,7 +364,7 @@ impl Rig {
             counts.entry(stored.queue.clone()).or_default().add(kind);
         }
         let views = self.queues();
-        assert!(views.is_sorted_by(|a, b| a.queue.name < b.queue.name), "queues by name");
+        assert!(views.is_sorted_by(|a, b| a.queue.name < b.queue.name), "queues are in order of name");
         for QueueView { queue, counts: counted, oldest_ready } in views {
             let sum = counts.remove(&queue.name).unwrap_or_default();
             assert_eq!(counted, sum, "counts of {} are the sum of its items' states", queue.name);
@@ -373,7 +373,7 @@ impl Rig {
             });
             let oldest = ready.map(|stored| stored.item.head.ready_at).min();
             let oldest = oldest.filter(|_| !matches!(queue.policy.order, Order::Score(_)));
-            assert_eq!(oldest_ready, oldest, "since when an item of {} is ready", queue.name);
+            assert_eq!(oldest_ready, oldest, "the oldest ready time of {}", queue.name);
             if !matches!(queue.state, QueueState::Open) {
                 let completed = matches!(queue.state, QueueState::Completed { .. });
                 assert_eq!(completed, sum.unfinished() == 0, "{} has {sum:?}", queue.name);
@@ -382,11 +382,11 @@ impl Rig {
                 assert_eq!(stored.item.head.queue, queue.id);
             }
         }
-        assert!(counts.is_empty(), "items in no queue: {counts:?}");
+        assert!(counts.is_empty(), "items without a queue: {counts:?}");
         let ids: Vec<ItemId> = listed.iter().map(|stored| stored.item.head.id).collect();
         for (ids, listed) in ids.chunks(5000).zip(listed.chunks(5000)) {
             let found = block_on(self.store.get(ids.to_vec(), FieldSet::NONE)).expect("the store answers");
-            assert!(found.iter().flatten().eq(listed), "what is listed is found, the same, once");
+            assert!(found.iter().flatten().eq(listed), "get returns the listed items");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Settles: what they change, and what their repetition is told.
+//! Settles: what they change, and how repeated settles are answered.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use bytes::Bytes;
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
@@ -28,19 +28,19 @@ pub(super) fn a_repeated_settle_gets_the_same_answer(harness: &dyn Harness) {
         assert_eq!(rig.run(call.clone()), first, "{what} again");
         let answers = rig.update(vec![call.clone(), call.clone()]);
         assert_eq!(answers, [first.clone(), first.clone()]);
-        assert_eq!(rig.stored(held.id), after, "{what} again changes nothing");
-        // Also when somebody else has the item by now.
+        assert_eq!(rig.stored(held.id), after, "a repeated {what} changes nothing");
+        // The same when another worker holds the item.
         rig.advance(1000);
         if let [next] = &rig.receive("jobs", 1)[..] {
             let taken = rig.stored(held.id);
-            assert_eq!(rig.run(call), first, "{what} again, after another receive");
+            assert_eq!(rig.run(call), first, "a repeated {what} after another receive");
             assert_eq!(rig.stored(held.id), taken);
             rig.commit(next);
         }
     }
 }
 
-pub(super) fn a_repeated_settle_may_bring_another_jitter_seed(harness: &dyn Harness) {
+pub(super) fn a_repeated_settle_may_have_a_different_jitter_seed(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     let held = rig.hold("jobs");
     let with_seed = |seed| Verb::Retry { error: "again".to_owned(), delay: None, seed };
@@ -49,7 +49,7 @@ pub(super) fn a_repeated_settle_may_bring_another_jitter_seed(harness: &dyn Harn
     assert_eq!(rig.item(held.id).head.retries, 1);
 }
 
-pub(super) fn another_settle_of_the_same_lease_is_refused(harness: &dyn Harness) {
+pub(super) fn a_different_settle_of_the_same_lease_is_refused(harness: &dyn Harness) {
     let output = |value: &str| {
         Verb::Commit(Outcome {
             output_params: [("level".to_owned(), Json::string(value))].into(),
@@ -86,7 +86,7 @@ pub(super) fn another_settle_of_the_same_lease_is_refused(harness: &dyn Harness)
     }
 }
 
-pub(super) fn only_one_of_a_batch_of_settles_counts(harness: &dyn Harness) {
+pub(super) fn only_one_settle_of_a_lease_in_a_batch_succeeds(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     let held = rig.hold("jobs");
     let answers = rig.update(vec![
@@ -128,7 +128,7 @@ pub(super) fn every_verb_can_set_and_unset_every_field(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn edits_add_up_and_reach_the_next_holder(harness: &dyn Harness) {
+pub(super) fn edits_add_up_and_reach_the_next_lease_holder(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     let held = rig.hold("jobs");
     let set = |field, value: &'static str| edits(FieldEdits::default().set(field, value.into()));
@@ -136,7 +136,7 @@ pub(super) fn edits_add_up_and_reach_the_next_holder(harness: &dyn Harness) {
     assert_eq!(
         rig.run(held.call_with(Verb::Edit, set(Field::Metadata, "2"))),
         until(held.deadline()),
-        "an edit does not extend"
+        "an edit does not extend the lease"
     );
     let both = FieldEdits::default().set(Field::StateBlob, "3".into()).unset(Field::Blob);
     rig.run(held.call_with(retry("again"), edits(both))).expect("retried");
@@ -147,7 +147,7 @@ pub(super) fn edits_add_up_and_reach_the_next_holder(harness: &dyn Harness) {
     let large = FieldEdits::default().set(Field::Blob, vec![1; limits::FIELD_BYTES_MAX + 1].into());
     let refused = rig.run(next.call_with(commit(), edits(large)));
     assert_eq!(code(&refused), "too_large");
-    assert_eq!(rig.item(next.id), next.item, "and the lease is kept");
+    assert_eq!(rig.item(next.id), next.item, "the lease is kept");
     rig.commit(&next);
     assert_eq!(rig.item(next.id).fields, fields);
 }
@@ -161,7 +161,7 @@ pub(super) fn every_verb_can_change_the_priority(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn an_item_can_be_given_back_to_another_queue(harness: &dyn Harness) {
+pub(super) fn an_item_can_be_returned_to_another_queue(harness: &dyn Harness) {
     for (what, verb) in [("retry", retry("e")), ("release", release()), ("defer", defer(0))] {
         let rig = Rig::with_queue(harness, lenient());
         rig.create("other", Policy { visibility_timeout: Millis(7000), max_retries: 0, ..Policy::default() });
@@ -184,13 +184,13 @@ pub(super) fn an_item_can_be_given_back_to_another_queue(harness: &dyn Harness) 
         assert_eq!(next.item.body, held.item.body);
         assert_eq!(next.item.head.priority, 2);
         assert_eq!(next.item.fields.state_blob, Some("half done".into()));
-        assert_eq!(next.deadline(), rig.now().after(Millis(7000)), "by its new queue's policy");
-        assert_eq!(rig.lease(&next, retry("e")), left("failed"), "by its new queue's policy");
+        assert_eq!(next.deadline(), rig.now().after(Millis(7000)), "by the policy of its new queue");
+        assert_eq!(rig.lease(&next, retry("e")), left("failed"), "by the policy of its new queue");
         assert_eq!(rig.stored(next.id).queue, name("other"));
     }
 }
 
-pub(super) fn a_queue_that_cannot_take_an_item_leaves_the_lease(harness: &dyn Harness) {
+pub(super) fn a_refused_move_to_another_queue_keeps_the_lease(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     rig.create("shut", Policy::default());
     rig.submit("shut", payload("left"));
@@ -204,12 +204,12 @@ pub(super) fn a_queue_that_cannot_take_an_item_leaves_the_lease(harness: &dyn Ha
         assert_eq!(code(&shut), "queue_closed");
     }
     let edit = rig.run(held.call_with(Verb::Edit, to_queue("shut")));
-    assert_eq!(code(&edit), "invalid", "an item changes its queue only when it is given back");
+    assert_eq!(code(&edit), "invalid", "an item can change its queue only when it is returned");
     assert_eq!(rig.stored(held.id), before);
     rig.commit(&held);
 }
 
-pub(super) fn a_commit_keeps_its_outcome(harness: &dyn Harness) {
+pub(super) fn a_commit_stores_its_outcome(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     let held = rig.hold("jobs");
     let outcome = Outcome {
@@ -260,7 +260,7 @@ pub(super) fn a_commit_must_satisfy_the_schema(harness: &dyn Harness) {
     assert_eq!(rig.lease(&held, with(&["image"], &["level"])), left("completed"));
 }
 
-pub(super) fn a_removed_item_answers_no_repetition(harness: &dyn Harness) {
+pub(super) fn a_repeated_settle_of_a_removed_item_is_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(10)), ..lenient() });
     let held = rig.hold("jobs");
     rig.commit(&held);
@@ -270,7 +270,7 @@ pub(super) fn a_removed_item_answers_no_repetition(harness: &dyn Harness) {
     assert_eq!(code(&rig.lease(&held, commit())), "item_not_found");
 }
 
-pub(super) fn a_commit_answers_what_it_left(harness: &dyn Harness) {
+pub(super) fn a_settle_replies_with_the_resulting_state(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..lenient() });
     for (verb, state) in [
         (commit(), "completed"),
@@ -282,6 +282,6 @@ pub(super) fn a_commit_answers_what_it_left(harness: &dyn Harness) {
         let held = rig.hold("jobs");
         let answer = Ok(Reply::Answer(Answer::State(state)));
         assert_eq!(rig.lease(&held, verb.clone()), answer);
-        assert_eq!(rig.lease(&held, verb), answer, "and again");
+        assert_eq!(rig.lease(&held, verb), answer, "a repeat");
     }
 }

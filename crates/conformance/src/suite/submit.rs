@@ -1,8 +1,8 @@
-//! Submits: what is kept, byte for byte; keys, ids, limits; and that neighbours in a batch don't touch one another.
+//! Submits: stored content, limits, schemas, and operations of one batch.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use bytes::Bytes;
 use futures::executor::block_on;
 use towline_domain::command::When;
@@ -12,7 +12,7 @@ use towline_domain::{
 };
 use towline_store::{Operation, Reply, StoreError};
 
-pub(super) fn a_plain_item_has_the_defaults(harness: &dyn Harness) {
+pub(super) fn an_item_without_options_has_the_defaults(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", Submission::default());
     let stored = rig.stored(id);
@@ -25,10 +25,10 @@ pub(super) fn a_plain_item_has_the_defaults(harness: &dyn Harness) {
     assert_eq!((head.expires_at, head.last_settle, head.extras), (None, None, None));
     assert_eq!((stored.item.body, stored.item.fields), (Body::default(), Fields::default()));
     assert!(stored.item.outcome.is_empty() && stored.item.errors.is_empty());
-    assert_eq!(id.0.get_version_num(), 7, "the store's ids are UUIDv7");
+    assert_eq!(id.0.get_version_num(), 7, "ids made by the store are UUIDv7");
 }
 
-/// Bytes that no encoding, compression or text treatment leaves alone by luck.
+/// Bytes that a wrong encoding or compression would change.
 fn noise(len: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {
@@ -40,7 +40,7 @@ fn noise(len: usize) -> Bytes {
     (0..len).map(next).collect()
 }
 
-pub(super) fn payloads_come_back_byte_for_byte(harness: &dyn Harness) {
+pub(super) fn payloads_are_returned_byte_for_byte(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let every_byte: Bytes = (0..=255).collect();
     let samples = [
@@ -75,7 +75,7 @@ pub(super) fn payloads_come_back_byte_for_byte(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
+pub(super) fn every_part_of_a_submit_is_stored(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let body = Body {
         idempotency_key: Some("ключ \u{1f600}'\"\\".to_owned()),
@@ -140,7 +140,7 @@ pub(super) fn every_part_of_a_submit_is_kept(harness: &dyn Harness) {
     assert_eq!((held.item.body, held.item.fields), (item.body, item.fields));
 }
 
-pub(super) fn the_largest_item_fits_and_no_larger(harness: &dyn Harness) {
+pub(super) fn an_item_of_the_maximum_size_fits(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let full = noise(limits::FIELD_BYTES_MAX);
     let mut fields = Fields { blob: Some(full.clone()), state_blob: Some(full), ..Fields::default() };
@@ -154,7 +154,7 @@ pub(super) fn the_largest_item_fits_and_no_larger(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs").total(), 1);
 }
 
-pub(super) fn what_is_beyond_the_limits_is_refused_and_leaves_nothing(harness: &dyn Harness) {
+pub(super) fn a_submit_outside_the_limits_is_refused_without_effect(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let body = |body: Body| Submission { body, ..payload("work") };
     let text = |len| Some("x".repeat(len));
@@ -190,26 +190,26 @@ pub(super) fn what_is_beyond_the_limits_is_refused_and_leaves_nothing(harness: &
     rig.submit("jobs", body(key));
 }
 
-pub(super) fn a_time_in_the_past_means_now(harness: &dyn Harness) {
+pub(super) fn a_ready_time_in_the_past_means_now(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", Submission { ready: When::At(Timestamp(5)), ..payload("work") });
     assert_eq!(rig.item(id).head.ready_at, START);
     assert_eq!(rig.take("jobs").id, id);
 }
 
-pub(super) fn the_depth_limit_holds_inside_a_batch(harness: &dyn Harness) {
+pub(super) fn the_depth_limit_applies_within_a_batch(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { depth_limit: Some(3), ..Policy::default() });
     let batch = (0..5).map(|_| submit("jobs", payload("work"))).collect();
     let answers = rig.update(batch);
     let full = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 3, limit: 3 });
     let ids: Vec<_> = answers[..3].iter().map(|answer| submitted(answer).0).collect();
     assert_eq!(answers[3..], [full.clone(), full.clone()]);
-    // What is held does not wait; what is paused or scheduled does.
+    // Leased items do not count against the depth limit. Paused and scheduled items do.
     let held = rig.take("jobs");
     rig.ok(Operation::Pause { id: ids[1] });
     rig.submit("jobs", delayed(1000));
     assert_eq!(rig.run(submit("jobs", payload("work"))), full);
-    // Nothing that was accepted is lost for want of room.
+    // A returned item is accepted even above the limit.
     rig.lease(&held, release()).expect("released");
     assert_eq!(rig.counts("jobs").depth(), 4);
     let more = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 4, limit: 3 });
@@ -226,7 +226,7 @@ pub(super) fn the_depth_limit_holds_inside_a_batch(harness: &dyn Harness) {
     assert_eq!(answers[4], full);
 }
 
-pub(super) fn a_schema_is_held_to_and_a_refusal_leaves_nothing(harness: &dyn Harness) {
+pub(super) fn a_submit_that_violates_the_schema_is_refused_without_effect(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let declare = |text: &str| Schema::declare(text).expect("declared");
     let schema = Schema {
@@ -258,7 +258,7 @@ pub(super) fn a_schema_is_held_to_and_a_refusal_leaves_nothing(harness: &dyn Har
     assert!(created, "a refused submit claims no key");
 }
 
-pub(super) fn one_bad_element_never_fails_its_neighbours(harness: &dyn Harness) {
+pub(super) fn a_refused_operation_does_not_affect_its_batch(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.create("shut", Policy::default());
     rig.close("shut");
@@ -268,7 +268,7 @@ pub(super) fn one_bad_element_never_fails_its_neighbours(harness: &dyn Harness) 
     let answers = rig.update(vec![
         submit("jobs", with_id(1)),
         submit("nowhere", payload("work")),
-        lease_call(held.id, stranger(), commit(), Adjust::default()),
+        lease_call(held.id, foreign_token(), commit(), Adjust::default()),
         submit("shut", payload("work")),
         held.call(commit()),
         submit("jobs", bad_tag),
@@ -296,7 +296,7 @@ pub(super) fn one_bad_element_never_fails_its_neighbours(harness: &dyn Harness) 
     assert_eq!(rig.receive_ids("jobs", 10), [chosen(1), chosen(2)]);
 }
 
-pub(super) fn operations_of_a_batch_see_what_came_before(harness: &dyn Harness) {
+pub(super) fn an_operation_sees_the_effects_of_earlier_ones_in_its_batch(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let call = rig.receive_call("jobs", 1);
     let token = call.seed.token(0, START);
@@ -322,14 +322,14 @@ pub(super) fn operations_of_a_batch_see_what_came_before(harness: &dyn Harness) 
     assert_eq!(codes[12], "item_not_found");
     let given = |answer: &towline_store::Answered| match answer {
         Ok(Reply::Received(received)) => received.items.len(),
-        other => panic!("a receive was answered with {other:?}"),
+        other => panic!("unexpected reply to a receive: {other:?}"),
     };
     assert_eq!((given(&answers[3]), given(&answers[4]), given(&answers[7])), (1, 0, 0));
     assert_eq!(rig.queue_state("jobs").name(), "completed");
     assert_eq!(rig.counts("jobs"), Counts::default());
 }
 
-pub(super) fn a_batch_has_a_largest_size(harness: &dyn Harness) {
+pub(super) fn a_batch_above_the_maximum_size_is_refused(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     assert!(rig.update(Vec::new()).is_empty());
     let most = limits::BATCH_MAX;
@@ -338,14 +338,14 @@ pub(super) fn a_batch_has_a_largest_size(harness: &dyn Harness) {
     batch.resize(most + 1, Operation::Sweep);
     let too_large = |what, given| StoreError::BatchTooLarge { what, given, max: most };
     assert_eq!(block_on(rig.store.update(batch)), Err(too_large("operations", most + 1)));
-    assert_eq!(rig.counts("jobs").total(), 0, "nothing of it happened");
+    assert_eq!(rig.counts("jobs").total(), 0, "no operation of the batch was carried out");
     let ids = vec![chosen(1); most + 1];
     assert_eq!(block_on(rig.store.get(ids, FieldSet::NONE)).err(), Some(too_large("ids", most + 1)));
     let keys = vec!["k".to_owned(); most + 1];
     assert_eq!(block_on(rig.store.kv_get(keys)).err(), Some(too_large("keys", most + 1)));
 }
 
-pub(super) fn a_trace_stays_with_its_item(harness: &dyn Harness) {
+pub(super) fn an_item_keeps_its_trace(harness: &dyn Harness) {
     let dead = Some(name("dead"));
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: dead, max_retries: 1, ..lenient() });
     rig.create("dead", lenient());
@@ -360,15 +360,19 @@ pub(super) fn a_trace_stays_with_its_item(harness: &dyn Harness) {
     assert_eq!((kept(bare), kept(traced), kept(whole)), (None, trace(1), trace(2)));
     let held = rig.receive("jobs", 10);
     for held in &held {
-        assert_eq!(held.item.body.trace, kept(held.id), "its receiver is told");
+        assert_eq!(held.item.body.trace, kept(held.id), "the receiver gets the trace");
     }
     rig.update(held.iter().map(|held| held.call(retry("again"))).collect());
     rig.advance(60_000);
     for held in rig.receive("jobs", 10) {
-        assert_eq!(held.item.body.trace, kept(held.id), "and the next one");
+        assert_eq!(held.item.body.trace, kept(held.id), "the next receiver gets it too");
         rig.fail(&held);
     }
-    assert_eq!((kept(bare), kept(traced), kept(whole)), (None, trace(1), trace(2)), "dead letters keep it");
+    assert_eq!(
+        (kept(bare), kept(traced), kept(whole)),
+        (None, trace(1), trace(2)),
+        "dead letters keep their trace"
+    );
     let Some(rig) = rig.reopen(harness) else { return };
     let kept = |id| rig.item(id).body.trace;
     assert_eq!((kept(bare), kept(traced), kept(whole)), (None, trace(1), trace(2)));

@@ -1,9 +1,9 @@
-//! What finished, counted by the hour: exact, and kept when the items are gone.
+//! Tallies: terminal items counted by hour. They survive the removal of the items.
 
 use super::Harness;
-use super::restoring::{Elsewhere, restores};
+use super::operations::*;
+use super::restore::{Elsewhere, restores};
 use super::rig::*;
-use super::words::*;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use towline_domain::{
@@ -22,14 +22,14 @@ impl Rig {
     fn rows(&self, queue: &str, asked: TallyRange) -> Vec<TallyRow> {
         let rows = block_on(self.store.tally(name(queue), asked)).expect("the store answers");
         let rows = rows.expect("the queue exists");
-        // What is not told apart by a value comes last.
+        // The row without a value comes last in its hour.
         let order = |row: &TallyRow| (row.hour, row.value.is_none(), row.value.clone());
         assert!(rows.is_sorted_by(|one, other| order(one) < order(other)), "{rows:?}");
-        assert!(rows.iter().all(|row| row.tally.total() > 0), "nothing is not a row: {rows:?}");
+        assert!(rows.iter().all(|row| row.tally.total() > 0), "no row is empty: {rows:?}");
         rows
     }
 
-    /// All hours together.
+    /// The sum over all hours.
     #[track_caller]
     fn tallied(&self, queue: &str) -> BTreeMap<&'static str, u64> {
         let rows = self.rows(queue, everything(None));
@@ -57,13 +57,13 @@ fn by_tags(tags: &[&str]) -> Policy {
     Policy { tally_tags: tags.iter().map(|tag| (*tag).to_owned()).collect(), ..lenient() }
 }
 
-pub(super) fn every_ending_is_counted_once(harness: &dyn Harness) {
+pub(super) fn every_terminal_item_is_counted_once(harness: &dyn Harness) {
     let policy = Policy { max_retries: 0, poison_after: Some(1), ..lenient() };
     let rig = Rig::with_queue(harness, policy);
     assert_eq!(rig.tallied("jobs"), [].into());
     let held = rig.hold("jobs");
     rig.commit(&held);
-    // The same call again is the same ending.
+    // A repeated call is not counted again.
     assert_eq!(rig.lease(&held, commit()), left("completed"));
     rig.fail(&rig.hold("jobs"));
     assert_eq!(rig.lease(&rig.hold("jobs"), retry("again")), left("failed"));
@@ -84,7 +84,7 @@ pub(super) fn every_ending_is_counted_once(harness: &dyn Harness) {
         ("retries_exhausted", 1),
     ];
     assert_eq!(rig.tallied("jobs"), counted.into());
-    // Neither is an ending.
+    // Neither makes an item terminal.
     let id = rig.submit("jobs", payload("work"));
     rig.delete(id);
     rig.ok(Operation::Delete { id: rig.hold("jobs").id, force: true });
@@ -92,7 +92,7 @@ pub(super) fn every_ending_is_counted_once(harness: &dyn Harness) {
     assert_eq!(rig.tallied("jobs"), counted.into());
 }
 
-pub(super) fn a_batch_is_counted_whole(harness: &dyn Harness) {
+pub(super) fn every_item_of_a_batch_is_counted(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     rig.create("others", lenient());
     rig.submit_many("jobs", 300);
@@ -121,7 +121,7 @@ pub(super) fn a_tally_outlives_its_items(harness: &dyn Harness) {
     assert_eq!(rig.tallied("jobs"), [("completed", 1), ("explicit", 1)].into());
 }
 
-pub(super) fn hours_are_told_apart(harness: &dyn Harness) {
+pub(super) fn hours_are_counted_separately(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     let first = Hour::of(START).begin();
     for (hour, count) in [(0, 1), (1, 3), (4, 2)] {
@@ -136,15 +136,19 @@ pub(super) fn hours_are_told_apart(harness: &dyn Harness) {
         rows.iter().map(|row| (row.hour.begin().since(first).0 / HOUR, row.tally.total())).collect()
     };
     assert_eq!(seen(0, 5 * HOUR), [(0, 1), (1, 3), (4, 2)]);
-    assert_eq!(seen(0, HOUR), [(0, 1)], "up to and not including");
+    assert_eq!(seen(0, HOUR), [(0, 1)], "the end of the range is excluded");
     assert_eq!(seen(0, HOUR + 1), [(0, 1), (1, 3)]);
-    assert_eq!(seen(2 * HOUR - 1, 4 * HOUR), [(1, 3)], "from the hour that it is in");
+    assert_eq!(
+        seen(2 * HOUR - 1, 4 * HOUR),
+        [(1, 3)],
+        "the range starts with the hour that contains its start"
+    );
     assert_eq!(seen(2 * HOUR, 4 * HOUR), []);
-    assert_eq!(seen(5 * HOUR, HOUR), [], "there are no such hours");
+    assert_eq!(seen(5 * HOUR, HOUR), [], "an empty range has no hours");
     assert_eq!(block_on(rig.store.tally(name("nobody"), everything(None))).expect("it answers"), None);
 }
 
-pub(super) fn a_dead_letter_counts_where_it_failed(harness: &dyn Harness) {
+pub(super) fn a_dead_letter_is_counted_in_the_queue_where_it_failed(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     rig.create("dead", lenient());
     rig.create("jobs", Policy { dead_letter_queue: Some(name("dead")), ..lenient() });
@@ -159,20 +163,20 @@ pub(super) fn a_dead_letter_counts_where_it_failed(harness: &dyn Harness) {
     assert_eq!(rig.tallied("jobs"), [("completed", 1), ("explicit", 1)].into());
 }
 
-pub(super) fn tags_that_the_policy_names_are_counted(harness: &dyn Harness) {
+pub(super) fn tags_named_in_the_policy_are_counted(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, by_tags(&["team", "zone"]));
     rig.commit(&rig.hold_this("jobs", tagged(&[("team", "a"), ("zone", "x"), ("user", "1")])));
     rig.fail(&rig.hold_this("jobs", tagged(&[("team", "b"), ("user", "2")])));
     rig.commit(&rig.hold_this("jobs", tagged(&[("team", "a")])));
-    // Any text is a value.
+    // Any text can be a value.
     rig.commit(&rig.hold_this("jobs", tagged(&[("team", "")])));
     rig.commit(&rig.hold_this("jobs", tagged(&[("zone", "\0ü'; --")])));
     let some = |value: &str| Some(value.to_owned());
     assert_eq!(rig.by_value("jobs", "team"), [(some(""), 1), (some("a"), 2), (some("b"), 1)]);
     assert_eq!(rig.by_value("jobs", "zone"), [(some("\0ü'; --"), 1), (some("x"), 1)]);
-    assert_eq!(rig.by_value("jobs", "user"), [], "nobody asked for it");
+    assert_eq!(rig.by_value("jobs", "user"), [], "the policy does not name this tag");
     assert_eq!(rig.tallied("jobs"), [("completed", 4), ("explicit", 1)].into());
-    // What was wanted when an item was submitted is what it is counted by.
+    // The policy at the time of the submit decides by which tags an item is counted.
     let held = rig.hold_this("jobs", tagged(&[("team", "a"), ("user", "3")]));
     let patch = PolicyPatch { tally_tags: Some(["user".to_owned()].into()), ..PolicyPatch::default() };
     rig.ok(Operation::ChangePolicy { queue: name("jobs"), patch: Box::new(patch) });
@@ -190,7 +194,7 @@ pub(super) fn tags_that_the_policy_names_are_counted(harness: &dyn Harness) {
     assert_eq!(refused(&names(limits::TALLY_TAGS_MAX)), "ok");
 }
 
-pub(super) fn too_many_values_are_counted_together(harness: &dyn Harness) {
+pub(super) fn values_above_the_limit_are_counted_together(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, by_tags(&["user"]));
     let many = limits::TALLY_VALUES_MAX + 50;
     for half in [0..many / 2, many / 2..many] {
@@ -203,18 +207,18 @@ pub(super) fn too_many_values_are_counted_together(harness: &dyn Harness) {
     assert_eq!(rows.len(), limits::TALLY_VALUES_MAX + 1);
     assert_eq!(rows.last(), Some(&(None, 50)));
     assert_eq!(rows.iter().map(|row| row.1).sum::<u64>(), many as u64);
-    // Who has a place keeps it.
+    // A value that is already counted keeps its row.
     rig.commit(&rig.hold_this("jobs", tagged(&[("user", "u0007")])));
     rig.commit(&rig.hold_this("jobs", tagged(&[("user", "late")])));
     let rows = rig.by_value("jobs", "user");
     assert!(rows.contains(&(Some("u0007".to_owned()), 2)) && rows.contains(&(None, 51)), "{rows:?}");
-    // An hour has room for others.
+    // The next hour has room for other values.
     rig.at(rig.now().after(Millis(HOUR)));
     rig.commit(&rig.hold_this("jobs", tagged(&[("user", "late")])));
     assert_eq!(rig.by_value("jobs", "user").last(), Some(&(Some("late".to_owned()), 1)));
 }
 
-pub(super) fn old_hours_go(harness: &dyn Harness) {
+pub(super) fn old_hours_are_removed(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, by_tags(&["team"]));
     rig.commit(&rig.hold_this("jobs", tagged(&[("team", "a")])));
     let last = Hour::of(START).begin().after(Millis(limits::TALLY_KEPT.0 + HOUR - 1));
@@ -227,7 +231,7 @@ pub(super) fn old_hours_go(harness: &dyn Harness) {
     assert_eq!(rig.by_value("jobs", "team"), [(Some("b".to_owned()), 1)]);
 }
 
-pub(super) fn a_queue_takes_its_tallies_along(harness: &dyn Harness) {
+pub(super) fn deleting_a_queue_deletes_its_tallies(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     rig.commit(&rig.hold("jobs"));
     rig.ok(Operation::DeleteQueue { queue: name("jobs"), force: false });
@@ -235,7 +239,7 @@ pub(super) fn a_queue_takes_its_tallies_along(harness: &dyn Harness) {
     assert_eq!(rig.tallied("jobs"), [].into());
 }
 
-pub(super) fn they_survive(harness: &dyn Harness) {
+pub(super) fn tallies_survive_a_reopen(harness: &dyn Harness) {
     let mut rig = Rig::with_queue(harness, by_tags(&["team"]));
     for round in 1..4 {
         for _ in 0..10 {
@@ -251,11 +255,11 @@ pub(super) fn they_survive(harness: &dyn Harness) {
         assert_eq!(rig.by_value("jobs", "team"), [(some("a"), 10 * round), (some("b"), round)]);
     }
     rig.clock.advance(limits::TALLY_KEPT.0 + 2 * HOUR);
-    let rig = rig.reopen(harness).expect("it did before");
-    assert_eq!(rig.tallied("jobs"), [].into(), "time passes while closed");
+    let rig = rig.reopen(harness).expect("the store reopened before");
+    assert_eq!(rig.tallied("jobs"), [].into(), "old hours expire while the store is closed");
 }
 
-pub(super) fn what_was_restored_was_counted_elsewhere(harness: &dyn Harness) {
+pub(super) fn restored_items_are_not_counted(harness: &dyn Harness) {
     let source = Rig::with_queue(&Elsewhere, lenient());
     source.commit(&source.hold("jobs"));
     source.submit("jobs", tagged(&[("team", "a")]));

@@ -1,12 +1,12 @@
-//! What time alone brings about, to the millisecond, and when it is next going to.
+//! Timers: transitions by time, exact to the millisecond, and the time of the next one.
 
 use super::Harness;
+use super::operations::*;
 use super::rig::*;
-use super::words::*;
 use towline_domain::{Counts, Millis, Policy, State, Timestamp};
 use towline_store::{Operation, Reply};
 
-pub(super) fn a_finished_item_is_removed_when_its_ttl_ends(harness: &dyn Harness) {
+pub(super) fn a_terminal_item_is_removed_when_its_ttl_ends(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
         Policy { completed_ttl: Some(Millis(1000)), failed_ttl: Some(Millis(2000)), ..Policy::default() },
@@ -36,7 +36,7 @@ pub(super) fn a_finished_item_is_removed_when_its_ttl_ends(harness: &dyn Harness
     assert_eq!(rig.next_wake(), None);
 }
 
-pub(super) fn without_a_ttl_a_finished_item_is_kept(harness: &dyn Harness) {
+pub(super) fn without_a_ttl_a_terminal_item_is_kept(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { completed_ttl: None, failed_ttl: None, ..Policy::default() });
     let completed = rig.hold("jobs");
     rig.commit(&completed);
@@ -49,7 +49,7 @@ pub(super) fn without_a_ttl_a_finished_item_is_kept(harness: &dyn Harness) {
     rig.stored(failed.id);
 }
 
-pub(super) fn a_ttl_of_nothing_removes_at_once(harness: &dyn Harness) {
+pub(super) fn a_ttl_of_zero_removes_at_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis::ZERO), ..Policy::default() });
     let held = rig.hold("jobs");
     rig.commit(&held);
@@ -58,7 +58,7 @@ pub(super) fn a_ttl_of_nothing_removes_at_once(harness: &dyn Harness) {
     assert_eq!(rig.counts("jobs"), Counts::default());
 }
 
-pub(super) fn a_ttl_touches_nothing_unfinished(harness: &dyn Harness) {
+pub(super) fn a_ttl_does_not_remove_unfinished_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
         Policy { completed_ttl: Some(Millis(10)), failed_ttl: Some(Millis(10)), ..Policy::default() },
@@ -91,7 +91,7 @@ pub(super) fn becoming_ready_needs_no_update(harness: &dyn Harness) {
     rig.submit("jobs", delayed(2000));
     rig.submit("jobs", payload("work"));
     let counts = |pending, scheduled| Counts { pending, scheduled, ..Counts::default() };
-    // Only reads from here on: time alone flips the counts.
+    // Only reads from here on: the counts change by time alone.
     for (millis, expected) in [
         (0, counts(1, 2)),
         (999, counts(1, 2)),
@@ -105,7 +105,7 @@ pub(super) fn becoming_ready_needs_no_update(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_sweep_says_how_much_time_changed(harness: &dyn Harness) {
+pub(super) fn a_sweep_reports_how_many_items_changed(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     assert_eq!(rig.ok(Operation::Sweep), Reply::Swept { changed: 0 });
     rig.submit_many("jobs", 4);
@@ -127,7 +127,7 @@ pub(super) fn any_update_carries_out_what_is_due(harness: &dyn Harness) {
     assert_eq!((item.head.state, item.head.retries), (State::Pending, 1));
 }
 
-pub(super) fn many_things_due_at_once_are_all_carried_out(harness: &dyn Harness) {
+pub(super) fn one_update_carries_out_everything_that_is_due(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
         Policy { completed_ttl: Some(Millis(500)), max_retries: 1, ..Policy::default() },
@@ -142,18 +142,18 @@ pub(super) fn many_things_due_at_once_are_all_carried_out(harness: &dyn Harness)
     assert_eq!(rig.receive("jobs", 1000).len(), 400);
 }
 
-pub(super) fn the_next_wake_is_exact(harness: &dyn Harness) {
+pub(super) fn the_next_wake_time_is_exact(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     assert_eq!(rig.next_wake(), None);
     let plain = rig.submit("jobs", payload("work"));
-    assert_eq!(rig.next_wake(), None, "what is ready waits for nobody but a receiver");
+    assert_eq!(rig.next_wake(), None, "a ready item needs no timer");
     let at = |millis| Some(START.after(Millis(millis)));
     let late = rig.submit("jobs", delayed(9000));
     assert_eq!(rig.next_wake(), at(9000));
     let soon = rig.submit("jobs", delayed(5000));
     assert_eq!(rig.next_wake(), at(5000));
     rig.ok(Operation::Pause { id: soon });
-    assert_eq!(rig.next_wake(), at(9000), "a paused item becomes nothing");
+    assert_eq!(rig.next_wake(), at(9000), "a paused item does not become ready");
     rig.ok(Operation::Resume { id: soon });
     let held = rig.take("jobs");
     assert_eq!(held.id, plain);
@@ -182,14 +182,14 @@ pub(super) fn the_next_wake_is_exact(harness: &dyn Harness) {
     assert_eq!(rig.next_wake(), Some(rig.now().after(Millis(700))));
 }
 
-pub(super) fn time_never_goes_back(harness: &dyn Harness) {
+pub(super) fn the_clock_of_the_store_never_goes_back(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     rig.advance(10_000);
     let high = rig.now();
     let first = rig.submit("jobs", payload("work"));
     let scheduled = rig.submit("jobs", delayed(5));
     rig.clock.set(Timestamp(START.0 - 5000));
-    // The rig's own checks read the injected clock; these calls go to the store alone.
+    // The rig's checks read the injected clock, which is behind the store's clock here. So this calls the store directly.
     let batch =
         vec![submit("jobs", payload("work")), Operation::Receive(Box::new(rig.receive_call("jobs", 10)))];
     let answers = futures::executor::block_on(rig.store.update(batch)).expect("the store answers").answers;

@@ -65,7 +65,7 @@ pub(super) async fn readyz(State(app): State<App>, _: NoQuery, reply: Reply) -> 
     // Asks every store that is up: one that went away unnoticed is noticed here.
     app.broker.store().next_wake().await?;
     let shards = app.shards();
-    let up = shards.iter().filter(|shard| shard.gone.is_none()).count();
+    let up = shards.iter().filter(|shard| shard.down.is_none()).count();
     let status = if up < shards.len() { "degraded" } else { "ok" };
     let several = !shards.is_empty();
     let (shards, shards_up) = (several.then_some(shards.len()), several.then_some(up));

@@ -1,4 +1,4 @@
-//! The checker itself: histories that keep the promises give no violation, one that breaks a promise is named.
+//! Tests of the checker itself: it accepts every valid history and names the invariant that an invalid one violates.
 
-mod broken;
-mod kept;
+mod valid_histories;
+mod violations;

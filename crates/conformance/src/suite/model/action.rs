@@ -1,10 +1,10 @@
-//! Histories: what happens in them, and how often.
+//! Random histories: the actions and their frequencies.
 
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 pub(super) struct Step {
-    /// Milliseconds that pass first.
+    /// Milliseconds that pass before the action.
     pub(super) wait: u64,
     pub(super) reopen: bool,
     pub(super) batch: Vec<Action>,
@@ -20,7 +20,7 @@ pub(super) enum Action {
         delay: u16,
         own_id: Option<u8>,
         overrides: u8,
-        /// Tied to a key-value record.
+        /// With a record guard.
         once: Option<u8>,
     },
     Receive {
@@ -30,7 +30,7 @@ pub(super) enum Action {
         assigned: bool,
         all_fields: bool,
     },
-    /// `fresh`: a lease that nobody settled yet, as far as one can tell; else any lease there ever was.
+    /// `fresh`: a lease that no call is known to have settled. Otherwise any lease of the history.
     Settle {
         lease: u8,
         fresh: bool,
@@ -40,7 +40,7 @@ pub(super) enum Action {
         priority: Option<i8>,
         queue: Option<u8>,
     },
-    /// A call that was made before, once more.
+    /// Repeats an earlier call.
     Repeat {
         call: u8,
     },
@@ -63,7 +63,7 @@ pub(super) fn actions() -> impl Strategy<Value = Action> {
     let rarely = |weight| proptest::option::weighted(weight, any::<u8>());
     let priority = || -2..3_i8;
     prop_oneof![
-        // First, because what does not matter shrinks to it.
+        // First, because proptest shrinks irrelevant actions to the first alternative.
         1 => Just(Action::Sweep),
         7 => (
             any::<u8>(),

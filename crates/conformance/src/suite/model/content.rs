@@ -1,7 +1,7 @@
-//! What the numbers in an action stand for: policies, contents, verbs.
+//! The policies, contents and verbs that the numbers of an action stand for.
 
+use crate::suite::operations::{name, trace};
 use crate::suite::rig::START;
-use crate::suite::words::{name, trace};
 use std::sync::Arc;
 use towline_domain::backoff::Growth;
 use towline_domain::command::{RecordGuard, Verb, When};
@@ -47,7 +47,7 @@ pub(super) fn policy(queue: usize) -> Policy {
         _ => Policy {
             visibility_timeout: Millis(400),
             max_retries: 1,
-            // Without jitter: that depends on the id, and ids may differ.
+            // Without jitter, because jitter depends on the id, and ids may differ between stores.
             backoff: Backoff {
                 growth: Growth::Exponential {
                     base: Millis(20),
@@ -115,8 +115,8 @@ fn fairness(weight: u32) -> Fairness {
     Fairness { weights: [("t1".to_owned(), weight)].into() }
 }
 
-/// Off and on again: whoever begins to take turns begins anew.
-pub(super) fn new_turns(queue: &Queue) -> Vec<Operation> {
+/// Turns fairness off and on again, which restarts the round robin.
+pub(super) fn restart_round_robin(queue: &Queue) -> Vec<Operation> {
     let patch = |Flow { fairness, concurrency_per_key, .. }: Flow| {
         let (fairness, concurrency_per_key) = (Some(fairness), Some(concurrency_per_key));
         let patch = PolicyPatch { fairness, concurrency_per_key, ..PolicyPatch::default() };
@@ -133,7 +133,7 @@ pub(super) fn body(key: Option<u8>, content: u8) -> Body {
         idempotency_key: key.filter(|key| key % 7 <= 3).map(|key| format!("k{}", key % 7)),
         tags: [("parity".to_owned(), parity.to_owned())].into(),
         fairness_key: (!content.is_multiple_of(4)).then(|| format!("t{}", content % 4)),
-        // Of the two together one would be refused.
+        // An item cannot have both kinds of keys.
         group: (content.is_multiple_of(3) && replace_key.is_none()).then(|| format!("g{}", content % 2)),
         replace_key,
         params: [("n".to_owned(), Json::string(&(content % 3).to_string()))].into(),
@@ -231,8 +231,8 @@ pub(super) fn kv(what: u8) -> KvCommand {
     }
 }
 
-/// A submit's tie to a record that may or may not be like this.
-pub(super) fn tied(what: u8) -> Box<RecordGuard> {
+/// A record guard that may or may not match the record.
+pub(super) fn record_guard(what: u8) -> Box<RecordGuard> {
     Box::new(RecordGuard {
         key: KEYS[usize::from(what) % KEYS.len()].to_owned(),
         seen: (what % 5).to_string().into(),

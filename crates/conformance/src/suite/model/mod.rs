@@ -1,11 +1,11 @@
-//! Random histories on the subject and on the reference store, side by side: every answer and every read must agree.
+//! Runs random histories on the store under test and on the reference store. Every reply and every read must be equal.
 //!
-//! A history is a list of plain actions that name items and leases by number, taken modulo what exists when their
-//! turn comes, so that a failing history can be shortened and still makes sense. Ids and queue numbers may differ
-//! from store to store; they are paired as they are made.
+//! A history is a list of actions that name items and leases by number, modulo the number that exist at that step. So
+//! proptest can shorten a failing history. Ids and queue ids may differ between the stores; the world pairs them when
+//! they are created.
 //!
-//! `TOWLINE_SOAK=1` runs many more and longer histories, other ones each time; `TOWLINE_MODEL_CASES` and
-//! `TOWLINE_MODEL_STEPS` set the numbers themselves.
+//! `TOWLINE_SOAK=1` runs many more and longer histories, different ones each time. `TOWLINE_MODEL_CASES` and
+//! `TOWLINE_MODEL_STEPS` set the numbers.
 
 mod action;
 mod content;
@@ -57,7 +57,7 @@ pub(in crate::suite) fn random_histories_agree_with_the_reference_store(harness:
     let mut runner = if soak {
         TestRunner::new(config)
     } else {
-        // The same histories every time: a change that breaks one is the change that broke it.
+        // The same histories every time, so that a new failure points to the last change.
         TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]))
     };
     let clock = Arc::new(ManualClock::new(START));
@@ -67,7 +67,7 @@ pub(in crate::suite) fn random_histories_agree_with_the_reference_store(harness:
         Ok(()) => {}
         Err(TestError::Fail(reason, history)) => {
             let steps: Vec<String> = history.iter().map(|step| format!("{step:?}")).collect();
-            panic!("{reason}\n\nthe shortest history found that shows it:\n{}", steps.join("\n"))
+            panic!("{reason}\n\nthe shortest failing history:\n{}", steps.join("\n"))
         }
         Err(TestError::Abort(reason)) => panic!("{reason}"),
     }

@@ -1,7 +1,7 @@
-//! One of two stores, read and heard under the names of the reference.
+//! One of the two stores. Translates its ids into those of the reference store.
 
 use super::content::*;
-use crate::suite::words::name;
+use crate::suite::operations::name;
 use futures::executor::block_on;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use towline_store::{
     TallyRow, Updated,
 };
 
-/// A store, its clock, and what its ids and queue numbers are called on the reference side.
+/// A store, its clock, and the translation of its ids and queue ids.
 pub(super) struct Side {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<ManualClock>,
@@ -66,7 +66,7 @@ impl Side {
             Ok(Reply::Received(Received { items, .. })) => {
                 items.iter_mut().for_each(|item| self.rename_item(item));
             }
-            // A store may have carried out what was due already.
+            // A store may have carried out due timers before the sweep.
             Ok(Reply::Swept { changed }) => *changed = 0,
             Ok(Reply::Answer(_) | Reply::Kv(_)) => {}
             Err(
@@ -84,7 +84,7 @@ impl Side {
         }
     }
 
-    /// All that can be read, under the reference's names.
+    /// Everything that can be read, with the ids of the reference store.
     pub(super) fn read(&self, page: usize) -> Reading {
         loop {
             let swept = self.update(vec![Operation::Sweep]).answers;
@@ -134,7 +134,7 @@ impl Side {
                 break;
             }
         }
-        assert_eq!(counted, all.len() as u64, "as many are counted as are listed: {filter:?}");
+        assert_eq!(counted, all.len() as u64, "count and list agree: {filter:?}");
         for stored in &mut all {
             self.rename_item(&mut stored.item);
         }
@@ -151,7 +151,7 @@ pub(super) struct Reading {
     tallies: Vec<Option<Vec<TallyRow>>>,
 }
 
-/// Everything, and a few ways of asking for less.
+/// The filter for everything, and some narrower ones.
 pub(super) fn filters() -> Vec<Filter> {
     let tag =
         |value: &str| Filter { tags: vec![("parity".to_owned(), value.to_owned())], ..Filter::default() };

@@ -1,12 +1,12 @@
-//! Two stores side by side: an action becomes the same operation for both, and both must answer the same.
+//! The two stores: an action becomes the same operation for both, and both must give the same reply.
 
 use super::action::*;
 use super::content::*;
 use super::side::*;
 use crate::ReferenceStore;
 use crate::suite::Harness;
+use crate::suite::operations::{chosen, name};
 use crate::suite::rig::START;
-use crate::suite::words::{chosen, name};
 use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -19,7 +19,7 @@ use towline_domain::{
 use towline_store::Answered;
 use towline_store::{ManualClock, Operation, ReceiveCall, Reply, Store};
 
-/// What the two sides have in common: items as pairs of ids, and every lease and call there was.
+/// The items as pairs of ids, and all leases and calls of the history.
 pub(super) struct World {
     reference: Side,
     subject: Side,
@@ -30,9 +30,9 @@ pub(super) struct World {
     seeds: u64,
 }
 
-/// The number-th latest of `list`.
+/// The element of `list` with this number, counted from the end.
 pub(super) fn latest<T: Clone>(list: &[T], number: u8) -> Option<T> {
-    // CountPage from the end and not by the length: leaving an earlier step out must not change what a later one means.
+    // Counted from the end, so that removing an earlier step does not change the meaning of later steps.
     let back = usize::from(number % 12).min(list.len().checked_sub(1)?);
     list.get(list.len() - 1 - back).cloned()
 }
@@ -67,7 +67,7 @@ impl World {
                     submission: Box::new(Submission {
                         id: own_id.map(|number| chosen(u128::from(number % 4))),
                         after: None,
-                        record_guard: once.map(tied),
+                        record_guard: once.map(record_guard),
                         priority: i16::from(priority),
                         ready: match delay {
                             0 => When::NOW,
@@ -154,9 +154,10 @@ impl World {
         }
         if step.reopen && survives {
             self.reopen(harness)?;
-            // A store may forget whose turn it is.
+            // A store need not keep the round robin across a reopen.
             let queues = block_on(self.reference.store.queues(None, 100)).expect("the store answers");
-            let again: Vec<Operation> = queues.iter().flat_map(|view| new_turns(&view.queue)).collect();
+            let again: Vec<Operation> =
+                queues.iter().flat_map(|view| restart_round_robin(&view.queue)).collect();
             self.reference.update(again.clone());
             self.subject.update(again);
         }
@@ -189,12 +190,12 @@ impl World {
         let store = std::mem::replace(&mut self.subject.store, closed);
         match harness.reopen(store, clock) {
             Some(store) => self.subject.store = store,
-            None => return Err(TestCaseError::fail("it opened again once, and now it does not")),
+            None => return Err(TestCaseError::fail("the store reopened before and does not reopen now")),
         }
         Ok(())
     }
 
-    /// Notes what both sides made at the same time.
+    /// Pairs the ids that both sides created for the same operation.
     fn pair(&mut self, ours: &Answered, theirs: &Answered) {
         match (ours, theirs) {
             (
@@ -224,7 +225,7 @@ impl World {
                     }
                 }
             }
-            // Settled or lost: not worth trying again, except now and then.
+            // A settled or lost lease is rarely used again.
             (Operation::Lease { call, .. }, Ok(Reply::Answer(Answer::State(_))) | Err(_)) => {
                 let leases = &self.leases;
                 self.unsettled.retain(|&lease| leases[lease].1 != call.token);
@@ -234,7 +235,7 @@ impl World {
     }
 
     pub(super) fn compare(&self) -> TestCaseResult {
-        // Pages of different sizes must add up to the same.
+        // Pages of different sizes must give the same items.
         let (ours, theirs) = (self.reference.read(100), self.subject.read(7));
         prop_assert_eq!(theirs, ours);
         Ok(())

@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::str::FromStr;
 use std::time::Duration;
 use towline_api::{CHUNK_BYTES_MAX, Code, Problem, Span, buffer};
-use towline_buffers::{Chunk, NewChunk, Next, Position};
+use towline_buffers::{Chunk, ChunkLookup, NewChunk, Position};
 
 pub(super) const OCTETS: &str = "application/octet-stream";
 
@@ -90,7 +90,7 @@ pub(crate) async fn get(
         () = app.stopped() => return Err(Refused::new(Code::Stopping, "the server is stopping; ask again")),
     };
     Ok(match next {
-        Next::Chunk(Chunk { header, data }) => {
+        ChunkLookup::Chunk(Chunk { header, data }) => {
             let headers = [
                 (CONTENT_TYPE.as_str(), OCTETS.to_owned()),
                 (CONTENT_LENGTH.as_str(), header.length.to_string()),
@@ -102,7 +102,7 @@ pub(crate) async fn get(
             let pieces = stream::iter(data.into_iter().map(Ok::<_, Infallible>));
             (headers, Body::from_stream(pieces)).into_response()
         }
-        Next::End(Position { chunks, bytes, chain }) => {
+        ChunkLookup::End(Position { chunks, bytes, chain }) => {
             let headers = [
                 (buffer::STATE, "complete".to_owned()),
                 (buffer::CHUNKS, chunks.to_string()),
@@ -111,6 +111,6 @@ pub(crate) async fn get(
             ];
             (StatusCode::NO_CONTENT, headers).into_response()
         }
-        Next::NotYet => (StatusCode::NO_CONTENT, [(buffer::STATE, "writing")]).into_response(),
+        ChunkLookup::NotYet => (StatusCode::NO_CONTENT, [(buffer::STATE, "writing")]).into_response(),
     })
 }

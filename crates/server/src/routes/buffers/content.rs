@@ -54,10 +54,10 @@ pub(crate) async fn get(
     let shown = buffers.show(&id, app.now().0).await?;
     let bytes = shown.position.bytes;
     let complete = match shown.state {
-        towline_buffers::State::Failed { reason, .. } => {
+        towline_buffers::BufferState::Failed { reason, .. } => {
             return Err(BufferError::Failed { id, reason }.into());
         }
-        towline_buffers::State::Complete { .. } => true,
+        towline_buffers::BufferState::Complete { .. } => true,
         _ => false,
     };
     let tag = complete.then(|| format!("\"{}\"", shown.position.chain.to_hex()));

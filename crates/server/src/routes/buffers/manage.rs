@@ -77,7 +77,7 @@ pub(crate) async fn list(
         return Err(Refused::new(Code::Invalid, detail));
     }
     let page = storage(&app)?.list(after.as_deref(), limit, &tags).await?;
-    let listed = |one: towline_buffers::Listed| BufferListed {
+    let listed = |one: towline_buffers::ListedBuffer| BufferListed {
         id: one.id,
         created_at: time(one.meta.created_at_ms),
         expires_at: one.meta.expires_at_ms.map(time),

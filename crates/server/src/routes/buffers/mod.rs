@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::refuse::Refused;
 use towline_api::buffer::BufferShown;
 use towline_api::{Code, Time};
-use towline_buffers::{Buffers, Meta, Shown, State, WriterId};
+use towline_buffers::{BufferState, BufferStatus, Buffers, Meta, WriterId};
 use towline_domain::Timestamp;
 
 /// The storage, for who does not name a buffer yet.
@@ -44,8 +44,8 @@ fn time(ms: u64) -> Time {
     Timestamp(ms).into()
 }
 
-fn shown(shown: Shown) -> BufferShown {
-    let Shown { id, meta: Meta { created_at_ms, tags, expires_at_ms }, state, position } = shown;
+fn shown(shown: BufferStatus) -> BufferShown {
+    let BufferStatus { id, meta: Meta { created_at_ms, tags, expires_at_ms }, state, position } = shown;
     let mut shown = BufferShown {
         id,
         state: String::new(),
@@ -61,17 +61,17 @@ fn shown(shown: Shown) -> BufferShown {
         reason: None,
     };
     shown.state = match state {
-        State::Empty => "empty",
-        State::Writing { begun_at_ms, last_sign_ms } => {
+        BufferState::Empty => "empty",
+        BufferState::Writing { begun_at_ms, last_activity_ms } => {
             shown.begun_at = Some(time(begun_at_ms));
-            shown.last_sign_at = Some(time(last_sign_ms));
+            shown.last_sign_at = Some(time(last_activity_ms));
             "writing"
         }
-        State::Complete { finished_at_ms } => {
+        BufferState::Complete { finished_at_ms } => {
             shown.finished_at = Some(time(finished_at_ms));
             "complete"
         }
-        State::Failed { finished_at_ms, reason } => {
+        BufferState::Failed { finished_at_ms, reason } => {
             shown.finished_at = Some(time(finished_at_ms));
             shown.reason = Some(reason);
             "failed"

@@ -13,7 +13,7 @@ use http::StatusCode;
 use std::time::Duration;
 use towline_api::buffer::{AdoptChunk, SignGet, SignPut, SignedRequest};
 use towline_api::{CHUNK_BYTES_MAX, Problem, Span};
-use towline_buffers::{HEADER_LEN, Header, Signed};
+use towline_buffers::{CHUNK_HEADER_LEN, ChunkHeader, PresignedRequest};
 use towline_domain::{Millis, Refusal};
 
 const EXPIRES_DEFAULT: Millis = Millis::minutes(15);
@@ -28,8 +28,8 @@ fn expires_in(asked: Option<Span>) -> Result<Duration, Refused> {
     Ok(Duration::from_millis(span.0))
 }
 
-fn request(signed: Signed) -> SignedRequest {
-    let Signed { method, url, headers } = signed;
+fn request(signed: PresignedRequest) -> SignedRequest {
+    let PresignedRequest { method, url, headers } = signed;
     let headers = headers.into_iter().collect();
     SignedRequest { method: method.to_string(), url, headers, head: None, head_bytes: None }
 }
@@ -59,7 +59,7 @@ pub(crate) async fn put(
     }
     let signed = to_write(&app, &id).await?.sign_chunk_put(&id, writer, n, expires_in).await?;
     let header =
-        Header { n, length: body.length, put_at_ms: app.now().0, writer: writer.mark(), hash, chain };
+        ChunkHeader { n, length: body.length, put_at_ms: app.now().0, writer: writer.mark(), hash, chain };
     reply.with(&SignedRequest { head: Some(header.encode().to_vec().into()), ..request(signed) })
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Refused> {
     let expires_in = expires_in(body.expires_in)?;
     let signed = to_read(&app, &id).await?.sign_chunk_get(&id, n, expires_in).await?;
-    reply.with(&SignedRequest { head_bytes: Some(HEADER_LEN as u32), ..request(signed) })
+    reply.with(&SignedRequest { head_bytes: Some(CHUNK_HEADER_LEN as u32), ..request(signed) })
 }
 
 /// Takes in a chunk that was put into the storage itself; from then on it is read.

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use towline_api::buffer::BufferShown;
 use towline_api::{CHUNK_BYTES, Code, Problem, chain};
 use towline_broker::entropy;
-use towline_buffers::{Buffers, NewChunk, Position, WriterId, link};
+use towline_buffers::{Buffers, NewChunk, Position, WriterId};
 
 const PARALLEL: usize = 4;
 /// A sender that pauses for so long has what it sent stored, so that readers see it.
@@ -170,13 +170,13 @@ impl Upload {
         let length: usize = data.iter().map(Bytes::len).sum();
         let hash = aside(length, || chain::hash(data.iter().map(|piece| &piece[..])));
         let n = self.at.chunks;
-        let after = link(&self.at.chain, n, length as u64, &hash);
-        self.at = Position { chunks: n + 1, bytes: self.at.bytes + length as u64, chain: after };
+        self.at = self.at.after(length as u64, &hash);
+        let chain = self.at.chain;
         let (app, buffers, id, writer) =
             (self.app.clone(), self.buffers.clone(), self.id.clone(), self.writer);
         self.under_way.spawn(async move {
             to_write(&app, &id).await?;
-            buffers.put_chunk(&id, writer, NewChunk { n, hash, chain: after, data }, app.now().0).await?;
+            buffers.put_chunk(&id, writer, NewChunk { n, hash, chain, data }, app.now().0).await?;
             Ok(())
         });
         Ok(())
