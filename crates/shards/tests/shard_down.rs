@@ -16,7 +16,7 @@ use towline_domain::{
 use towline_shards::{LazyStore, Shards};
 use towline_store::{
     Answered, BoxFuture, KvPage, ManualClock, Operation, ReceiveCall, Received, Reply, Result, Store,
-    StoreError,
+    StoreError, Updated,
 };
 
 /// Injects faults into a store.
@@ -35,7 +35,7 @@ impl Interceptor for Faults {
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
-    ) -> BoxFuture<'a, Result<Vec<Answered>>> {
+    ) -> BoxFuture<'a, Result<Updated>> {
         if self.down.load(Ordering::SeqCst) {
             return Box::pin(async { Err(injected_fault()) });
         }
@@ -44,7 +44,12 @@ impl Interceptor for Faults {
             .iter()
             .any(|operation| matches!(operation, Operation::Kv { key, .. } if Some(key) == refused.as_ref()))
         {
-            return Box::pin(async { Ok(vec![Err(Refusal::StoreFull { what: "records", held: 1 })]) });
+            return Box::pin(async {
+                Ok(Updated {
+                    answers: vec![Err(Refusal::StoreFull { what: "records", held: 1 })],
+                    ..Updated::default()
+                })
+            });
         }
         store.update(batch)
     }
@@ -132,7 +137,7 @@ impl Rig {
     }
 
     async fn run(&self, operation: Operation) -> Answered {
-        self.shards.update(vec![operation]).await.unwrap().remove(0)
+        self.shards.update(vec![operation]).await.unwrap().answers.remove(0)
     }
 
     async fn submit(&self, submission: Submission) -> ItemId {
@@ -187,7 +192,7 @@ async fn the_other_shards_keep_working() {
         Operation::Lease { id: item.head.id, call: Box::new(call) }
     };
     // Only operations on items in the shard that is down are refused.
-    let answers = rig.shards.update(held.iter().map(settle).collect()).await.unwrap();
+    let answers = rig.shards.update(held.iter().map(settle).collect()).await.unwrap().answers;
     for (item, answer) in held.iter().zip(&answers) {
         let expected = if rig.home(item.head.id) == 1 { "unavailable" } else { "ok" };
         assert_eq!(code(answer), expected);

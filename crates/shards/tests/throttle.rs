@@ -18,7 +18,7 @@ fn jobs() -> QueueName {
 }
 
 fn run(shards: &Shards, operation: Operation) -> Reply {
-    block_on(shards.update(vec![operation])).unwrap().remove(0).unwrap()
+    block_on(shards.update(vec![operation])).unwrap().answers.remove(0).unwrap()
 }
 
 fn receive(shards: &Shards, seed: u8) -> Received {

@@ -42,7 +42,7 @@ impl Place<'_> {
     async fn update(&self, batch: Vec<Operation>) -> Result<Vec<Answered>, StoreError> {
         match self {
             Place::Served(broker) => broker.update(batch).await,
-            Place::Alone(store) => store.update(batch).await,
+            Place::Alone(store) => Ok(store.update(batch).await?.answers),
         }
     }
 }
