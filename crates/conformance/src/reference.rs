@@ -324,12 +324,12 @@ impl Workspace for Everything {
         self.round_robins.extend(round_robin.map(|round_robin| (queue, round_robin)));
     }
 
-    fn read_bytes(&self, _: u64, _: FieldSet) -> u64 {
-        0
+    fn read_bytes(&self, sequence: u64, fields: FieldSet) -> u64 {
+        let item = self.items.get(&sequence).filter(|_| fields.has_any());
+        item.map_or(0, |item| item.fields.bytes() as u64)
     }
 
     fn read_budget(&mut self) -> &mut u64 {
-        self.read_budget = READ_BYTES_MAX;
         &mut self.read_budget
     }
 
@@ -408,6 +408,7 @@ impl Store for ReferenceStore {
         let mut state = self.lock();
         let state = &mut *state;
         state.sweep(self.clock.now());
+        state.read_budget = READ_BYTES_MAX;
         let answers = batch.into_iter().map(|operation| state.run(operation)).collect();
         let queues = &state.queues;
         let name = |id| queues.values().find(|queue| queue.id == id).map(|queue| queue.name.clone());

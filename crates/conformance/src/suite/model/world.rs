@@ -172,7 +172,12 @@ impl World {
             self.subject.rename(&mut theirs);
             if let (Ok(Reply::Received(ours)), Ok(Reply::Received(theirs))) = (&ours, &mut theirs) {
                 // A lower bound: of what nothing limits, a store need not know more than that there may be more.
-                prop_assert!(theirs.more <= ours.more.max(1) && (ours.more == 0 || theirs.more > 0));
+                prop_assert!(
+                    theirs.more <= ours.more.max(1) && (ours.more == 0 || theirs.more > 0),
+                    "more: {} instead of {}",
+                    theirs.more,
+                    ours.more
+                );
                 theirs.more = ours.more;
             }
             prop_assert_eq!(&theirs, &ours, "the answer to {:?}", operation);

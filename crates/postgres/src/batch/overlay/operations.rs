@@ -125,14 +125,14 @@ impl Workspace for Overlay {
     }
 
     fn ready_left(&mut self, queue: QueueId, delivered_all: bool) -> u64 {
-        if self.limits_keys(queue) {
-            return u64::from(self.open_key(queue, KeyTag::NONE).is_some());
-        }
-        if self.locked.contains_key(&queue) {
+        if self.locked.contains_key(&queue) && !self.limits_keys(queue) {
             return self.counts(queue).pending;
         }
-        // A receive that got all it asked for did not look further.
-        let fetched = self.ready.get(&queue).map_or(0, |ready| ready.len() as u64);
+        // For a receive that got all it asked for, no more was fetched.
+        let fetched = match self.limits_keys(queue) {
+            true => u64::from(self.open_key(queue, KeyTag::NONE).is_some()),
+            false => self.ready.get(&queue).map_or(0, |ready| ready.len() as u64),
+        };
         fetched.max(u64::from(delivered_all))
     }
 
