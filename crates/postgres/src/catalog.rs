@@ -39,7 +39,7 @@ impl Catalog {
         }
     }
 
-    /// Takes in what changed, as `queries/queues_since.sql` tells it.
+    /// Takes in what changed, as `queries/read_changed_queues.sql` tells it.
     pub(crate) fn learn(&mut self, rows: &[Row]) -> Result<(), StoreError> {
         for row in rows {
             let id = queue_id(row.get(0));

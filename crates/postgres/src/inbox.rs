@@ -132,7 +132,7 @@ impl Taker {
     async fn look(&mut self, most: i64) -> Result<Option<Vec<Row>>, Failure> {
         let full: Vec<String> = self.full.iter().cloned().collect();
         let client = self.reader.client().await?;
-        let positions = client.prepare_cached(query!("inbox_next")).await?;
+        let positions = client.prepare_cached(query!("find_inbox_entries")).await?;
         let positions: Vec<i64> = client
             .query(&positions, &[&full, &most, &BYTES_MAX])
             .await?
@@ -142,7 +142,7 @@ impl Taker {
         if positions.is_empty() {
             return Ok(None);
         }
-        let entries = client.prepare_cached(query!("inbox_entries")).await?;
+        let entries = client.prepare_cached(query!("read_inbox_entries")).await?;
         Ok(Some(client.query(&entries, &[&positions]).await?))
     }
 
@@ -210,9 +210,9 @@ pub(crate) async fn settle(session: &Session, outcomes: &[Outcome]) -> Result<()
         gone.push(entry.position);
     }
     if !refused.is_empty() {
-        session.client.execute(query!("inbox_refuse"), &[&refused, &codes, &reasons]).await?;
+        session.client.execute(query!("refuse_inbox_entries"), &[&refused, &codes, &reasons]).await?;
     }
-    let deleted = session.client.execute(query!("inbox_delete"), &[&gone]).await?;
+    let deleted = session.client.execute(query!("delete_inbox_entries"), &[&gone]).await?;
     if deleted != gone.len() as u64 {
         return Err(Failure::Conflict("somebody else takes over the same entries".to_owned()));
     }

@@ -82,7 +82,7 @@ impl Postgres {
             let salt: i64 = client.query_one("SELECT salt FROM catalog", &[]).await?.get(0);
             let latest = client.query_one("SELECT max(decided_at) FROM sessions", &[]).await?;
             clock.steady(latest.get::<_, Option<i64>>(0).map_or(Timestamp(0), timestamp));
-            let queues = client.query(query!("queues_since"), &[&-1_i64]).await?;
+            let queues = client.query(query!("read_changed_queues"), &[&-1_i64]).await?;
             Ok((salt.cast_unsigned(), queues))
         };
         let (salt, queues) = begin.await.map_err(|error| fault(&error))?;

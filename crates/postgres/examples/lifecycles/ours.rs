@@ -130,7 +130,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
     }
     let full = disk(&client, schema).await;
     // Rather than wait for half an hour: as if it were over.
-    client.batch_execute("UPDATE finished SET remove_at = 1").await.unwrap();
+    client.batch_execute("UPDATE terminal_pages SET remove_at = 1").await.unwrap();
     drop(store);
     let options = Options { schema: schema.to_owned(), ..Options::default() };
     let store = Postgres::open(&arguments.url.clone().into(), options, Time::Database).await.unwrap();

@@ -100,23 +100,27 @@ pub(crate) async fn fetch(
     if !lock_list.is_empty() {
         sent.push(&statements.lock_queues, vec![&locks, &lock_list]);
     }
-    let version = sent.push(&statements.catalog, vec![]);
+    let version = sent.push(&statements.read_catalog, vec![]);
     // Whatever may wait comes before what locks without waiting.
-    let named = (!plan.named.is_empty()).then(|| sent.push(&statements.named, plan.items.parameters()));
-    let kv = (!plan.kv_keys.is_empty()).then(|| sent.push(&statements.kv_lock, vec![&plan.kv_keys]));
+    let named = (!plan.named.is_empty()).then(|| sent.push(&statements.lock_pages, plan.items.parameters()));
+    let kv = (!plan.kv_keys.is_empty()).then(|| sent.push(&statements.lock_kv, vec![&plan.kv_keys]));
     let keys = (!plan.keys.is_empty())
-        .then(|| sent.push(&statements.key_owners, vec![&plan.key_queues, &plan.keys]));
-    let counts = (!lock_list.is_empty()).then(|| sent.push(&statements.counts, vec![&lock_list]));
+        .then(|| sent.push(&statements.read_key_owners, vec![&plan.key_queues, &plan.keys]));
+    let counts = (!lock_list.is_empty()).then(|| sent.push(&statements.read_counts, vec![&lock_list]));
     let rated = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.rate.is_some());
     let turning = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.takes_turns());
     let limiting = |id: &QueueId| catalog.by_id(*id).is_some_and(|queue| queue.policy.flow.limits_keys());
-    let turns = plan.locks.iter().any(turning).then(|| sent.push(&statements.turns, vec![&lock_list]));
-    let leases = plan.locks.iter().any(limiting).then(|| sent.push(&statements.leases, vec![&lock_list]));
-    let uncounted = counts_leases.as_ref().map(|queue| sent.push(&statements.uncounted_leases, vec![queue]));
-    let rates = plan.locks.iter().any(rated).then(|| sent.push(&statements.rates, vec![&lock_list]));
-    let due = plan.sweeps.then(|| sent.push(&statements.due, vec![&since, &until, &sweep_max]));
-    let gone = removes.then(|| sent.push(&statements.remove_due, vec![&until, &sweep_max]));
-    let next_removal = removes.then(|| sent.push(&statements.next_removal, vec![]));
+    let turns =
+        plan.locks.iter().any(turning).then(|| sent.push(&statements.read_round_robins, vec![&lock_list]));
+    let leases =
+        plan.locks.iter().any(limiting).then(|| sent.push(&statements.read_leased_counts, vec![&lock_list]));
+    let uncounted =
+        counts_leases.as_ref().map(|queue| sent.push(&statements.lock_uncounted_pages, vec![queue]));
+    let rates =
+        plan.locks.iter().any(rated).then(|| sent.push(&statements.read_rate_states, vec![&lock_list]));
+    let due = plan.sweeps.then(|| sent.push(&statements.lock_due_pages, vec![&since, &until, &sweep_max]));
+    let gone = removes.then(|| sent.push(&statements.remove_due_terminal_pages, vec![&until, &sweep_max]));
+    let next_removal = removes.then(|| sent.push(&statements.read_next_removal, vec![]));
     let first_receive = sent.steps.len();
     for receive in &receives {
         let (statement, parameters) = receive.statement(statements);
@@ -125,12 +129,12 @@ pub(crate) async fn fetch(
     let without_key: Vec<usize> = receives
         .iter()
         .filter(|receive| receive.weights.is_some())
-        .map(|receive| sent.push(&statements.without_key, vec![&receive.queue, &sweep_max]))
+        .map(|receive| sent.push(&statements.lock_unkeyed_pages, vec![&receive.queue, &sweep_max]))
         .collect();
-    let numbers = (submits > 0).then(|| sent.push(&statements.new_sequences, vec![&locks, &submits]));
-    let queue_number = plan.creates_queue.then(|| sent.push(&statements.new_queue, vec![]));
+    let numbers = (submits > 0).then(|| sent.push(&statements.draw_item_seqs, vec![&locks, &submits]));
+    let queue_number = plan.creates_queue.then(|| sent.push(&statements.draw_queue_id, vec![]));
     // Last: not before the time of anything that was waited for and is seen here.
-    let clock = sent.push(&statements.clock, vec![]);
+    let clock = sent.push(&statements.read_clock, vec![]);
     let rows = pipeline(sent.steps).await?;
 
     let known: i64 = rows[version].first().map_or(-1, |row| row.get(0));
@@ -213,7 +217,8 @@ pub(crate) async fn name_owners(
     salt: u64,
     thorough: bool,
 ) -> Result<(), Failure> {
-    let rows = session.client.query(&session.statements.key_owners, &[&plan.key_queues, &plan.keys]).await?;
+    let rows =
+        session.client.query(&session.statements.read_key_owners, &[&plan.key_queues, &plan.keys]).await?;
     let replaced = rows.iter().filter(|row| read_replace_key(row.get(1)).is_some());
     plan.name(replaced.map(|row| ItemId(row.get(3))), salt, thorough);
     Ok(())
@@ -271,14 +276,15 @@ impl ReceiveFrom {
 
     fn statement<'a>(&'a self, statements: &'a Statements) -> (&'a Statement, Parameters<'a>) {
         match &self.weights {
-            None => {
-                (&statements.receivable, vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted])
-            }
+            None => (
+                &statements.lock_ready_pages,
+                vec![&self.queue, &self.rank, &self.place, &self.seq, &self.wanted],
+            ),
             Some((keys, weights)) => {
                 let (spoiled, counts) = &self.spoiled;
                 let parameters: Parameters<'a> =
                     vec![&self.queue, &self.wanted, keys, weights, &self.most, spoiled, counts];
-                (&statements.receivable_in_turn, parameters)
+                (&statements.lock_ready_pages_by_key, parameters)
             }
         }
     }
@@ -308,8 +314,8 @@ async fn find_missing(
     };
     let statements = &session.statements;
     let steps = vec![
-        session.step(&statements.named_finished, missing.parameters()),
-        session.step(&statements.moved, missing.parameters()),
+        session.step(&statements.lock_terminal_pages, missing.parameters()),
+        session.step(&statements.find_pages, missing.parameters()),
     ];
     let rows = pipeline(steps).await?;
     for row in &rows[0] {
@@ -372,8 +378,8 @@ async fn look_again<'a>(
     };
     let statements = &session.statements;
     let is_receivable = |receive: &&'a ReceiveFrom| match &receive.most {
-        None => session.step(&statements.is_receivable, vec![&receive.queue]),
-        Some(most) => session.step(&statements.is_receivable_in_turn, vec![&receive.queue, most]),
+        None => session.step(&statements.has_ready_page, vec![&receive.queue]),
+        Some(most) => session.step(&statements.has_receivable_key, vec![&receive.queue, most]),
     };
     let steps = short.iter().filter(nothing).map(is_receivable).collect();
     let answers = pipeline(steps).await?;
@@ -389,7 +395,7 @@ async fn refresh(
 ) -> Result<(), Failure> {
     // A database put back to an earlier day knows less than is remembered: begin from nothing.
     let mut fresh = if known < catalog.version { Catalog::default() } else { (**catalog).clone() };
-    let rows = session.client.query(&session.statements.queues_since, &[&fresh.version]).await?;
+    let rows = session.client.query(&session.statements.read_changed_queues, &[&fresh.version]).await?;
     fresh.learn(&rows)?;
     shared.catalog.put(Arc::new(fresh));
     Ok(())

@@ -131,7 +131,7 @@ impl Contents {
             return Err(damage);
         }
         let Some(submitted) = self.bodies.take(&self.pieces, seq) else {
-            return Err(damaged(format_args!("{seq} of pages"), "no row of bodies goes with it"));
+            return Err(damaged(format_args!("{seq} of pages"), "its row of payloads is missing"));
         };
         let (mut body, mut fields) = submitted?;
         if let Some(replaced) = self.replaced.remove(&seq) {

@@ -95,8 +95,8 @@ impl Reader {
         let client = self.client().await?;
         let now = self.now(&client).await?;
         let (named, tallied) = tokio::try_join!(
-            client.prepare_cached(query!("queue_named")),
-            client.prepare_cached(query!("tallied"))
+            client.prepare_cached(query!("find_queue")),
+            client.prepare_cached(query!("read_tallies"))
         )?;
         let Some(queue) = client.query_opt(&named, &[&queue.as_str()]).await? else { return Ok(None) };
         let hours = asked.hours(now);

@@ -90,13 +90,13 @@ impl Wanted {
         let statements = &session.statements;
         let mut steps = Vec::new();
         if !self.pieces.is_empty() {
-            steps.push(session.step(&statements.bodies, self.bodies()));
+            steps.push(session.step(&statements.read_payloads, self.bodies()));
         }
         if !self.edited.is_empty() {
-            steps.push(session.step(&statements.edits, self.edits()));
+            steps.push(session.step(&statements.read_edits, self.edits()));
         }
         if !self.with_errors.is_empty() {
-            steps.push(session.step(&statements.errors, self.errors()));
+            steps.push(session.step(&statements.read_errors, self.errors()));
         }
         steps
     }
@@ -146,21 +146,21 @@ pub(crate) async fn write(
             }
         };
     }
-    push!(remove, removed.is_empty(), vec![&removed]);
-    push!(remove_ranges, gone_first.is_empty(), vec![&gone_first, &gone_last]);
+    push!(delete_side_rows, removed.is_empty(), vec![&removed]);
+    push!(delete_side_rows_in_ranges, gone_first.is_empty(), vec![&gone_first, &gone_last]);
     let layout = &rows.layout;
     push!(delete_pages, layout.gone.is_empty(), vec![&layout.gone]);
     push!(
-        delete_finished,
+        delete_terminal_pages,
         layout.gone_finished.0.is_empty(),
         vec![&layout.gone_finished.0, &layout.gone_finished.1]
     );
     push!(update_pages, layout.changed.is_empty(), layout.changed.parameters());
     push!(insert_pages, layout.new.is_empty(), layout.new.parameters());
-    push!(insert_finished, layout.finished.is_empty(), layout.finished.parameters());
+    push!(insert_terminal_pages, layout.finished.is_empty(), layout.finished.parameters());
     let bodies = &layout.bodies;
     push!(
-        insert_bodies,
+        insert_payloads,
         bodies.first.is_empty(),
         vec![&layout.slots, &bodies.first, &bodies.last, &bodies.blob]
     );
@@ -169,40 +169,40 @@ pub(crate) async fn write(
     let keys = &rows.keys;
     push!(insert_keys, keys.seq.is_empty(), vec![&keys.queue, &keys.key, &keys.seq, &keys.id, &keys.content]);
     push!(insert_chosen_ids, rows.chosen.0.is_empty(), vec![&rows.chosen.0, &rows.chosen.1]);
-    push!(remove_tags, rows.retagged.is_empty(), vec![&rows.retagged]);
+    push!(delete_tags, rows.retagged.is_empty(), vec![&rows.retagged]);
     push!(insert_tags, rows.tags.0.is_empty(), vec![&rows.tags.0, &rows.tags.1, &rows.tags.2]);
-    push!(edit, rows.edits.seq.is_empty(), rows.edits.parameters());
+    push!(upsert_edits, rows.edits.seq.is_empty(), rows.edits.parameters());
     let errors = &rows.errors;
     push!(insert_errors, errors.0.is_empty(), vec![&errors.0, &errors.1, &errors.2]);
     push!(trim_errors, rows.many_errors.is_empty(), vec![&rows.many_errors, &kept]);
-    push!(insert_outcomes, rows.outcomes.0.is_empty(), vec![&rows.outcomes.0, &rows.outcomes.1]);
+    push!(upsert_outcomes, rows.outcomes.0.is_empty(), vec![&rows.outcomes.0, &rows.outcomes.1]);
     let kv = &rows.kv;
-    push!(kv_insert, kv.new.0.is_empty(), vec![&kv.new.0, &kv.new.1, &kv.new.2]);
-    push!(kv_update, kv.changed.0.is_empty(), vec![&kv.changed.0, &kv.changed.1, &kv.changed.2]);
-    push!(kv_delete, kv.gone.is_empty(), vec![&kv.gone]);
+    push!(insert_kv, kv.new.0.is_empty(), vec![&kv.new.0, &kv.new.1, &kv.new.2]);
+    push!(update_kv, kv.changed.0.is_empty(), vec![&kv.changed.0, &kv.changed.1, &kv.changed.2]);
+    push!(delete_kv, kv.gone.is_empty(), vec![&kv.gone]);
     let counts = &rows.counts;
     if let Some(before) = &before {
         push!(fold_counters, false, vec![before, &shard]);
     }
-    push!(count, counts.queue.is_empty(), counts.parameters(&shard));
+    push!(add_counts, counts.queue.is_empty(), counts.parameters(&shard));
     if let Some(before) = &before {
         push!(fold_tallies, false, vec![before, &shard, &last_hour]);
     }
-    push!(tally, rows.tallies.is_empty(), rows.tallies.all_parameters(&shard));
-    push!(tally_tags, rows.tagged.is_empty(), rows.tagged.tag_parameters(&shard, &values_max));
-    push!(put_rates, rows.rates.0.is_empty(), vec![&rows.rates.0, &rows.rates.1]);
+    push!(add_tallies, rows.tallies.is_empty(), rows.tallies.all_parameters(&shard));
+    push!(add_tag_tallies, rows.tagged.is_empty(), rows.tagged.tag_parameters(&shard, &values_max));
+    push!(upsert_rate_states, rows.rates.0.is_empty(), vec![&rows.rates.0, &rows.rates.1]);
     let turns = &rows.turns;
-    push!(put_turns, turns.0.is_empty(), vec![&turns.0, &turns.1, &turns.2, &turns.3]);
+    push!(upsert_round_robins, turns.0.is_empty(), vec![&turns.0, &turns.1, &turns.2, &turns.3]);
     for put in &rows.queues {
-        push!(put_queue, false, vec![&put.0, &put.1, &put.2]);
+        push!(upsert_queue, false, vec![&put.0, &put.1, &put.2]);
     }
     for gone in &rows.queues_gone {
         push!(delete_queue, false, vec![gone]);
     }
     // Last, while all locks are held: what is told of an item is told in order.
-    push!(tell, told.is_empty(), vec![&overlay.event_slot, &decided_at, &told]);
+    push!(insert_events, told.is_empty(), vec![&overlay.event_slot, &decided_at, &told]);
     let anything = steps.len() > reads;
-    push!(mark, !anything, vec![&session.number, &batch, &decided_at]);
+    push!(record_batch, !anything, vec![&session.number, &batch, &decided_at]);
     steps.push(session.command("COMMIT"));
     let mut answers = pipeline(steps).await?;
     answers.truncate(reads);

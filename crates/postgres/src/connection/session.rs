@@ -75,7 +75,7 @@ impl Session {
         migrate::check_schema(&client, schema).await?;
         let open = async {
             let class = locks ^ SESSION_LOCKS;
-            client.execute(query!("forget_sessions"), &[&class]).await?;
+            client.execute(query!("delete_old_sessions"), &[&class]).await?;
             let number: i32 = client.query_one(query!("open_session"), &[&class]).await?.get(0);
             Ok::<_, Error>((number, Statements::prepare(&client).await?))
         };
@@ -89,11 +89,15 @@ impl Session {
     pub(crate) async fn last_batch_of(&self, number: i32, locks: i32) -> Result<Option<i64>, StoreError> {
         let class = locks ^ SESSION_LOCKS;
         let ask = async {
-            if !self.client.query_one(query!("session_is_over"), &[&class, &number]).await?.get::<_, bool>(0)
+            if !self
+                .client
+                .query_one(query!("has_session_ended"), &[&class, &number])
+                .await?
+                .get::<_, bool>(0)
             {
                 return Ok(None);
             }
-            Ok(Some(self.client.query_opt(query!("last_batch"), &[&number]).await?))
+            Ok(Some(self.client.query_opt(query!("read_last_batch"), &[&number]).await?))
         };
         match ask.await.map_err(|error: Error| fault(&error))? {
             None => Ok(None),

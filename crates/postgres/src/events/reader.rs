@@ -53,7 +53,7 @@ struct Extent {
 impl Reader {
     /// What is known after so many looks at most; `now`: as soon as all is final that was visible at the first.
     async fn extent(&self, client: &Object, now: bool) -> Result<Extent, Failure> {
-        let known = client.prepare_cached(query!("events_known")).await?;
+        let known = client.prepare_cached(query!("read_event_range")).await?;
         let mut looks = 0;
         let mut first = None;
         loop {
@@ -99,10 +99,10 @@ impl Reader {
             }
         };
         let first = if nth == u32::MAX { after.saturating_add(1) } else { after };
-        let read = client.prepare_cached(query!("events")).await?;
+        let read = client.prepare_cached(query!("read_events")).await?;
         let rows = client.query(&read, &[&first, &through, &ROWS_MAX]).await?;
         // Some may have been truncated between the two.
-        let gone = client.prepare_cached(query!("events_gone")).await?;
+        let gone = client.prepare_cached(query!("read_events_removed")).await?;
         if is_gone((after, nth), client.query_one(&gone, &[]).await?.get(0)) {
             return Ok(Events::Gone);
         }

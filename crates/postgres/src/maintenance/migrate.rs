@@ -6,31 +6,25 @@ use crate::connection::address::Address;
 use crate::connection::session::{self, configure};
 use crate::error::fault;
 use crate::options::Options;
+use crate::statements::query;
 use tokio_postgres::{Client, Error};
 use towline_store::StoreError;
 
 struct Migration {
     sql: &'static str,
-    /// Servers that know this version, or a later one, can use the schema after it.
+    /// Servers that know this version, or a later one, can use the schema after the migration.
     compatible_with: i32,
 }
 
-/// In order; what was released never changes.
-const MIGRATIONS: &[Migration] = &[
-    Migration { sql: include_str!("../../migrations/0001_store.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0002_inbox.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0003_expiry.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0004_tallies.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0005_tags_by_value.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0006_rates.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0007_events.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0008_turns.sql"), compatible_with: 1 },
-    // Who does not know that items are replaced would give out what they were before.
-    Migration { sql: include_str!("../../migrations/0009_replacing.sql"), compatible_with: 9 },
-    Migration { sql: include_str!("../../migrations/0010_rotation.sql"), compatible_with: 9 },
-    // Who does not know limits by key would pass them, and put what is ready where those who do not look for it.
-    Migration { sql: include_str!("../../migrations/0011_limits_by_key.sql"), compatible_with: 11 },
-];
+/// The migrations in order; the first one has version 1. A released migration never changes.
+const MIGRATIONS: &[Migration] = &[Migration {
+    sql: concat!(
+        include_str!("../../migrations/0001_store.sql"),
+        include_str!("../../migrations/0001_store_functions.sql"),
+        include_str!("../../migrations/0001_store_enqueue.sql"),
+    ),
+    compatible_with: 1,
+}];
 
 /// Whoever migrates holds this lock of the database.
 const LOCK: i64 = 0x0074_6f77_6c69_6e65;
@@ -122,7 +116,7 @@ async fn version(client: &Client) -> Result<SchemaVersion, Error> {
         return Ok(SchemaVersion { version: 0, compatible_with: 0, known });
     }
     // Of all versions: a later one that changes little takes no earlier demand back.
-    let row = client.query_one(include_str!("../../queries/schema_version.sql"), &[]).await?;
+    let row = client.query_one(query!("read_schema_version"), &[]).await?;
     Ok(SchemaVersion { version: row.get(0), compatible_with: row.get(1), known })
 }
 
@@ -153,7 +147,7 @@ async fn migrate_alone(client: &Client, schema: &str) -> Result<Migrated, Error>
     }
     // What a large table takes is not known beforehand.
     client.batch_execute("SET statement_timeout = 0").await?;
-    client.batch_execute(include_str!("../../queries/make_versions.sql")).await?;
+    client.batch_execute(query!("create_schema_table")).await?;
     let from = version(client).await?.version;
     for (number, migration) in (1..).zip(MIGRATIONS).filter(|(number, _)| *number > from) {
         tracing::info!(schema, version = number, "migrating");

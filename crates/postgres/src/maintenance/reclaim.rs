@@ -37,9 +37,9 @@ pub(crate) async fn keep_up(session: &Session, shared: &Shared) {
         return;
     }
     let statements = &session.statements;
-    let rotate = session.client.query(&statements.rotate_bodies, &[&BODIES_BYTES]).await;
+    let rotate = session.client.query(&statements.rotate_payloads, &[&BODIES_BYTES]).await;
     // Two transactions: what the second locks must not wait for what the first did.
-    let reclaim = session.client.query(&statements.reclaim, &[&shared.locks]).await;
+    let reclaim = session.client.query(&statements.reclaim_disk, &[&shared.locks]).await;
     let Kept { bytes, time } = shared.events.unwrap_or_default();
     let (bytes, time) = (bytes.cast_signed() / EVENT_PARTS, time.0.cast_signed() / EVENT_PARTS);
     let now = millis(shared.clock.latest());

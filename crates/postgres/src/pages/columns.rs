@@ -95,7 +95,7 @@ impl FinishedPages {
         self.heads.push(page.heads);
     }
 
-    /// What `queries/insert_finished.sql` takes.
+    /// What `queries/insert_terminal_pages.sql` takes.
     pub(crate) fn parameters(&self) -> Parameters<'_> {
         vec![
             &self.slot,

@@ -150,7 +150,7 @@ impl Read {
             match part {
                 0 => match serde_json::from_slice(&bytes) {
                     Ok(read) => body = read,
-                    Err(error) => return Some(Err(damaged(format_args!("{seq} of bodies"), error))),
+                    Err(error) => return Some(Err(damaged(format_args!("{seq} of payloads"), error))),
                 },
                 _ => fields.set(Field::ALL[part - 1], Some(bytes)),
             }

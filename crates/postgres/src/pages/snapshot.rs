@@ -115,7 +115,7 @@ pub(crate) fn read_page(row: &Row, salt: u64) -> Result<(Page, Vec<Image>), Stor
     let (table, home) = match row.len() {
         4 => ("pages", Home::Pages),
         _ => match row.get(4) {
-            Some(slot) => ("finished", Home::Finished { slot }),
+            Some(slot) => ("terminal_pages", Home::Finished { slot }),
             None => ("pages", Home::Pages),
         },
     };

@@ -59,7 +59,7 @@ impl Reader {
             return Ok(CountPage::default());
         };
         let by_page = filter.head.is_state_alone() && sought.keyed.is_none();
-        let statement = snapshot.prepare_cached(query!("counted")).await?;
+        let statement = snapshot.prepare_cached(query!("scan_pages_to_count")).await?;
         let (mut count, mut seen) = (0, 0);
         let mut run = Run::default();
         loop {

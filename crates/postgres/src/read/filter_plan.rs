@@ -44,14 +44,14 @@ impl<'a> Sought<'a> {
         let (tags, prefixes) = (bytes(tags), bytes(prefixes));
         let mut sought = Sought { filter, now, queue: None, keyed: None, tags, prefixes };
         if let Some(name) = &filter.queue {
-            let statement = snapshot.prepare_cached(query!("queue_named")).await?;
+            let statement = snapshot.prepare_cached(query!("find_queue")).await?;
             match snapshot.query_opt(&statement, &[&name.as_str()]).await? {
                 Some(row) => sought.queue = Some(queue_id(row.get(0))),
                 None => return Ok(None),
             }
         }
         if let Some(key) = &filter.idempotency_key {
-            let statement = snapshot.prepare_cached(query!("keyed")).await?;
+            let statement = snapshot.prepare_cached(query!("find_items_by_key")).await?;
             sought.keyed = Some(numbers(&snapshot.query(&statement, &[&key.as_bytes()]).await?));
         }
         Ok(Some(sought))
@@ -66,7 +66,7 @@ impl<'a> Sought<'a> {
     ) -> Result<Option<FxHashSet<u64>>, Failure> {
         let mut labelled: Option<FxHashSet<u64>> = None;
         for (sql, (names, values)) in
-            [(query!("tagged"), &self.tags), (query!("tagged_under"), &self.prefixes)]
+            [(query!("find_tagged"), &self.tags), (query!("find_tagged_under"), &self.prefixes)]
         {
             if names.is_empty() {
                 continue;

@@ -43,7 +43,7 @@ impl Reader {
         let Some(sought) = Sought::new(&snapshot, filter, now).await? else {
             return Ok(nothing);
         };
-        let listed = snapshot.prepare_cached(query!("listed")).await?;
+        let listed = snapshot.prepare_cached(query!("scan_pages")).await?;
         let (mut found, mut seen, mut next) = (Vec::new(), 0, None);
         while next.is_none() {
             let rows = snapshot.query(&listed, &[&after, &STEP]).await?;

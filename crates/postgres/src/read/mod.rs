@@ -112,7 +112,7 @@ impl Reader {
         if let Some(now) = self.clock.injected() {
             return Ok(now);
         }
-        let clock = client.prepare_cached(query!("clock")).await?;
+        let clock = client.prepare_cached(query!("read_clock")).await?;
         Ok(self.clock.steady(timestamp(client.query_one(&clock, &[]).await?.get(0))))
     }
 
@@ -165,8 +165,11 @@ impl Reader {
         let mut client = self.client().await?;
         let snapshot = snapshot(&mut client).await?;
         let (pages, finished) = tokio::try_join!(
-            snapshot.prepare_cached(query!("columns_of_pages", "among_pages")),
-            snapshot.prepare_cached(query!("columns_of_finished", "among_finished")),
+            snapshot.prepare_cached(query!("fragments/select_pages", "fragments/pages_holding_items")),
+            snapshot.prepare_cached(query!(
+                "fragments/select_terminal_pages",
+                "fragments/terminal_pages_holding_items"
+            )),
         )?;
         let parameters = items.parameters();
         let (pages, finished) =
@@ -186,10 +189,11 @@ impl Reader {
         let mut client = self.client().await?;
         let now = self.now(&client).await?;
         let snapshot = snapshot(&mut client).await?;
-        let statement = snapshot.prepare_cached(query!("next_wake")).await?;
+        let statement = snapshot.prepare_cached(query!("read_next_wake")).await?;
         let ahead =
             snapshot.query_one(&statement, &[&millis(now)]).await?.get::<_, Option<i64>>(0).map(timestamp);
-        let statement = snapshot.prepare_cached(query!("columns_of_pages", "overdue")).await?;
+        let statement =
+            snapshot.prepare_cached(query!("fragments/select_pages", "fragments/overdue")).await?;
         let mut next = ahead;
         for row in snapshot.query(&statement, &[&millis(now)]).await? {
             for Image { head, .. } in read_page(&row, self.salt)?.1 {
@@ -204,7 +208,7 @@ impl Reader {
     pub(crate) async fn kv_list(&self, page: KvPage) -> Result<Vec<(String, KvRecord)>, Failure> {
         let client = self.client().await?;
         let now = self.now(&client).await?;
-        let statement = client.prepare_cached(query!("kv_list")).await?;
+        let statement = client.prepare_cached(query!("list_kv")).await?;
         let (first, limit) = page.bounds();
         let (from, itself) = match first {
             Bound::Included(key) => (key, true),
@@ -221,7 +225,7 @@ impl Reader {
     pub(crate) async fn kv_get(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>, Failure> {
         let client = self.client().await?;
         let now = self.now(&client).await?;
-        let statement = client.prepare_cached(query!("kv_get")).await?;
+        let statement = client.prepare_cached(query!("read_kv")).await?;
         let asked: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
         let rows = client.query(&statement, &[&asked]).await?;
         let found: FxHashMap<&[u8], KvRecord> =
@@ -263,7 +267,7 @@ pub(crate) async fn whole(
 }
 
 async fn names(snapshot: &Transaction<'_>, queues: &[i32]) -> Result<FxHashMap<QueueId, QueueName>, Failure> {
-    let statement = snapshot.prepare_cached(query!("queue_names")).await?;
+    let statement = snapshot.prepare_cached(query!("read_queue_names")).await?;
     let mut names = FxHashMap::default();
     for row in snapshot.query(&statement, &[&queues]).await? {
         let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;
@@ -275,10 +279,10 @@ async fn names(snapshot: &Transaction<'_>, queues: &[i32]) -> Result<FxHashMap<Q
 async fn contents(snapshot: &Transaction<'_>, wanted: Option<Wanted>) -> Result<Option<Contents>, Failure> {
     let Some(wanted) = wanted else { return Ok(None) };
     let (bodies, edits, errors, outcomes) = tokio::try_join!(
-        snapshot.prepare_cached(query!("bodies")),
-        snapshot.prepare_cached(query!("edits")),
-        snapshot.prepare_cached(query!("errors")),
-        snapshot.prepare_cached(query!("outcomes")),
+        snapshot.prepare_cached(query!("read_payloads")),
+        snapshot.prepare_cached(query!("read_edits")),
+        snapshot.prepare_cached(query!("read_errors")),
+        snapshot.prepare_cached(query!("read_outcomes")),
     )?;
     let (of_bodies, of_edits, of_errors) = (wanted.bodies(), wanted.edits(), wanted.errors());
     let (bodies, edits, errors, outcomes) = tokio::try_join!(

@@ -67,8 +67,8 @@ fn what_may_be_told_before_is_waited_for() {
     let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     let begun = now(&store);
-    let tells = "INSERT INTO events (slot, number, at, told)
-                 SELECT event_slot, nextval('event_sequence'), 0, '\\x01' FROM catalog";
+    let tells = "INSERT INTO events (partition, number, at, packed)
+                 SELECT event_partition, nextval('event_sequence'), 0, '\\x01' FROM catalog";
     let teller = begin(&schema, tells);
     let id = put(&store);
     let told = page(&store, EventsFrom::After(begun.clone()));

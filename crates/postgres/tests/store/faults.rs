@@ -171,7 +171,7 @@ fn an_item_whose_payload_is_gone_holds_up_nobody_else() {
         ["one", "two", "three"].map(|text| submitted(&run(&store, submit("jobs", text))).0).into();
     let client = RUNTIME.block_on(connect(&config)).unwrap();
     let remove = format!(
-        "DELETE FROM {schema}.bodies WHERE first_seq = (SELECT min(first_seq) + 1 FROM {schema}.bodies)"
+        "DELETE FROM {schema}.payloads WHERE first_seq = (SELECT min(first_seq) + 1 FROM {schema}.payloads)"
     );
     assert_eq!(RUNTIME.block_on(client.execute(&remove, &[])).unwrap(), 1);
     let held = receive(&store, "jobs", 10, seed(0, 0));
@@ -182,7 +182,7 @@ fn an_item_whose_payload_is_gone_holds_up_nobody_else() {
     assert_eq!(counts(&store, "jobs").processing, 1, "its lease is left to lapse");
     match block_on(store.get(vec![ids[1]], towline_domain::FieldSet::ALL)) {
         Err(StoreError::Corrupt { file, what }) => {
-            assert!(file.contains("of pages") && what.contains("bodies"), "{file}: {what}");
+            assert!(file.contains("of pages") && what.contains("payloads"), "{file}: {what}");
         }
         other => panic!("served: {other:?}"),
     }

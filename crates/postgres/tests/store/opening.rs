@@ -69,9 +69,9 @@ fn what_this_store_cannot_have_written_is_told_and_not_served() {
     run(&store, create("jobs", Policy::default())).unwrap();
     let (id, _) = submitted(&run(&store, submit("jobs", "work")));
     for (damage, is_named) in [
-        ("UPDATE pages SET heads = set_byte(heads, 0, 99)", true),
+        ("UPDATE pages SET items = set_byte(items, 0, 99)", true),
         // Its lease is committed when that is found: it is left out, and holds up nobody.
-        ("UPDATE pages SET heads = set_byte(heads, 0, 1); DELETE FROM bodies", false),
+        ("UPDATE pages SET items = set_byte(items, 0, 1); DELETE FROM payloads", false),
     ] {
         execute(&format!("SET search_path = {schema}; {damage}"));
         let read = block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL));

@@ -17,7 +17,7 @@ fn bytes_on_disk(schema: &str) -> i64 {
         let client = connect(&SHARED.config()).await.unwrap();
         let sizes = "SELECT sum(pg_table_size(oid))::bigint FROM pg_class
                      WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'
-                       AND (relname LIKE 'finished%' OR relname LIKE 'bodies%')";
+                       AND (relname LIKE 'terminal_pages%' OR relname LIKE 'payloads%')";
         client.query_one(sizes, &[&schema]).await.unwrap().get(0)
     })
 }

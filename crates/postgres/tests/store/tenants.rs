@@ -93,7 +93,7 @@ fn a_limit_of_each_key_is_that_of_all_servers_together() {
         run(&one, lease(id, token, commit())).unwrap();
     }
     assert_eq!(receive(&other, "jobs", 50, seed(0, 3)).len(), 1);
-    assert_eq!(number(&schema, "SELECT sum(leased)::bigint FROM pages"), 4);
+    assert_eq!(number(&schema, "SELECT sum(leased_count)::bigint FROM pages"), 4);
     assert_eq!(number(&schema, "SELECT sum(processing)::bigint FROM counters"), 4);
 }
 
@@ -102,7 +102,7 @@ fn what_waits_of_keys_at_their_limit_is_not_to_be_had() {
     let flow = Flow { concurrency_per_key: Some(1), ..Flow::default() };
     let (store, schema) = new_store(Policy { flow, ..Policy::default() });
     // What a receive asks that found nothing: whether others hold something for a moment.
-    let receivable = || number(&schema, "SELECT is_receivable_in_turn(id, 1)::integer::bigint FROM queues");
+    let receivable = || number(&schema, "SELECT has_receivable_key(id, 1)::integer::bigint FROM queues");
     assert_eq!(receivable(), 0);
     submit_many(&store, "full", 20);
     assert_eq!(receivable(), 1);
@@ -118,7 +118,7 @@ fn what_waited_before_fairness_came_is_put_into_pages_by_key_step_by_step() {
     submit_many(&store, "large", many());
     submit_many(&store, "small", 10);
     turn_on(&store);
-    let waiting = "SELECT count(*) FROM pages WHERE rank IS NOT NULL AND key IS NULL";
+    let waiting = "SELECT count(*) FROM pages WHERE order_rank IS NOT NULL AND fairness_key IS NULL";
     assert!(number(&schema, waiting) > 0);
     let mut given = Vec::new();
     // Some of them with each receive.
@@ -128,7 +128,11 @@ fn what_waited_before_fairness_came_is_put_into_pages_by_key_step_by_step() {
     }
     given.extend(next(&store, 20));
     assert_eq!(count(&given, "small"), 10, "{given:?}");
-    assert_eq!(number(&schema, "SELECT count(*) FROM turns WHERE rank IS NULL"), 1, "it is over");
+    assert_eq!(
+        number(&schema, "SELECT count(*) FROM round_robins WHERE keyed_rank IS NULL"),
+        1,
+        "it is over"
+    );
     let rest = run(&store, receive_call("jobs", 10_000, seed(1, 0)));
     assert_eq!(leases(&rest).len(), (many() + 10 - given.len()).min(10_000));
 }
