@@ -1,11 +1,11 @@
 //! What an operation came to, before what it brings along has been read.
 
 use crate::batch::overlay::Entry;
-use crate::batch::receive_hints::Place;
+use crate::batch::receive_hints::OrderPosition;
 use crate::encoding::code;
 use crate::error::damaged;
-use crate::pages::payloads::{Pieces, Read};
-use crate::pages::snapshot::Kept;
+use crate::pages::payloads::{PayloadBytes, PayloadPieces};
+use crate::pages::snapshot::PayloadRef;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
@@ -21,7 +21,7 @@ pub(crate) enum Outcome {
     Received {
         queue: QueueId,
         state: QueueState,
-        given: Vec<Given>,
+        given: Vec<DeliveredItem>,
         throttle: Option<Throttle>,
         more: usize,
         fields: FieldSet,
@@ -30,11 +30,11 @@ pub(crate) enum Outcome {
 
 /// An item that was given out, as it was at that moment.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct DeliveredItem {
     pub(crate) seq: u64,
-    pub(crate) place: Place,
+    pub(crate) place: OrderPosition,
     head: Head,
-    pub(crate) kept: Kept,
+    pub(crate) kept: PayloadRef,
     /// Of an item that is new in this batch: nothing has to be read.
     submitted: Option<Box<(Body, Fields)>>,
     replaced: Option<Box<Body>>,
@@ -42,9 +42,9 @@ pub(crate) struct Given {
     errors: Vec<AttemptError>,
 }
 
-impl Given {
-    pub(crate) fn of(seq: u64, place: Place, entry: &Entry) -> Given {
-        Given {
+impl DeliveredItem {
+    pub(crate) fn of(seq: u64, place: OrderPosition, entry: &Entry) -> DeliveredItem {
+        DeliveredItem {
             seq,
             place,
             head: entry.head.clone(),
@@ -69,8 +69,8 @@ impl Given {
 /// What was read of items beside their heads.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    pieces: Pieces,
-    bodies: Read,
+    pieces: PayloadPieces,
+    bodies: PayloadBytes,
     edits: FxHashMap<u64, FieldEdits>,
     /// In place of what `bodies` has.
     replaced: FxHashMap<u64, Body>,
@@ -82,13 +82,14 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn read(
-        pieces: Pieces,
+        pieces: PayloadPieces,
         bodies: &[Row],
         edits: &[Row],
         errors: &[Row],
         outcomes: &[Row],
     ) -> Contents {
-        let mut contents = Contents { bodies: Read::of(bodies, &pieces), pieces, ..Contents::default() };
+        let mut contents =
+            Contents { bodies: PayloadBytes::of(bodies, &pieces), pieces, ..Contents::default() };
         for row in edits {
             let mut edit = FieldEdits::default();
             for field in Field::ALL {
@@ -160,7 +161,7 @@ impl Outcome {
             }
         };
         let mut items = Vec::with_capacity(given.len());
-        for Given { seq, head, submitted, replaced, edits, errors, .. } in given {
+        for DeliveredItem { seq, head, submitted, replaced, edits, errors, .. } in given {
             let mut item = match submitted {
                 Some(submitted) => {
                     let (body, fields) = *submitted;

@@ -6,7 +6,7 @@ use crate::words::*;
 use std::sync::Arc;
 use tokio_postgres::Client;
 use towline_domain::{EventKind, ItemId, Millis, Policy, Timestamp};
-use towline_postgres::{Kept, Options, Postgres, Time};
+use towline_postgres::{EventRetention, Options, Postgres, Time};
 use towline_store::{Event, EventCursor, EventPage, Events, EventsFrom, ManualClock, Store, StoreError};
 
 fn page(store: &Postgres, from: EventsFrom) -> EventPage {
@@ -130,7 +130,7 @@ fn the_oldest_go_and_who_comes_for_them_is_told_so() {
     let options = Options {
         schema: new_schema(),
         // A partition is left as soon as anything is in it.
-        events: Some(Kept { bytes: 6, time: Millis::days(1) }),
+        events: Some(EventRetention { bytes: 6, time: Millis::days(1) }),
         ..Options::default()
     };
     let address = SHARED.config().into();

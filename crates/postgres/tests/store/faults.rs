@@ -206,6 +206,6 @@ fn readers_that_are_all_busy_are_told_in_words() {
     let answers = block_on(futures::future::join_all((0..3).map(|_| asked())));
     RUNTIME.block_on(other.batch_execute("COMMIT")).unwrap();
     let causes: Vec<String> = answers.into_iter().map(words).collect();
-    assert!(causes.iter().any(|cause| cause.contains("all 1 connections that read are busy")), "{causes:?}");
+    assert!(causes.iter().any(|cause| cause.contains("all 1 connections for reading are busy")), "{causes:?}");
     assert!(block_on(asked()).unwrap().is_some());
 }

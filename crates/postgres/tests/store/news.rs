@@ -5,18 +5,18 @@ use crate::server::{RUNTIME, SHARED, connect};
 use crate::words::*;
 use std::time::Duration;
 use towline_domain::{Policy, PolicyPatch, QueueName};
-use towline_postgres::{Heard, Postgres, Time};
+use towline_postgres::{PeerHints, Postgres, Time};
 use towline_store::Operation;
 
 /// Longer than anything takes; what is not there by then never comes.
 const NEVER: Duration = Duration::from_secs(60);
 
 /// Waits until the store has heard of it.
-fn hears(store: &Postgres, what: &str, so: impl Fn(&Heard) -> bool) -> Heard {
+fn hears(store: &Postgres, what: &str, so: impl Fn(&PeerHints) -> bool) -> PeerHints {
     RUNTIME.block_on(async {
         let all = async {
             loop {
-                let heard = store.heard().await;
+                let heard = store.peer_hints().await;
                 if so(&heard) {
                     return heard;
                 }
@@ -42,7 +42,7 @@ fn pair() -> (String, Postgres, Postgres) {
     (schema, one, other)
 }
 
-fn ready(heard: &Heard) -> bool {
+fn ready(heard: &PeerHints) -> bool {
     heard.ready.contains_key(&jobs())
 }
 

@@ -1,7 +1,7 @@
 //! Operations: what each is about, what is decided, and what is answered.
 
 use super::{KeyOwner, NeedsLock, Overlay, Slot, TurnSlot};
-use crate::batch::outcome::{Given, Outcome};
+use crate::batch::outcome::{DeliveredItem, Outcome};
 use crate::batch::receive_hints::START;
 use towline_domain as domain;
 use towline_domain::change::{Answer, QueueChange};
@@ -214,7 +214,7 @@ impl Overlay {
                 Ok(_) => {
                     self.read_budget = self.read_budget.saturating_sub(bytes);
                     if let Some(entry) = self.entries.get(&seq) {
-                        given.push(Given::of(seq, place, entry));
+                        given.push(DeliveredItem::of(seq, place, entry));
                     }
                     turn = turn.record_delivery(whose, &weights);
                 }
