@@ -1,8 +1,8 @@
-//! Old and new servers on one schema: it moves forward only, and says who can go on with it.
+//! Migrations: the schema moves forward only, and says which servers can use it.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
-use crate::words::*;
 use tokio_postgres::Config;
 use towline_domain::Policy;
 use towline_postgres::{Migrated, Options, Postgres, Time, migrate, schema_version};
@@ -17,22 +17,22 @@ fn execute(sql: &str) {
     RUNTIME.block_on(async { connect(&config).await.unwrap().batch_execute(sql).await.unwrap() });
 }
 
-/// What a server of the future would leave behind.
+/// Records a migration by a newer server.
 fn newer(schema: &str, version: i32, compatible_with: i32) {
     execute(&format!(
         "INSERT INTO {schema}.towline_schema (version, compatible_with) VALUES ({version}, {compatible_with})"
     ));
 }
 
-fn words<T: std::fmt::Debug>(result: towline_store::Result<T>) -> String {
+fn cause_of<T: std::fmt::Debug>(result: towline_store::Result<T>) -> String {
     match result {
         Err(StoreError::Unavailable { cause }) => cause,
-        other => panic!("not refused: {other:?}"),
+        other => panic!("expected a refusal, got {other:?}"),
     }
 }
 
 #[test]
-fn a_migration_tells_from_where_to_where_and_the_next_has_nothing_to_do() {
+fn a_migration_reports_both_versions_and_a_second_one_does_nothing() {
     let schema = new_schema();
     let before = RUNTIME.block_on(schema_version(&SHARED.config().into(), &options(&schema))).unwrap();
     assert!(before.version == 0 && before.is_behind());
@@ -43,17 +43,17 @@ fn a_migration_tells_from_where_to_where_and_the_next_has_nothing_to_do() {
     assert_eq!(again, Migrated { from: latest, to: latest });
     let after = RUNTIME.block_on(schema_version(&SHARED.config().into(), &options(&schema))).unwrap();
     assert!(after.version == latest && !after.is_behind() && !after.is_incompatible());
-    let told = Options { migrate: false, ..options(&schema) };
-    RUNTIME.block_on(Postgres::open(&SHARED.config().into(), told, Time::Database)).unwrap();
+    let no_migration = Options { migrate: false, ..options(&schema) };
+    RUNTIME.block_on(Postgres::open(&SHARED.config().into(), no_migration, Time::Database)).unwrap();
 }
 
 #[test]
-fn a_server_goes_on_with_a_newer_schema_that_is_compatible() {
+fn a_server_uses_a_newer_schema_that_is_compatible() {
     let schema = new_schema();
     let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     newer(&schema, 1000, 1);
-    // The one that runs, one that starts, and one that is asked to migrate.
+    // A running server, a starting server, and a server that migrates.
     assert!(submitted(&run(&store, submit("jobs", "running"))).1);
     let started = open(&SHARED.config(), &schema, Time::Database).unwrap();
     assert!(submitted(&run(&started, submit("jobs", "started"))).1);
@@ -68,27 +68,27 @@ fn a_server_refuses_a_newer_schema_that_is_not_compatible() {
     let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     newer(&schema, 1000, 1000);
-    // A later version that asks for less does not take it back.
+    // A later version with a smaller demand does not take the demand back.
     newer(&schema, 1001, 1);
     let refusals = [
-        words(open(&SHARED.config(), &schema, Time::Database)),
-        words(RUNTIME.block_on(migrate(&SHARED.config().into(), &options(&schema)))),
+        cause_of(open(&SHARED.config(), &schema, Time::Database)),
+        cause_of(RUNTIME.block_on(migrate(&SHARED.config().into(), &options(&schema)))),
     ];
     for cause in refusals {
         assert!(cause.contains("at version 1001") && cause.contains("that know version 1000"), "{cause}");
         assert!(cause.contains("use a newer server"), "{cause}");
     }
-    // The one that runs finds out when it connects anew.
+    // A running server finds out when it connects again.
     execute(&format!(
         "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN {schema}.sessions ON objid = session::oid
          WHERE locktype = 'advisory'"
     ));
-    let cause = words(block_on(towline_store::Store::update(&store, vec![submit("jobs", "late")])));
+    let cause = cause_of(block_on(towline_store::Store::update(&store, vec![submit("jobs", "late")])));
     assert!(cause.contains("use a newer server"), "{cause}");
 }
 
 #[test]
-fn a_server_may_do_with_a_role_that_cannot_change_the_schema() {
+fn a_server_works_with_a_role_that_cannot_change_the_schema() {
     let (schema, owner, server) = (new_schema(), new_schema(), new_schema());
     let as_role = |role: &str| -> Config {
         let mut config = SHARED.config();
@@ -104,15 +104,16 @@ fn a_server_may_do_with_a_role_that_cannot_change_the_schema() {
          GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA {schema} TO {server};
          GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {server};"
     ));
-    let told = Options { migrate: false, ..options(&schema) };
-    let store = RUNTIME.block_on(Postgres::open(&as_role(&server).into(), told, Time::Database)).unwrap();
+    let no_migration = Options { migrate: false, ..options(&schema) };
+    let store =
+        RUNTIME.block_on(Postgres::open(&as_role(&server).into(), no_migration, Time::Database)).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     let (id, _) = submitted(&run(&store, submit("jobs", "work")));
     let [(given, token)] = receive(&store, "jobs", 5, seed(0, 0))[..] else { panic!("one item") };
     assert_eq!((given, run(&store, lease(id, token, commit()))), (id, left("completed")));
     drop(store);
-    // Who may not migrate is told so, in words.
+    // A role that may not migrate gets a clear error.
     execute(&format!("DELETE FROM {schema}.towline_schema"));
-    let cause = words(RUNTIME.block_on(migrate(&as_role(&server).into(), &options(&schema))));
+    let cause = cause_of(RUNTIME.block_on(migrate(&as_role(&server).into(), &options(&schema))));
     assert!(cause.contains("cannot migrate") && cause.contains("permission denied"), "{cause}");
 }

@@ -1,28 +1,28 @@
-//! Servers tell each other what they bring: a hint, which may be lost and comes again.
+//! Peer hints: servers notify each other of ready items. A hint may be lost.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
-use crate::words::*;
 use std::time::Duration;
 use towline_domain::{Policy, PolicyPatch, QueueName};
 use towline_postgres::{PeerHints, Postgres, Time};
 use towline_store::Operation;
 
-/// Longer than anything takes; what is not there by then never comes.
-const NEVER: Duration = Duration::from_secs(60);
+/// Longer than any step of a test takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until the store has heard of it.
-fn hears(store: &Postgres, what: &str, so: impl Fn(&PeerHints) -> bool) -> PeerHints {
+/// Waits for hints that meet a condition.
+fn wait_for_hints(store: &Postgres, what: &str, condition: impl Fn(&PeerHints) -> bool) -> PeerHints {
     RUNTIME.block_on(async {
         let all = async {
             loop {
-                let heard = store.peer_hints().await;
-                if so(&heard) {
-                    return heard;
+                let hints = store.peer_hints().await;
+                if condition(&hints) {
+                    return hints;
                 }
             }
         };
-        tokio::time::timeout(NEVER, all).await.unwrap_or_else(|_| panic!("never heard: {what}"))
+        tokio::time::timeout(TIMEOUT, all).await.unwrap_or_else(|_| panic!("no hint of {what}"))
     })
 }
 
@@ -30,20 +30,20 @@ fn pair() -> (String, Postgres, Postgres) {
     let schema = new_schema();
     let [one, other] = [0, 1].map(|_| open(&SHARED.config(), &schema, Time::Database).unwrap());
     for store in [&one, &other] {
-        hears(store, "itself", |heard| heard.hears);
+        wait_for_hints(store, "its own notification", |hints| hints.hears);
     }
     run(&one, create("jobs", Policy::default())).unwrap();
-    // A queue that is not known yet may be any.
-    hears(&other, "the new queue", |heard| heard.anything);
+    // A server does not know the name of a new queue: its hint covers all queues.
+    wait_for_hints(&other, "the new queue", |hints| hints.anything);
     run(&one, submit("jobs", "from one")).unwrap();
-    hears(&other, "something in the new queue", |heard| heard.anything);
+    wait_for_hints(&other, "an item in the new queue", |hints| hints.anything);
     run(&other, submit("jobs", "from the other")).unwrap();
-    hears(&one, "something in a queue that it knows", ready);
+    wait_for_hints(&one, "an item in a known queue", ready);
     (schema, one, other)
 }
 
-fn ready(heard: &PeerHints) -> bool {
-    heard.ready.contains_key(&jobs())
+fn ready(hints: &PeerHints) -> bool {
+    hints.ready.contains_key(&jobs())
 }
 
 fn jobs() -> QueueName {
@@ -51,21 +51,21 @@ fn jobs() -> QueueName {
 }
 
 #[test]
-fn what_becomes_ready_at_one_server_is_heard_at_another() {
+fn a_server_gets_hints_of_items_that_another_one_made_ready() {
     let (_, one, other) = pair();
     let submits = (0..7).map(|n| submit("jobs", &n.to_string())).collect();
     update(&one, submits);
-    let heard = hears(&other, "the submits", ready);
-    assert_eq!(heard.ready[&jobs()], 7, "how many, together");
+    let hints = wait_for_hints(&other, "the submits", ready);
+    assert_eq!(hints.ready[&jobs()], 7, "the sum of all submits");
     let given = receive(&one, "jobs", 3, seed(0, 0));
     update(&one, given.iter().map(|&(id, token)| lease(id, token, release())).collect());
-    assert_eq!(hears(&other, "what was released", ready).ready[&jobs()], 3);
+    assert_eq!(wait_for_hints(&other, "the released items", ready).ready[&jobs()], 3);
     run(&one, Operation::CloseQueue { queue: jobs() }).unwrap();
-    hears(&other, "the closing", ready);
+    wait_for_hints(&other, "the closing", ready);
 }
 
 #[test]
-fn a_listener_that_loses_its_connection_comes_back_and_knows_that_it_missed_something() {
+fn a_listener_that_lost_its_connection_reconnects_and_hints_at_all_queues() {
     let (schema, one, other) = pair();
     let sql = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -76,39 +76,39 @@ fn a_listener_that_loses_its_connection_comes_back_and_knows_that_it_missed_some
     });
     assert_eq!(ended, 2, "one listener a server");
     for store in [&one, &other] {
-        // That it was deaf may be over before anybody asks.
-        hears(store, "itself again", |heard| heard.hears && heard.anything);
+        // The listener may reconnect before the test asks for the first time.
+        wait_for_hints(store, "its own notification again", |hints| hints.hears && hints.anything);
     }
     run(&one, submit("jobs", "after")).unwrap();
-    hears(&other, "the submit", |heard| heard.anything || ready(heard));
+    wait_for_hints(&other, "the submit", |hints| hints.anything || ready(hints));
 }
 
 #[test]
-fn servers_in_two_schemas_do_not_hear_each_other() {
+fn servers_in_two_schemas_get_no_hints_of_each_other() {
     let (_, one, _) = pair();
     let (_, stranger, neighbour) = pair();
     run(&one, submit("jobs", "mine")).unwrap();
     update(&neighbour, (0..5).map(|n| submit("jobs", &n.to_string())).collect());
-    // What comes first is the neighbour's, and all of it.
-    let heard = hears(&stranger, "the neighbour", |heard| !heard.ready.is_empty());
-    assert_eq!(heard.ready[&jobs()], 5);
+    // The first hints are those of the server in the same schema, and complete.
+    let hints = wait_for_hints(&stranger, "the neighbour", |hints| !hints.ready.is_empty());
+    assert_eq!(hints.ready[&jobs()], 5);
 }
 
 #[test]
-fn an_end_of_one_key_is_heard_though_another_key_takes_as_much() {
+fn a_lease_end_of_one_key_is_hinted_although_another_key_gets_a_lease() {
     let (_, one, other) = pair();
     let given = receive(&one, "jobs", 5, seed(0, 0));
     update(&one, given.iter().map(|&(id, token)| lease(id, token, commit())).collect());
     let patch = PolicyPatch { concurrency_per_key: Some(Some(1)), ..PolicyPatch::default() };
     run(&one, Operation::ChangePolicy { queue: jobs(), patch: Box::new(patch) }).unwrap();
-    update(&one, ["a", "a", "b"].map(|key| of_key("jobs", key)).into());
-    // The change, and the three.
+    update(&one, ["a", "a", "b"].map(|key| submit_with_fairness_key("jobs", key)).into());
+    // The change of the policy, and three submits.
     let mut so_far = 0;
     while so_far < 4 {
-        so_far += hears(&other, "the submits", ready).ready[&jobs()];
+        so_far += wait_for_hints(&other, "the submits", ready).ready[&jobs()];
     }
     let [(id, token)] = receive(&one, "jobs", 1, seed(0, 1))[..] else { panic!("one item") };
     let batch = vec![lease(id, token, commit()), receive_call("jobs", 1, seed(0, 2))];
     assert_eq!(leases(&update(&one, batch)[1]).len(), 1);
-    assert_eq!(hears(&other, "the end", ready).ready[&jobs()], 1);
+    assert_eq!(wait_for_hints(&other, "the end", ready).ready[&jobs()], 1);
 }

@@ -1,4 +1,4 @@
-//! What these tests say to a store and hear from it, in few words.
+//! Short forms of store calls and their answers, for the tests.
 
 pub use futures::executor::block_on;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use towline_domain::{
 };
 use towline_store::{Answered, Operation, QueueView, ReceiveCall, Reply, Store};
 
-/// Asks until it is so.
-pub fn until(what: &str, so: impl Fn() -> bool) {
+/// Waits until a condition holds, up to a minute.
+pub fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..1200 {
-        if so() {
+        if condition() {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("never: {what}");
+    panic!("it never happened: {what}");
 }
 
 pub fn create(queue: &str, policy: Policy) -> Operation {
@@ -32,20 +32,20 @@ pub fn submit(queue: &str, payload: &str) -> Operation {
     Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
 }
 
-pub fn keyed(queue: &str, key: &str, payload: &str) -> Operation {
+pub fn submit_with_idempotency_key(queue: &str, key: &str, payload: &str) -> Operation {
     let fields = Fields { blob: Some(payload.to_owned().into()), ..Fields::default() };
     let body = Body { idempotency_key: Some(key.to_owned()), ..Body::default() };
     let submission = Submission { fields, body, ..Submission::default() };
     Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
 }
 
-pub fn of_key(queue: &str, key: &str) -> Operation {
+pub fn submit_with_fairness_key(queue: &str, key: &str) -> Operation {
     let body = Body { fairness_key: Some(key.to_owned()), ..Body::default() };
     let submission = Submission { body, ..Submission::default() };
     Operation::Submit { queue: queue.parse().unwrap(), submission: Box::new(submission) }
 }
 
-pub fn replacing(queue: &str, key: &str, payload: &str) -> Operation {
+pub fn submit_with_replace_key(queue: &str, key: &str, payload: &str) -> Operation {
     let fields = Fields { blob: Some(payload.to_owned().into()), ..Fields::default() };
     let body = Body { replace_key: Some(key.to_owned()), ..Body::default() };
     let submission = Submission { fields, body, ..Submission::default() };
@@ -64,7 +64,7 @@ pub fn release() -> Verb {
     Verb::Release { delay: Millis::ZERO }
 }
 
-pub fn stranger() -> LeaseToken {
+pub fn foreign_token() -> LeaseToken {
     TokenSeed([0xaa; 32]).token(0, Timestamp(0))
 }
 
