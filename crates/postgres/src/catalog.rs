@@ -32,10 +32,10 @@ impl Catalog {
     }
 
     fn forget(&mut self, id: QueueId) {
-        if let Some(gone) = self.by_id.remove(&id)
-            && self.by_name.get(&gone.name) == Some(&id)
+        if let Some(removed) = self.by_id.remove(&id)
+            && self.by_name.get(&removed.name) == Some(&id)
         {
-            self.by_name.remove(&gone.name);
+            self.by_name.remove(&removed.name);
         }
     }
 

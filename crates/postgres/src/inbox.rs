@@ -67,7 +67,7 @@ pub(crate) async fn run(shared: Arc<Shared>, reader: Reader) {
                 drainer.session = None;
                 if let Failure::Fault(error) = &failure {
                     tracing::warn!(%error, "cannot submit entries of the inbox; they stay there");
-                    // One at a time, so that one bad entry does not block the others.
+                    // One at a time, so that one bad entry does not block the next.
                     entries_max = 1;
                 }
                 tokio::time::sleep(back_off).await;

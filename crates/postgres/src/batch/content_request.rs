@@ -93,7 +93,7 @@ impl ContentRequest {
     }
 
     /// The contents from the rows of [`ContentRequest::steps`].
-    pub(super) fn from_rows(self, rows: Vec<Vec<Row>>) -> Contents {
+    pub(super) fn contents_of_steps(self, rows: Vec<Vec<Row>>) -> Contents {
         let mut rows = rows.into_iter();
         let mut next = |sent: bool| if sent { rows.next().unwrap_or_default() } else { Vec::new() };
         let payloads = next(!self.pieces.is_empty());
@@ -105,6 +105,6 @@ impl ContentRequest {
     /// Reads it outside a batch: the batch was committed, but the connection was lost before its answers arrived.
     pub(crate) async fn read(self, session: &Session) -> Result<Contents, Failure> {
         let rows = pipeline(self.steps(session)).await?;
-        Ok(self.from_rows(rows))
+        Ok(self.contents_of_steps(rows))
     }
 }

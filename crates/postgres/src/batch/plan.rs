@@ -97,7 +97,7 @@ fn deliveries_max(flow: &Flow, lease_ends: usize) -> usize {
     slots.min(flow.rate.map_or(usize::MAX, |rate| rate.burst as usize))
 }
 
-/// The first byte of a replace key in `keys`. No text begins with it, so it tells replace keys from idempotency keys.
+/// The first byte of a replace key in `keys`. No text begins with it, so it distinguishes replace keys from idempotency keys.
 const REPLACE_KEY: u8 = 0xff;
 
 pub(crate) fn replace_key(key: &str) -> Vec<u8> {

@@ -31,7 +31,7 @@ pub(crate) async fn write(
     steps.push(session.command("COMMIT"));
     let mut answers = pipeline(steps).await?;
     answers.truncate(reads);
-    Ok((std::mem::take(request).from_rows(answers), anything))
+    Ok((std::mem::take(request).contents_of_steps(answers), anything))
 }
 
 /// Parameters that are not rows.

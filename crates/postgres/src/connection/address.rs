@@ -45,15 +45,19 @@ impl FromStr for Address {
     fn from_str(url: &str) -> Result<Address, AddressError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots) = (None, None);
-        let mut others = Vec::new();
+        let mut rest_of_query = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value.parse().map_err(AddressError)?),
                 Some(("sslrootcert", value)) => roots = Some(decoded(value)?),
-                _ => others.push(pair),
+                _ => rest_of_query.push(pair),
             }
         }
-        let rest = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
+        let rest = if rest_of_query.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base}?{}", rest_of_query.join("&"))
+        };
         let config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
             // Only the cause: the text before it says no more than that the configuration is invalid.
             AddressError(std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string))

@@ -1,7 +1,7 @@
 //! Splits the items of a page into new pages after some of them changed.
 //!
 //! Items that one call changed stay together, apart from the items that it did not change: the next call on the changed items
-//! then does not rewrite the others. The unchanged items are split into pages that grow with their distance from the
+//! then does not rewrite the unchanged ones. The unchanged items are split into pages that grow with their distance from the
 //! changed ones. Calls on single items therefore end up with small pages, and each item is rewritten a number of times that
 //! is logarithmic in the size of the page.
 

@@ -75,7 +75,7 @@ impl<'a> FilterPlan<'a> {
             let found = numbers(&snapshot.query(&statement, &[&after, &until, names, values]).await?);
             tagged = Some(match tagged {
                 None => found,
-                Some(others) => others.intersection(&found).copied().collect(),
+                Some(earlier) => earlier.intersection(&found).copied().collect(),
             });
         }
         Ok(tagged)

@@ -215,8 +215,8 @@ fn an_entry_that_cannot_be_submitted_is_kept_with_the_reason() {
     scene.execute("BEGIN");
     let id = scene.enqueue("'jobs', '{\"n\": 1}'").unwrap();
     run(&scene.store, Operation::DeleteQueue { queue: "jobs".parse().unwrap(), force: true }).unwrap();
-    run(&scene.store, create("others", Policy::default())).unwrap();
-    scene.enqueue("'others'").unwrap();
+    run(&scene.store, create("mails", Policy::default())).unwrap();
+    scene.enqueue("'mails'").unwrap();
     scene.execute("COMMIT");
     scene.until_submitted();
     let refused = RUNTIME
@@ -225,20 +225,20 @@ fn an_entry_that_cannot_be_submitted_is_kept_with_the_reason() {
     assert_eq!((refused.get::<_, Uuid>(0), refused.get::<_, &str>(1)), (id, "queue_not_found"));
     assert!(refused.get::<_, &str>(2).contains("jobs"));
     assert_eq!(refused.get::<_, &str>(3), "{\"n\": 1}");
-    assert_eq!(counts(&scene.store, "others").pending, 1, "other entries are not blocked");
+    assert_eq!(counts(&scene.store, "mails").pending, 1, "other entries are not blocked");
 }
 
 #[test]
 fn entries_of_a_full_queue_stay_in_the_inbox_and_block_no_other_queue() {
     let scene = Scene::new(Policy { depth_limit: Some(2), ..Policy::default() });
-    run(&scene.store, create("others", Policy::default())).unwrap();
+    run(&scene.store, create("mails", Policy::default())).unwrap();
     scene.execute("BEGIN");
     for _ in 0..5 {
         scene.enqueue("'jobs'").unwrap();
     }
-    scene.enqueue("'others'").unwrap();
+    scene.enqueue("'mails'").unwrap();
     scene.execute("COMMIT");
-    until("the item of the other queue is submitted", || counts(&scene.store, "others").pending == 1);
+    until("the item of the other queue is submitted", || counts(&scene.store, "mails").pending == 1);
     let mut done = 0;
     while done < 5 {
         until("an item is pending", || counts(&scene.store, "jobs").pending > 0);

@@ -118,14 +118,14 @@ fn concurrent_rotations_remove_no_event_of_a_reader_that_keeps_up() {
             }
         })
     };
-    let others: Vec<_> = (0..4).map(rotate).collect();
+    let rotations: Vec<_> = (0..4).map(rotate).collect();
     for nth in 0..200 {
         let made = put(&store);
         let EventPage { events, next, .. } = page(&store, EventsFrom::After(at));
         assert_eq!(items(&events), [made], "number {nth}");
         at = next;
     }
-    others.iter().for_each(tokio::task::JoinHandle::abort);
+    rotations.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[test]

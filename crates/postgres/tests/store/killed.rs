@@ -1,4 +1,4 @@
-//! kill -9 of PostgreSQL under load: answered operations are kept, and the others happened completely or not at all.
+//! kill -9 of PostgreSQL under load: answered operations are kept, and unanswered ones happened completely or not at all.
 
 use crate::calls::*;
 use crate::harness::open;

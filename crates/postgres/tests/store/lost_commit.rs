@@ -105,9 +105,9 @@ async fn relay(
 }
 
 async fn discard_until_committed(server: &mut UnixStream) {
-    let mut heard = Vec::new();
-    while !heard.windows(8).any(|window| window == b"\x0bCOMMIT\0") {
-        assert_ne!(server.read_buf(&mut heard).await.unwrap(), 0, "the server answers the commit");
+    let mut received = Vec::new();
+    while !received.windows(8).any(|window| window == b"\x0bCOMMIT\0") {
+        assert_ne!(server.read_buf(&mut received).await.unwrap(), 0, "the server answers the commit");
     }
 }
 

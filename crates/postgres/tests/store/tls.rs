@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL: trusted certificates are accepted, and the error for others says what to do.
+//! TLS to PostgreSQL: trusted certificates are accepted, and the error for another certificate says what to do.
 
 use crate::calls::*;
 use crate::server::{Own, RUNTIME, connect};
@@ -89,8 +89,8 @@ fn a_certificate_is_checked_as_sslmode_says() {
             assert_eq!(connections(&server, false), 0, "{host} {query}");
         }
         drop(store);
-        let gone = || connections(&server, true) + connections(&server, false) == 0;
-        assert!((0..1200).any(|_| gone() || {
+        let all_closed = || connections(&server, true) + connections(&server, false) == 0;
+        assert!((0..1200).any(|_| all_closed() || {
             std::thread::sleep(std::time::Duration::from_millis(25));
             false
         }));

@@ -51,7 +51,7 @@ impl ReceiveRequest {
         ReceiveRequest { weights: Some(weights), leased_max, ..ReceiveRequest::new(id, START, wanted) }
     }
 
-    fn from_the_start(&self) -> ReceiveRequest {
+    fn restarted(&self) -> ReceiveRequest {
         ReceiveRequest {
             weights: self.weights.clone(),
             leased_max: self.leased_max,
@@ -104,7 +104,7 @@ pub(super) async fn look_again<'a>(
         if hinted {
             shared.hints.reset(receive.id);
         }
-        fetch_until_enough(session, shared, overlay, receive.from_the_start(), hinted).await?;
+        fetch_until_enough(session, shared, overlay, receive.restarted(), hinted).await?;
     }
     if !patient {
         return Ok(false);

@@ -1,6 +1,6 @@
-//! This store, at its port: several callers, in batches.
+//! Measures this store: several callers that send batches.
 
-use crate::{Arguments, Seen, connect, drop_schema, hold_snapshot, noise, now, wal_position};
+use crate::{Arguments, Measurement, connect, drop_schema, hold_snapshot, noise, now, wal_position};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn open(arguments: &Arguments, schema: &str, policy: Policy) -> Postgres {
     store
 }
 
-pub async fn measure(arguments: &Arguments, bytes: usize, batch: usize, depth: usize) -> Seen {
+pub async fn measure(arguments: &Arguments, bytes: usize, batch: usize, depth: usize) -> Measurement {
     let schema = "bench_towline";
     let store = open(arguments, schema, Policy::default()).await;
     let payload = Bytes::from(noise(bytes, 1));
@@ -46,10 +46,10 @@ pub async fn measure(arguments: &Arguments, bytes: usize, batch: usize, depth: u
     let wal_bytes = wal_position(&client).await - wal;
     drop((holder, store));
     drop_schema(&arguments.url, schema).await;
-    Seen { filled, drained, wal_bytes, items: arguments.items }
+    Measurement { filled, drained, wal_bytes, items: arguments.items }
 }
 
-/// Takes up to a batch of what is left to do.
+/// Takes up to a batch of the items that are left.
 pub fn take(left: &AtomicI64, batch: usize) -> Option<usize> {
     let batch = i64::try_from(batch).unwrap();
     usize::try_from(left.fetch_sub(batch, Ordering::Relaxed).min(batch)).ok().filter(|&count| count > 0)
@@ -87,12 +87,12 @@ async fn submit(store: &Postgres, count: usize, payload: &Bytes) {
     assert!(answers.iter().all(Result::is_ok));
 }
 
-async fn receive_and_commit(store: &Postgres, most: usize) -> usize {
+async fn receive_and_commit(store: &Postgres, max: usize) -> usize {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes());
     let receive = Operation::Receive(Box::new(ReceiveCall {
         queue: "bench".parse().unwrap(),
-        max: u32::try_from(most).unwrap(),
+        max: u32::try_from(max).unwrap(),
         visibility: None,
         assigned: false,
         seed: TokenSeed(seed),
@@ -114,7 +114,7 @@ async fn receive_and_commit(store: &Postgres, most: usize) -> usize {
     answers.len()
 }
 
-/// Finishes this many items, waits until their time has come, and removes them.
+/// Commits this many items, and measures how long their removal takes.
 pub async fn retention(arguments: &Arguments, items: usize) {
     let schema = "bench_towline";
     let batch = arguments.batch.last().copied().unwrap();
@@ -129,7 +129,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
         drain(&store, arguments.callers, batch, some).await;
     }
     let full = disk(&client, schema).await;
-    // Rather than wait for half an hour: as if it were over.
+    // Instead of waiting for half an hour.
     client.batch_execute("UPDATE terminal_pages SET remove_at = 1").await.unwrap();
     drop(store);
     let options = Options { schema: schema.to_owned(), ..Options::default() };
@@ -142,7 +142,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
         removed += changed;
     }
     let took = now() - begin;
-    // The store looks for room every two seconds.
+    // The store reclaims disk space every two seconds.
     let mut left = disk(&client, schema).await;
     while left > full / 2 && (now() - begin) < Duration::from_secs(60) {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -150,7 +150,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
         left = disk(&client, schema).await;
     }
     println!(
-        "{removed} finished items removed in {took:?}; on disk {} MiB before, {} MiB then, {} MiB {:?} later",
+        "{removed} terminal items removed in {took:?}; on disk {} MiB before, {} MiB then, {} MiB {:?} later",
         empty >> 20,
         full >> 20,
         left >> 20,
