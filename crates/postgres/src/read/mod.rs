@@ -170,7 +170,7 @@ impl Reader {
         let items = ItemLookup::of(ids, self.salt, true);
         let mut client = self.client().await?;
         let snapshot = snapshot(&mut client).await?;
-        let (pages, finished) = tokio::try_join!(
+        let (pages, terminal_pages) = tokio::try_join!(
             snapshot.prepare_cached(query!("fragments/select_pages", "fragments/pages_holding_items")),
             snapshot.prepare_cached(query!(
                 "fragments/select_terminal_pages",
@@ -178,10 +178,12 @@ impl Reader {
             )),
         )?;
         let parameters = items.parameters();
-        let (pages, finished) =
-            tokio::try_join!(snapshot.query(&pages, &parameters), snapshot.query(&finished, &parameters))?;
+        let (pages, terminal_pages) = tokio::try_join!(
+            snapshot.query(&pages, &parameters),
+            snapshot.query(&terminal_pages, &parameters)
+        )?;
         let mut snapshots = Vec::with_capacity(ids.len());
-        for row in pages.iter().chain(&finished) {
+        for row in pages.iter().chain(&terminal_pages) {
             let (_, items) = read_page(row, self.salt)?;
             snapshots.extend(items.into_iter().filter(|item| asked.contains(&item.head.id)));
         }
