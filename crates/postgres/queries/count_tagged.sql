@@ -1,2 +1,1 @@
--- How many items in a range of numbers have this tag.
 SELECT count(*) FROM tags WHERE name = $3 AND value = $4 AND seq BETWEEN $1 AND $2

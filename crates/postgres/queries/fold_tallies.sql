@@ -1,19 +1,16 @@
--- What a shard holds of late hours goes to the next: in the order in which they are counted, without tags first.
+-- Moves the tallies that one shard has of recent hours to the next shard. Locks rows in the order in which batches add to
+-- them: the rows of all items before the rows of tags.
 WITH old AS (
-    DELETE FROM tallies WHERE (queue, hour, name, value, shard) IN (
-        SELECT queue, hour, name, value, shard FROM tallies WHERE shard = $1 AND hour >= $3
-        ORDER BY name <> '', queue, hour, name, value
+    DELETE FROM tallies WHERE (queue, hour, tag_name, tag_value, shard) IN (
+        SELECT queue, hour, tag_name, tag_value, shard FROM tallies WHERE shard = $1 AND hour >= $3
+        ORDER BY tag_name <> '', queue, hour, tag_name, tag_value
         FOR UPDATE
     )
     RETURNING *
 )
-INSERT INTO tallies (shard, queue, hour, name, value, completed, explicit, retries_exhausted, expired, cancelled, poison)
-SELECT $2::integer, queue, hour, name, value, completed, explicit, retries_exhausted, expired, cancelled, poison FROM old
-ORDER BY name <> '', queue, hour, name, value
-ON CONFLICT (queue, hour, name, value, shard) DO UPDATE SET
-    completed = tallies.completed + excluded.completed,
-    explicit = tallies.explicit + excluded.explicit,
-    retries_exhausted = tallies.retries_exhausted + excluded.retries_exhausted,
-    expired = tallies.expired + excluded.expired,
-    cancelled = tallies.cancelled + excluded.cancelled,
-    poison = tallies.poison + excluded.poison
+INSERT INTO tallies (
+    shard, queue, hour, tag_name, tag_value, completed, explicit, retries_exhausted, expired, cancelled, poison
+)
+SELECT $2::integer, queue, hour, tag_name, tag_value, completed, explicit, retries_exhausted, expired, cancelled, poison
+FROM old
+ORDER BY tag_name <> '', queue, hour, tag_name, tag_value

@@ -1,5 +1,5 @@
--- In one order everywhere: two batches that want the same keys cannot wait in a circle.
-INSERT INTO keys (queue, key, seq, id, content)
+-- Sorted: all batches insert keys in this order, so no two of them wait for each other.
+INSERT INTO keys (queue, key, seq, id, content_digest)
 SELECT * FROM unnest($1::integer[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bytea[])
-    AS claim (queue, key, seq, id, content)
+    AS claim (queue, key, seq, id, content_digest)
 ORDER BY claim.queue, claim.key

@@ -1,4 +1,5 @@
--- Keys that new items take over from these: whoever comes second finds nothing here, and then the key taken.
+-- Replace keys that new items take over from older ones. If another transaction took a key over first, its row is not found
+-- here, and the insert of the key then fails.
 DELETE FROM keys USING (
     SELECT owner.queue, owner.key, owner.seq
     FROM unnest($1::integer[], $2::bytea[], $3::bigint[]) AS released (queue, key, seq)

@@ -1,4 +1,4 @@
--- The first error and the latest are kept.
+-- Keeps the first error of an item and its latest ones.
 DELETE FROM errors
 USING (
     SELECT seq, revision,

@@ -1,36 +1,37 @@
--- What became ready since it was counted is few: it is counted anew, from where it stands in the order of time.
+-- Items that became ready since the counters were written still count as scheduled. The column behind the counts says how
+-- many they are. They are few, and the index by wake-up time finds them.
 SELECT queue.definition,
        coalesce(sum(pending), 0)::bigint, coalesce(sum(counters.scheduled), 0)::bigint, coalesce(sum(processing), 0)::bigint,
        coalesce(sum(paused), 0)::bigint, coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint,
        coalesce((
-           SELECT sum(pages.scheduled) FROM pages
-           WHERE pages.wake <= $1 AND pages.due <= $1 AND pages.queue = queue.id
+           SELECT sum(pages.scheduled_count) FROM pages
+           WHERE pages.wake_at <= $1 AND pages.ready_at <= $1 AND pages.queue = queue.id
        ), 0)::bigint,
-       -- The first of each rank, from one rank to the next, and what is not counted as ready yet. The places of a queue in
-       -- the order of scores, whose order is an object, are no times of being ready.
+       -- When the oldest ready item became ready: the first page of each rank, and pages that still count as scheduled. NULL
+       -- for a queue ordered by scores, whose `order_time` is no time. Its order is a JSON object.
        CASE WHEN jsonb_typeof(queue.definition::jsonb #> '{policy,order}') <> 'object' THEN least(
            (
                WITH RECURSIVE firsts AS (
                    (
-                       SELECT rank, place FROM pages
-                       WHERE pages.queue = queue.id AND rank IS NOT NULL
-                       ORDER BY rank, place, foremost
+                       SELECT order_rank, order_time FROM pages
+                       WHERE pages.queue = queue.id AND order_rank IS NOT NULL
+                       ORDER BY order_rank, order_time, order_seq
                        LIMIT 1
                    )
                    UNION ALL
-                   SELECT later.rank, later.place
+                   SELECT later.order_rank, later.order_time
                    FROM firsts CROSS JOIN LATERAL (
-                       SELECT pages.rank, pages.place FROM pages
-                       WHERE pages.queue = queue.id AND pages.rank > firsts.rank
-                       ORDER BY pages.rank, pages.place, pages.foremost
+                       SELECT pages.order_rank, pages.order_time FROM pages
+                       WHERE pages.queue = queue.id AND pages.order_rank > firsts.order_rank
+                       ORDER BY pages.order_rank, pages.order_time, pages.order_seq
                        LIMIT 1
                    ) AS later
                )
-               SELECT min(place) FROM firsts
+               SELECT min(order_time) FROM firsts
            ),
            (
-               SELECT min(pages.due) FROM pages
-               WHERE pages.wake <= $1 AND pages.due <= $1 AND pages.queue = queue.id
+               SELECT min(pages.ready_at) FROM pages
+               WHERE pages.wake_at <= $1 AND pages.ready_at <= $1 AND pages.queue = queue.id
            )
        ) END
 FROM (

@@ -1,4 +1,4 @@
-//! The queues as a server remembers them, with the version of the catalog it learned them from.
+//! A server's cache of the queues, with the catalog version that it was read at.
 
 use crate::encoding::code;
 use crate::encoding::sql::queue_id;
@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use towline_domain::{Queue, QueueId, QueueName};
 use towline_store::StoreError;
 
-/// **Invariant:** used in a batch only while the catalog's version, read under the store's lock, is this one.
+/// **Invariant:** a batch uses it only if the catalog version, read under the store's lock, is the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Catalog {
     pub(crate) version: i64,
@@ -32,14 +32,14 @@ impl Catalog {
     }
 
     fn forget(&mut self, id: QueueId) {
-        if let Some(gone) = self.by_id.remove(&id)
-            && self.by_name.get(&gone.name) == Some(&id)
+        if let Some(removed) = self.by_id.remove(&id)
+            && self.by_name.get(&removed.name) == Some(&id)
         {
-            self.by_name.remove(&gone.name);
+            self.by_name.remove(&removed.name);
         }
     }
 
-    /// Takes in what changed, as `queries/queues_since.sql` tells it.
+    /// Takes the rows of `read_changed_queues.sql`.
     pub(crate) fn learn(&mut self, rows: &[Row]) -> Result<(), StoreError> {
         for row in rows {
             let id = queue_id(row.get(0));
@@ -59,11 +59,11 @@ pub(crate) fn read_queue(definition: &str) -> Result<Queue, StoreError> {
     code::from_json(definition).map_err(|error| damaged("of queues", error))
 }
 
-/// The catalog that somebody in this server saw last.
+/// The latest catalog that a worker of this server has read.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered(Mutex<Arc<Catalog>>);
+pub(crate) struct CatalogCache(Mutex<Arc<Catalog>>);
 
-impl Remembered {
+impl CatalogCache {
     pub(crate) fn get(&self) -> Arc<Catalog> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,14 +1,14 @@
-//! The authority on time: the database's clock, or one that is injected.
+//! The store's clock: that of the database, or an injected one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use towline_domain::Timestamp;
 use towline_store::Clock;
 
-/// Whose clock counts.
+/// Which clock decides.
 #[derive(Clone)]
 pub enum Time {
-    /// `clock_timestamp()`: one authority for all servers.
+    /// `clock_timestamp()` of PostgreSQL: one clock for all servers.
     Database,
     /// For tests.
     Injected(Arc<dyn Clock>),
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Time {
     }
 }
 
-/// **Invariant:** what it says never goes back, not even over a reopening: the time of the latest batch is stored.
+/// **Invariant:** the time never goes back, not even after a restart, because `sessions` stores the time of the latest batch.
 #[derive(Debug)]
 pub(crate) struct SteadyClock {
     time: Time,
@@ -35,7 +35,7 @@ impl SteadyClock {
         SteadyClock { time, latest: AtomicU64::new(0) }
     }
 
-    /// What the injected clock says, steadied; `None`: ask the database.
+    /// The time of an injected clock; `None` if the database's clock decides.
     pub(crate) fn injected(&self) -> Option<Timestamp> {
         match &self.time {
             Time::Database => None,
@@ -43,16 +43,16 @@ impl SteadyClock {
         }
     }
 
-    /// The latest that it said.
+    /// The latest time that it returned.
     pub(crate) fn latest(&self) -> Timestamp {
         Timestamp(self.latest.load(Ordering::SeqCst))
     }
 
-    /// The present, given what a clock says.
-    pub(crate) fn steady(&self, said: Timestamp) -> Timestamp {
-        let said = said.min(Timestamp::MAX);
-        let latest = self.latest.fetch_max(said.0, Ordering::SeqCst);
-        said.max(Timestamp(latest))
+    /// The present time, given the reading of a clock.
+    pub(crate) fn steady(&self, reading: Timestamp) -> Timestamp {
+        let reading = reading.min(Timestamp::MAX);
+        let latest = self.latest.fetch_max(reading.0, Ordering::SeqCst);
+        reading.max(Timestamp(latest))
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_never_goes_back() {
+    fn the_time_never_goes_back() {
         let clock = SteadyClock::new(Time::Database);
         assert_eq!(clock.steady(Timestamp(5)), Timestamp(5));
         assert_eq!(clock.steady(Timestamp(3)), Timestamp(5));

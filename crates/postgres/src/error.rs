@@ -1,16 +1,16 @@
-//! Faults of the database as the store's faults.
+//! Errors of the database as errors of the store.
 
 use std::error::Error as _;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 use towline_store::StoreError;
 
-/// How an attempt at a batch ended without an answer.
+/// How an attempt at a batch failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Somebody else came first: the same again sees what they did.
+    /// Another transaction came first. A new attempt sees what it did.
     Conflict(String),
-    /// The connection is gone; whether a commit that was under way took place is not known.
+    /// The connection was lost. It is unknown whether a commit that was under way took place.
     Lost(String),
     Fault(StoreError),
 }
@@ -52,7 +52,7 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// The fault that an error of the database stands for.
+/// The store's error for an error of the database.
 pub(crate) fn fault(error: &Error) -> StoreError {
     match error.code() {
         Some(&SqlState::DISK_FULL) => StoreError::Full { detail: describe(error) },
@@ -67,10 +67,10 @@ pub(crate) fn fault(error: &Error) -> StoreError {
     }
 }
 
-/// What the database said, not only that it said something.
+/// The message of the database, which `Display` leaves out.
 pub(crate) fn describe(error: &Error) -> String {
     match error.as_db_error() {
-        Some(said) => format!("{} ({})", said.message(), said.code().code()),
+        Some(error) => format!("{} ({})", error.message(), error.code().code()),
         None => match error.source() {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
@@ -78,7 +78,7 @@ pub(crate) fn describe(error: &Error) -> String {
     }
 }
 
-/// A row that cannot be what this store wrote.
+/// An error for a row that this store cannot have written.
 pub(crate) fn damaged(row: impl std::fmt::Display, what: impl std::fmt::Display) -> StoreError {
     StoreError::Corrupt { file: format!("row {row}"), what: what.to_string() }
 }

@@ -1,9 +1,9 @@
-//! What was enqueued in SQL becomes items: the inbox is taken over in batches, in order, by whichever server comes first.
+//! The inbox of `enqueue`: servers submit its entries in batches, in order.
 //!
-//! **Invariant:** an entry leaves the inbox in the transaction that submits it or records why it was refused. Two servers
-//! that take the same entries meet at their deletion: one of them begins anew.
+//! **Invariant:** an entry leaves the inbox in the transaction that submits it or records why it was refused. If two servers
+//! submit the same entries, the second one to delete them finds fewer rows and starts again.
 
-use crate::batch::attempt::{Attempt, How, attempt};
+use crate::batch::attempt::{Attempt, AttemptOptions, attempt};
 use crate::batch::outcome::Outcome;
 use crate::connection::session::Session;
 use crate::encoding::sql::timestamp;
@@ -22,51 +22,53 @@ use towline_domain::command::When;
 use towline_domain::{Body, Fields, ItemId, Json, Millis, Overrides, QueueName, Refusal, Submission};
 use towline_store::{Operation, Reply, StoreError};
 
-/// Entries, and bytes of payload, in one batch.
+/// How many entries, and how many bytes of payload, one batch submits.
 const ENTRIES_MAX: i64 = 512;
 const BYTES_MAX: i64 = 8 << 20;
-/// How often the inbox is looked at when nobody tells that there is something; seldom while others are heard.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-const LOOK_SELDOM: Duration = Duration::from_secs(5);
-/// After somebody else came first, or a fault.
+/// How often the inbox is checked without a notification, and how often while notifications arrive.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL_NOTIFIED: Duration = Duration::from_secs(5);
+/// Pause after a conflict with another server, or a fault.
 const BACK_OFF_MIN: Duration = Duration::from_millis(25);
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// A batch of one entry after this many tries: what is wrong with one must not hold up the others.
-const TRIES: u32 = 64;
+/// How often one batch is attempted.
+const ATTEMPTS_MAX: u32 = 64;
 
-/// An entry on its way: what to submit, or why it cannot be.
+/// An entry that is being submitted.
 #[derive(Debug)]
-struct Entry {
+struct InboxEntry {
     position: i64,
     id: ItemId,
-    wrong: Option<(&'static str, String)>,
+    /// Set if the entry is not a valid submit: the code and the reason.
+    invalid: Option<(&'static str, String)>,
 }
 
-/// The entries that a session takes over with its next batch.
+/// The entries that the next batch of a session submits.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(Vec<Entry>);
+pub(crate) struct InboxBatch(Vec<InboxEntry>);
 
-/// Until it is dropped.
+/// Submits entries until it is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, reader: Reader) {
-    let mut taker = Taker { shared, reader, session: None, full: BTreeSet::new() };
+    let mut drainer = InboxDrainer { shared, reader, session: None, full: BTreeSet::new() };
     let mut back_off = BACK_OFF_MIN;
-    let mut most = ENTRIES_MAX;
+    let mut entries_max = ENTRIES_MAX;
     loop {
-        match taker.take_over(most).await {
+        match drainer.submit_next(entries_max).await {
             Ok(0) => {
                 back_off = BACK_OFF_MIN;
-                taker.wait().await;
-                taker.full.clear();
+                drainer.wait().await;
+                drainer.full.clear();
             }
             Ok(_) => {
                 back_off = BACK_OFF_MIN;
-                most = ENTRIES_MAX.min(most * 2);
+                entries_max = ENTRIES_MAX.min(entries_max * 2);
             }
             Err(failure) => {
-                taker.session = None;
+                drainer.session = None;
                 if let Failure::Fault(error) = &failure {
-                    tracing::warn!(%error, "cannot take over what was enqueued; it stays in the inbox");
-                    most = 1;
+                    tracing::warn!(%error, "cannot submit entries of the inbox; they stay there");
+                    // One at a time, so that one bad entry does not block the next.
+                    entries_max = 1;
                 }
                 tokio::time::sleep(back_off).await;
                 back_off = BACK_OFF_MAX.min(back_off * 2);
@@ -75,66 +77,66 @@ pub(crate) async fn run(shared: Arc<Shared>, reader: Reader) {
     }
 }
 
-struct Taker {
+struct InboxDrainer {
     shared: Arc<Shared>,
     reader: Reader,
     session: Option<Session>,
-    /// Queues that had no room.
+    /// Queues that were full.
     full: BTreeSet<String>,
 }
 
-impl Taker {
+impl InboxDrainer {
     async fn wait(&self) {
         let news = &self.shared.news;
-        let every = if news.hears() { LOOK_SELDOM } else { LOOK_EVERY };
-        let _ = tokio::time::timeout(every, news.inbox.notified()).await;
+        let interval = if news.hears() { POLL_INTERVAL_NOTIFIED } else { POLL_INTERVAL };
+        let _ = tokio::time::timeout(interval, news.inbox.notified()).await;
     }
 
-    /// How many entries left the inbox.
-    async fn take_over(&mut self, most: i64) -> Result<usize, Failure> {
-        let Some(rows) = self.look(most).await? else { return Ok(0) };
+    /// Submits the next entries. Returns how many left the inbox.
+    async fn submit_next(&mut self, entries_max: i64) -> Result<usize, Failure> {
+        let Some(rows) = self.read_next(entries_max).await? else { return Ok(0) };
         let shared = Arc::clone(&self.shared);
-        let (mut taken, mut operations, mut queues) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut entries, mut operations, mut queues) = (Vec::new(), Vec::new(), Vec::new());
         for row in &rows {
-            let read = read(row);
-            let wrong = read.as_ref().err().map(|refusal| (refusal.code(), refusal.to_string()));
-            taken.push(Entry { position: row.get(0), id: ItemId(row.get(1)), wrong });
+            let operation = read_operation(row);
+            let invalid = operation.as_ref().err().map(|refusal| (refusal.code(), refusal.to_string()));
+            entries.push(InboxEntry { position: row.get(0), id: ItemId(row.get(1)), invalid });
             queues.push(row.get::<_, String>(2));
-            operations.extend(read.ok());
+            operations.extend(operation.ok());
         }
         let session = self.session().await?;
-        session.taken = Some(Taken(taken));
+        session.inbox_batch = Some(InboxBatch(entries));
         let mut locks = BTreeSet::new();
-        for _ in 0..TRIES {
-            let how = How { locks: &locks, sweep: false, patient: false, thorough: true };
-            match attempt(session, &shared, &operations, how).await? {
+        for _ in 0..ATTEMPTS_MAX {
+            let options = AttemptOptions { locks: &locks, sweep: false, patient: false, thorough: true };
+            match attempt(session, &shared, &operations, options).await? {
                 Attempt::Done(done) => {
-                    let taken = session.taken.take().unwrap_or_default();
-                    let kept = taken.kept(&done.outcomes);
-                    self.full.extend(kept.iter().map(|&at| queues[at].clone()));
+                    let batch = session.inbox_batch.take().unwrap_or_default();
+                    let deferred = batch.deferred(&done.outcomes);
+                    self.full.extend(deferred.iter().map(|&at| queues[at].clone()));
                     for operation in &operations {
                         if let Operation::Submit { queue, .. } = operation {
                             shared.news.brought_here(queue);
                         }
                     }
-                    return Ok(rows.len() - kept.len());
+                    return Ok(rows.len() - deferred.len());
                 }
                 Attempt::Again(more) => locks.extend(more),
                 Attempt::Later | Attempt::Moved => {}
-                // Committed or not, the inbox tells.
+                // If the commit took place, the entries are not in the inbox any more.
                 Attempt::Unknown { cause, .. } => return Err(Failure::Lost(cause)),
             }
         }
-        Err(Failure::Conflict("others change the queues all the time".to_owned()))
+        Err(Failure::Conflict("other batches change the queues all the time".to_owned()))
     }
 
-    /// The next entries, as many as fit into a batch.
-    async fn look(&mut self, most: i64) -> Result<Option<Vec<Row>>, Failure> {
+    /// Reads the next entries, as many as fit into a batch.
+    async fn read_next(&mut self, entries_max: i64) -> Result<Option<Vec<Row>>, Failure> {
         let full: Vec<String> = self.full.iter().cloned().collect();
         let client = self.reader.client().await?;
-        let positions = client.prepare_cached(query!("inbox_next")).await?;
+        let positions = client.prepare_cached(query!("find_inbox_entries")).await?;
         let positions: Vec<i64> = client
-            .query(&positions, &[&full, &most, &BYTES_MAX])
+            .query(&positions, &[&full, &entries_max, &BYTES_MAX])
             .await?
             .iter()
             .map(|row| row.get(0))
@@ -142,7 +144,7 @@ impl Taker {
         if positions.is_empty() {
             return Ok(None);
         }
-        let entries = client.prepare_cached(query!("inbox_entries")).await?;
+        let entries = client.prepare_cached(query!("read_inbox_entries")).await?;
         Ok(Some(client.query(&entries, &[&positions]).await?))
     }
 
@@ -158,68 +160,71 @@ impl Taker {
     }
 }
 
-/// What becomes of an entry.
-enum End {
+/// How the submit of an entry ended.
+enum EntryEnd {
     Submitted,
-    /// Its queue has no room: it stays.
-    Kept,
+    /// Its queue is full: the entry stays in the inbox.
+    Deferred,
     Refused(&'static str, String),
 }
 
-impl Taken {
-    /// In order; entries that make no sense have no outcome.
-    fn ends(&self, outcomes: &[Outcome]) -> Vec<End> {
+impl InboxBatch {
+    /// How each entry ended, in order. Invalid entries have no outcome.
+    fn ends(&self, outcomes: &[Outcome]) -> Vec<EntryEnd> {
         let mut outcomes = outcomes.iter();
-        let end = |entry: &Entry| match &entry.wrong {
-            Some((code, reason)) => End::Refused(code, reason.clone()),
+        let end = |entry: &InboxEntry| match &entry.invalid {
+            Some((code, reason)) => EntryEnd::Refused(code, reason.clone()),
             None => match outcomes.next() {
-                Some(Outcome::Answered(Err(Refusal::QueueFull { .. }))) => End::Kept,
-                Some(Outcome::Answered(Err(refusal))) => End::Refused(refusal.code(), refusal.to_string()),
+                Some(Outcome::Answered(Err(Refusal::QueueFull { .. }))) => EntryEnd::Deferred,
+                Some(Outcome::Answered(Err(refusal))) => {
+                    EntryEnd::Refused(refusal.code(), refusal.to_string())
+                }
                 Some(Outcome::Answered(Ok(Reply::Answer(Answer::Submitted { id, created: false })))) => {
                     let reason =
-                        format!("its idempotency key belongs to item {id}, which was submitted before it");
-                    if *id == entry.id { End::Submitted } else { End::Refused("key_known", reason) }
+                        format!("its idempotency key belongs to item {id}, which was submitted earlier");
+                    if *id == entry.id { EntryEnd::Submitted } else { EntryEnd::Refused("key_known", reason) }
                 }
-                _ => End::Submitted,
+                _ => EntryEnd::Submitted,
             },
         };
         self.0.iter().map(end).collect()
     }
 
-    fn kept(&self, outcomes: &[Outcome]) -> Vec<usize> {
+    /// Indexes of the entries that stay in the inbox.
+    fn deferred(&self, outcomes: &[Outcome]) -> Vec<usize> {
         let ends = self.ends(outcomes);
-        (0..ends.len()).filter(|&at| matches!(ends[at], End::Kept)).collect()
+        (0..ends.len()).filter(|&at| matches!(ends[at], EntryEnd::Deferred)).collect()
     }
 }
 
-/// In the transaction that submits them: entries leave the inbox, and what was refused is written down.
+/// Deletes the entries of the session's batch from the inbox and records the refused ones, in the batch's transaction.
 pub(crate) async fn settle(session: &Session, outcomes: &[Outcome]) -> Result<(), Failure> {
-    let Some(taken) = &session.taken else { return Ok(()) };
-    let (mut gone, mut refused, mut codes, mut reasons) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (entry, end) in taken.0.iter().zip(taken.ends(outcomes)) {
+    let Some(batch) = &session.inbox_batch else { return Ok(()) };
+    let (mut deleted, mut refused, mut codes, mut reasons) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (entry, end) in batch.0.iter().zip(batch.ends(outcomes)) {
         match end {
-            End::Kept => continue,
-            End::Submitted => {}
-            End::Refused(code, reason) => {
-                tracing::warn!(id = %entry.id, code, reason, "what was enqueued was refused; see inbox_refused");
+            EntryEnd::Deferred => continue,
+            EntryEnd::Submitted => {}
+            EntryEnd::Refused(code, reason) => {
+                tracing::warn!(id = %entry.id, code, reason, "an entry of the inbox was refused; see inbox_refused");
                 refused.push(entry.position);
                 codes.push(code);
                 reasons.push(reason.replace('\0', "\u{fffd}"));
             }
         }
-        gone.push(entry.position);
+        deleted.push(entry.position);
     }
     if !refused.is_empty() {
-        session.client.execute(query!("inbox_refuse"), &[&refused, &codes, &reasons]).await?;
+        session.client.execute(query!("refuse_inbox_entries"), &[&refused, &codes, &reasons]).await?;
     }
-    let deleted = session.client.execute(query!("inbox_delete"), &[&gone]).await?;
-    if deleted != gone.len() as u64 {
-        return Err(Failure::Conflict("somebody else takes over the same entries".to_owned()));
+    let count = session.client.execute(query!("delete_inbox_entries"), &[&deleted]).await?;
+    if count != deleted.len() as u64 {
+        return Err(Failure::Conflict("another server submits the same entries".to_owned()));
     }
     Ok(())
 }
 
-fn read(row: &Row) -> Result<Operation, Refusal> {
+fn read_operation(row: &Row) -> Result<Operation, Refusal> {
     let queue: &str = row.get(2);
     let queue: QueueName = queue.parse().map_err(|_| Refusal::QueueNotFound { name: queue.to_owned() })?;
     let params = object(row.get(6)).map_err(|error| invalid("params", error))?;

@@ -1,13 +1,15 @@
 //! The store on PostgreSQL: any number of servers, one database.
 //!
-//! Calls are gathered into batches by a few workers, each with a connection of its own. A batch is one transaction of
-//! two round trips: one fetches and locks what its operations name, the other writes what [`towline_domain::decide()`]
-//! made of it and commits. Each operation has its own answer.
+//! A few workers, each with its own connection, gather calls into batches. A batch is one transaction of two round trips: the
+//! first one fetches and locks what the operations name, the second one writes what [`towline_domain::decide()`] decided
+//! and commits. Each operation has its own answer.
 //!
-//! **Invariants:** whoever changes anything of an item holds the lock of its page. Locks that are waited for
-//! are taken in one order everywhere (the store, queues, pages by sequence number, finished ones after the others, then rows that are inserted in order
-//! of their keys), so nobody waits in a circle; receiving and sweeping never wait. What is answered is committed; after
-//! a lost connection the outcome of a commit is found out, not guessed.
+//! **Invariants:**
+//! - A transaction that changes an item holds the lock of its page.
+//! - All transactions wait for locks in the same order: the store, queues, pages by sequence number, terminal pages, then
+//!   inserted rows by their keys. So no two of them wait for each other. Receives and sweeps never wait for a lock.
+//! - An answer means that the operation is committed. After a lost connection, the worker finds out whether its commit took
+//!   place.
 
 mod batch;
 mod catalog;
@@ -28,6 +30,6 @@ mod store;
 pub use clock::Time;
 pub use connection::address::{Address, AddressError};
 pub use maintenance::migrate::{Migrated, SchemaVersion, migrate, schema_version};
-pub use notify::peers::Heard;
-pub use options::{Kept, Options};
+pub use notify::peers::PeerHints;
+pub use options::{EventRetention, Options};
 pub use store::Postgres;

@@ -1,4 +1,4 @@
-//! What can be chosen about the store.
+//! Options of the store.
 
 use towline_domain::Millis;
 use towline_store::StoreError;
@@ -7,32 +7,32 @@ use towline_store::StoreError;
 pub struct Options {
     /// The schema that holds Towline's tables.
     pub schema: String,
-    /// Connections that write. More of them overlap more commits, and make smaller batches.
+    /// How many connections write. More connections overlap more commits, but make the batches smaller.
     pub workers: usize,
-    /// Connections that read, opened as they are needed.
+    /// How many connections read. They are opened as needed.
     pub readers: usize,
-    /// Bring the schema up to date when opening. Without it, an old schema is refused.
+    /// Bring the schema up to date when opening. If false, an old schema is refused.
     pub migrate: bool,
-    /// Tell other servers what becomes ready, and hear from them; without it, they find out by asking.
+    /// Notify other servers of ready items, and listen to their notifications. If false, servers find out by polling.
     pub notify: bool,
-    /// Calls that may wait; more are refused as busy.
+    /// How many calls may wait. Further calls are refused as busy.
     pub waiting_max: usize,
-    /// What is kept of what happened; `None`: nothing is told.
-    pub events: Option<Kept>,
-    /// A statement, or a wait for a lock, that takes longer fails.
+    /// How long events are kept; `None`: no events are written.
+    pub events: Option<EventRetention>,
+    /// A statement that takes longer, or waits longer for a lock, fails.
     pub statement_timeout_ms: u32,
 }
 
-/// Events are kept for about this long, unless they are too many.
+/// Events are kept for about this time, or less if they take more than this many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct EventRetention {
     pub bytes: u64,
     pub time: Millis,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept { bytes: 256 << 20, time: Millis::days(1) }
+impl Default for EventRetention {
+    fn default() -> EventRetention {
+        EventRetention { bytes: 256 << 20, time: Millis::days(1) }
     }
 }
 
@@ -45,14 +45,14 @@ impl Default for Options {
             migrate: true,
             notify: true,
             waiting_max: 16_384,
-            events: Some(Kept::default()),
+            events: Some(EventRetention::default()),
             statement_timeout_ms: 30_000,
         }
     }
 }
 
 impl Options {
-    /// A schema's name goes into statements as it is, so it must need no quotes.
+    /// The name of a schema goes into statements unquoted, so it must need no quotes.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         let name = self.schema.as_bytes();
@@ -62,13 +62,13 @@ impl Options {
             && !self.schema.starts_with("pg_");
         if !good {
             let cause = format!(
-                "schema {:?} is not a plain name; use a-z, 0-9 and _, beginning with a letter",
+                "schema name {:?} would need quotes; use a-z, 0-9 and _, beginning with a letter",
                 self.schema
             );
             return Err(StoreError::Unavailable { cause });
         }
         if self.workers == 0 || self.readers == 0 {
-            let cause = "it needs at least one worker and one reader".to_owned();
+            let cause = "the store needs at least one worker and one reader".to_owned();
             return Err(StoreError::Unavailable { cause });
         }
         Ok(())

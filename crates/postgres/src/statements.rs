@@ -1,98 +1,105 @@
-//! The statements of a worker, prepared once a connection. Their text is in `queries/`.
+//! The prepared statements of a connection that writes. Their text is in `queries/`, in files of the same names.
 
 use tokio_postgres::{Client, Error, Statement};
 
+/// The text of one statement: one file, or several fragments behind each other.
 macro_rules! query {
-    ($file:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/queries/", $file, ".sql"))
-    };
-    ($($file:literal),+) => {
+    ($($file:expr),+) => {
         concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/queries/", $file, ".sql")), "\n"),+)
     };
 }
 pub(crate) use query;
 
 macro_rules! statements {
-    ($($name:ident: $sql:expr,)*) => {
+    ($($name:ident,)* ; $($composed:ident: $sql:expr,)*) => {
         #[derive(Clone)]
         pub(crate) struct Statements {
             $(pub(crate) $name: Statement,)*
+            $(pub(crate) $composed: Statement,)*
         }
 
         impl Statements {
-            /// Asks for all of them at once.
+            /// Prepares all statements in one round trip.
             pub(crate) async fn prepare(client: &Client) -> Result<Statements, Error> {
-                let ($($name,)*) = tokio::try_join!($(client.prepare($sql),)*)?;
-                Ok(Statements { $($name,)* })
+                let ($($name,)* $($composed,)*) = tokio::try_join!(
+                    $(client.prepare(query!(stringify!($name))),)*
+                    $(client.prepare($sql),)*
+                )?;
+                Ok(Statements { $($name,)* $($composed,)* })
             }
         }
     };
 }
 
 statements! {
-    lock_store: query!("lock_store"),
-    lock_store_shared: query!("lock_store_shared"),
-    lock_queues: query!("lock_queues"),
-    catalog: query!("catalog"),
-    clock: query!("clock"),
-    queues_since: query!("queues_since"),
-    new_sequences: query!("new_sequences"),
-    new_queue: query!("new_queue"),
-    counts: query!("counts"),
-    rates: query!("rates"),
-    turns: query!("turns"),
-    named: query!("columns_of_pages", "among_pages", "named"),
-    named_finished: query!("columns_of_finished", "among_finished", "named"),
-    moved: query!("columns_of_pages", "among_pages"),
-    kv_lock: query!("kv_lock"),
-    key_owners: query!("key_owners"),
-    receivable: query!("receivable"),
-    receivable_in_turn: query!("receivable_in_turn"),
-    without_key: query!("without_key"),
-    leases: query!("leases"),
-    uncounted_leases: query!("uncounted_leases"),
-    is_receivable: query!("is_receivable"),
-    is_receivable_in_turn: query!("is_receivable_in_turn"),
-    due: query!("due"),
-    remove_due: query!("remove_due"),
-    next_removal: query!("next_removal"),
-    bodies: query!("bodies"),
-    edits: query!("edits"),
-    errors: query!("errors"),
-    remove: query!("remove"),
-    remove_ranges: query!("remove_ranges"),
-    delete_pages: query!("delete_pages"),
-    delete_finished: query!("delete_finished"),
-    insert_pages: query!("insert_pages"),
-    update_pages: query!("update_pages"),
-    insert_finished: query!("insert_finished"),
-    insert_bodies: query!("insert_bodies"),
-    edit: query!("edit"),
-    release_keys: query!("release_keys"),
-    insert_keys: query!("insert_keys"),
-    insert_chosen_ids: query!("insert_chosen_ids"),
-    remove_tags: query!("remove_tags"),
-    insert_tags: query!("insert_tags"),
-    insert_errors: query!("insert_errors"),
-    trim_errors: query!("trim_errors"),
-    insert_outcomes: query!("insert_outcomes"),
-    kv_insert: query!("kv_insert"),
-    kv_update: query!("kv_update"),
-    kv_delete: query!("kv_delete"),
-    count: query!("count"),
-    fold_counters: query!("fold_counters"),
-    tally: query!("tally"),
-    tally_tags: query!("tally_tags"),
-    fold_tallies: query!("fold_tallies"),
-    put_queue: query!("put_queue"),
-    put_rates: query!("put_rates"),
-    put_turns: query!("put_turns"),
-    delete_queue: query!("delete_queue"),
-    tell: query!("tell"),
-    mark: query!("mark"),
-    rotate_bodies: query!("rotate_bodies"),
-    reclaim: query!("reclaim"),
-    rotate_events: query!("rotate_events"),
+    lock_store,
+    lock_store_shared,
+    lock_queues,
+    read_catalog,
+    read_clock,
+    read_changed_queues,
+    draw_item_seqs,
+    draw_queue_id,
+    read_counts,
+    read_rate_states,
+    read_round_robins,
+    read_leased_counts,
+    lock_kv,
+    read_key_owners,
+    lock_ready_pages,
+    lock_ready_pages_by_key,
+    lock_unkeyed_pages,
+    lock_uncounted_pages,
+    has_ready_page,
+    has_receivable_key,
+    lock_due_pages,
+    remove_due_terminal_pages,
+    read_next_removal,
+    read_payloads,
+    read_edits,
+    read_errors,
+    delete_side_rows,
+    delete_side_rows_in_ranges,
+    delete_pages,
+    delete_terminal_pages,
+    insert_pages,
+    update_pages,
+    insert_terminal_pages,
+    insert_payloads,
+    upsert_edits,
+    release_keys,
+    insert_keys,
+    insert_chosen_ids,
+    delete_tags,
+    insert_tags,
+    insert_errors,
+    trim_errors,
+    upsert_outcomes,
+    insert_kv,
+    update_kv,
+    delete_kv,
+    upsert_queue,
+    upsert_rate_states,
+    upsert_round_robins,
+    delete_queue,
+    insert_events,
+    record_batch,
+    rotate_payloads,
+    reclaim_disk,
+    rotate_events,
+    ;
+    find_pages: query!("fragments/select_pages", "fragments/pages_holding_items"),
+    lock_pages: query!("fragments/select_pages", "fragments/pages_holding_items", "fragments/lock_in_order"),
+    lock_terminal_pages: query!(
+        "fragments/select_terminal_pages",
+        "fragments/terminal_pages_holding_items",
+        "fragments/lock_in_order"
+    ),
+    add_counts: query!("add_counts", "fragments/add_to_counters"),
+    fold_counters: query!("fold_counters", "fragments/add_to_counters"),
+    add_tallies: query!("add_tallies", "fragments/add_to_tallies"),
+    add_tag_tallies: query!("add_tag_tallies", "fragments/add_to_tallies"),
+    fold_tallies: query!("fold_tallies", "fragments/add_to_tallies"),
 }
 
 impl std::fmt::Debug for Statements {

@@ -1,8 +1,8 @@
-//! The handle: what a server holds.
+//! The store's handle: opens the store and implements [`Store`].
 
-use crate::batch::receive_hints::Hints;
+use crate::batch::receive_hints::ReceiveHints;
 use crate::batch::worker::{self, Call};
-use crate::catalog::{Catalog, Remembered};
+use crate::catalog::{Catalog, CatalogCache};
 use crate::clock::{SteadyClock, Time};
 use crate::connection::address::{Address, Target};
 use crate::connection::session::{self, configure};
@@ -11,10 +11,10 @@ use crate::error::fault;
 use crate::inbox;
 use crate::maintenance::expiry;
 use crate::maintenance::migrate;
-use crate::maintenance::reclaim::Upkeep;
-use crate::maintenance::sweep_progress::Sweeps;
-use crate::notify::peers::{self, Heard, Listener, News};
-use crate::options::{Kept, Options};
+use crate::maintenance::reclaim::ReclaimTimer;
+use crate::maintenance::sweep_progress::SweepProgress;
+use crate::notify::peers::{self, Listener, News, PeerHints};
+use crate::options::{EventRetention, Options};
 use crate::read::Reader;
 use crate::statements::query;
 use futures::future::ready;
@@ -28,14 +28,14 @@ use towline_store::{
     Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
-/// The store on PostgreSQL. Dropping it ends its workers, after what they are at.
+/// The store on PostgreSQL. When it is dropped, its workers finish their present batches and end.
 pub struct Postgres {
     calls: mpsc::Sender<Call>,
     reader: Reader,
     waiting_max: usize,
     news: Arc<News>,
     figures: Arc<StdMutex<StoreMetrics>>,
-    /// End with the store.
+    /// Tasks that end with the store.
     tasks: Vec<AbortHandle>,
 }
 
@@ -51,45 +51,45 @@ impl std::fmt::Debug for Postgres {
     }
 }
 
-/// What the workers of a server have in common.
+/// What the workers of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) target: Target,
     pub(crate) schema: String,
     pub(crate) salt: u64,
-    /// The class of this store's advisory locks: another store in the same database has another.
+    /// The class of this store's advisory locks. Each store in a database has its own.
     pub(crate) locks: i32,
     pub(crate) clock: Arc<SteadyClock>,
-    pub(crate) catalog: Arc<Remembered>,
+    pub(crate) catalog: Arc<CatalogCache>,
     pub(crate) news: Arc<News>,
-    pub(crate) hints: Hints,
-    pub(crate) sweeps: Sweeps,
-    pub(crate) upkeep: Upkeep,
-    /// Of what was committed.
+    pub(crate) hints: ReceiveHints,
+    pub(crate) sweeps: SweepProgress,
+    pub(crate) reclaim: ReclaimTimer,
+    /// Metrics of committed batches.
     pub(crate) figures: Arc<StdMutex<StoreMetrics>>,
-    pub(crate) events: Option<Kept>,
+    pub(crate) events: Option<EventRetention>,
 }
 
 impl Postgres {
-    /// Connects, brings the schema up to date, and starts the workers on the runtime it is called from.
+    /// Connects, brings the schema up to date, and starts the workers on the caller's runtime.
     pub async fn open(address: &Address, options: Options, time: Time) -> Result<Postgres> {
         options.check()?;
         let target = configure(address, &options)?;
         let client = session::connect(&target).await?;
         migrate::prepare(&client, &options).await?;
         let clock = Arc::new(SteadyClock::new(time));
-        let begin = async {
+        let read = async {
             let salt: i64 = client.query_one("SELECT salt FROM catalog", &[]).await?.get(0);
             let latest = client.query_one("SELECT max(decided_at) FROM sessions", &[]).await?;
             clock.steady(latest.get::<_, Option<i64>>(0).map_or(Timestamp(0), timestamp));
-            let queues = client.query(query!("queues_since"), &[&-1_i64]).await?;
+            let queues = client.query(query!("read_changed_queues"), &[&-1_i64]).await?;
             Ok((salt.cast_unsigned(), queues))
         };
-        let (salt, queues) = begin.await.map_err(|error| fault(&error))?;
-        let mut known = Catalog::default();
-        known.learn(&queues)?;
-        let catalog = Arc::new(Remembered::default());
-        catalog.put(Arc::new(known));
+        let (salt, queues) = read.await.map_err(|error| fault(&error))?;
+        let mut queue_catalog = Catalog::default();
+        queue_catalog.learn(&queues)?;
+        let catalog = Arc::new(CatalogCache::default());
+        catalog.put(Arc::new(queue_catalog));
         let reader = Reader::new(&target, &options, salt, clock.clone())?;
         let news = Arc::new(News::default());
         let mut tasks = Vec::new();
@@ -112,24 +112,24 @@ impl Postgres {
             clock,
             catalog,
             news: news.clone(),
-            hints: Hints::default(),
-            sweeps: Sweeps::default(),
-            upkeep: Upkeep::default(),
+            hints: ReceiveHints::default(),
+            sweeps: SweepProgress::default(),
+            reclaim: ReclaimTimer::default(),
             figures: figures.clone(),
             events: options.events,
         });
-        let (calls, taken) = mpsc::channel(options.waiting_max);
-        let taken = Arc::new(Mutex::new(taken));
+        let (calls, waiting_calls) = mpsc::channel(options.waiting_max);
+        let waiting_calls = Arc::new(Mutex::new(waiting_calls));
         for _ in 0..options.workers {
-            tokio::spawn(worker::run(shared.clone(), taken.clone()));
+            tokio::spawn(worker::run(shared.clone(), waiting_calls.clone()));
         }
         tasks.push(tokio::spawn(expiry::run(reader.clone(), shared.clock.clone())).abort_handle());
         tasks.push(tokio::spawn(inbox::run(shared, reader.clone())).abort_handle());
         Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, figures, tasks })
     }
 
-    /// Waits for what other servers tell. For one caller: what it has heard is gone.
-    pub async fn heard(&self) -> Heard {
+    /// Waits for hints from other servers. Each hint is returned once, so only one task may call this.
+    pub async fn peer_hints(&self) -> PeerHints {
         self.news.next().await
     }
 }

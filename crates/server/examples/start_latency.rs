@@ -55,7 +55,7 @@ async fn measure(
     let (listening, store) = (there.clone(), servers[1].0.clone());
     let news = tokio::spawn(async move {
         loop {
-            let heard = store.heard().await;
+            let heard = store.peer_hints().await;
             listening.peers_heard(heard.hears);
             heard.ready.iter().for_each(|(queue, &count)| listening.peer_hint(queue, count as usize));
             if heard.anything {

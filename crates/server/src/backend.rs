@@ -128,7 +128,7 @@ impl Backend {
         let broker = broker.clone();
         Some(tokio::spawn(async move {
             loop {
-                let heard = store.heard().await;
+                let heard = store.peer_hints().await;
                 broker.peers_heard(heard.hears);
                 pass_on(&broker, &heard);
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use towline_broker::Broker;
-use towline_postgres::{Address, Heard, Options, Postgres, Time};
+use towline_postgres::{Address, Options, PeerHints, Postgres, Time};
 use towline_shards::{LazyStore, Shards};
 use towline_store::{BoxFuture, Store};
 
@@ -59,7 +59,7 @@ impl Databases {
                 tasks.spawn(async move {
                     loop {
                         // Whether all of them can be heard is not known, so all are asked as well.
-                        pass_on(&broker, &store.heard().await);
+                        pass_on(&broker, &store.peer_hints().await);
                     }
                 });
             }
@@ -88,7 +88,7 @@ async fn tidy(shards: Arc<Shards>, back: Arc<Notify>) {
 }
 
 /// Wakes those who wait for what was brought.
-pub(crate) fn pass_on(broker: &Broker, heard: &Heard) {
+pub(crate) fn pass_on(broker: &Broker, heard: &PeerHints) {
     for (queue, &count) in &heard.ready {
         broker.peer_hint(queue, count as usize);
     }

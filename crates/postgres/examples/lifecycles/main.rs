@@ -1,15 +1,16 @@
-//! Life-cycles a second (submit, receive with the payload, commit), of this store at its port and, in the same PostgreSQL,
-//! of queues that are a table and a few statements: see `tables.rs` for what each of them does.
+//! Measures life cycles a second (submit, receive with the payload, commit) of this store and, in the same PostgreSQL, of
+//! queues that are a table and a few statements. `tables.rs` describes them.
 //!
 //! `cargo run --release -p towline-postgres --example lifecycles -- --url 'host=/run/postgresql user=me dbname=bench'`
 //!
-//! A queue of `--depth` items stays behind throughout. `--items` are submitted in bulk, then drained; the rate is that of
-//! both together. Payloads are noise. `--held-snapshot` has somebody else keep a transaction open meanwhile, `--retention`
-//! removes that many finished items. It makes schemas named `bench_...` in that database, and removes them again.
+//! A backlog of `--depth` items stays in the queue. `--items` items are submitted in bulk, then drained; the rate is that of
+//! both together. Payloads are random. `--held-snapshot` keeps another transaction open during the measurement.
+//! `--retention` measures the removal of that many terminal items. The program creates schemas named `bench_...` in the
+//! database and drops them again.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and stops at the first fault")]
 
-mod ours;
 mod tables;
+mod towline;
 
 use clap::{Parser, ValueEnum};
 use std::time::{Duration, Instant};
@@ -17,54 +18,55 @@ use tokio_postgres::{Client, Config, NoTls};
 
 #[derive(Debug, Parser)]
 pub struct Arguments {
-    /// A PostgreSQL to use, as libpq spells it.
+    /// Connection string of the PostgreSQL to use.
     #[arg(long)]
     url: Config,
+    /// The queues to measure.
     #[arg(long, value_delimiter = ',', default_value = "towline,skip-locked,pgmq-like,cyclotron-like")]
-    who: Vec<Who>,
-    /// Payload sizes to measure.
+    who: Vec<Contender>,
+    /// Payload sizes in bytes.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 4500])]
     bytes: Vec<usize>,
-    /// Items in one call to this store.
+    /// How many items one call to this store has.
     #[arg(long, value_delimiter = ',', default_values_t = [64, 512])]
     batch: Vec<usize>,
-    /// Callers of this store.
+    /// How many callers use this store at once.
     #[arg(long, default_value_t = 8)]
     callers: usize,
-    /// Connections of this store that write.
+    /// How many connections of this store write.
     #[arg(long, default_value_t = towline_postgres::Options::default().workers)]
     workers: usize,
-    /// Items that wait throughout.
+    /// How many items stay in the queue during the measurement.
     #[arg(long, value_delimiter = ',', default_values_t = [10_000])]
     depth: Vec<usize>,
-    /// Items that are submitted, received and committed; a tenth of it by the one that is slow.
+    /// How many items are submitted, received and committed. cyclotron-like gets a tenth.
     #[arg(long, default_value_t = 100_000)]
     items: usize,
-    /// How often all of it is measured, in turns.
+    /// How many rounds of all measurements to run.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Somebody else holds a snapshot throughout; so many seconds of the same traffic come before what is measured.
+    /// Another client holds a snapshot. The same traffic runs for this many seconds before the measurement.
     #[arg(long)]
     held_snapshot: Option<u64>,
-    /// Nothing is told of what this store does.
+    /// The store writes no events.
     #[arg(long)]
     without_events: bool,
-    /// Instead of the rest: how long it takes to remove this many finished items.
+    /// Measure only how long it takes to remove this many terminal items.
     #[arg(long)]
     retention: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Who {
+enum Contender {
     Towline,
     SkipLocked,
     PgmqLike,
     CyclotronLike,
 }
 
-/// What was seen.
+/// The result of one measurement.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Measurement {
     filled: Duration,
     drained: Duration,
     wal_bytes: i64,
@@ -75,23 +77,23 @@ pub struct Seen {
 async fn main() {
     let arguments = Arguments::parse();
     if let Some(items) = arguments.retention {
-        return ours::retention(&arguments, items).await;
+        return towline::retention(&arguments, items).await;
     }
     println!("{:14} bytes batch   depth | life-cycles/s | submits/s | drains/s | WAL bytes an item", "who");
     for _ in 0..arguments.rounds {
         for &depth in &arguments.depth {
             for &bytes in &arguments.bytes {
-                for &who in &arguments.who {
-                    measure_all(&arguments, who, bytes, depth).await;
+                for &contender in &arguments.who {
+                    measure_all(&arguments, contender, bytes, depth).await;
                 }
             }
         }
     }
 }
 
-async fn measure_all(arguments: &Arguments, who: Who, bytes: usize, depth: usize) {
-    let name = who.to_possible_value().unwrap().get_name().to_owned();
-    let print = |batch: usize, seen: &Seen| {
+async fn measure_all(arguments: &Arguments, contender: Contender, bytes: usize, depth: usize) {
+    let name = contender.to_possible_value().unwrap().get_name().to_owned();
+    let print = |batch: usize, seen: &Measurement| {
         let rate = |time: Duration| seen.items as f64 / time.as_secs_f64();
         let whole = rate(seen.filled + seen.drained);
         let (fill, drain) = (rate(seen.filled), rate(seen.drained));
@@ -100,21 +102,23 @@ async fn measure_all(arguments: &Arguments, who: Who, bytes: usize, depth: usize
             "{name:14} {bytes:5} {batch:5} {depth:7} | {whole:13.0} | {fill:9.0} | {drain:8.0} | {wal:6}"
         );
     };
-    match who {
-        Who::Towline => {
+    match contender {
+        Contender::Towline => {
             for &batch in &arguments.batch {
-                print(batch, &ours::measure(arguments, bytes, batch, depth).await);
+                print(batch, &towline::measure(arguments, bytes, batch, depth).await);
             }
         }
-        Who::SkipLocked => print(500, &tables::measure(arguments, tables::SKIP_LOCKED, bytes, depth).await),
-        Who::PgmqLike => print(500, &tables::measure(arguments, tables::PGMQ_LIKE, bytes, depth).await),
-        Who::CyclotronLike => {
+        Contender::SkipLocked => {
+            print(500, &tables::measure(arguments, tables::SKIP_LOCKED, bytes, depth).await)
+        }
+        Contender::PgmqLike => print(500, &tables::measure(arguments, tables::PGMQ_LIKE, bytes, depth).await),
+        Contender::CyclotronLike => {
             print(100, &tables::measure(arguments, tables::CYCLOTRON_LIKE, bytes, depth).await);
         }
     }
 }
 
-/// A snapshot that somebody else holds until this is dropped, and until when there is traffic before it is measured.
+/// A client that holds a snapshot until it is dropped, and the time at which the measurement starts.
 pub async fn hold_snapshot(arguments: &Arguments) -> (Option<Client>, Instant) {
     let Some(seconds) = arguments.held_snapshot else { return (None, now()) };
     let holder = connect(&arguments.url, "public").await;
@@ -133,7 +137,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Bytes that no compression shortens, and that are text.
+/// Random text, so that PostgreSQL cannot compress it.
 pub fn noise(length: usize, mut state: u64) -> Vec<u8> {
     state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,7 +1,7 @@
-//! Queues that are a table and a few statements, each used the way that is fastest for it.
+//! Queues that are a table and a few statements. Each is used in the way that is fastest for it.
 
-use crate::ours::take;
-use crate::{Arguments, Seen, connect, drop_schema, hold_snapshot, noise, now, wal_position};
+use crate::towline::take;
+use crate::{Arguments, Measurement, connect, drop_schema, hold_snapshot, noise, now, wal_position};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,11 +19,11 @@ pub struct Table {
     submit_batch: usize,
     receive: &'static str,
     settle: &'static str,
-    /// One transaction of three statements an item, not one statement for all.
+    /// Settles with one transaction of three statements for each item, not with one statement for all.
     one_by_one: bool,
     workers: usize,
     receive_batch: usize,
-    /// Of the items, so many are measured.
+    /// Only one in this many items is measured.
     share: usize,
 }
 
@@ -37,7 +37,7 @@ enum Submit {
     Jobs(&'static str),
 }
 
-/// The least a queue needs: submits by `COPY`, a partial index in the order of receiving, `FOR UPDATE SKIP LOCKED`, and
+/// The minimum of a queue: submits by `COPY`, a partial index in the order of receiving, `FOR UPDATE SKIP LOCKED`, and
 /// `DELETE` of a whole batch. No results, no retention, no fence on the settle.
 pub const SKIP_LOCKED: Table = Table {
     schema: "bench_skip_locked",
@@ -141,7 +141,7 @@ const HEARTBEAT: &str = "UPDATE job SET last_heartbeat = now() WHERE id = $1 AND
 const UNLOCK: &str =
     "UPDATE job SET lock_id = NULL, last_heartbeat = NULL WHERE id = $1 AND $2::uuid IS NOT NULL";
 
-pub async fn measure(arguments: &Arguments, table: Table, bytes: usize, depth: usize) -> Seen {
+pub async fn measure(arguments: &Arguments, table: Table, bytes: usize, depth: usize) -> Measurement {
     let (schema, url) = (table.schema, &arguments.url);
     drop_schema(url, schema).await;
     let client = connect(url, "public").await;
@@ -165,7 +165,7 @@ pub async fn measure(arguments: &Arguments, table: Table, bytes: usize, depth: u
     let wal_bytes = wal_position(&client).await - wal;
     drop(holder);
     drop_schema(url, schema).await;
-    Seen { filled, drained, wal_bytes, items }
+    Measurement { filled, drained, wal_bytes, items }
 }
 
 async fn submit_all(arguments: &Arguments, table: Table, items: usize, payload: &[u8]) {
@@ -198,7 +198,7 @@ async fn submit(client: &Client, how: Submit, count: usize, payload: &[u8]) {
     }
 }
 
-/// A key that sorts nowhere near the one before it.
+/// A key that sorts far away from the one before it.
 fn random_id() -> Uuid {
     static NEXT: AtomicI64 = AtomicI64::new(1);
     let mix = |n: i64| n.wrapping_mul(-7_046_029_254_386_353_131).cast_unsigned();
@@ -206,7 +206,7 @@ fn random_id() -> Uuid {
     Uuid::from_u64_pair(mix(number).rotate_left(31), number.cast_unsigned())
 }
 
-/// Rows of (text, bytea) as `COPY` takes them.
+/// Rows of (text, bytea) in the binary format of `COPY`.
 fn copied(count: usize, payload: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(count * (payload.len() + 16) + 32);
     out.put_slice(b"PGCOPY\n\xff\r\n\0");

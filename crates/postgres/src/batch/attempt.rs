@@ -1,11 +1,12 @@
 //! One attempt at a batch: fetch, decide, write.
 
+use crate::batch::content_request::ContentRequest;
 use crate::batch::fetch::{self, Fetch, Fetched};
 use crate::batch::outcome::{Contents, Outcome};
 use crate::batch::overlay::NeedsLock;
-use crate::batch::plan::Plan;
-use crate::batch::receive_hints::Place;
-use crate::batch::write::{self, Wanted};
+use crate::batch::plan::FetchPlan;
+use crate::batch::receive_hints::OrderPosition;
+use crate::batch::write;
 use crate::connection::session::Session;
 use crate::error::Failure;
 use crate::inbox;
@@ -43,13 +44,13 @@ pub(crate) struct Done {
 pub(crate) struct Decided {
     pub(crate) fetched: Fetched,
     pub(crate) outcomes: Vec<Outcome>,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ContentRequest,
     pub(crate) batch: i64,
 }
 
 /// How to go about it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct How<'a> {
+pub(crate) struct AttemptOptions<'a> {
     /// Queues that turned out to need exact counts.
     pub(crate) locks: &'a BTreeSet<QueueId>,
     /// Carry out what is due.
@@ -65,10 +66,10 @@ pub(crate) async fn attempt(
     session: &mut Session,
     shared: &Shared,
     operations: &[Operation],
-    how: How<'_>,
+    how: AttemptOptions<'_>,
 ) -> Result<Attempt, Failure> {
     let catalog = shared.catalog.get();
-    let mut plan = Plan::of(operations, &catalog, shared.salt, how.thorough);
+    let mut plan = FetchPlan::of(operations, &catalog, shared.salt, how.thorough);
     plan.locks.extend(how.locks);
     plan.sweeps = how.sweep;
     if plan.replaces {
@@ -109,7 +110,7 @@ pub(crate) async fn attempt(
         }
         return Err(failure);
     }
-    let wanted = Wanted::of(&outcomes);
+    let wanted = ContentRequest::of(&outcomes);
     let batch = session.batch + 1;
     let mut decided = Decided { fetched, outcomes, wanted, batch };
     match write::write(session, &decided.fetched.overlay, &mut decided.wanted, batch).await {
@@ -146,7 +147,7 @@ impl Decided {
         let mut figures = shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
         *figures = figures.plus(&overlay.figures);
         drop(figures);
-        let mut first: BTreeMap<QueueId, Place> = BTreeMap::new();
+        let mut first: BTreeMap<QueueId, OrderPosition> = BTreeMap::new();
         let mut next_removal: Option<Timestamp> = None;
         for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
             if entry.head.is_terminal() {

@@ -1,11 +1,11 @@
 //! What an operation came to, before what it brings along has been read.
 
 use crate::batch::overlay::Entry;
-use crate::batch::receive_hints::Place;
+use crate::batch::receive_hints::OrderPosition;
 use crate::encoding::code;
 use crate::error::damaged;
-use crate::pages::payloads::{Pieces, Read};
-use crate::pages::snapshot::Kept;
+use crate::pages::payloads::{PayloadBytes, PayloadPieces};
+use crate::pages::snapshot::PayloadRef;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
@@ -14,15 +14,15 @@ use towline_domain::{
 };
 use towline_store::{Answered, Reply, StoreError, transaction};
 
-pub(crate) type Outcome = transaction::Outcome<Given>;
+pub(crate) type Outcome = transaction::Outcome<DeliveredItem>;
 
 /// An item that was given out, as it was at that moment.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct DeliveredItem {
     pub(crate) seq: u64,
-    pub(crate) place: Place,
+    pub(crate) place: OrderPosition,
     head: Head,
-    pub(crate) kept: Kept,
+    pub(crate) kept: PayloadRef,
     /// Of an item that is new in this batch: nothing has to be read.
     submitted: Option<Box<(Body, Fields)>>,
     replaced: Option<Box<Body>>,
@@ -30,9 +30,9 @@ pub(crate) struct Given {
     errors: Vec<AttemptError>,
 }
 
-impl Given {
-    pub(crate) fn of(seq: u64, place: Place, entry: &Entry) -> Given {
-        Given {
+impl DeliveredItem {
+    pub(crate) fn of(seq: u64, place: OrderPosition, entry: &Entry) -> DeliveredItem {
+        DeliveredItem {
             seq,
             place,
             head: entry.head.clone(),
@@ -57,8 +57,8 @@ impl Given {
 /// What was read of items beside their heads.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    pieces: Pieces,
-    bodies: Read,
+    pieces: PayloadPieces,
+    bodies: PayloadBytes,
     edits: FxHashMap<u64, FieldEdits>,
     /// In place of what `bodies` has.
     replaced: FxHashMap<u64, Body>,
@@ -70,13 +70,14 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn read(
-        pieces: Pieces,
+        pieces: PayloadPieces,
         bodies: &[Row],
         edits: &[Row],
         errors: &[Row],
         outcomes: &[Row],
     ) -> Contents {
-        let mut contents = Contents { bodies: Read::of(bodies, &pieces), pieces, ..Contents::default() };
+        let mut contents =
+            Contents { bodies: PayloadBytes::of(bodies, &pieces), pieces, ..Contents::default() };
         for row in edits {
             let mut edit = FieldEdits::default();
             for field in Field::ALL {
@@ -119,7 +120,7 @@ impl Contents {
             return Err(damage);
         }
         let Some(submitted) = self.bodies.take(&self.pieces, seq) else {
-            return Err(damaged(format_args!("{seq} of pages"), "no row of bodies goes with it"));
+            return Err(damaged(format_args!("{seq} of pages"), "its row of payloads is missing"));
         };
         let (mut body, mut fields) = submitted?;
         if let Some(replaced) = self.replaced.remove(&seq) {
@@ -148,9 +149,9 @@ pub(crate) fn answer(outcome: Outcome, contents: &mut Contents) -> Answered {
     }
 }
 
-impl Given {
+impl DeliveredItem {
     fn read(self, contents: &mut Contents, wanted: FieldSet) -> Option<Item> {
-        let Given { seq, head, submitted, replaced, edits, errors, .. } = self;
+        let DeliveredItem { seq, head, submitted, replaced, edits, errors, .. } = self;
         let mut item = match submitted {
             Some(submitted) => {
                 let (body, fields) = *submitted;

@@ -1,4 +1,4 @@
-//! What finished: added up in a batch, written with it, read by the hour.
+//! Tallies: how many items ended in an hour. A batch adds up and writes its own; readers get them by the hour.
 
 use crate::connection::session::Parameters;
 use crate::encoding::sql::queue_number;
@@ -10,10 +10,10 @@ use tokio_postgres::Row;
 use towline_domain::{Ending, Finish, Hour, QueueId, QueueName, Tally};
 use towline_store::{StoreError, TallyRange, TallyRow};
 
-/// In front of every value: the empty one stands for all that are not told apart.
+/// In front of every tag value. The empty value stands for all values that are not counted separately.
 const VALUE: u8 = 1;
 
-/// What finished in a batch, in the order in which it is written.
+/// The tallies of a batch, in the order in which they are written.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     all: BTreeMap<(QueueId, Hour), Tally>,
@@ -31,9 +31,9 @@ impl Tallies {
     }
 }
 
-/// The same as columns.
+/// Tallies as columns.
 #[derive(Debug, Default)]
-pub(crate) struct Columns {
+pub(crate) struct TallyColumns {
     queue: Vec<i32>,
     hour: Vec<i64>,
     name: Vec<Vec<u8>>,
@@ -41,17 +41,17 @@ pub(crate) struct Columns {
     counts: [Vec<i64>; Ending::ALL.len()],
 }
 
-impl Columns {
-    pub(crate) fn of_all(tallies: &Tallies) -> Columns {
-        let mut columns = Columns::default();
+impl TallyColumns {
+    pub(crate) fn of_all(tallies: &Tallies) -> TallyColumns {
+        let mut columns = TallyColumns::default();
         for (&(queue, hour), tally) in &tallies.all {
             columns.push(queue, hour, tally);
         }
         columns
     }
 
-    pub(crate) fn of_tags(tallies: &Tallies) -> Columns {
-        let mut columns = Columns::default();
+    pub(crate) fn of_tags(tallies: &Tallies) -> TallyColumns {
+        let mut columns = TallyColumns::default();
         for ((queue, hour, name, value), tally) in &tallies.tags {
             columns.push(*queue, *hour, tally);
             columns.name.push(name.as_bytes().to_vec());
@@ -94,18 +94,18 @@ impl Reader {
     ) -> Result<Option<Vec<TallyRow>>, Failure> {
         let client = self.client().await?;
         let now = self.now(&client).await?;
-        let (named, tallied) = tokio::try_join!(
-            client.prepare_cached(query!("queue_named")),
-            client.prepare_cached(query!("tallied"))
+        let (find_queue, read_tallies) = tokio::try_join!(
+            client.prepare_cached(query!("find_queue")),
+            client.prepare_cached(query!("read_tallies"))
         )?;
-        let Some(queue) = client.query_opt(&named, &[&queue.as_str()]).await? else { return Ok(None) };
+        let Some(queue) = client.query_opt(&find_queue, &[&queue.as_str()]).await? else { return Ok(None) };
         let hours = asked.hours(now);
         let (queue, from, until): (i32, i64, i64) =
             (queue.get(0), hours.start.0.cast_signed(), hours.end.0.cast_signed());
         let name = asked.tag.as_deref().unwrap_or_default().as_bytes();
-        let rows = client.query(&tallied, &[&queue, &from, &until, &name]).await?;
+        let rows = client.query(&read_tallies, &[&queue, &from, &until, &name]).await?;
         let mut rows = rows.iter().map(row).collect::<Result<Vec<TallyRow>, StoreError>>()?;
-        // What is not told apart comes last.
+        // The values that are not counted separately come last.
         rows.sort_by_key(|row| (row.hour, row.value.is_none()));
         Ok(Some(rows))
     }

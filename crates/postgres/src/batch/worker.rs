@@ -1,11 +1,11 @@
 //! A worker: gathers calls into batches, carries them out, answers each.
 
-use crate::batch::attempt::{Attempt, Decided, Done, How, attempt};
+use crate::batch::attempt::{Attempt, AttemptOptions, Decided, Done, attempt};
 use crate::batch::outcome;
 use crate::batch::plan::is_structural;
 use crate::connection::session::Session;
 use crate::error::Failure;
-use crate::maintenance::reclaim::keep_up;
+use crate::maintenance::reclaim::reclaim_if_due;
 use crate::store::Shared;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) async fn run(shared: Arc<Shared>, taken: Arc<Mutex<mpsc::Receiver<Cal
     while let Some(calls) = gather(&taken).await {
         worker.serve(calls).await;
         if let Some(session) = &worker.session {
-            keep_up(session, &worker.shared).await;
+            reclaim_if_due(session, &worker.shared).await;
         }
     }
 }
@@ -115,7 +115,7 @@ impl Worker {
         loop {
             let shared = self.shared.clone();
             let session = self.session().await?;
-            let how = How { locks: &locks, sweep, patient: later < LATER_MAX, thorough };
+            let how = AttemptOptions { locks: &locks, sweep, patient: later < LATER_MAX, thorough };
             let ended = attempt(session, &shared, operations, how).await;
             match ended {
                 Ok(Attempt::Done(done)) => return Ok(*done),

@@ -1,439 +1,181 @@
-//! The second round trip of a batch: what was decided, and the commit.
+//! The second round trip of a batch: writes what was decided, and commits.
 
-use crate::batch::outcome::{Contents, Outcome};
-use crate::batch::overlay::{Entry, Overlay};
-use crate::batch::plan::replace_key;
-use crate::batch::tally::Columns;
+use crate::batch::batch_rows::BatchRows;
+use crate::batch::content_request::ContentRequest;
+use crate::batch::outcome::Contents;
+use crate::batch::overlay::Overlay;
 use crate::connection::session::{Parameters, SHARDS, Session, Step, pipeline};
-use crate::encoding::code;
-use crate::encoding::sql::{millis, queue_number};
+use crate::encoding::sql::millis;
 use crate::error::Failure;
 use crate::events::codec as event_codec;
-use crate::pages::layout::Layout;
-use crate::pages::payloads::Pieces;
-use crate::pages::snapshot::{Image, Kept};
-use std::borrow::Cow;
-use tokio_postgres::Row;
-use towline_domain::{Field, FieldSet, Hour, limits};
-use towline_store::transaction::Deliveries;
-use uuid::Uuid;
+use towline_domain::{Hour, limits};
 
-/// What the answers of a batch have to bring along.
-#[derive(Debug, Default)]
-pub(crate) struct Wanted {
-    pieces: Pieces,
-    edited: Vec<i64>,
-    edited_fields: [bool; 4],
-    with_errors: Vec<i64>,
-}
-
-impl Wanted {
-    pub(crate) fn of(outcomes: &[Outcome]) -> Wanted {
-        let mut wanted = Wanted::default();
-        for outcome in outcomes {
-            let Outcome::Received(Deliveries { items: given, fields, .. }) = outcome else { continue };
-            for given in given.iter().filter(|given| given.is_stored()) {
-                wanted.add(given.seq, &given.kept, *fields);
-                if given.may_have_errors() {
-                    wanted.with_errors.push(given.seq.cast_signed());
-                }
-            }
-        }
-        wanted
-    }
-
-    /// Of these items, everything but what `fields` leaves out.
-    pub(crate) fn all(images: &[Image], fields: FieldSet) -> Wanted {
-        let mut wanted = Wanted::default();
-        for image in images {
-            wanted.add(image.seq, &image.kept, fields);
-            if image.kept.side {
-                wanted.with_errors.push(image.seq.cast_signed());
-            }
-        }
-        wanted
-    }
-
-    fn add(&mut self, seq: u64, kept: &Kept, fields: FieldSet) {
-        let fields = Field::ALL.map(|field| fields.contains(field));
-        self.pieces.want(seq, &kept.at, fields);
-        if kept.edited.is_some() {
-            self.edited.push(seq.cast_signed());
-            self.edited_fields.iter_mut().zip(fields).for_each(|(wanted, field)| *wanted |= field);
-        }
-    }
-
-    pub(crate) fn bodies(&self) -> Parameters<'_> {
-        let Pieces { slot, chunk, offset, length, .. } = &self.pieces;
-        vec![slot, chunk, offset, length]
-    }
-
-    pub(crate) fn edits(&self) -> Parameters<'_> {
-        let [state_blob, blob, metadata, parameters] = &self.edited_fields;
-        vec![&self.edited, state_blob, blob, metadata, parameters]
-    }
-
-    pub(crate) fn errors(&self) -> Parameters<'_> {
-        vec![&self.with_errors]
-    }
-
-    pub(crate) fn contents(
-        self,
-        bodies: &[Row],
-        edits: &[Row],
-        errors: &[Row],
-        outcomes: &[Row],
-    ) -> Contents {
-        Contents::read(self.pieces, bodies, edits, errors, outcomes)
-    }
-
-    fn steps<'a>(&'a self, session: &'a Session) -> Vec<Step<'a>> {
-        let statements = &session.statements;
-        let mut steps = Vec::new();
-        if !self.pieces.is_empty() {
-            steps.push(session.step(&statements.bodies, self.bodies()));
-        }
-        if !self.edited.is_empty() {
-            steps.push(session.step(&statements.edits, self.edits()));
-        }
-        if !self.with_errors.is_empty() {
-            steps.push(session.step(&statements.errors, self.errors()));
-        }
-        steps
-    }
-
-    /// What the steps brought.
-    fn brought(self, rows: Vec<Vec<Row>>) -> Contents {
-        let mut rows = rows.into_iter();
-        let mut next = |sent: bool| if sent { rows.next().unwrap_or_default() } else { Vec::new() };
-        let bodies = next(!self.pieces.is_empty());
-        let edits = next(!self.edited.is_empty());
-        let errors = next(!self.with_errors.is_empty());
-        self.contents(&bodies, &edits, &errors, &[])
-    }
-
-    /// Reads it by itself: the batch was committed, and its answers were lost on the way.
-    pub(crate) async fn read(self, session: &Session) -> Result<Contents, Failure> {
-        let rows = pipeline(self.steps(session)).await?;
-        Ok(self.brought(rows))
-    }
-}
-
-/// Writes what the overlay holds, commits, and reads what the answers bring along; and tells whether there was anything.
+/// Writes what the overlay has decided, commits, and reads what the answers need. Also returns whether it wrote anything.
 pub(crate) async fn write(
     session: &Session,
     overlay: &Overlay,
-    wanted: &mut Wanted,
+    request: &mut ContentRequest,
     batch: i64,
 ) -> Result<(Contents, bool), Failure> {
-    let rows = Rows::of(overlay);
-    let removed: Vec<i64> =
-        overlay.removed.iter().filter(|(_, side)| **side).map(|(seq, _)| seq.cast_signed()).collect();
-    let (gone_first, gone_last): (Vec<i64>, Vec<i64>) = overlay.gone.iter().copied().unzip();
-    let (kept, decided_at) = (limits::ERRORS_KEPT_MAX as i64, millis(overlay.now));
-    let (shard, before) = shards(session.shard, batch);
-    // Those before it are not counted in any more.
-    let last_hour = Hour::of(overlay.now).0.cast_signed() - 1;
-    let values_max = limits::TALLY_VALUES_MAX as i64;
-    let told = pack_told(overlay);
-    let statements = &session.statements;
-    let mut steps = wanted.steps(session);
+    let rows = BatchRows::of(overlay);
+    let parameters = WriteParameters::new(session, overlay, batch);
+    let mut steps = request.steps(session);
     let reads = steps.len();
-    // In the order in which rows that others may want are locked, everywhere the same.
-    macro_rules! push {
-        ($statement:ident, $empty:expr, $parameters:expr) => {
-            if !$empty {
-                steps.push(session.step(&statements.$statement, $parameters));
-            }
-        };
-    }
-    push!(remove, removed.is_empty(), vec![&removed]);
-    push!(remove_ranges, gone_first.is_empty(), vec![&gone_first, &gone_last]);
-    let layout = &rows.layout;
-    push!(delete_pages, layout.gone.is_empty(), vec![&layout.gone]);
-    push!(
-        delete_finished,
-        layout.gone_finished.0.is_empty(),
-        vec![&layout.gone_finished.0, &layout.gone_finished.1]
-    );
-    push!(update_pages, layout.changed.is_empty(), layout.changed.parameters());
-    push!(insert_pages, layout.new.is_empty(), layout.new.parameters());
-    push!(insert_finished, layout.finished.is_empty(), layout.finished.parameters());
-    let bodies = &layout.bodies;
-    push!(
-        insert_bodies,
-        bodies.first.is_empty(),
-        vec![&layout.slots, &bodies.first, &bodies.last, &bodies.blob]
-    );
-    let released = &rows.released;
-    push!(release_keys, released.0.is_empty(), vec![&released.0, &released.1, &released.2]);
-    let keys = &rows.keys;
-    push!(insert_keys, keys.seq.is_empty(), vec![&keys.queue, &keys.key, &keys.seq, &keys.id, &keys.content]);
-    push!(insert_chosen_ids, rows.chosen.0.is_empty(), vec![&rows.chosen.0, &rows.chosen.1]);
-    push!(remove_tags, rows.retagged.is_empty(), vec![&rows.retagged]);
-    push!(insert_tags, rows.tags.0.is_empty(), vec![&rows.tags.0, &rows.tags.1, &rows.tags.2]);
-    push!(edit, rows.edits.seq.is_empty(), rows.edits.parameters());
-    let errors = &rows.errors;
-    push!(insert_errors, errors.0.is_empty(), vec![&errors.0, &errors.1, &errors.2]);
-    push!(trim_errors, rows.many_errors.is_empty(), vec![&rows.many_errors, &kept]);
-    push!(insert_outcomes, rows.outcomes.0.is_empty(), vec![&rows.outcomes.0, &rows.outcomes.1]);
-    let kv = &rows.kv;
-    push!(kv_insert, kv.new.0.is_empty(), vec![&kv.new.0, &kv.new.1, &kv.new.2]);
-    push!(kv_update, kv.changed.0.is_empty(), vec![&kv.changed.0, &kv.changed.1, &kv.changed.2]);
-    push!(kv_delete, kv.gone.is_empty(), vec![&kv.gone]);
-    let counts = &rows.counts;
-    if let Some(before) = &before {
-        push!(fold_counters, false, vec![before, &shard]);
-    }
-    push!(count, counts.queue.is_empty(), counts.parameters(&shard));
-    if let Some(before) = &before {
-        push!(fold_tallies, false, vec![before, &shard, &last_hour]);
-    }
-    push!(tally, rows.tallies.is_empty(), rows.tallies.all_parameters(&shard));
-    push!(tally_tags, rows.tagged.is_empty(), rows.tagged.tag_parameters(&shard, &values_max));
-    push!(put_rates, rows.rates.0.is_empty(), vec![&rows.rates.0, &rows.rates.1]);
-    let turns = &rows.turns;
-    push!(put_turns, turns.0.is_empty(), vec![&turns.0, &turns.1, &turns.2, &turns.3]);
-    for put in &rows.queues {
-        push!(put_queue, false, vec![&put.0, &put.1, &put.2]);
-    }
-    for gone in &rows.queues_gone {
-        push!(delete_queue, false, vec![gone]);
-    }
-    // Last, while all locks are held: what is told of an item is told in order.
-    push!(tell, told.is_empty(), vec![&overlay.event_slot, &decided_at, &told]);
+    push_items(&mut steps, session, &rows, &parameters);
+    push_store(&mut steps, session, &rows, &parameters);
     let anything = steps.len() > reads;
-    push!(mark, !anything, vec![&session.number, &batch, &decided_at]);
+    if anything {
+        let parameters: Parameters<'_> = vec![&session.number, &parameters.batch, &parameters.decided_at];
+        steps.push(session.step(&session.statements.record_batch, parameters));
+    }
     steps.push(session.command("COMMIT"));
     let mut answers = pipeline(steps).await?;
     answers.truncate(reads);
-    Ok((std::mem::take(wanted).brought(answers), anything))
+    Ok((std::mem::take(request).contents_of_steps(answers), anything))
 }
 
-fn pack_told(overlay: &Overlay) -> Vec<Vec<u8>> {
+/// Parameters that are not rows.
+struct WriteParameters {
+    batch: i64,
+    decided_at: i64,
+    errors_max: i64,
+    /// The shard of `counters` and `tallies` that the batch adds to, and the shard to move over first, if any.
+    shard: i32,
+    old_shard: Option<i32>,
+    /// Tallies of earlier hours do not change any more and stay in their shard.
+    first_hour: i64,
+    tag_values_max: i64,
+    event_partition: i16,
+    events: Vec<Vec<u8>>,
+}
+
+impl WriteParameters {
+    fn new(session: &Session, overlay: &Overlay, batch: i64) -> WriteParameters {
+        let (shard, old_shard) = shards(session.shard, batch);
+        WriteParameters {
+            batch,
+            decided_at: millis(overlay.now),
+            errors_max: limits::ERRORS_KEPT_MAX as i64,
+            shard,
+            old_shard,
+            first_hour: Hour::of(overlay.now).0.cast_signed() - 1,
+            tag_values_max: limits::TALLY_VALUES_MAX as i64,
+            event_partition: overlay.event_slot,
+            events: encode_events(overlay),
+        }
+    }
+}
+
+/// Adds a statement unless it has no rows.
+macro_rules! push {
+    ($steps:ident, $session:ident, $statement:ident, $empty:expr, $parameters:expr) => {
+        if !$empty {
+            $steps.push($session.step(&$session.statements.$statement, $parameters));
+        }
+    };
+}
+
+/// Pages, payloads, and the other rows of items. All batches write the tables, and the rows of each, in the same order, so
+/// that no two batches wait for each other.
+fn push_items<'a>(
+    steps: &mut Vec<Step<'a>>,
+    session: &'a Session,
+    rows: &'a BatchRows<'a>,
+    parameters: &'a WriteParameters,
+) {
+    macro_rules! push_rows {
+        ($($arguments:tt)*) => { push!(steps, session, $($arguments)*) };
+    }
+    push_rows!(delete_side_rows, rows.removed.is_empty(), vec![&rows.removed]);
+    let removed = &rows.removed_ranges;
+    push_rows!(delete_side_rows_in_ranges, removed.0.is_empty(), vec![&removed.0, &removed.1]);
+    let layout = &rows.layout;
+    push_rows!(delete_pages, layout.deleted.is_empty(), vec![&layout.deleted]);
+    let deleted = &layout.deleted_terminal;
+    push_rows!(delete_terminal_pages, deleted.0.is_empty(), vec![&deleted.0, &deleted.1]);
+    push_rows!(update_pages, layout.changed.is_empty(), layout.changed.parameters());
+    push_rows!(insert_pages, layout.new.is_empty(), layout.new.parameters());
+    push_rows!(insert_terminal_pages, layout.terminal.is_empty(), layout.terminal.parameters());
+    let payloads = &layout.payloads;
+    push_rows!(
+        insert_payloads,
+        payloads.first.is_empty(),
+        vec![&layout.payload_partitions, &payloads.first, &payloads.last, &payloads.bytes]
+    );
+    let released = &rows.released;
+    push_rows!(release_keys, released.0.is_empty(), vec![&released.0, &released.1, &released.2]);
+    let keys = &rows.keys;
+    push_rows!(
+        insert_keys,
+        keys.seq.is_empty(),
+        vec![&keys.queue, &keys.key, &keys.seq, &keys.id, &keys.content_digest]
+    );
+    push_rows!(insert_chosen_ids, rows.chosen.0.is_empty(), vec![&rows.chosen.0, &rows.chosen.1]);
+    push_rows!(delete_tags, rows.retagged.is_empty(), vec![&rows.retagged]);
+    push_rows!(insert_tags, rows.tags.0.is_empty(), vec![&rows.tags.0, &rows.tags.1, &rows.tags.2]);
+    push_rows!(upsert_edits, rows.edits.seq.is_empty(), rows.edits.parameters());
+    let errors = &rows.errors;
+    push_rows!(insert_errors, errors.0.is_empty(), vec![&errors.0, &errors.1, &errors.2]);
+    push_rows!(trim_errors, rows.many_errors.is_empty(), vec![&rows.many_errors, &parameters.errors_max]);
+    push_rows!(upsert_outcomes, rows.outcomes.0.is_empty(), vec![&rows.outcomes.0, &rows.outcomes.1]);
+}
+
+/// Records, counts, queues and events, in the same order in all batches.
+fn push_store<'a>(
+    steps: &mut Vec<Step<'a>>,
+    session: &'a Session,
+    rows: &'a BatchRows<'a>,
+    parameters: &'a WriteParameters,
+) {
+    macro_rules! push_rows {
+        ($($arguments:tt)*) => { push!(steps, session, $($arguments)*) };
+    }
+    let WriteParameters { shard, old_shard, first_hour, tag_values_max, .. } = parameters;
+    let kv = &rows.kv;
+    push_rows!(insert_kv, kv.new.0.is_empty(), vec![&kv.new.0, &kv.new.1, &kv.new.2]);
+    push_rows!(update_kv, kv.changed.0.is_empty(), vec![&kv.changed.0, &kv.changed.1, &kv.changed.2]);
+    push_rows!(delete_kv, kv.removed.is_empty(), vec![&kv.removed]);
+    if let Some(old) = old_shard {
+        push_rows!(fold_counters, false, vec![old, shard]);
+    }
+    push_rows!(add_counts, rows.counts.queue.is_empty(), rows.counts.parameters(shard));
+    if let Some(old) = old_shard {
+        push_rows!(fold_tallies, false, vec![old, shard, first_hour]);
+    }
+    push_rows!(add_tallies, rows.tallies.is_empty(), rows.tallies.all_parameters(shard));
+    push_rows!(
+        add_tag_tallies,
+        rows.tag_tallies.is_empty(),
+        rows.tag_tallies.tag_parameters(shard, tag_values_max)
+    );
+    push_rows!(upsert_rate_states, rows.rates.0.is_empty(), vec![&rows.rates.0, &rows.rates.1]);
+    let turns = &rows.round_robins;
+    push_rows!(upsert_round_robins, turns.0.is_empty(), vec![&turns.0, &turns.1, &turns.2, &turns.3]);
+    for queue in &rows.queues {
+        push_rows!(upsert_queue, false, vec![&queue.0, &queue.1, &queue.2]);
+    }
+    for queue in &rows.deleted_queues {
+        push_rows!(delete_queue, false, vec![queue]);
+    }
+    // Last, while the transaction holds all its locks: the events of an item are then in order.
+    let WriteParameters { event_partition, decided_at, events, .. } = parameters;
+    push_rows!(insert_events, events.is_empty(), vec![event_partition, decided_at, events]);
+}
+
+fn encode_events(overlay: &Overlay) -> Vec<Vec<u8>> {
     let name = |id| {
         let changed = overlay.queues.get(&id).and_then(Option::as_ref);
         changed.or_else(|| overlay.catalog.by_id(id)).map(|queue| &queue.name)
     };
-    event_codec::pack(&overlay.told, overlay.salt, overlay.now, name)
+    event_codec::encode(&overlay.told, overlay.salt, overlay.now, name)
 }
 
-/// The shard that a batch counts in, and the one that is left with it: a row is changed so many times and no more.
+/// The shard that a batch adds to and, if the batch is the first in that shard, the one before it: a row changes only so
+/// many times.
 fn shards(own: i32, batch: i64) -> (i32, Option<i32>) {
     const BATCHES: i64 = 512;
     const ROUNDS: i64 = 1024;
     let shard = |round: i64| own + SHARDS * i32::try_from(round.rem_euclid(ROUNDS)).unwrap_or(0);
     let round = batch / BATCHES;
     (shard(round), (batch % BATCHES == 0).then(|| shard(round - 1)))
-}
-
-#[derive(Default)]
-struct Rows<'a> {
-    layout: Layout,
-    edits: Edits<'a>,
-    keys: Keys<'a>,
-    /// Keys that go to others: of which queue, from which item.
-    released: (Vec<i32>, Vec<Vec<u8>>, Vec<i64>),
-    chosen: (Vec<Uuid>, Vec<i64>),
-    tags: (Vec<i64>, Vec<&'a [u8]>, Vec<&'a [u8]>),
-    /// Items with other tags than before.
-    retagged: Vec<i64>,
-    errors: (Vec<i64>, Vec<i64>, Vec<String>),
-    /// Items that may have more errors than are kept.
-    many_errors: Vec<i64>,
-    outcomes: (Vec<i64>, Vec<String>),
-    kv: Kv<'a>,
-    counts: CountChanges,
-    tallies: Columns,
-    tagged: Columns,
-    queues: Vec<(i32, String, String)>,
-    queues_gone: Vec<i32>,
-    rates: (Vec<i32>, Vec<i64>),
-    turns: (Vec<i32>, Vec<i64>, Vec<i32>, Vec<bool>),
-}
-
-#[derive(Default)]
-struct Edits<'a> {
-    seq: Vec<i64>,
-    sets: [Vec<bool>; 4],
-    values: [Vec<Option<&'a [u8]>>; 4],
-    bodies: Vec<Option<String>>,
-}
-
-#[derive(Default)]
-struct Keys<'a> {
-    queue: Vec<i32>,
-    key: Vec<Cow<'a, [u8]>>,
-    seq: Vec<i64>,
-    id: Vec<Uuid>,
-    content: Vec<&'a [u8]>,
-}
-
-type Records<'a> = (Vec<&'a [u8]>, Vec<&'a [u8]>, Vec<Option<i64>>);
-
-#[derive(Default)]
-struct Kv<'a> {
-    new: Records<'a>,
-    changed: Records<'a>,
-    gone: Vec<&'a [u8]>,
-}
-
-#[derive(Default)]
-struct CountChanges {
-    queue: Vec<i32>,
-    change: [Vec<i64>; 6],
-}
-
-impl<'a> Rows<'a> {
-    fn of(overlay: &'a Overlay) -> Rows<'a> {
-        let mut rows = Rows {
-            layout: Layout::of(overlay),
-            tallies: Columns::of_all(&overlay.tallies),
-            tagged: Columns::of_tags(&overlay.tallies),
-            ..Rows::default()
-        };
-        for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
-            rows.item(seq, entry);
-        }
-        for ((queue, key), owner) in &overlay.keys {
-            if !owner.stored && overlay.owns(owner) {
-                rows.keys.queue.push(queue_number(*queue));
-                rows.keys.key.push(Cow::Borrowed(key.as_bytes()));
-                rows.keys.seq.push(owner.seq.cast_signed());
-                rows.keys.id.push(owner.id.0);
-                rows.keys.content.push(&owner.content);
-            }
-        }
-        rows.replace_keys(overlay);
-        rows.kv(overlay);
-        for (&queue, change) in &overlay.counted {
-            if change.iter().any(|&change| change != 0) {
-                rows.counts.queue.push(queue_number(queue));
-                for (column, &change) in rows.counts.change.iter_mut().zip(change) {
-                    column.push(change);
-                }
-            }
-        }
-        for (&id, (spent, _)) in overlay.spent.iter().filter(|(_, (_, changed))| *changed) {
-            rows.rates.0.push(queue_number(id));
-            // A time that does not fit limits nothing.
-            rows.rates.1.push(i64::try_from(spent.0).unwrap_or(0));
-        }
-        for (&id, turn) in overlay.turns.iter().filter(|(_, turn)| turn.changed) {
-            rows.turns.0.push(queue_number(id));
-            rows.turns.1.push(turn.turn.key.number());
-            rows.turns.2.push(turn.turn.given.cast_signed());
-            rows.turns.3.push(turn.begins);
-        }
-        for (&id, queue) in &overlay.queues {
-            match queue {
-                Some(queue) => {
-                    rows.queues.push((queue_number(id), queue.name.to_string(), code::to_json(queue)));
-                }
-                None => rows.queues_gone.push(queue_number(id)),
-            }
-        }
-        rows
-    }
-
-    /// Keys of new items, wherever they were before.
-    fn replace_keys(&mut self, overlay: &'a Overlay) {
-        for ((queue, key), owner) in &overlay.replace_keys {
-            if owner.stored == Some(owner.seq) || !overlay.entries.contains_key(&owner.seq) {
-                continue;
-            }
-            let (queue, key) = (queue_number(*queue), replace_key(key));
-            if let Some(stored) = owner.stored {
-                self.released.0.push(queue);
-                self.released.1.push(key.clone());
-                self.released.2.push(stored.cast_signed());
-            }
-            self.keys.queue.push(queue);
-            self.keys.key.push(Cow::Owned(key));
-            self.keys.seq.push(owner.seq.cast_signed());
-            self.keys.id.push(owner.id.0);
-            self.keys.content.push(&[]);
-        }
-    }
-
-    fn item(&mut self, number: u64, entry: &'a Entry) {
-        let seq = number.cast_signed();
-        if entry.chosen_id {
-            self.chosen.0.push(entry.head.id.0);
-            self.chosen.1.push(seq);
-        }
-        if entry.replaced.is_some() {
-            self.retagged.push(seq);
-        }
-        let submitted = entry.submitted.as_ref().map(|submitted| &submitted.0);
-        if let Some(body) = submitted.or(entry.replaced.as_deref()) {
-            let group = body.group.as_ref().map(|group| ("", group.as_str()));
-            let tags = body.tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            for (name, value) in tags.chain(group) {
-                self.tags.0.push(seq);
-                self.tags.1.push(name.as_bytes());
-                self.tags.2.push(value.as_bytes());
-            }
-        }
-        if !entry.edits.is_empty() {
-            self.edits.seq.push(seq);
-            self.edits.bodies.push(entry.replaced.as_deref().map(code::to_json));
-            for field in Field::ALL {
-                let last = entry.edits.iter().rev().find_map(|edits| edits.get(field));
-                self.edits.sets[field as usize].push(last.is_some());
-                let value = last.and_then(Option::as_ref).map(|value| &value[..]);
-                self.edits.values[field as usize].push(value);
-            }
-        }
-        for (revision, error) in &entry.errors {
-            self.errors.0.push(seq);
-            self.errors.1.push((*revision).into());
-            self.errors.2.push(code::to_json(error));
-        }
-        // Each error comes with a change of state of its own.
-        if !entry.errors.is_empty() && entry.head.transitions as usize >= limits::ERRORS_KEPT_MAX {
-            self.many_errors.push(seq);
-        }
-        if let Some(outcome) = &entry.outcome {
-            self.outcomes.0.push(seq);
-            self.outcomes.1.push(code::to_json(outcome));
-        }
-    }
-
-    fn kv(&mut self, overlay: &'a Overlay) {
-        for (key, slot) in overlay.kv.iter().filter(|(_, slot)| slot.changed) {
-            match (&slot.record, slot.stored) {
-                (Some(record), stored) => {
-                    let records = if stored { &mut self.kv.changed } else { &mut self.kv.new };
-                    records.0.push(key.as_bytes());
-                    records.1.push(&record.value);
-                    records.2.push(record.expires_at.map(millis));
-                }
-                (None, true) => self.kv.gone.push(key.as_bytes()),
-                (None, false) => {}
-            }
-        }
-    }
-}
-
-impl Edits<'_> {
-    fn parameters(&self) -> Parameters<'_> {
-        let mut parameters: Parameters<'_> = vec![&self.seq];
-        for (sets, values) in self.sets.iter().zip(&self.values) {
-            parameters.push(sets);
-            parameters.push(values);
-        }
-        parameters.push(&self.bodies);
-        parameters
-    }
-}
-
-impl CountChanges {
-    fn parameters<'a>(&'a self, shard: &'a i32) -> Parameters<'a> {
-        let mut parameters: Parameters<'a> = vec![shard, &self.queue];
-        for column in &self.change {
-            parameters.push(column);
-        }
-        parameters
-    }
 }

@@ -1,18 +1,18 @@
-//! Where a database is, and how the way there is protected: libpq's `sslmode` and `sslrootcert`.
+//! The address of a database, with libpq's `sslmode` and `sslrootcert`.
 
-use crate::connection::tls::{self, Connector, Protection};
+use crate::connection::tls::{self, Connector, TlsMode};
 use std::path::PathBuf;
 use std::str::FromStr;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use towline_store::StoreError;
 
-/// Its `Debug` leaves the password out.
+/// The address of a database. Its `Debug` output has no password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub config: Config,
-    protection: Protection,
-    /// Certificates of those who are trusted, in PEM; `None`: those that the system trusts.
+    tls_mode: TlsMode,
+    /// A PEM file with the certificates of trusted authorities; `None`: the ones that the system trusts.
     roots: Option<PathBuf>,
 }
 
@@ -27,15 +27,15 @@ impl std::fmt::Display for AddressError {
 
 impl std::error::Error for AddressError {}
 
-/// As the configuration says; what it leaves open is decided as for an address.
+/// Takes the TLS mode from the configuration, or the default of an address if the configuration sets none.
 impl From<Config> for Address {
     fn from(config: Config) -> Address {
-        let protection = match config.get_ssl_mode() {
-            SslMode::Disable => Protection::Disable,
-            SslMode::Require => Protection::Require,
-            _ => usual(&config),
+        let tls_mode = match config.get_ssl_mode() {
+            SslMode::Disable => TlsMode::Disable,
+            SslMode::Require => TlsMode::Require,
+            _ => default_tls_mode(&config),
         };
-        Address { config, protection, roots: None }
+        Address { config, tls_mode, roots: None }
     }
 }
 
@@ -43,24 +43,28 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(url: &str) -> Result<Address, AddressError> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots) = (None, None);
-        let mut others = Vec::new();
+        let mut rest_of_query = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value.parse().map_err(AddressError)?),
                 Some(("sslrootcert", value)) => roots = Some(decoded(value)?),
-                _ => others.push(pair),
+                _ => rest_of_query.push(pair),
             }
         }
-        let rest = if others.is_empty() { place.to_owned() } else { format!("{place}?{}", others.join("&")) };
+        let rest = if rest_of_query.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base}?{}", rest_of_query.join("&"))
+        };
         let config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
-            // The cause alone: the text before it says only that something is wrong.
+            // Only the cause: the text before it says no more than that the configuration is invalid.
             AddressError(std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string))
         })?;
-        let protection = mode.unwrap_or_else(|| usual(&config));
+        let tls_mode = mode.unwrap_or_else(|| default_tls_mode(&config));
         let roots = roots.filter(|path| path != "system").map(PathBuf::from);
-        Ok(Address { config, protection, roots })
+        Ok(Address { config, tls_mode, roots })
     }
 }
 
@@ -82,37 +86,37 @@ fn decoded(value: &str) -> Result<String, AddressError> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// What leaves the machine is encrypted, and goes to whom it is meant for, unless somebody says otherwise.
-fn usual(config: &Config) -> Protection {
-    let near = |host: &Host| match host {
+/// The default: a connection to another machine is encrypted, and its certificate is verified.
+fn default_tls_mode(config: &Config) -> TlsMode {
+    let is_local = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
             name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
         }
     };
-    if config.get_hosts().iter().all(near) { Protection::Prefer } else { Protection::VerifyFull }
+    if config.get_hosts().iter().all(is_local) { TlsMode::Prefer } else { TlsMode::VerifyFull }
 }
 
 impl Address {
-    /// Ready to connect; reads the certificates.
+    /// Reads the certificates, and returns what is needed to connect.
     pub(crate) fn target(&self, config: Config) -> Result<Target, StoreError> {
         let mut config = config;
         let sockets = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
-        config.ssl_mode(match self.protection {
-            // As with libpq, nothing is encrypted on a socket of this machine.
+        config.ssl_mode(match self.tls_mode {
+            // Like libpq, does not encrypt on a Unix socket.
             _ if sockets => SslMode::Disable,
-            Protection::Disable => SslMode::Disable,
-            Protection::Prefer => SslMode::Prefer,
-            Protection::Require | Protection::VerifyCa | Protection::VerifyFull => SslMode::Require,
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
+            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
         });
         let needs_roots = config.get_ssl_mode() != SslMode::Disable;
-        let connector = tls::connector(self.protection, self.roots.as_deref().filter(|_| needs_roots))
+        let connector = tls::connector(self.tls_mode, self.roots.as_deref().filter(|_| needs_roots))
             .map_err(|cause| StoreError::Unavailable { cause })?;
         Ok(Target { config, connector })
     }
 }
 
-/// All that is needed to connect.
+/// What is needed to connect.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) config: Config,
@@ -134,26 +138,26 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_machine_is_verified_unless_told_otherwise() {
-        for (url, protection) in [
-            ("postgres://u@%2Ftmp/db", Protection::Prefer),
-            ("postgres://u@localhost/db", Protection::Prefer),
-            ("postgres://u@127.0.0.1:6543/db", Protection::Prefer),
-            ("postgres://u@[::1]/db", Protection::Prefer),
-            ("postgres://u@db.internal/db", Protection::VerifyFull),
-            ("postgres://u@10.0.0.1/db", Protection::VerifyFull),
-            ("postgres://u@localhost,db.internal/db", Protection::VerifyFull),
-            ("postgres://u@db.internal/db?sslmode=require", Protection::Require),
-            ("postgres://u@localhost/db?connect_timeout=3&sslmode=verify-ca", Protection::VerifyCa),
-            ("postgres://u@db.internal/db?sslmode=disable", Protection::Disable),
-            ("postgres://u@db.internal/db?sslmode=prefer", Protection::Prefer),
+    fn a_connection_to_another_machine_is_verified_by_default() {
+        for (url, tls_mode) in [
+            ("postgres://u@%2Ftmp/db", TlsMode::Prefer),
+            ("postgres://u@localhost/db", TlsMode::Prefer),
+            ("postgres://u@127.0.0.1:6543/db", TlsMode::Prefer),
+            ("postgres://u@[::1]/db", TlsMode::Prefer),
+            ("postgres://u@db.internal/db", TlsMode::VerifyFull),
+            ("postgres://u@10.0.0.1/db", TlsMode::VerifyFull),
+            ("postgres://u@localhost,db.internal/db", TlsMode::VerifyFull),
+            ("postgres://u@db.internal/db?sslmode=require", TlsMode::Require),
+            ("postgres://u@localhost/db?connect_timeout=3&sslmode=verify-ca", TlsMode::VerifyCa),
+            ("postgres://u@db.internal/db?sslmode=disable", TlsMode::Disable),
+            ("postgres://u@db.internal/db?sslmode=prefer", TlsMode::Prefer),
         ] {
-            assert_eq!(address(url).protection, protection, "{url}");
+            assert_eq!(address(url).tls_mode, tls_mode, "{url}");
         }
     }
 
     #[test]
-    fn the_rest_of_an_address_is_as_it_was() {
+    fn parameters_of_tls_are_taken_out_of_the_address() {
         let address =
             address("postgres://u:p@h/db?sslrootcert=%2Fa%20b&connect_timeout=3&sslmode=verify-full");
         assert_eq!(address.config, "postgres://u:p@h/db?connect_timeout=3".parse().unwrap());
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_wrong_parameter() {
         for (url, words) in [
             ("postgres://h/db?sslmode=allow", "disable, prefer, require, verify-ca or verify-full"),
             ("postgres://h/db?sslrootcert=%2", "%2"),

@@ -1,4 +1,4 @@
-//! Connections to PostgreSQL.
+//! Connections to PostgreSQL: addresses, TLS, and the sessions of workers.
 
 pub(crate) mod address;
 pub(crate) mod session;

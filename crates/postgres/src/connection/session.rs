@@ -1,9 +1,9 @@
-//! A worker's connection: its settings, its number, its prepared statements.
+//! Sessions: connections that write, with their settings, numbers and prepared statements.
 
 use crate::connection::address::{Address, Target};
 use crate::connection::tls::{self, Connector};
 use crate::error::{damaged, describe, fault};
-use crate::inbox::Taken;
+use crate::inbox::InboxBatch;
 use crate::maintenance::migrate;
 use crate::options::Options;
 use crate::statements::{Statements, query};
@@ -13,30 +13,30 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Connection, Error, Row, Socket, Statement};
 use towline_store::StoreError;
 
-/// Shards of the counters. Two workers that share one wait for each other, for the time of a commit.
+/// Shards of the counters. Two workers with the same shard wait for each other's commits.
 pub(crate) const SHARDS: i32 = 64;
 
-/// Tells the locks of sessions from those of queues.
+/// Turns the lock class of queues into the lock class of sessions.
 const SESSION_LOCKS: i32 = 0x5a5a_5a5a;
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) statements: Statements,
-    /// No session before or after has the same.
+    /// Unique among all sessions, past and future.
     pub(crate) number: i32,
     pub(crate) shard: i32,
     /// The last batch that this session committed.
     pub(crate) batch: i64,
-    /// What leaves the inbox with its next batch.
-    pub(crate) taken: Option<Taken>,
+    /// The inbox entries that its next batch submits.
+    pub(crate) inbox_batch: Option<InboxBatch>,
 }
 
-/// What is said to every connection of the store: transactions are short, or something is wrong.
+/// The settings of all connections of the store. The timeouts are short because its transactions are.
 pub(crate) fn configure(address: &Address, options: &Options) -> Result<Target, StoreError> {
     let mut config = address.config.clone();
     let timeout = options.statement_timeout_ms;
-    // Statistics of a queue are always out of date: only plans that follow an index are good ones.
+    // Statistics of a queue's tables are always out of date. Plans that follow an index are good without them.
     let settings = format!(
         "-c search_path={schema} -c statement_timeout={timeout} -c lock_timeout={timeout} \
          -c idle_in_transaction_session_timeout={timeout} -c enable_seqscan=off -c enable_bitmapscan=off \
@@ -51,14 +51,14 @@ pub(crate) fn configure(address: &Address, options: &Options) -> Result<Target, 
     address.target(config)
 }
 
-/// A connection, to be driven by the caller.
-pub(crate) async fn connection(target: &Target) -> Result<(Client, Driven), StoreError> {
-    target.config.connect(target.connector.clone()).await.map_err(|error| tls::explained(fault(&error)))
+/// Connects. The caller must poll the connection.
+pub(crate) async fn connection(target: &Target) -> Result<(Client, RawConnection), StoreError> {
+    target.config.connect(target.connector.clone()).await.map_err(|error| tls::with_remedy(fault(&error)))
 }
 
-type Driven = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
+type RawConnection = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
 
-/// The connection ends with its client.
+/// Connects. The connection ends when its client is dropped.
 pub(crate) async fn connect(target: &Target) -> Result<Client, StoreError> {
     let (client, connection) = connection(target).await?;
     tokio::spawn(async move {
@@ -75,30 +75,34 @@ impl Session {
         migrate::check_schema(&client, schema).await?;
         let open = async {
             let class = locks ^ SESSION_LOCKS;
-            client.execute(query!("forget_sessions"), &[&class]).await?;
+            client.execute(query!("delete_old_sessions"), &[&class]).await?;
             let number: i32 = client.query_one(query!("open_session"), &[&class]).await?.get(0);
             Ok::<_, Error>((number, Statements::prepare(&client).await?))
         };
         let (number, statements) = open.await.map_err(|error| fault(&error))?;
-        Ok(Session { client, statements, number, shard: number % SHARDS, batch: 0, taken: None })
+        Ok(Session { client, statements, number, shard: number % SHARDS, batch: 0, inbox_batch: None })
     }
 
-    /// Which batch another session committed last; `None`: it is not over yet.
+    /// The last batch that another session committed; `None` while that session has not ended.
     ///
-    /// Its lock is free only when it is over, and with it whatever it had under way.
+    /// A session holds its lock until it has ended, together with its transaction.
     pub(crate) async fn last_batch_of(&self, number: i32, locks: i32) -> Result<Option<i64>, StoreError> {
         let class = locks ^ SESSION_LOCKS;
         let ask = async {
-            if !self.client.query_one(query!("session_is_over"), &[&class, &number]).await?.get::<_, bool>(0)
+            if !self
+                .client
+                .query_one(query!("has_session_ended"), &[&class, &number])
+                .await?
+                .get::<_, bool>(0)
             {
                 return Ok(None);
             }
-            Ok(Some(self.client.query_opt(query!("last_batch"), &[&number]).await?))
+            Ok(Some(self.client.query_opt(query!("read_last_batch"), &[&number]).await?))
         };
         match ask.await.map_err(|error: Error| fault(&error))? {
             None => Ok(None),
             Some(Some(row)) => Ok(Some(row.get(0))),
-            Some(None) => Err(damaged(format_args!("{number} of sessions"), "it is not there")),
+            Some(None) => Err(damaged(format_args!("{number} of sessions"), "the row is missing")),
         }
     }
 
@@ -106,7 +110,7 @@ impl Session {
         self.client.batch_execute("ROLLBACK").await
     }
 
-    /// One statement of a pipeline.
+    /// A statement of a pipeline.
     pub(crate) fn step<'a>(&'a self, statement: &'a Statement, parameters: Parameters<'a>) -> Step<'a> {
         Box::pin(async move { self.client.query(statement, &parameters).await })
     }
@@ -119,8 +123,8 @@ impl Session {
 pub(crate) type Parameters<'a> = Vec<&'a (dyn ToSql + Sync)>;
 pub(crate) type Step<'a> = BoxFuture<'a, Result<Vec<Row>, Error>>;
 
-/// Sends all the steps at once, and waits for their answers; the first that failed is the one to know of.
+/// Sends all statements at once and waits for their answers. Returns the error of the first one that failed.
 pub(crate) async fn pipeline(steps: Vec<Step<'_>>) -> Result<Vec<Vec<Row>>, Error> {
-    // Each is sent when it is first polled, and `join_all` polls in order.
+    // A statement is sent when its future is first polled, and `join_all` polls in order.
     futures::future::join_all(steps).await.into_iter().collect()
 }

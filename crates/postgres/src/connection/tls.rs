@@ -1,4 +1,4 @@
-//! TLS to the database.
+//! TLS to the database, with the meaning that libpq gives to `sslmode`.
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -16,42 +16,42 @@ pub(crate) type Connector = MakeRustlsConnect;
 
 /// libpq's `sslmode`, without `allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protection {
+pub(crate) enum TlsMode {
     Disable,
-    /// Encrypted if the server can.
+    /// Encrypts if the server can.
     Prefer,
-    /// Encrypted, whoever answers; with certificates given, one of theirs.
+    /// Encrypts. Checks the certificate's authority only if `sslrootcert` is given.
     Require,
-    /// Encrypted, and the certificate is signed by somebody who is trusted.
+    /// Encrypts, and checks that a trusted authority signed the certificate.
     VerifyCa,
-    /// And it is for the host that was named.
+    /// As `VerifyCa`, and checks that the certificate is for the host of the address.
     VerifyFull,
 }
 
-impl FromStr for Protection {
+impl FromStr for TlsMode {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Protection, String> {
+    fn from_str(text: &str) -> Result<TlsMode, String> {
         match text {
-            "disable" => Ok(Protection::Disable),
-            "prefer" => Ok(Protection::Prefer),
-            "require" => Ok(Protection::Require),
-            "verify-ca" => Ok(Protection::VerifyCa),
-            "verify-full" => Ok(Protection::VerifyFull),
+            "disable" => Ok(TlsMode::Disable),
+            "prefer" => Ok(TlsMode::Prefer),
+            "require" => Ok(TlsMode::Require),
+            "verify-ca" => Ok(TlsMode::VerifyCa),
+            "verify-full" => Ok(TlsMode::VerifyFull),
             other => Err(format!("sslmode={other}: use disable, prefer, require, verify-ca or verify-full")),
         }
     }
 }
 
-pub(crate) fn connector(protection: Protection, roots: Option<&Path>) -> Result<Connector, String> {
+pub(crate) fn connector(tls_mode: TlsMode, roots: Option<&Path>) -> Result<Connector, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let check = match (protection, roots) {
-        (Protection::VerifyFull, _) => Check::Name,
-        (Protection::VerifyCa, _) | (Protection::Require, Some(_)) => Check::Signature,
-        (Protection::Disable | Protection::Prefer | Protection::Require, _) => Check::Nothing,
+    let check = match (tls_mode, roots) {
+        (TlsMode::VerifyFull, _) => CertificateCheck::Name,
+        (TlsMode::VerifyCa, _) | (TlsMode::Require, Some(_)) => CertificateCheck::Signature,
+        (TlsMode::Disable | TlsMode::Prefer | TlsMode::Require, _) => CertificateCheck::Nothing,
     };
     let trusted = match check {
-        Check::Nothing => None,
+        CertificateCheck::Nothing => None,
         _ => {
             let roots = Arc::new(read_roots(roots)?);
             let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
@@ -73,7 +73,7 @@ fn read_roots(path: Option<&Path>) -> Result<RootCertStore, String> {
     let Some(path) = path else {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return match roots.is_empty() {
-            true => Err("the system trusts no certificates; name some with sslrootcert=<file>".to_owned()),
+            true => Err("the system has no trusted certificates; set sslrootcert=<file>".to_owned()),
             false => Ok(roots),
         };
     };
@@ -83,20 +83,20 @@ fn read_roots(path: Option<&Path>) -> Result<RootCertStore, String> {
         let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
         roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
     }
-    if roots.is_empty() { Err(wrong("there is no certificate in it".to_owned())) } else { Ok(roots) }
+    if roots.is_empty() { Err(wrong("the file has no certificate".to_owned())) } else { Ok(roots) }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Check {
+enum CertificateCheck {
     Nothing,
     Signature,
     Name,
 }
 
-/// Checks as much of a certificate as was asked for. That the server holds its key is checked always.
+/// Checks as much of a certificate as the TLS mode asks for. It always checks that the server has the certificate's key.
 #[derive(Debug)]
 struct Verifier {
-    check: Check,
+    check: CertificateCheck,
     trusted: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -113,10 +113,10 @@ impl ServerCertVerifier for Verifier {
         let Some(trusted) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
         let verified = trusted.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // The name is looked at last: everything else is well.
+            // rustls checks the name last, so everything else is valid.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.check == Check::Signature => Ok(ServerCertVerified::assertion()),
+            )) if self.check == CertificateCheck::Signature => Ok(ServerCertVerified::assertion()),
             other => other,
         }
     }
@@ -146,8 +146,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// A fault of a connection, with what to do about a handshake that failed.
-pub(crate) fn explained(error: StoreError) -> StoreError {
+/// Adds to the error of a failed TLS handshake what to do about it.
+pub(crate) fn with_remedy(error: StoreError) -> StoreError {
     match error {
         StoreError::Unavailable { cause } => {
             let cause = match remedy(&cause) {
@@ -162,23 +162,23 @@ pub(crate) fn explained(error: StoreError) -> StoreError {
 
 fn remedy(words: &str) -> Option<&'static str> {
     let remedies = [
-        // The same name, another key.
         (
             "BadSignature",
-            "whoever is trusted under that name did not sign the certificate; name its CA with sslrootcert=<file>",
+            "the trusted authority of that name did not sign the certificate of the database; set sslrootcert=<file> to the \
+             authority that did",
         ),
         (
             "UnknownIssuer",
-            "nobody who is trusted signed the certificate of the database; name its CA with sslrootcert=<file>",
+            "no trusted authority signed the certificate of the database; set sslrootcert=<file> to the one that did",
         ),
         (
             "not valid for name",
-            "the certificate of the database is for another host; name that one, or say sslmode=verify-ca",
+            "the certificate of the database is for another host; use that host name, or sslmode=verify-ca",
         ),
         ("Expired", "the certificate of the database has expired; renew it"),
         (
             "server does not support TLS",
-            "turn ssl on in PostgreSQL, or say sslmode=disable if the network around it is trusted",
+            "turn on ssl in PostgreSQL, or use sslmode=disable if you trust the network",
         ),
     ];
     remedies.into_iter().find(|(sign, _)| words.contains(sign)).map(|(_, remedy)| remedy)

@@ -1,4 +1,4 @@
-//! The numbers and texts that stand for parts of an item in the tables. Stored: never reuse one.
+//! Codes and JSON that stand for parts of an item in the tables. They are stored: never reuse a code.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,9 +45,9 @@ codes!(of_settled, settled, Settled {
     Settled::Failed = 3,
 });
 
-/// What few items have is kept as JSON: self-describing, so that a later version can add to it.
+/// Rare properties are stored as JSON, so that a later version can add names.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
-    // These types have string keys and no failing `Serialize`: there is nothing it could refuse.
+    // Cannot fail: the types have string keys, and no `Serialize` of theirs fails.
     serde_json::to_string(value).unwrap_or_else(|error| unreachable!("{error}"))
 }
 

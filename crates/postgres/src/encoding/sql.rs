@@ -1,4 +1,4 @@
-//! Conversions between domain types and columns.
+//! Conversions between domain types and column values.
 
 use towline_domain::{QueueId, Timestamp};
 

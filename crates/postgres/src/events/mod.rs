@@ -1,4 +1,5 @@
-//! Events: written with the batch that caused them, read in order.
+//! Events: a batch writes them in its transaction, readers get them in order.
 
 pub(crate) mod codec;
 pub(crate) mod reader;
+pub(crate) mod watermark;

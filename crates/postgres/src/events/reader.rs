@@ -1,199 +1,131 @@
-//! Reading what was told: in order, and never past a transaction that may still tell something before it.
-//!
-//! A transaction draws its number and commits later, so numbers become visible out of order. But it holds a lock on the table
-//! from before it draws one until what it told is visible. When number `n` is visible, whoever drew a smaller one is visible
-//! too, or holds that lock: once those who held it then are over, nothing can appear before `n` any more. Up to there it is
-//! final, and only that is shown. Whoever does something else in the database is not waited for.
+//! Reads events in order, page by page, up to the watermark.
 
 use crate::encoding::sql::timestamp;
 use crate::error::{Failure, damaged};
-use crate::events::codec::{self, Unpacked};
+use crate::events::codec::{self, DecodedEvent};
 use crate::read::Reader;
 use crate::statements::query;
 use deadpool_postgres::Object;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio_postgres::Row;
 use towline_store::{Event, EventCursor, EventId, EventPage, Events, EventsFrom, StoreError};
 
-/// Transactions that one page looks at; each can tell of thousands of items.
+/// Rows that one page reads. Each row can have thousands of events.
 const ROWS_MAX: i64 = 64;
-/// How often to look whether what was told last is final, and the pause between: batches take a few milliseconds.
-const LOOKS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(2);
-/// Who asks where now is can be told nothing before that is known: it looks on for two seconds, less often.
-const LOOKS_FOR_NOW: u32 = 100;
-const PAUSE_FOR_NOW: Duration = Duration::from_millis(20);
+/// How often to check whether the last visible event is below the watermark, and the pause between. A batch takes a few
+/// milliseconds.
+const CHECKS_MAX: u32 = 5;
+const CHECK_PAUSE: Duration = Duration::from_millis(2);
+/// A caller that asks for the present position needs the watermark to reach it: further checks for two seconds.
+const CHECKS_FOR_NOW_MAX: u32 = 100;
+const CHECK_FOR_NOW_PAUSE: Duration = Duration::from_millis(20);
 
-/// How far what was told is final, as far as this server knows.
-#[derive(Debug, Default)]
-pub(crate) struct Horizon(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    through: i64,
-    soon: Option<Soon>,
-    /// How often `soon` was set.
-    set: u64,
-}
-
-/// Up to this number, once these transactions are over.
-#[derive(Debug)]
-struct Soon {
-    number: i64,
-    tellers: Vec<String>,
-}
-
-/// What is kept and final.
-struct Extent {
-    gone: i64,
+/// The events that can be read.
+struct EventRange {
+    removed_through: i64,
+    /// The watermark.
     through: i64,
     visible: i64,
 }
 
 impl Reader {
-    /// What is known after so many looks at most; `now`: as soon as all is final that was visible at the first.
-    async fn extent(&self, client: &Object, now: bool) -> Result<Extent, Failure> {
-        let known = client.prepare_cached(query!("events_known")).await?;
-        let mut looks = 0;
+    /// Checks until the watermark reaches the last visible event, or [`CHECKS_MAX`] times. With `now`, checks until the
+    /// watermark reaches the event that was the last visible one at the first check.
+    async fn event_range(&self, client: &Object, now: bool) -> Result<EventRange, Failure> {
+        let statement = client.prepare_cached(query!("read_event_range")).await?;
+        let mut checks = 0;
         let mut first = None;
         loop {
-            let set = self.horizon.set();
-            let row = client.query_one(&known, &[]).await?;
-            let (gone, visible): (i64, i64) = (row.get(0), row.get(1));
-            let through = self.horizon.look(set, visible, row.get(2)).max(gone);
-            let extent = Extent { gone, through, visible };
-            let wanted = if now { *first.get_or_insert(visible) } else { visible };
-            looks += 1;
-            if through >= wanted || looks >= LOOKS && !now {
-                return Ok(extent);
+            let generation = self.watermark.generation();
+            let row = client.query_one(&statement, &[]).await?;
+            let (removed_through, visible): (i64, i64) = (row.get(0), row.get(1));
+            let through = self.watermark.observe(generation, visible, row.get(2)).max(removed_through);
+            let target = if now { *first.get_or_insert(visible) } else { visible };
+            checks += 1;
+            if through >= target || checks >= CHECKS_MAX && !now {
+                return Ok(EventRange { removed_through, through, visible });
             }
-            if looks >= LOOKS_FOR_NOW {
-                let cause = "a transaction that tells something takes long, so it is not known where its events will be; ask \
-                             again shortly";
+            if checks >= CHECKS_FOR_NOW_MAX {
+                let cause = "a transaction that writes events takes long, so the present position is not known; try again \
+                             shortly";
                 return Err(Failure::Fault(StoreError::Unavailable { cause: cause.to_owned() }));
             }
-            tokio::time::sleep(if looks < LOOKS { PAUSE } else { PAUSE_FOR_NOW }).await;
+            tokio::time::sleep(if checks < CHECKS_MAX { CHECK_PAUSE } else { CHECK_FOR_NOW_PAUSE }).await;
         }
     }
 
     pub(crate) async fn events(&self, from: EventsFrom, limit: usize) -> Result<Events, Failure> {
         let store = EventId::store_of(self.salt);
         let client = self.client().await?;
-        let Extent { gone, through, visible } = self.extent(&client, from == EventsFrom::Now).await?;
+        let EventRange { removed_through, through, visible } =
+            self.event_range(&client, from == EventsFrom::Now).await?;
         let more = through < visible;
-        let (after, nth) = match &from {
-            EventsFrom::Oldest => (gone, u32::MAX),
+        let after = match &from {
+            EventsFrom::Oldest => EventId { store, group: removed_through.cast_unsigned(), nth: u32::MAX },
             EventsFrom::Now => {
                 let next = EventCursor::after_group(store, through.cast_unsigned());
                 return Ok(Events::Page(EventPage { events: Vec::new(), next, more }));
             }
             EventsFrom::After(cursor) => {
                 let Some(at) = cursor.in_store(store) else { return Ok(Events::Elsewhere) };
-                // One that is not final here was shown by a server that knows more; one that nobody sees, by a database
-                // that was lost since.
+                // A cursor above this server's watermark comes from a server with a higher one. A cursor above every
+                // visible event comes from a database that was since restored from a backup.
                 let group = i64::try_from(at.group).unwrap_or(-1);
-                if is_gone((group, at.nth), gone) || group > visible {
+                if is_removed(group, at.nth, removed_through) || group > visible {
                     return Ok(Events::Gone);
                 }
-                (group, at.nth)
+                EventId { store, group: at.group, nth: at.nth }
             }
         };
-        let first = if nth == u32::MAX { after.saturating_add(1) } else { after };
-        let read = client.prepare_cached(query!("events")).await?;
+        let number = after.group.cast_signed();
+        let first = if after.nth == u32::MAX { number.saturating_add(1) } else { number };
+        let read = client.prepare_cached(query!("read_events")).await?;
         let rows = client.query(&read, &[&first, &through, &ROWS_MAX]).await?;
-        // Some may have been truncated between the two.
-        let gone = client.prepare_cached(query!("events_gone")).await?;
-        if is_gone((after, nth), client.query_one(&gone, &[]).await?.get(0)) {
+        // A rotation may have truncated rows since the range was read.
+        let removed = client.prepare_cached(query!("read_events_removed")).await?;
+        if is_removed(number, after.nth, client.query_one(&removed, &[]).await?.get(0)) {
             return Ok(Events::Gone);
         }
         let more = more || rows.len() as i64 == ROWS_MAX;
-        let mut page = EventPage { events: Vec::new(), next: EventCursor::default(), more };
-        page.next.pass(EventId { store, group: after.cast_unsigned(), nth });
-        for row in rows {
-            let number: i64 = row.get(0);
-            let at = timestamp(row.get(1));
-            let events = codec::unpack(row.get(2), self.salt, at)
-                .map_err(|what| damaged(format_args!("{number} of events"), what))?;
-            let skipped = if number == after && nth != u32::MAX { nth as usize + 1 } else { 0 };
-            for (place, event) in (0_u32..).zip(events).skip(skipped) {
-                if page.events.len() >= limit {
-                    page.more = true;
-                    return Ok(Events::Page(page));
-                }
-                let id = EventId { store, group: number.cast_unsigned(), nth: place };
-                page.next.pass(id);
-                if let Some(Unpacked { kind, queue, item }) = event {
-                    page.events.push(Event { id, at, kind, queue, item });
-                }
+        Ok(Events::Page(page_of(&rows, after, more, limit, self.salt)?))
+    }
+}
+
+/// The events of the rows behind `after`, at most `limit`.
+fn page_of(
+    rows: &[Row],
+    after: EventId,
+    more: bool,
+    limit: usize,
+    salt: u64,
+) -> Result<EventPage, StoreError> {
+    let mut page = EventPage { events: Vec::new(), next: EventCursor::default(), more };
+    let EventId { store, group: after_group, nth: after_nth } = after;
+    page.next.pass(after);
+    for row in rows {
+        let number: i64 = row.get(0);
+        let group = number.cast_unsigned();
+        let at = timestamp(row.get(1));
+        let events = codec::decode(row.get(2), salt, at)
+            .map_err(|what| damaged(format_args!("{number} of events"), what))?;
+        let skipped = if group == after_group && after_nth != u32::MAX { after_nth as usize + 1 } else { 0 };
+        for (nth, event) in (0_u32..).zip(events).skip(skipped) {
+            if page.events.len() >= limit {
+                page.more = true;
+                return Ok(page);
             }
-            page.next.pass(EventId { store, group: number.cast_unsigned(), nth: u32::MAX });
+            let id = EventId { store, group, nth };
+            page.next.pass(id);
+            if let Some(DecodedEvent { kind, queue, item }) = event {
+                page.events.push(Event { id, at, kind, queue, item });
+            }
         }
-        Ok(Events::Page(page))
+        page.next.pass(EventId { store, group, nth: u32::MAX });
     }
+    Ok(page)
 }
 
-/// Whether something behind that place is not kept, or may not be.
-fn is_gone((group, nth): (i64, u32), gone: i64) -> bool {
-    group < gone || group == gone && nth != u32::MAX
-}
-
-impl Horizon {
-    fn with<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// To be asked before a look: what was set after it began, it cannot end.
-    fn set(&self) -> u64 {
-        self.with(|known| known.set)
-    }
-
-    /// Takes note of what is visible and of who tells something just now; how far it is final.
-    fn look(&self, set: u64, visible: i64, tellers: Vec<String>) -> i64 {
-        self.with(|known| {
-            let over =
-                |soon: &Soon| set == known.set && !soon.tellers.iter().any(|one| tellers.contains(one));
-            if let Some(soon) = known.soon.take_if(|soon| over(soon)) {
-                known.through = known.through.max(soon.number);
-            }
-            if tellers.is_empty() {
-                known.through = known.through.max(visible);
-            } else if known.soon.is_none() && visible > known.through {
-                known.soon = Some(Soon { number: visible, tellers });
-                known.set += 1;
-            }
-            known.through
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tellers(names: &[&str]) -> Vec<String> {
-        names.iter().map(|&name| name.to_owned()).collect()
-    }
-
-    #[test]
-    fn what_is_visible_is_final_when_those_who_told_something_then_are_over() {
-        let horizon = Horizon::default();
-        let look = |visible, names: &[&str]| horizon.look(horizon.set(), visible, tellers(names));
-        assert_eq!(look(5, &["1/1", "2/1"]), 0);
-        assert_eq!(look(7, &["2/1", "3/1"]), 0);
-        assert_eq!(look(8, &["3/1", "4/1"]), 5, "who came later is not waited for");
-        assert_eq!(look(9, &["4/1", "5/1"]), 5);
-        assert_eq!(look(9, &["6/1"]), 8);
-        assert_eq!(look(10, &[]), 10);
-    }
-
-    #[test]
-    fn a_look_that_began_before_says_nothing_of_those_who_came_after_it() {
-        let horizon = Horizon::default();
-        let early = horizon.set();
-        assert_eq!(horizon.look(horizon.set(), 5, tellers(&["1/1"])), 0);
-        assert_eq!(horizon.look(early, 3, tellers(&[])), 3, "it knows what it saw");
-        assert_eq!(horizon.look(early, 3, tellers(&["2/1"])), 3);
-        assert_eq!(horizon.look(horizon.set(), 5, tellers(&["1/1"])), 3);
-        assert_eq!(horizon.look(horizon.set(), 5, tellers(&["2/1"])), 5);
-    }
+/// Whether events behind this position were removed.
+fn is_removed(group: i64, nth: u32, removed_through: i64) -> bool {
+    group < removed_through || group == removed_through && nth != u32::MAX
 }

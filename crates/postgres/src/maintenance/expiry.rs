@@ -1,4 +1,4 @@
-//! Removes key-value records and tallies whose time is over: hidden already, they only take space.
+//! Removes expired key-value records and old tallies. Reads hide them already, so this only frees space.
 
 use crate::clock::SteadyClock;
 use crate::encoding::sql::millis;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use towline_domain::limits;
 
-/// Rows of a table removed in one transaction.
+/// How many rows of a table one transaction removes.
 const REMOVED_MAX: i64 = 1000;
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Until it is dropped.
+/// Runs until it is dropped.
 pub(crate) async fn run(reader: Reader, clock: Arc<SteadyClock>) {
     loop {
         match remove(&reader, &clock).await {
-            // There may be more.
+            // The limit was reached, so there may be more.
             Ok(removed) if removed == REMOVED_MAX.cast_unsigned() => tokio::task::yield_now().await,
-            Ok(_) => tokio::time::sleep(LOOK_EVERY).await,
+            Ok(_) => tokio::time::sleep(CHECK_INTERVAL).await,
             Err(failure) => {
-                tracing::debug!(?failure, "cannot remove what is over");
-                tokio::time::sleep(LOOK_EVERY).await;
+                tracing::debug!(?failure, "cannot remove expired records and tallies");
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
         }
     }
@@ -30,10 +30,10 @@ pub(crate) async fn run(reader: Reader, clock: Arc<SteadyClock>) {
 
 async fn remove(reader: &Reader, clock: &SteadyClock) -> Result<u64, Failure> {
     let client = reader.client().await?;
-    let remove = client.prepare_cached(query!("kv_expire")).await?;
+    let remove = client.prepare_cached(query!("expire_kv")).await?;
     let until = clock.injected().map(millis);
     let records = client.execute(&remove, &[&until, &REMOVED_MAX]).await?;
-    let remove = client.prepare_cached(query!("tally_expire")).await?;
+    let remove = client.prepare_cached(query!("expire_tallies")).await?;
     let kept = limits::TALLY_KEPT.0.cast_signed();
     let tallies = client.execute(&remove, &[&until, &REMOVED_MAX, &kept]).await?;
     Ok(records.max(tallies))

@@ -1,48 +1,42 @@
-//! The schema: made and brought up to date, forward only, by one server at a time.
+//! Migrations: they create the schema and bring it up to date, forward only, one server at a time.
 //!
-//! Each version says which servers can go on with it, so that old and new ones run side by side during an upgrade.
+//! Each schema version says which servers can use it, so that old and new servers run side by side during an upgrade.
 
 use crate::connection::address::Address;
 use crate::connection::session::{self, configure};
 use crate::error::fault;
 use crate::options::Options;
+use crate::statements::query;
 use tokio_postgres::{Client, Error};
 use towline_store::StoreError;
 
 struct Migration {
     sql: &'static str,
-    /// Servers that know this version, or a later one, can use the schema after it.
+    /// Servers that know this version, or a later one, can use the schema after the migration.
     compatible_with: i32,
 }
 
-/// In order; what was released never changes.
-const MIGRATIONS: &[Migration] = &[
-    Migration { sql: include_str!("../../migrations/0001_store.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0002_inbox.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0003_expiry.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0004_tallies.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0005_tags_by_value.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0006_rates.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0007_events.sql"), compatible_with: 1 },
-    Migration { sql: include_str!("../../migrations/0008_turns.sql"), compatible_with: 1 },
-    // Who does not know that items are replaced would give out what they were before.
-    Migration { sql: include_str!("../../migrations/0009_replacing.sql"), compatible_with: 9 },
-    Migration { sql: include_str!("../../migrations/0010_rotation.sql"), compatible_with: 9 },
-    // Who does not know limits by key would pass them, and put what is ready where those who do not look for it.
-    Migration { sql: include_str!("../../migrations/0011_limits_by_key.sql"), compatible_with: 11 },
-];
+/// The migrations in order; the first one has version 1. A released migration never changes.
+const MIGRATIONS: &[Migration] = &[Migration {
+    sql: concat!(
+        include_str!("../../migrations/0001_store.sql"),
+        include_str!("../../migrations/0001_store_functions.sql"),
+        include_str!("../../migrations/0001_store_enqueue.sql"),
+    ),
+    compatible_with: 1,
+}];
 
-/// Whoever migrates holds this lock of the database.
+/// A migration holds this advisory lock.
 const LOCK: i64 = 0x0074_6f77_6c69_6e65;
 
-/// Where a schema stands, seen from this program.
+/// The version of a schema, and what this program knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaVersion {
-    /// 0: there is none yet.
+    /// 0 if the schema does not exist.
     pub version: i32,
-    /// A program must know this version to use it.
+    /// A program must know this version to use the schema.
     pub compatible_with: i32,
-    /// The latest that this program knows.
+    /// The latest version that this program knows.
     pub known: i32,
 }
 
@@ -52,13 +46,13 @@ impl SchemaVersion {
         self.version < self.known
     }
 
-    /// It was migrated by a newer program, in a way that this one cannot follow.
+    /// A newer program migrated the schema, and this one cannot use it any more.
     #[must_use]
     pub fn is_incompatible(&self) -> bool {
         self.compatible_with > self.known
     }
 
-    /// Why this program must not use it as it is.
+    /// Returns an error if this program must not use the schema as it is.
     pub(crate) fn check(&self, schema: &str) -> Result<(), StoreError> {
         let SchemaVersion { version, compatible_with, known } = self;
         let cause = if self.is_behind() {
@@ -77,40 +71,40 @@ impl SchemaVersion {
     }
 }
 
-/// What a migration did.
+/// The versions before and after a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migrated {
     pub from: i32,
     pub to: i32,
 }
 
-/// Where the schema stands. Changes nothing.
+/// Reads the version of the schema. Changes nothing.
 pub async fn schema_version(address: &Address, options: &Options) -> Result<SchemaVersion, StoreError> {
     options.check()?;
     let client = session::connect(&configure(address, options)?).await?;
     version(&client).await.map_err(|error| fault(&error))
 }
 
-/// Brings the schema up to date. One that is newer is left as it is.
+/// Brings the schema up to date. Leaves a newer schema as it is.
 pub async fn migrate(address: &Address, options: &Options) -> Result<Migrated, StoreError> {
     options.check()?;
     let client = session::connect(&configure(address, options)?).await?;
-    let migrated = up_to_date(&client, options).await?;
+    let migrated = bring_up_to_date(&client, options).await?;
     let version = version(&client).await.map_err(|error| fault(&error))?;
     version.check(&options.schema)?;
     Ok(migrated)
 }
 
-/// Brings the schema up to date if that is wanted, or says why it cannot be used as it is.
+/// Brings the schema up to date if [`Options::migrate`] is set. Returns an error if the schema cannot be used.
 pub(crate) async fn prepare(client: &Client, options: &Options) -> Result<(), StoreError> {
     check_durability(client).await?;
     if options.migrate {
-        up_to_date(client, options).await?;
+        bring_up_to_date(client, options).await?;
     }
     check_schema(client, &options.schema).await
 }
 
-/// A connection that is made anew may find the schema changed by a newer server.
+/// Checks the version again: a new connection may find that a newer server migrated the schema.
 pub(crate) async fn check_schema(client: &Client, schema: &str) -> Result<(), StoreError> {
     version(client).await.map_err(|error| fault(&error))?.check(schema)
 }
@@ -121,23 +115,23 @@ async fn version(client: &Client) -> Result<SchemaVersion, Error> {
     if !exists.get::<_, bool>(0) {
         return Ok(SchemaVersion { version: 0, compatible_with: 0, known });
     }
-    // Of all versions: a later one that changes little takes no earlier demand back.
-    let row = client.query_one(include_str!("../../queries/schema_version.sql"), &[]).await?;
+    // The maximum over all versions: a later migration does not take back what an earlier one demands.
+    let row = client.query_one(query!("read_schema_version"), &[]).await?;
     Ok(SchemaVersion { version: row.get(0), compatible_with: row.get(1), known })
 }
 
-async fn up_to_date(client: &Client, options: &Options) -> Result<Migrated, StoreError> {
+async fn bring_up_to_date(client: &Client, options: &Options) -> Result<Migrated, StoreError> {
     let before = version(client).await.map_err(|error| fault(&error))?;
     if !before.is_behind() {
         return Ok(Migrated { from: before.version, to: before.version });
     }
     client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(|error| match fault(&error) {
         StoreError::Unavailable { cause } => {
-            StoreError::Unavailable { cause: format!("somebody else migrates the schema: {cause}") }
+            StoreError::Unavailable { cause: format!("another server is migrating the schema: {cause}") }
         }
         other => other,
     })?;
-    let migrated = migrate_alone(client, &options.schema).await.map_err(|error| {
+    let migrated = migrate_locked(client, &options.schema).await.map_err(|error| {
         let cause = format!("cannot migrate schema {:?}: {}", options.schema, crate::error::describe(&error));
         StoreError::Unavailable { cause }
     });
@@ -145,19 +139,19 @@ async fn up_to_date(client: &Client, options: &Options) -> Result<Migrated, Stor
     migrated
 }
 
-async fn migrate_alone(client: &Client, schema: &str) -> Result<Migrated, Error> {
-    // Asked first: to say IF NOT EXISTS takes the right to create, also where there is nothing to create.
+async fn migrate_locked(client: &Client, schema: &str) -> Result<Migrated, Error> {
+    // Not CREATE SCHEMA IF NOT EXISTS: that needs the right to create even if the schema exists.
     let exists = client.query_one("SELECT to_regnamespace($1::text) IS NOT NULL", &[&schema]).await?;
     if !exists.get::<_, bool>(0) {
         client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
     }
-    // What a large table takes is not known beforehand.
+    // A migration of a large table may take any time.
     client.batch_execute("SET statement_timeout = 0").await?;
-    client.batch_execute(include_str!("../../queries/make_versions.sql")).await?;
+    client.batch_execute(query!("create_schema_table")).await?;
     let from = version(client).await?.version;
     for (number, migration) in (1..).zip(MIGRATIONS).filter(|(number, _)| *number > from) {
         tracing::info!(schema, version = number, "migrating");
-        // All of it or none of it.
+        // One transaction: all of it or nothing.
         let step = format!(
             "BEGIN;\n{sql}\nINSERT INTO towline_schema (version, compatible_with) VALUES ({number}, {compatible});\n\
              COMMIT;",
@@ -172,17 +166,17 @@ async fn migrate_alone(client: &Client, schema: &str) -> Result<Migrated, Error>
     Ok(Migrated { from, to: version(client).await?.version })
 }
 
-/// An answer means that it is on disk: a database that says yes before that is refused.
+/// Refuses a database that confirms commits before they are on disk.
 async fn check_durability(client: &Client) -> Result<(), StoreError> {
     let setting = client.query_one("SHOW synchronous_commit", &[]).await.map_err(|error| fault(&error))?;
     if setting.get::<_, &str>(0) == "off" {
-        let cause = "synchronous_commit is off for this role or database: what is answered could be lost; \
+        let cause = "synchronous_commit is off for this role or database: confirmed operations could be lost; \
                      set it to on";
         return Err(StoreError::Unavailable { cause: cause.to_owned() });
     }
     let fsync = client.query_one("SHOW fsync", &[]).await.map_err(|error| fault(&error))?;
     if fsync.get::<_, &str>(0) == "off" {
-        tracing::warn!("fsync is off in this PostgreSQL: what is answered is lost when the machine fails");
+        tracing::warn!("fsync is off in this PostgreSQL: confirmed operations are lost if the machine fails");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Work that no client waits for: migrations, removal of what has expired, disk space.
+//! Work that no client waits for: migrations, removal of expired rows, and giving disk space back.
 
 pub(crate) mod expiry;
 pub(crate) mod migrate;

@@ -1,7 +1,8 @@
-//! Where in the order of time the next sweep begins to look.
+//! From which time on a sweep looks for due items, and when the next removal is due.
 //!
-//! What was carried out leaves dead entries behind, like what was given out. All that was due a while ago is done;
-//! now and then a sweep looks from the start, for what others may have left.
+//! Swept items leave dead entries in the index, like delivered items. Everything that was due a while ago has been swept, so
+//! a sweep starts there. Every [`SweepProgress::FULL_EVERY`]th sweep looks from the start, for items that another
+//! server left.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -9,26 +10,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use towline_domain::Timestamp;
 
 #[derive(Debug, Default)]
-pub(crate) struct Sweeps {
+pub(crate) struct SweepProgress {
     done: AtomicU64,
     uses: AtomicU32,
-    removals: Mutex<Removals>,
+    next_removal: Mutex<NextRemoval>,
 }
 
-/// When finished items next go, as far as this server knows.
+/// When the next terminal page is due for removal, as far as this server knows.
 #[derive(Debug, Default, Clone, Copy)]
-struct Removals {
-    next: Timestamp,
-    /// Moves with every item that was finished.
+struct NextRemoval {
+    at: Timestamp,
+    /// Rises with every item that becomes terminal.
     generation: u64,
     uses: u32,
 }
 
-impl Sweeps {
-    /// Longer than a transaction can last.
+impl SweepProgress {
+    /// Longer than a transaction can take.
     const MARGIN_MS: u64 = 120_000;
     const FULL_EVERY: u32 = 64;
 
+    /// A sweep looks for items that are due after this time.
     pub(crate) fn since(&self) -> i64 {
         if self.uses.fetch_add(1, Relaxed).is_multiple_of(Self::FULL_EVERY) {
             return -1;
@@ -36,33 +38,34 @@ impl Sweeps {
         self.done.load(Relaxed).saturating_sub(Self::MARGIN_MS).cast_signed() - 1
     }
 
-    fn removals(&self) -> MutexGuard<'_, Removals> {
-        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn next_removal(&self) -> MutexGuard<'_, NextRemoval> {
+        self.next_removal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something finished may have to go by now; with what to show when it is known when the next goes.
+    /// Returns the generation if a terminal page may be due for removal now.
     pub(crate) fn removal(&self, now: Timestamp) -> Option<u64> {
-        let mut removals = self.removals();
-        removals.uses += 1;
-        let looks = removals.next <= now || removals.uses.is_multiple_of(Self::FULL_EVERY);
-        looks.then_some(removals.generation)
+        let mut next = self.next_removal();
+        next.uses += 1;
+        let may_be_due = next.at <= now || next.uses.is_multiple_of(Self::FULL_EVERY);
+        may_be_due.then_some(next.generation)
     }
 
-    /// Nothing goes before that, unless it was finished meanwhile.
-    pub(crate) fn removed(&self, generation: u64, next: Timestamp) {
-        let mut removals = self.removals();
-        if removals.generation == generation {
-            removals.next = next;
+    /// The next removal is due at this time, unless an item became terminal since that generation.
+    pub(crate) fn removed(&self, generation: u64, at: Timestamp) {
+        let mut next = self.next_removal();
+        if next.generation == generation {
+            next.at = at;
         }
     }
 
-    /// Something was finished, and goes then.
+    /// An item became terminal and is removed at this time.
     pub(crate) fn finished(&self, remove_at: Timestamp) {
-        let mut removals = self.removals();
-        removals.generation += 1;
-        removals.next = removals.next.min(remove_at);
+        let mut next = self.next_removal();
+        next.generation += 1;
+        next.at = next.at.min(remove_at);
     }
 
+    /// Everything that was due until this time has been swept.
     pub(crate) fn done(&self, until: Timestamp) {
         self.done.fetch_max(until.0, Relaxed);
     }

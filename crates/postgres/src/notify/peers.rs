@@ -5,7 +5,7 @@
 //! what is lost with a server or a connection is found by asking, as if nobody told anything.
 
 use crate::batch::overlay::Overlay;
-use crate::catalog::Remembered;
+use crate::catalog::CatalogCache;
 use crate::connection::address::Target;
 use crate::connection::session;
 use crate::encoding::sql::{queue_id, queue_number};
@@ -40,7 +40,7 @@ const INBOX: &str = "inbox";
 
 /// What other servers have brought, as far as it is not taken yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Heard {
+pub struct PeerHints {
     /// Whether notifications arrive at the moment.
     pub hears: bool,
     /// How many items may have become ready in which queue.
@@ -54,7 +54,7 @@ pub struct Heard {
 pub(crate) struct News {
     tell: Mutex<BTreeMap<QueueId, u32>>,
     telling: Notify,
-    heard: Mutex<Heard>,
+    heard: Mutex<PeerHints>,
     hearing: Notify,
     /// There is something in the inbox.
     pub(crate) inbox: Notify,
@@ -96,11 +96,11 @@ impl News {
     }
 
     /// Waits until there is something.
-    pub(crate) async fn next(&self) -> Heard {
+    pub(crate) async fn next(&self) -> PeerHints {
         self.hearing.notified().await;
         let mut heard = lock(&self.heard);
         let hears = heard.hears;
-        std::mem::replace(&mut *heard, Heard { hears, ..Heard::default() })
+        std::mem::replace(&mut *heard, PeerHints { hears, ..PeerHints::default() })
     }
 
     fn take_told(&self) -> Option<String> {
@@ -108,7 +108,7 @@ impl News {
         (!told.is_empty()).then(|| payload(&told))
     }
 
-    fn hear(&self, change: impl FnOnce(&mut Heard)) {
+    fn hear(&self, change: impl FnOnce(&mut PeerHints)) {
         change(&mut lock(&self.heard));
         self.hearing.notify_one();
     }
@@ -125,7 +125,7 @@ impl News {
         });
     }
 
-    fn heard(&self, payload: &str, catalog: &Remembered) {
+    fn heard(&self, payload: &str, catalog: &CatalogCache) {
         if payload == INBOX {
             self.inbox.notify_one();
             return;
@@ -167,7 +167,7 @@ pub(crate) struct Listener {
     pub(crate) schema: String,
     pub(crate) channel: String,
     pub(crate) news: Arc<News>,
-    pub(crate) catalog: Arc<Remembered>,
+    pub(crate) catalog: Arc<CatalogCache>,
 }
 
 pub(crate) async fn run(listener: Listener) {

@@ -1,61 +1,60 @@
-//! The packed heads of a page, as they are stored: each after the one before it, and as a difference to it.
+//! The page codec: the items of a page as bytes, each encoded as a difference to the item before it.
 //!
-//! Items that were submitted, received or settled together differ in little but their tokens, so that one takes a few
-//! bytes and, while it is leased or finished, the sixteen of its token. What few items have is JSON: self-describing, so
-//! that a later version can add to it. The first byte is the version of all this.
+//! Items that were submitted, received or settled together differ in little but their lease tokens. Such an item takes a
+//! few bytes, and 16 more for its token if it was received. Values that few items have are JSON, so that a later version can
+//! add to them. The first byte is the version of the format.
 //!
-//! **Invariant:** what cannot have been written here is told as damage, never taken for something else.
+//! **Invariant:** bytes that the encoder cannot have written are reported as damage, never decoded as something else.
 
+use crate::encoding::bytes::{ByteReader, put_signed, put_text, put_unsigned};
 use crate::encoding::code;
-use crate::encoding::varint::{Source, put_signed, put_unsigned};
-use crate::pages::extras::{self, Stored};
-use crate::pages::snapshot::{Image, Kept, Location, PARTS};
+use crate::pages::extras::{self, StoredExtras};
+use crate::pages::snapshot::{ItemSnapshot, PARTS, PayloadLocation, PayloadRef};
 use towline_domain::item::Settle;
 use towline_domain::{CountKind, Head, ItemId, Lease, LeaseToken, Millis, QueueId, State, Timestamp};
-use uuid::Uuid;
 
 const VERSION: u8 = 1;
 
-// The first byte of an item: its state in the lower three bits.
+// The first byte of an item: its state in the lower three bits, then these flags.
 const SCHEDULED: u8 = 1 << 3;
 const CHOSEN_ID: u8 = 1 << 4;
 const EXTRAS: u8 = 1 << 5;
 const SETTLED: u8 = 1 << 6;
 const EXPIRES: u8 = 1 << 7;
-// The second: what it has, and in what it is like the one before it.
+// The second byte: what the item has, and in what it equals the item before it.
 const SIDE: u8 = 1;
 const EDITED: u8 = 1 << 1;
-const SAME_BIRTH: u8 = 1 << 2;
+const SAME_CREATION: u8 = 1 << 2;
 const SAME_COUNTS: u8 = 1 << 3;
 const SAME_STATE: u8 = 1 << 4;
 const SAME_SETTLE: u8 = 1 << 5;
 const FOLLOWS: u8 = 1 << 6;
 const SAME_LENGTHS: u8 = 1 << 7;
-// Of a lease.
+// Flags of a lease.
 const UNACKNOWLEDGED: u8 = 1;
 const BUFFERS: u8 = 1 << 1;
 
-/// An item about to be packed.
+/// An item to encode.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Packed<'a> {
+pub(crate) struct ItemSnapshotRef<'a> {
     pub(crate) seq: u64,
     pub(crate) head: &'a Head,
     pub(crate) counted: CountKind,
-    pub(crate) kept: Kept,
+    pub(crate) kept: PayloadRef,
 }
 
-/// Packs a page.
+/// Encodes the items of one page.
 #[derive(Debug)]
-pub(crate) struct Packer<'a> {
+pub(crate) struct PageEncoder<'a> {
     salt: u64,
     bytes: Vec<u8>,
     next: u64,
-    before: Option<Packed<'a>>,
+    previous: Option<ItemSnapshotRef<'a>>,
 }
 
-impl<'a> Packer<'a> {
-    pub(crate) fn new(salt: u64, first_seq: u64) -> Packer<'a> {
-        Packer { salt, bytes: vec![VERSION], next: first_seq, before: None }
+impl<'a> PageEncoder<'a> {
+    pub(crate) fn new(salt: u64, first_seq: u64) -> PageEncoder<'a> {
+        PageEncoder { salt, bytes: vec![VERSION], next: first_seq, previous: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -66,68 +65,32 @@ impl<'a> Packer<'a> {
         self.bytes
     }
 
-    pub(crate) fn push(&mut self, item: Packed<'a>) {
-        let Packed { seq, head, counted, kept } = item;
-        let before = self.before.as_ref();
-        let made = ItemId::derive(self.salt, head.created_at, seq);
-        let mut first = state_code(&head.state);
-        let mut second = 0;
-        let set = |flags: &mut u8, flag: u8, on: bool| {
-            if on {
-                *flags |= flag;
-            }
-            on
-        };
-        set(&mut first, SCHEDULED, counted == CountKind::Scheduled);
-        let chosen = set(&mut first, CHOSEN_ID, made != head.id);
-        set(&mut first, EXTRAS, extras::are_any(head));
-        set(&mut first, SETTLED, head.last_settle.is_some());
-        set(&mut first, EXPIRES, head.expires_at.is_some());
-        set(&mut second, SIDE, kept.side);
-        set(&mut second, EDITED, kept.edited.is_some());
-        let same_birth = set(&mut second, SAME_BIRTH, before.is_some_and(|b| birth(b.head) == birth(head)));
-        let same_counts =
-            set(&mut second, SAME_COUNTS, before.is_some_and(|b| counts(b.head) == counts(head)));
-        let same_state =
-            set(&mut second, SAME_STATE, before.is_some_and(|b| same_state(&b.head.state, &head.state)));
-        let settle = head.last_settle.as_ref();
-        let before_settle = before.and_then(|b| b.head.last_settle.as_ref());
-        let same_settle = set(
-            &mut second,
-            SAME_SETTLE,
-            settle.zip(before_settle).is_some_and(|(a, b)| settled(a) == settled(b)),
-        );
-        let at = kept.at;
-        let follows = set(&mut second, FOLLOWS, before.is_some_and(|b| b.kept.at.is_followed_by(&at)));
-        let same_lengths = set(
-            &mut second,
-            SAME_LENGTHS,
-            before.is_some_and(|b| (b.kept.at.has, b.kept.at.lengths) == (at.has, at.lengths)),
-        );
-
+    pub(crate) fn push(&mut self, item: ItemSnapshotRef<'a>) {
+        let ItemSnapshotRef { seq, head, kept, .. } = item;
+        let [first, second] = self.flags(&item);
         let out = &mut self.bytes;
         put_unsigned(out, seq - self.next);
         out.extend([first, second]);
         let created = head.created_at.0.cast_signed();
-        let since = |time: Timestamp| time.0.cast_signed() - created;
-        if chosen {
+        let since_creation = |time: Timestamp| time.0.cast_signed() - created;
+        if first & CHOSEN_ID != 0 {
             out.extend(head.id.0.as_bytes());
         }
-        if !same_birth {
+        if second & SAME_CREATION == 0 {
             put_unsigned(out, head.created_at.0);
-            put_signed(out, since(head.ready_at));
+            put_signed(out, since_creation(head.ready_at));
             put_signed(out, head.priority.into());
         }
-        if !same_counts {
+        if second & SAME_COUNTS == 0 {
             counts(head).into_iter().for_each(|count| put_unsigned(out, count.into()));
         }
         if let Some(at) = head.expires_at {
-            put_signed(out, since(at));
+            put_signed(out, since_creation(at));
         }
-        put_state(out, &head.state, same_state, &since);
-        if let Some(settle) = settle {
+        put_state(out, &head.state, second & SAME_STATE != 0, &since_creation);
+        if let Some(settle) = &head.last_settle {
             out.extend(settle.token.0.as_bytes());
-            if !same_settle {
+            if second & SAME_SETTLE == 0 {
                 out.push(code::of_verb(settle.verb));
                 out.push(code::of_settled(settle.left));
                 out.extend(settle.digest.to_le_bytes());
@@ -136,12 +99,13 @@ impl<'a> Packer<'a> {
         if let Some(text) = extras::to_json(head) {
             put_text(out, &text);
         }
-        if !follows {
-            put_unsigned(out, at.slot.into());
+        let at = kept.at;
+        if second & FOLLOWS == 0 {
+            put_unsigned(out, at.partition.into());
             put_unsigned(out, at.chunk);
             put_unsigned(out, at.offset.into());
         }
-        if !same_lengths {
+        if second & SAME_LENGTHS == 0 {
             out.push(at.has);
             at.parts().for_each(|(_, length)| put_unsigned(out, length.into()));
         }
@@ -149,11 +113,34 @@ impl<'a> Packer<'a> {
             put_unsigned(out, bytes);
         }
         self.next = seq + 1;
-        self.before = Some(item);
+        self.previous = Some(item);
+    }
+
+    /// The first two bytes of an item.
+    fn flags(&self, item: &ItemSnapshotRef<'_>) -> [u8; 2] {
+        let ItemSnapshotRef { seq, head, counted, kept } = item;
+        let flag = |flag: u8, on: bool| if on { flag } else { 0 };
+        let first = state_code(&head.state)
+            | flag(SCHEDULED, *counted == CountKind::Scheduled)
+            | flag(CHOSEN_ID, ItemId::derive(self.salt, head.created_at, *seq) != head.id)
+            | flag(EXTRAS, extras::has_any(head))
+            | flag(SETTLED, head.last_settle.is_some())
+            | flag(EXPIRES, head.expires_at.is_some());
+        let second = flag(SIDE, kept.side) | flag(EDITED, kept.edited.is_some());
+        let Some(previous) = &self.previous else { return [first, second] };
+        let settles = head.last_settle.as_ref().zip(previous.head.last_settle.as_ref());
+        let (at, previous_at) = (&kept.at, &previous.kept.at);
+        let same = flag(SAME_CREATION, creation(previous.head) == creation(head))
+            | flag(SAME_COUNTS, counts(previous.head) == counts(head))
+            | flag(SAME_STATE, same_state(&previous.head.state, &head.state))
+            | flag(SAME_SETTLE, settles.is_some_and(|(one, other)| settle_terms(one) == settle_terms(other)))
+            | flag(FOLLOWS, previous_at.is_followed_by(at))
+            | flag(SAME_LENGTHS, (previous_at.has, previous_at.lengths) == (at.has, at.lengths));
+        [first, second | same]
     }
 }
 
-fn birth(head: &Head) -> (Timestamp, Timestamp, i16) {
+fn creation(head: &Head) -> (Timestamp, Timestamp, i16) {
     (head.created_at, head.ready_at, head.priority)
 }
 
@@ -161,7 +148,7 @@ fn counts(head: &Head) -> [u32; 4] {
     [head.retries, head.deliveries, head.revision, head.transitions]
 }
 
-fn settled(settle: &Settle) -> (i16, i16, u64) {
+fn settle_terms(settle: &Settle) -> (i16, i16, u64) {
     (code::of_verb(settle.verb).into(), code::of_settled(settle.left).into(), settle.digest)
 }
 
@@ -175,7 +162,7 @@ fn state_code(state: &State) -> u8 {
     }
 }
 
-/// All but the token.
+/// Whether two states are equal but for their lease tokens.
 fn same_state(one: &State, other: &State) -> bool {
     match (one, other) {
         (State::Processing(one), State::Processing(other)) => {
@@ -188,13 +175,8 @@ fn same_state(one: &State, other: &State) -> bool {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_unsigned(out, text.len() as u64);
-    out.extend(text.as_bytes());
-}
-
 fn put_state(out: &mut Vec<u8>, state: &State, same: bool, since: &impl Fn(Timestamp) -> i64) {
-    let mut finished = |at: Timestamp, remove_at: Option<Timestamp>| {
+    let mut terminal = |at: Timestamp, remove_at: Option<Timestamp>| {
         put_signed(out, since(at));
         put_unsigned(out, remove_at.map_or(0, |at| at.0 + 1));
     };
@@ -214,101 +196,75 @@ fn put_state(out: &mut Vec<u8>, state: &State, same: bool, since: &impl Fn(Times
                 put_text(out, &code::to_json(buffers));
             }
         }
-        State::Completed { at, remove_at } if !same => finished(*at, *remove_at),
+        State::Completed { at, remove_at } if !same => terminal(*at, *remove_at),
         State::Failed { at, remove_at, kind } if !same => {
-            finished(*at, *remove_at);
+            terminal(*at, *remove_at);
             out.push(code::of_failure(*kind));
         }
         _ => {}
     }
 }
 
-/// Unpacks a page; tells what is wrong with it, if something is.
-pub(crate) fn unpack(
+/// Decodes a page, or says what is wrong with it.
+pub(crate) fn decode(
     bytes: &[u8],
     first_seq: u64,
     last_seq: u64,
     queue: QueueId,
     salt: u64,
-) -> Result<Vec<Image>, &'static str> {
-    let mut source = Source::new(bytes);
-    if source.byte()? != VERSION {
-        return Err("heads of an unknown version");
+) -> Result<Vec<ItemSnapshot>, &'static str> {
+    let mut reader = ByteReader::new(bytes);
+    if reader.byte()? != VERSION {
+        return Err("a page in an unknown format version");
     }
-    let mut items: Vec<Image> =
+    let mut items: Vec<ItemSnapshot> =
         Vec::with_capacity(usize::try_from(last_seq - first_seq + 1).unwrap_or(0).min(4096));
     let mut next = first_seq;
-    while !source.is_empty() {
-        let seq = next.checked_add(source.unsigned()?).ok_or("a number out of range")?;
-        let image = one(&mut source, seq, queue, salt, items.last())?;
-        items.push(image);
+    while !reader.is_empty() {
+        let seq = next.checked_add(reader.unsigned()?).ok_or("a sequence number out of range")?;
+        let item = decode_item(&mut reader, seq, queue, salt, items.last())?;
+        items.push(item);
         next = seq + 1;
     }
     match items.last() {
         Some(last) if last.seq == last_seq => Ok(items),
-        _ => Err("it ends elsewhere"),
+        _ => Err("the last item is not last_seq"),
     }
 }
 
-fn one(
-    source: &mut Source<'_>,
+const NO_PREVIOUS: &str = "refers to the item before it, but is the first";
+
+fn decode_item(
+    reader: &mut ByteReader<'_>,
     seq: u64,
     queue: QueueId,
     salt: u64,
-    before: Option<&Image>,
-) -> Result<Image, &'static str> {
-    const LIKE: &str = "like the one before it, and there is none";
-    let (first, second) = (source.byte()?, source.byte()?);
-    let chosen = if first & CHOSEN_ID != 0 { Some(source.uuid()?) } else { None };
-    let (created_at, ready_at, priority) = if second & SAME_BIRTH != 0 {
-        birth(&before.ok_or(LIKE)?.head)
+    previous: Option<&ItemSnapshot>,
+) -> Result<ItemSnapshot, &'static str> {
+    let (first, second) = (reader.byte()?, reader.byte()?);
+    let chosen = if first & CHOSEN_ID != 0 { Some(reader.uuid()?) } else { None };
+    let (created_at, ready_at, priority) = if second & SAME_CREATION != 0 {
+        creation(&previous.ok_or(NO_PREVIOUS)?.head)
     } else {
-        let created_at = Timestamp(source.unsigned()?);
-        let ready_at = source.time_since(created_at)?;
-        (created_at, ready_at, i16::try_from(source.signed()?).map_err(|_| "a priority out of range")?)
+        let created_at = Timestamp(reader.unsigned()?);
+        let ready_at = reader.time_since(created_at)?;
+        (created_at, ready_at, i16::try_from(reader.signed()?).map_err(|_| "a priority out of range")?)
     };
     let [retries, deliveries, revision, transitions] = if second & SAME_COUNTS != 0 {
-        counts(&before.ok_or(LIKE)?.head)
+        counts(&previous.ok_or(NO_PREVIOUS)?.head)
     } else {
-        [source.number()?, source.number()?, source.number()?, source.number()?]
+        [reader.number()?, reader.number()?, reader.number()?, reader.number()?]
     };
-    let expires_at = if first & EXPIRES != 0 { Some(source.time_since(created_at)?) } else { None };
-    let like = if second & SAME_STATE != 0 { Some(&before.ok_or(LIKE)?.head.state) } else { None };
-    let state = state(source, first & 0b111, created_at, like)?;
-    let last_settle = if first & SETTLED == 0 {
-        None
-    } else {
-        let token = LeaseToken(source.uuid()?);
-        Some(if second & SAME_SETTLE != 0 {
-            Settle { token, ..before.and_then(|before| before.head.last_settle).ok_or(LIKE)? }
-        } else {
-            let verb = code::verb(source.byte()?).ok_or("an unknown settle")?;
-            let left = code::settled(source.byte()?).ok_or("an unknown settle")?;
-            Settle { token, verb, left, digest: source.digest()? }
-        })
-    };
+    let expires_at = if first & EXPIRES != 0 { Some(reader.time_since(created_at)?) } else { None };
+    let same_as =
+        if second & SAME_STATE != 0 { Some(&previous.ok_or(NO_PREVIOUS)?.head.state) } else { None };
+    let state = decode_state(reader, first & 0b111, created_at, same_as)?;
+    let last_settle =
+        if first & SETTLED != 0 { Some(decode_settle(reader, second, previous)?) } else { None };
     let (extras, group, fairness_key) =
-        if first & EXTRAS != 0 { json::<Stored>(source)?.open() } else { Default::default() };
-    let mut at = match before {
-        Some(before) if second & FOLLOWS != 0 => before.kept.at.after(),
-        _ if second & FOLLOWS != 0 => return Err(LIKE),
-        _ => Location {
-            slot: u8::try_from(source.unsigned()?).map_err(|_| "a slot out of range")?,
-            chunk: source.unsigned()?,
-            offset: source.number()?,
-            ..Location::default()
-        },
-    };
-    if second & SAME_LENGTHS != 0 {
-        let like = before.ok_or(LIKE)?.kept.at;
-        (at.has, at.lengths) = (like.has, like.lengths);
-    } else {
-        at.has = source.byte()?;
-        for part in (0..PARTS).filter(|part| at.has & 1 << part != 0) {
-            at.lengths[part] = source.number()?;
-        }
-    }
-    let edited = if second & EDITED != 0 { Some(source.unsigned()?) } else { None };
+        if first & EXTRAS != 0 { json::<StoredExtras>(reader)?.into_parts() } else { Default::default() };
+    let at = decode_location(reader, second, previous)?;
+    let edited = if second & EDITED != 0 { Some(reader.unsigned()?) } else { None };
     let counted = match &state {
         State::Pending if first & SCHEDULED != 0 => CountKind::Scheduled,
         State::Pending => CountKind::Pending,
@@ -334,71 +290,106 @@ fn one(
         fairness_key,
         extras,
     };
-    Ok(Image { seq, head, counted, kept: Kept { at, edited, side: second & SIDE != 0 } })
+    Ok(ItemSnapshot { seq, head, counted, kept: PayloadRef { at, edited, side: second & SIDE != 0 } })
 }
 
-fn state(
-    source: &mut Source<'_>,
+fn decode_settle(
+    reader: &mut ByteReader<'_>,
+    second: u8,
+    previous: Option<&ItemSnapshot>,
+) -> Result<Settle, &'static str> {
+    let token = LeaseToken(reader.uuid()?);
+    if second & SAME_SETTLE != 0 {
+        let same = previous.and_then(|previous| previous.head.last_settle).ok_or(NO_PREVIOUS)?;
+        return Ok(Settle { token, ..same });
+    }
+    let verb = code::verb(reader.byte()?).ok_or("an unknown settle code")?;
+    let left = code::settled(reader.byte()?).ok_or("an unknown settle code")?;
+    Ok(Settle { token, verb, left, digest: reader.digest()? })
+}
+
+fn decode_location(
+    reader: &mut ByteReader<'_>,
+    second: u8,
+    previous: Option<&ItemSnapshot>,
+) -> Result<PayloadLocation, &'static str> {
+    let mut at = if second & FOLLOWS != 0 {
+        previous.ok_or(NO_PREVIOUS)?.kept.at.after()
+    } else {
+        PayloadLocation {
+            partition: u8::try_from(reader.unsigned()?).map_err(|_| "a partition out of range")?,
+            chunk: reader.unsigned()?,
+            offset: reader.number()?,
+            ..PayloadLocation::default()
+        }
+    };
+    if second & SAME_LENGTHS != 0 {
+        let same = previous.ok_or(NO_PREVIOUS)?.kept.at;
+        (at.has, at.lengths) = (same.has, same.lengths);
+    } else {
+        at.has = reader.byte()?;
+        for part in (0..PARTS).filter(|part| at.has & 1 << part != 0) {
+            at.lengths[part] = reader.number()?;
+        }
+    }
+    Ok(at)
+}
+
+fn decode_state(
+    reader: &mut ByteReader<'_>,
     code: u8,
     created_at: Timestamp,
-    like: Option<&State>,
+    same_as: Option<&State>,
 ) -> Result<State, &'static str> {
     if code == code::PROCESSING {
-        let token = LeaseToken(source.uuid()?);
-        return Ok(State::Processing(match like {
+        let token = LeaseToken(reader.uuid()?);
+        return Ok(State::Processing(match same_as {
             Some(State::Processing(lease)) => Lease { token, ..lease.clone() },
-            Some(_) => return Err("a lease like something else"),
+            Some(_) => return Err("a lease that equals the state of an item without one"),
             None => {
-                let deadline = source.time_since(created_at)?;
-                let (visibility, renewals) = (Millis(source.unsigned()?), source.number()?);
-                let flags = source.byte()?;
-                let buffers = if flags & BUFFERS != 0 { Some(json(source)?) } else { None };
+                let deadline = reader.time_since(created_at)?;
+                let (visibility, renewals) = (Millis(reader.unsigned()?), reader.number()?);
+                let flags = reader.byte()?;
+                let buffers = if flags & BUFFERS != 0 { Some(json(reader)?) } else { None };
                 let unacknowledged = flags & UNACKNOWLEDGED != 0;
                 Lease { token, deadline, visibility, unacknowledged, renewals, buffers }
             }
         }));
     }
-    if let Some(like) = like {
-        return if state_code(like) == code { Ok(like.clone()) } else { Err("a state like another") };
+    if let Some(previous) = same_as {
+        return if state_code(previous) == code {
+            Ok(previous.clone())
+        } else {
+            Err("a state that equals another one")
+        };
     }
-    let mut finished = || -> Result<(Timestamp, Option<Timestamp>), &'static str> {
-        let at = source.time_since(created_at)?;
-        Ok((at, source.unsigned()?.checked_sub(1).map(Timestamp)))
+    let mut terminal = || -> Result<(Timestamp, Option<Timestamp>), &'static str> {
+        let at = reader.time_since(created_at)?;
+        Ok((at, reader.unsigned()?.checked_sub(1).map(Timestamp)))
     };
     match code {
         code::PENDING => Ok(State::Pending),
         code::PAUSED => Ok(State::Paused),
         code::COMPLETED => {
-            let (at, remove_at) = finished()?;
+            let (at, remove_at) = terminal()?;
             Ok(State::Completed { at, remove_at })
         }
         code::FAILED => {
-            let (at, remove_at) = finished()?;
-            let kind = code::failure(source.byte()?).ok_or("an unknown kind of failure")?;
+            let (at, remove_at) = terminal()?;
+            let kind = code::failure(reader.byte()?).ok_or("an unknown failure kind")?;
             Ok(State::Failed { at, remove_at, kind })
         }
         _ => Err("an unknown state"),
     }
 }
 
-fn json<T: serde::de::DeserializeOwned>(source: &mut Source<'_>) -> Result<T, &'static str> {
-    let length = usize::try_from(source.unsigned()?).map_err(|_| "a length out of range")?;
-    let text = std::str::from_utf8(source.take(length)?).map_err(|_| "not text")?;
-    code::from_json(text).map_err(|_| "not what it should be")
+fn json<T: serde::de::DeserializeOwned>(reader: &mut ByteReader<'_>) -> Result<T, &'static str> {
+    code::from_json(reader.text()?).map_err(|_| "JSON of the wrong form")
 }
 
-/// The token of a uuid, as it is stored.
-impl Source<'_> {
-    fn uuid(&mut self) -> Result<Uuid, &'static str> {
-        Uuid::from_slice(self.take(16)?).map_err(|_| "not an id")
-    }
-
+impl ByteReader<'_> {
     fn digest(&mut self) -> Result<u64, &'static str> {
-        self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| "not a digest")
-    }
-
-    fn number(&mut self) -> Result<u32, &'static str> {
-        u32::try_from(self.unsigned()?).map_err(|_| "a number out of range")
+        self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| "a cut digest")
     }
 
     fn time_since(&mut self, since: Timestamp) -> Result<Timestamp, &'static str> {

@@ -1,133 +1,134 @@
-//! Pages as columns: one array a column, for statements that write many rows at once.
+//! Pages as one array a column, for statements that write many rows at once.
 
 use crate::connection::session::Parameters;
 use crate::encoding::sql::{millis, queue_number};
-use crate::pages::split::{Finished, Laid};
+use crate::pages::split::{NewPage, TerminalSummary};
 use towline_domain::{KeyTag, Timestamp};
 
 /// Rows of `pages`.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
+pub(crate) struct PageColumns {
     first: Vec<i64>,
     last: Vec<i64>,
     queue: Vec<i32>,
-    ready: Vec<i32>,
-    rank: Vec<Option<i64>>,
-    place: Vec<Option<i64>>,
-    foremost: Vec<Option<i64>>,
-    scheduled: Vec<i32>,
-    due: Vec<Option<i64>>,
-    wake: Vec<Option<i64>>,
-    heads: Vec<Vec<u8>>,
-    key: Vec<Option<i64>>,
-    leased: Vec<Option<i32>>,
+    ready_count: Vec<i32>,
+    order_rank: Vec<Option<i64>>,
+    order_time: Vec<Option<i64>>,
+    order_seq: Vec<Option<i64>>,
+    scheduled_count: Vec<i32>,
+    ready_at: Vec<Option<i64>>,
+    wake_at: Vec<Option<i64>>,
+    items: Vec<Vec<u8>>,
+    fairness_key: Vec<Option<i64>>,
+    leased_count: Vec<Option<i32>>,
 }
 
-impl Pages {
+impl PageColumns {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_empty()
     }
 
-    pub(crate) fn push(&mut self, page: Laid) {
+    pub(crate) fn push(&mut self, page: NewPage) {
         self.first.push(page.first.cast_signed());
         self.last.push(page.last.cast_signed());
         self.queue.push(queue_number(page.queue));
-        self.ready.push(page.ready);
-        self.rank.push(page.place.map(|(key, _)| key.rank));
-        self.place.push(page.place.map(|(key, _)| millis(key.time)));
-        self.foremost.push(page.place.map(|(_, seq)| seq.cast_signed()));
-        self.scheduled.push(page.scheduled);
-        self.due.push(page.due.map(millis));
-        self.wake.push(page.wake.map(millis));
-        self.heads.push(page.heads);
-        self.key.push(page.whose.map(KeyTag::number));
-        self.leased.push(page.leased);
+        self.ready_count.push(page.ready_count);
+        self.order_rank.push(page.order.map(|(key, _)| key.rank));
+        self.order_time.push(page.order.map(|(key, _)| millis(key.time)));
+        self.order_seq.push(page.order.map(|(_, seq)| seq.cast_signed()));
+        self.scheduled_count.push(page.scheduled_count);
+        self.ready_at.push(page.ready_at.map(millis));
+        self.wake_at.push(page.wake_at.map(millis));
+        self.items.push(page.items);
+        self.fairness_key.push(page.fairness_key.map(KeyTag::number));
+        self.leased_count.push(page.leased_count);
     }
 
-    /// What `queries/insert_pages.sql` and `queries/update_pages.sql` take.
+    /// The parameters of `insert_pages.sql` and `update_pages.sql`.
     pub(crate) fn parameters(&self) -> Parameters<'_> {
         vec![
             &self.first,
             &self.last,
             &self.queue,
-            &self.ready,
-            &self.rank,
-            &self.place,
-            &self.foremost,
-            &self.scheduled,
-            &self.due,
-            &self.wake,
-            &self.heads,
-            &self.key,
-            &self.leased,
+            &self.ready_count,
+            &self.order_rank,
+            &self.order_time,
+            &self.order_seq,
+            &self.scheduled_count,
+            &self.ready_at,
+            &self.wake_at,
+            &self.items,
+            &self.fairness_key,
+            &self.leased_count,
         ]
     }
 }
 
-/// Rows of `finished`.
+/// Rows of `terminal_pages`.
 #[derive(Debug, Default)]
-pub(crate) struct FinishedPages {
-    slot: Vec<i16>,
+pub(crate) struct TerminalPageColumns {
+    partition: Vec<i16>,
     first: Vec<i64>,
     last: Vec<i64>,
     queue: Vec<i32>,
-    completed: Vec<i32>,
-    failed: Vec<i32>,
+    completed_count: Vec<i32>,
+    failed_count: Vec<i32>,
     remove_at: Vec<Option<i64>>,
-    side: Vec<bool>,
-    heads: Vec<Vec<u8>>,
+    has_side_rows: Vec<bool>,
+    items: Vec<Vec<u8>>,
 }
 
-impl FinishedPages {
+impl TerminalPageColumns {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_empty()
     }
 
-    pub(crate) fn push(&mut self, page: Laid, finished: Finished, now: Timestamp) {
-        self.slot.push(slot_of(finished.remove_at, now));
+    pub(crate) fn push(&mut self, page: NewPage, terminal: TerminalSummary, now: Timestamp) {
+        self.partition.push(partition_of(terminal.remove_at, now));
         self.first.push(page.first.cast_signed());
         self.last.push(page.last.cast_signed());
         self.queue.push(queue_number(page.queue));
-        self.completed.push(finished.completed);
-        self.failed.push(finished.failed);
-        self.remove_at.push(finished.remove_at.map(millis));
-        self.side.push(finished.side);
-        self.heads.push(page.heads);
+        self.completed_count.push(terminal.completed_count);
+        self.failed_count.push(terminal.failed_count);
+        self.remove_at.push(terminal.remove_at.map(millis));
+        self.has_side_rows.push(terminal.has_side_rows);
+        self.items.push(page.items);
     }
 
-    /// What `queries/insert_finished.sql` takes.
+    /// The parameters of `insert_terminal_pages.sql`.
     pub(crate) fn parameters(&self) -> Parameters<'_> {
         vec![
-            &self.slot,
+            &self.partition,
             &self.first,
             &self.last,
             &self.queue,
-            &self.completed,
-            &self.failed,
+            &self.completed_count,
+            &self.failed_count,
             &self.remove_at,
-            &self.side,
-            &self.heads,
+            &self.has_side_rows,
+            &self.items,
         ]
     }
 }
 
 const HOUR_MS: u64 = 3_600_000;
-/// Rings of partitions: for what is kept up to this long, in slots of a quarter of it.
+/// Rings of partitions. A ring takes pages that are kept up to this long; each of its partitions covers a quarter of it.
 const RINGS: [u64; 4] = [HOUR_MS, 48 * HOUR_MS, 16 * 24 * HOUR_MS, 512 * 24 * HOUR_MS];
-/// One more than are in use at any time, and the one that is about to be emptied.
-const SLOTS_OF_RING: u64 = 6;
-/// What stays for longer, or for ever.
-const LAST_SLOT: i16 = 24;
+/// At most five partitions of a ring hold pages at any time; the sixth one is being emptied.
+const PARTITIONS_OF_RING: u64 = 6;
+/// For pages that are kept longer, or without limit.
+const LAST_PARTITION: i16 = 24;
 
-/// The partition of `finished` for what goes then: it shares it with what goes at about the same time.
-fn slot_of(remove_at: Option<Timestamp>, now: Timestamp) -> i16 {
-    let Some(at) = remove_at else { return LAST_SLOT };
+/// The partition of `terminal_pages` for a page that is removed at this time. Pages that are removed at about the same time
+/// share a partition, which can then be truncated.
+fn partition_of(remove_at: Option<Timestamp>, now: Timestamp) -> i16 {
+    let Some(at) = remove_at else { return LAST_PARTITION };
     let kept = at.0.saturating_sub(now.0);
-    let slot = RINGS.iter().zip(0_u64..).find(|(span, _)| kept <= **span).map(|(span, ring)| {
+    let partition = RINGS.iter().zip(0_u64..).find(|(span, _)| kept <= **span).map(|(span, ring)| {
         let width = span / 4;
-        ring * SLOTS_OF_RING + at.0 / width % SLOTS_OF_RING
+        ring * PARTITIONS_OF_RING + at.0 / width % PARTITIONS_OF_RING
     });
-    slot.and_then(|slot| i16::try_from(slot).ok()).unwrap_or(LAST_SLOT)
+    partition.and_then(|partition| i16::try_from(partition).ok()).unwrap_or(LAST_PARTITION)
 }
 
 #[cfg(test)]
@@ -135,14 +136,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_at_the_same_time_lies_together_and_apart_from_the_rest() {
+    fn pages_that_are_removed_at_the_same_time_share_a_partition() {
         let now = Timestamp(1_800_000_000_000);
-        let after = |ms: u64| slot_of(Some(Timestamp(now.0 + ms)), now);
+        let after = |ms: u64| partition_of(Some(Timestamp(now.0 + ms)), now);
         assert_eq!(after(1000), after(2000));
         assert_ne!(after(HOUR_MS), after(1000));
         assert_ne!(after(2 * HOUR_MS), after(HOUR_MS), "another ring");
-        assert!((0..100).all(|day| (0..=LAST_SLOT).contains(&after(day * 24 * HOUR_MS))));
-        assert_eq!(slot_of(None, now), LAST_SLOT);
-        assert_eq!(after(1000 * 24 * HOUR_MS), LAST_SLOT);
+        assert!((0..100).all(|day| (0..=LAST_PARTITION).contains(&after(day * 24 * HOUR_MS))));
+        assert_eq!(partition_of(None, now), LAST_PARTITION);
+        assert_eq!(after(1000 * 24 * HOUR_MS), LAST_PARTITION);
     }
 }

@@ -1,60 +1,43 @@
-//! What few items have, as text: with names, so that a later version can add to it, and one before it reads the rest.
+//! Properties that few items have, as JSON: a later version can add names, and an earlier one ignores them.
 
 use crate::encoding::code;
 use serde::{Deserialize, Serialize};
 use towline_domain::{Extras, GroupTag, Head, KeyTag};
 
-/// As it is read.
+/// What the page codec reads.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Stored {
-    #[serde(flatten)]
-    extras: Box<Extras>,
-    #[serde(default)]
+pub(crate) struct StoredExtras {
+    extras: Option<Box<Extras>>,
     group: Option<GroupTag>,
     #[serde(default)]
     fairness: KeyTag,
-    /// There is nothing but the group and the key.
-    #[serde(default)]
-    bare: bool,
 }
 
-impl Stored {
-    pub(crate) fn open(self) -> (Option<Box<Extras>>, Option<GroupTag>, KeyTag) {
-        (Some(self.extras).filter(|_| !self.bare), self.group, self.fairness)
+impl StoredExtras {
+    pub(crate) fn into_parts(self) -> (Option<Box<Extras>>, Option<GroupTag>, KeyTag) {
+        (self.extras, self.group, self.fairness)
     }
 }
 
+/// What the page codec writes.
 #[derive(Serialize)]
-struct Whole<'a> {
-    #[serde(flatten)]
-    extras: &'a Extras,
+struct BorrowedExtras<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extras: Option<&'a Extras>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupTag>,
     #[serde(skip_serializing_if = "KeyTag::is_none")]
     fairness: KeyTag,
 }
 
-pub(crate) fn are_any(head: &Head) -> bool {
+pub(crate) fn has_any(head: &Head) -> bool {
     head.extras.is_some() || head.group.is_some() || !head.fairness_key.is_none()
 }
 
-/// `None`: it has nothing of the kind.
+/// `None` if the item has none of these properties.
 pub(crate) fn to_json(head: &Head) -> Option<String> {
-    let (group, fairness) = (head.group, head.fairness_key);
-    match &head.extras {
-        Some(extras) => Some(code::to_json(&Whole { extras, group, fairness })),
-        None if are_any(head) => {
-            // Many have nothing else: the least that servers before there was such a thing can read.
-            let mut text = r#"{"overrides":{},"lapses":0,"score":0"#.to_owned();
-            if let Some(group) = group {
-                text.push_str(&format!(r#","group":{}"#, group.0));
-            }
-            if !fairness.is_none() {
-                text.push_str(&format!(r#","fairness":{}"#, fairness.number()));
-            }
-            text.push_str(r#","bare":true}"#);
-            Some(text)
-        }
-        None => None,
-    }
+    has_any(head).then(|| {
+        let (extras, group, fairness) = (head.extras.as_deref(), head.group, head.fairness_key);
+        code::to_json(&BorrowedExtras { extras, group, fairness })
+    })
 }

@@ -1,64 +1,68 @@
-//! Which rows of `pages`, `finished` and `bodies` a batch leaves behind.
+//! The rows of `pages`, `terminal_pages` and `payloads` that a batch writes and deletes.
 
 use crate::batch::overlay::{Entry, Overlay};
-use crate::pages::codec::Packed;
-use crate::pages::columns::{FinishedPages, Pages};
-use crate::pages::payloads::Chunks;
-use crate::pages::snapshot::{Home, Kept, Page};
-use crate::pages::split::{Laid, Piece, UNTOUCHED, lay};
+use crate::pages::codec::ItemSnapshotRef;
+use crate::pages::columns::{PageColumns, TerminalPageColumns};
+use crate::pages::payloads::PayloadChunks;
+use crate::pages::snapshot::{PageRow, PageTable, PayloadRef};
+use crate::pages::split::{PageItem, UNTOUCHED, split};
 
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
-    pub(crate) new: Pages,
-    pub(crate) changed: Pages,
-    pub(crate) finished: FinishedPages,
-    pub(crate) gone: Vec<i64>,
-    pub(crate) gone_finished: (Vec<i16>, Vec<i64>),
-    pub(crate) bodies: Chunks,
-    pub(crate) slots: Vec<i16>,
+    pub(crate) new: PageColumns,
+    pub(crate) changed: PageColumns,
+    pub(crate) terminal: TerminalPageColumns,
+    /// `first_seq` of pages to delete.
+    pub(crate) deleted: Vec<i64>,
+    /// Partition and `first_seq` of terminal pages to delete.
+    pub(crate) deleted_terminal: (Vec<i16>, Vec<i64>),
+    pub(crate) payloads: PayloadChunks,
+    /// The partition of each of `payloads`.
+    pub(crate) payload_partitions: Vec<i16>,
 }
 
 impl Layout {
     pub(crate) fn of(overlay: &Overlay) -> Layout {
         let mut layout = Layout::default();
         for (page, numbers) in overlay.pages.values() {
-            let there = || numbers.iter().filter_map(|seq| Some((*seq, overlay.entries.get(seq)?)));
-            let removed = !overlay.removed.is_empty() && there().count() < numbers.len();
-            let moved = overlay.anew.contains(&page.first);
-            if removed || moved || there().any(|(_, entry)| entry.changed) {
-                let pieces: Vec<Piece<'_>> =
-                    there().map(|(seq, entry)| piece(overlay, seq, entry, kept(entry))).collect();
-                layout.replace(overlay, page, &pieces);
+            let present = || numbers.iter().filter_map(|seq| Some((*seq, overlay.entries.get(seq)?)));
+            let removed = !overlay.removed.is_empty() && present().count() < numbers.len();
+            let rewritten = overlay.anew.contains(&page.first);
+            if removed || rewritten || present().any(|(_, entry)| entry.changed) {
+                let items: Vec<PageItem<'_>> = present()
+                    .map(|(seq, entry)| page_item(overlay, seq, entry, payload_ref(entry)))
+                    .collect();
+                layout.replace(overlay, page, &items);
             }
         }
         layout.add(overlay);
         layout
     }
 
-    /// A page that is stored, and what is left of it.
-    fn replace(&mut self, overlay: &Overlay, page: &Page, pieces: &[Piece<'_>]) {
+    /// Replaces a stored page by pages with the items that are left of it.
+    fn replace(&mut self, overlay: &Overlay, page: &PageRow, items: &[PageItem<'_>]) {
         let mut reused = false;
-        for laid in lay(pieces, overlay.salt) {
-            match laid.finished {
-                Some(finished) => self.finished.push(laid, finished, overlay.now),
-                None if laid.first == page.first && page.home == Home::Pages => {
+        for new in split(items, overlay.salt) {
+            match new.terminal {
+                Some(terminal) => self.terminal.push(new, terminal, overlay.now),
+                None if new.first == page.first && page.table == PageTable::Live => {
                     reused = true;
-                    self.changed.push(laid);
+                    self.changed.push(new);
                 }
-                None => self.new.push(laid),
+                None => self.new.push(new),
             }
         }
-        match page.home {
-            Home::Pages if reused => {}
-            Home::Pages => self.gone.push(page.first.cast_signed()),
-            Home::Finished { slot } => {
-                self.gone_finished.0.push(slot);
-                self.gone_finished.1.push(page.first.cast_signed());
+        match page.table {
+            PageTable::Live if reused => {}
+            PageTable::Live => self.deleted.push(page.first.cast_signed()),
+            PageTable::Terminal { partition } => {
+                self.deleted_terminal.0.push(partition);
+                self.deleted_terminal.1.push(page.first.cast_signed());
             }
         }
     }
 
-    /// What is new, in order of submission.
+    /// Adds the new items, in order of submission.
     fn add(&mut self, overlay: &Overlay) {
         let mut new: Vec<(u64, &Entry)> = overlay
             .entries
@@ -67,48 +71,44 @@ impl Layout {
             .map(|(&seq, entry)| (seq, &**entry))
             .collect();
         new.sort_unstable_by_key(|(seq, _)| *seq);
-        let mut pieces = Vec::with_capacity(new.len());
+        let mut items = Vec::with_capacity(new.len());
         for (seq, entry) in new {
             let Some(submitted) = &entry.submitted else { continue };
             let (body, fields) = &**submitted;
-            let at = self.bodies.push(overlay.body_slot, seq, body, fields);
+            let at = self.payloads.push(overlay.body_slot, seq, body, fields);
             let side = entry.chosen_id
                 || body.idempotency_key.is_some()
                 || body.replace_key.is_some()
                 || body.group.is_some()
                 || !body.tags.is_empty();
-            let kept = Kept { at, edited: None, side: side || has_more(entry) };
-            pieces.push(piece(overlay, seq, entry, kept));
+            let payload = PayloadRef { at, edited: None, side: side || adds_side_rows(entry) };
+            items.push(page_item(overlay, seq, entry, payload));
         }
-        for laid in lay(&pieces, overlay.salt) {
-            self.put(laid, overlay);
+        for new in split(&items, overlay.salt) {
+            match new.terminal {
+                Some(terminal) => self.terminal.push(new, terminal, overlay.now),
+                None => self.new.push(new),
+            }
         }
-        self.slots = self.bodies.slots(overlay.body_slot);
-    }
-
-    fn put(&mut self, laid: Laid, overlay: &Overlay) {
-        match laid.finished {
-            Some(finished) => self.finished.push(laid, finished, overlay.now),
-            None => self.new.push(laid),
-        }
+        self.payload_partitions = self.payloads.partitions(overlay.body_slot);
     }
 }
 
-fn has_more(entry: &Entry) -> bool {
+fn adds_side_rows(entry: &Entry) -> bool {
     !entry.edits.is_empty() || !entry.errors.is_empty() || entry.outcome.is_some()
 }
 
-fn kept(entry: &Entry) -> Kept {
-    Kept { side: entry.kept.side || has_more(entry), ..entry.kept }
+fn payload_ref(entry: &Entry) -> PayloadRef {
+    PayloadRef { side: entry.kept.side || adds_side_rows(entry), ..entry.kept }
 }
 
-fn piece<'a>(overlay: &Overlay, seq: u64, entry: &'a Entry, kept: Kept) -> Piece<'a> {
-    Piece {
-        packed: Packed { seq, head: &entry.head, counted: entry.counted, kept },
-        standing: overlay.standing(&entry.head, entry.counted),
-        key: overlay.key(&entry.head),
-        whose: overlay.whose(&entry.head),
+fn page_item<'a>(overlay: &Overlay, seq: u64, entry: &'a Entry, kept: PayloadRef) -> PageItem<'a> {
+    PageItem {
+        snapshot: ItemSnapshotRef { seq, head: &entry.head, counted: entry.counted, kept },
+        index: overlay.standing(&entry.head, entry.counted),
+        order: overlay.key(&entry.head),
+        fairness_key: overlay.whose(&entry.head),
         counts_leases: overlay.limits_keys(entry.head.queue),
-        touch: if entry.changed { entry.touch } else { UNTOUCHED },
+        touched_by: if entry.changed { entry.touch } else { UNTOUCHED },
     }
 }

@@ -1,4 +1,6 @@
-//! Pages: rows that hold many items each.
+//! Pages: rows of `pages` and `terminal_pages`, each with many items.
+//!
+//! One row an item would cost PostgreSQL more for row headers, index entries and dead versions than for the item itself.
 
 pub(crate) mod codec;
 pub(crate) mod columns;

@@ -1,4 +1,4 @@
-//! An item as it is stored, and where it stands; the rows of `pages` and `finished`, read.
+//! Item snapshots: an item as a page stores it, and the page rows that items are read from.
 
 use crate::encoding::sql::queue_id;
 use crate::error::damaged;
@@ -7,50 +7,51 @@ use tokio_postgres::Row;
 use towline_domain::{CountKind, Head, Order, OrderKey, Timestamp};
 use towline_store::StoreError;
 
-/// Parts of what was submitted: the body, then the four fields.
+/// Parts of a payload: the body, then the four fields.
 pub(crate) const PARTS: usize = 5;
 
-/// An item as it is stored.
+/// An item as a page stores it.
 #[derive(Debug, Clone)]
-pub(crate) struct Image {
+pub(crate) struct ItemSnapshot {
     pub(crate) seq: u64,
     pub(crate) head: Head,
-    /// How the counters count it: what became ready unnoticed still counts as scheduled.
+    /// The state that the counters count the item under. An item that became ready still counts as scheduled until a batch
+    /// promotes it.
     pub(crate) counted: CountKind,
-    pub(crate) kept: Kept,
+    pub(crate) kept: PayloadRef,
 }
 
-/// What of an item is kept elsewhere.
+/// What an item has outside its page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) at: Location,
-    /// Fields were edited: they are in `edits`, and all of its payload may be this much.
+pub(crate) struct PayloadRef {
+    pub(crate) at: PayloadLocation,
+    /// Set if the item has a row in `edits`: an upper bound of its payload in bytes.
     pub(crate) edited: Option<u64>,
-    /// It has rows in tables that most items have none in.
+    /// The item has rows in edits, errors, outcomes, chosen_ids, keys or tags.
     pub(crate) side: bool,
 }
 
-impl Kept {
-    /// At most this much payload.
+impl PayloadRef {
+    /// Upper bound of the payload in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.edited.unwrap_or_else(|| self.at.bytes())
     }
 }
 
-/// Where in `bodies` something lies.
+/// Where in `payloads` the payload of an item is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Location {
-    pub(crate) slot: u8,
-    /// The first number of its row.
+pub(crate) struct PayloadLocation {
+    pub(crate) partition: u8,
+    /// `first_seq` of its row.
     pub(crate) chunk: u64,
     pub(crate) offset: u32,
-    /// A bit for each part that is there, and how long it is.
+    /// One bit for each part that exists, and the length of each part.
     pub(crate) has: u8,
     pub(crate) lengths: [u32; PARTS],
 }
 
-impl Location {
-    /// What is there, and how long it is.
+impl PayloadLocation {
+    /// The parts that exist, with their lengths.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u32)> + use<'_> {
         (0..PARTS).filter(|part| self.has & 1 << part != 0).map(|part| (part, self.lengths[part]))
     }
@@ -59,72 +60,73 @@ impl Location {
         self.parts().map(|(_, length)| u64::from(length)).sum()
     }
 
-    /// What comes behind it in the same row.
-    pub(crate) fn after(&self) -> Location {
+    /// The location directly behind this one, in the same row.
+    pub(crate) fn after(&self) -> PayloadLocation {
         let offset = self.offset.saturating_add(u32::try_from(self.bytes()).unwrap_or(u32::MAX));
-        Location { offset, has: 0, lengths: [0; PARTS], ..*self }
+        PayloadLocation { offset, has: 0, lengths: [0; PARTS], ..*self }
     }
 
-    pub(crate) fn is_followed_by(&self, next: &Location) -> bool {
+    pub(crate) fn is_followed_by(&self, next: &PayloadLocation) -> bool {
         let after = self.after();
-        (after.slot, after.chunk, after.offset) == (next.slot, next.chunk, next.offset)
+        (after.partition, after.chunk, after.offset) == (next.partition, next.chunk, next.offset)
     }
 }
 
-/// Where an item stands at a time.
+/// What the indexes of `pages` and the counters need to know of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct IndexKeys {
     pub(crate) counted: CountKind,
-    /// Its place among the ready.
-    pub(crate) place: Option<OrderKey>,
-    pub(crate) due: Option<Timestamp>,
-    pub(crate) wake: Option<Timestamp>,
+    /// Its position in the queue's order, if it is ready.
+    pub(crate) order: Option<OrderKey>,
+    /// When it becomes ready, if it counts as scheduled.
+    pub(crate) ready_at: Option<Timestamp>,
+    /// When it becomes ready, lapses, expires or is removed, whichever is first.
+    pub(crate) wake_at: Option<Timestamp>,
 }
 
-impl Standing {
-    pub(crate) fn of(head: &Head, order: &Order, counted: CountKind) -> Standing {
-        let due = (counted == CountKind::Scheduled).then_some(head.ready_at);
-        Standing {
+impl IndexKeys {
+    pub(crate) fn of(head: &Head, order: &Order, counted: CountKind) -> IndexKeys {
+        let ready_at = (counted == CountKind::Scheduled).then_some(head.ready_at);
+        IndexKeys {
             counted,
-            place: (counted == CountKind::Pending).then(|| order.key(head)),
-            due,
-            wake: [head.timer(), due].into_iter().flatten().min(),
+            order: (counted == CountKind::Pending).then(|| order.key(head)),
+            ready_at,
+            wake_at: [head.timer(), ready_at].into_iter().flatten().min(),
         }
     }
 }
 
-/// Which table a page is in.
+/// The table that a page is stored in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
-    Pages,
-    Finished { slot: i16 },
+pub(crate) enum PageTable {
+    Live,
+    Terminal { partition: i16 },
 }
 
-/// A row of either, without its items.
+/// A row of `pages` or `terminal_pages`, without its items.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Page {
+pub(crate) struct PageRow {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    pub(crate) home: Home,
+    pub(crate) table: PageTable,
 }
 
-/// Reads a row that begins with the first number, the last, the queue and the heads, and goes on with the slot if it is one
-/// of `finished`.
-pub(crate) fn read_page(row: &Row, salt: u64) -> Result<(Page, Vec<Image>), StoreError> {
+/// Reads a row with the columns first_seq, last_seq, queue, items and, if it may come from `terminal_pages`, partition.
+pub(crate) fn read_page(row: &Row, salt: u64) -> Result<(PageRow, Vec<ItemSnapshot>), StoreError> {
     let (first, last): (i64, i64) = (row.get(0), row.get(1));
-    let (table, home) = match row.len() {
-        4 => ("pages", Home::Pages),
+    let (name, table) = match row.len() {
+        4 => ("pages", PageTable::Live),
         _ => match row.get(4) {
-            Some(slot) => ("finished", Home::Finished { slot }),
-            None => ("pages", Home::Pages),
+            Some(partition) => ("terminal_pages", PageTable::Terminal { partition }),
+            None => ("pages", PageTable::Live),
         },
     };
-    let wrong = |what: &str| damaged(format_args!("{first} of {table}"), what);
+    let wrong = |what: &str| damaged(format_args!("{first} of {name}"), what);
     if first < 0 || last < first {
-        return Err(wrong("numbers out of order"));
+        return Err(wrong("first_seq is above last_seq"));
     }
-    let page = Page { first: first.cast_unsigned(), last: last.cast_unsigned(), home };
+    let page = PageRow { first: first.cast_unsigned(), last: last.cast_unsigned(), table };
     let queue = queue_id(row.get(2));
-    let images = codec::unpack(row.get(3), page.first, page.last, queue, salt).map_err(wrong)?;
-    Ok((page, images))
+    let items = codec::decode(row.get(3), page.first, page.last, queue, salt).map_err(wrong)?;
+    Ok((page, items))
 }

@@ -1,125 +1,126 @@
-//! How the items of a page are laid out in pages again, after some of them changed.
+//! Splits the items of a page into new pages after some of them changed.
 //!
-//! What was touched together stays together, apart from what was not touched, so that whoever comes for the one does
-//! not rewrite the other. What is left beside it is cut into pieces that grow with their distance: single-item traffic
-//! ends at small pages, after a number of rewrites an item that is logarithmic in the size of the page.
+//! Items that one call changed stay together, apart from the items that it did not change: the next call on the changed items
+//! then does not rewrite the unchanged ones. The unchanged items are split into pages that grow with their distance from the
+//! changed ones. Calls on single items therefore end up with small pages, and each item is rewritten a number of times that
+//! is logarithmic in the size of the page.
 
-use crate::pages::codec::{Packed, Packer};
-use crate::pages::snapshot::Standing;
+use crate::pages::codec::{ItemSnapshotRef, PageEncoder};
+use crate::pages::snapshot::IndexKeys;
 use towline_domain::{CountKind, KeyTag, OrderKey, QueueId, State, Timestamp};
 
-/// A page of this many items or fewer is not worth taking apart.
+/// A page of this many items or fewer is not split.
 const SMALL: usize = 4;
-/// How much larger the next piece is.
+/// How much larger the next page of unchanged items is.
 const GROWTH: usize = 4;
-/// A page ends when it has this many items, or heads of this size: what fits into a page of the database is read and
-/// written at once.
+/// A page ends at this many items or bytes. PostgreSQL stores a row of this size in one of its 8 KiB blocks.
 const ITEMS_MAX: usize = 512;
 const BYTES_MAX: usize = 7600;
 
-/// Touched by nobody in this batch.
+/// No call of this batch changed the item.
 pub(crate) const UNTOUCHED: u32 = 0;
 
-/// An item, and what it is about to be part of a page with.
+/// An item that is about to be written, with what decides its page.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece<'a> {
-    pub(crate) packed: Packed<'a>,
-    pub(crate) standing: Standing,
-    /// Its place in the order, while it is pending, whether ready or not.
-    pub(crate) key: Option<OrderKey>,
-    /// Where keys take turns: whose it is.
-    pub(crate) whose: Option<KeyTag>,
-    /// Where keys have a limit: what is in hand is counted by page.
+pub(crate) struct PageItem<'a> {
+    pub(crate) snapshot: ItemSnapshotRef<'a>,
+    pub(crate) index: IndexKeys,
+    /// Its position in the queue's order while it is pending, whether ready or not.
+    pub(crate) order: Option<OrderKey>,
+    /// Set in queues with fairness keys.
+    pub(crate) fairness_key: Option<KeyTag>,
+    /// Set in queues with a concurrency limit for each key: the page counts its leases.
     pub(crate) counts_leases: bool,
-    /// Who touched it.
-    pub(crate) touch: u32,
+    /// Which call of the batch changed the item last, or [`UNTOUCHED`].
+    pub(crate) touched_by: u32,
 }
 
-/// A page as it is to be written.
+/// A page to write. The fields are the columns of `pages`.
 #[derive(Debug)]
-pub(crate) struct Laid {
+pub(crate) struct NewPage {
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) queue: QueueId,
-    pub(crate) whose: Option<KeyTag>,
-    /// How many of its items are in hand, where that is counted.
-    pub(crate) leased: Option<i32>,
-    pub(crate) ready: i32,
-    pub(crate) place: Option<(OrderKey, u64)>,
-    pub(crate) scheduled: i32,
-    pub(crate) due: Option<Timestamp>,
-    pub(crate) wake: Option<Timestamp>,
-    /// Of a page in which every item is finished.
-    pub(crate) finished: Option<Finished>,
-    pub(crate) heads: Vec<u8>,
+    pub(crate) fairness_key: Option<KeyTag>,
+    pub(crate) leased_count: Option<i32>,
+    pub(crate) ready_count: i32,
+    pub(crate) order: Option<(OrderKey, u64)>,
+    pub(crate) scheduled_count: i32,
+    pub(crate) ready_at: Option<Timestamp>,
+    pub(crate) wake_at: Option<Timestamp>,
+    /// Set if every item is terminal: the page goes to `terminal_pages`.
+    pub(crate) terminal: Option<TerminalSummary>,
+    pub(crate) items: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Finished {
-    pub(crate) completed: i32,
-    pub(crate) failed: i32,
+pub(crate) struct TerminalSummary {
+    pub(crate) completed_count: i32,
+    pub(crate) failed_count: i32,
     pub(crate) remove_at: Option<Timestamp>,
-    pub(crate) side: bool,
+    pub(crate) has_side_rows: bool,
 }
 
-/// What all items of a page have in common that have it.
+/// What the items of a page must agree on. `None` means that no item of the page cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Common {
+struct PageConstraint {
     queue: QueueId,
-    whose: Option<KeyTag>,
-    waits: Option<(OrderKey, Timestamp)>,
-    ends: Option<Option<Timestamp>>,
+    fairness_key: Option<KeyTag>,
+    /// Of pending items: the position in the order, and when they become ready.
+    pending: Option<(OrderKey, Timestamp)>,
+    /// Of terminal items: when they are removed, if ever.
+    removal: Option<Option<Timestamp>>,
 }
 
-impl Common {
-    fn of(piece: &Piece<'_>) -> Common {
-        let head = piece.packed.head;
-        let ends = match head.state {
+impl PageConstraint {
+    fn of(item: &PageItem<'_>) -> PageConstraint {
+        let head = item.snapshot.head;
+        let removal = match head.state {
             State::Completed { remove_at, .. } | State::Failed { remove_at, .. } => Some(remove_at),
             _ => None,
         };
-        let waits = piece.key.map(|key| (key, head.ready_at));
-        Common { queue: head.queue, whose: piece.whose, waits, ends }
+        let pending = item.order.map(|order| (order, head.ready_at));
+        PageConstraint { queue: head.queue, fairness_key: item.fairness_key, pending, removal }
     }
 
-    /// Both, if they can be.
-    fn with(self, other: Common) -> Option<Common> {
+    /// The constraint of both together, if they agree.
+    fn with(self, other: PageConstraint) -> Option<PageConstraint> {
         let agree = self.queue == other.queue
-            && self.whose == other.whose
-            && (self.waits.is_none() || other.waits.is_none() || self.waits == other.waits)
-            && (self.ends.is_none() || other.ends.is_none() || self.ends == other.ends);
-        agree.then_some(Common {
+            && self.fairness_key == other.fairness_key
+            && (self.pending.is_none() || other.pending.is_none() || self.pending == other.pending)
+            && (self.removal.is_none() || other.removal.is_none() || self.removal == other.removal);
+        agree.then_some(PageConstraint {
             queue: self.queue,
-            whose: self.whose,
-            waits: self.waits.or(other.waits),
-            ends: self.ends.or(other.ends),
+            fairness_key: self.fairness_key,
+            pending: self.pending.or(other.pending),
+            removal: self.removal.or(other.removal),
         })
     }
 }
 
-/// Lays out what is left of one page, or what is new and has consecutive numbers.
-pub(crate) fn lay(pieces: &[Piece<'_>], salt: u64) -> Vec<Laid> {
-    let mut laid = Vec::new();
-    let mut rest = pieces;
-    for size in sizes(pieces) {
-        let (together, later) = rest.split_at(size);
-        pack(together, salt, &mut laid);
+/// Splits the items that are left of one page, or new items with consecutive numbers, into pages.
+pub(crate) fn split(items: &[PageItem<'_>], salt: u64) -> Vec<NewPage> {
+    let mut pages = Vec::new();
+    let mut rest = items;
+    for size in run_lengths(items) {
+        let (run, later) = rest.split_at(size);
+        encode_run(run, salt, &mut pages);
         rest = later;
     }
-    laid
+    pages
 }
 
-/// Cuts by who touched what.
-fn sizes(pieces: &[Piece<'_>]) -> Vec<usize> {
-    if pieces.len() <= SMALL {
-        return vec![pieces.len()];
+/// Lengths of the runs of items that may share a page, by the call that changed them.
+fn run_lengths(items: &[PageItem<'_>]) -> Vec<usize> {
+    if items.len() <= SMALL {
+        return vec![items.len()];
     }
-    let touched = pieces.iter().filter(|piece| piece.touch != UNTOUCHED).count();
+    let touched = items.iter().filter(|item| item.touched_by != UNTOUCHED).count();
     let mut sizes = Vec::new();
     let mut begin = 0;
-    for run in pieces.chunk_by(|one, next| one.touch == next.touch) {
-        let is_last = begin + run.len() == pieces.len();
-        if run[0].touch != UNTOUCHED || touched == 0 {
+    for run in items.chunk_by(|one, next| one.touched_by == next.touched_by) {
+        let is_last = begin + run.len() == items.len();
+        if run[0].touched_by != UNTOUCHED || touched == 0 {
             sizes.push(run.len());
         } else {
             let from = sizes.len();
@@ -130,7 +131,7 @@ fn sizes(pieces: &[Piece<'_>]) -> Vec<usize> {
                 size = size.saturating_mul(GROWTH);
             }
             sizes.push(left);
-            // The smaller ones lie next to what was touched.
+            // The smaller runs are next to the changed items.
             if begin == 0 && !is_last {
                 sizes[from..].reverse();
             }
@@ -140,67 +141,63 @@ fn sizes(pieces: &[Piece<'_>]) -> Vec<usize> {
     sizes
 }
 
-/// Packs what may stay together, as far as it can.
-fn pack(pieces: &[Piece<'_>], salt: u64, laid: &mut Vec<Laid>) {
-    let mut rest = pieces;
+/// Encodes a run as few pages as the constraints and the size of a page allow.
+fn encode_run(run: &[PageItem<'_>], salt: u64, pages: &mut Vec<NewPage>) {
+    let mut rest = run;
     while let Some(first) = rest.first() {
-        let mut common = Common::of(first);
-        let mut packer = Packer::new(salt, first.packed.seq);
+        let mut constraint = PageConstraint::of(first);
+        let mut encoder = PageEncoder::new(salt, first.snapshot.seq);
         let mut count = 0;
-        for piece in rest {
-            match common.with(Common::of(piece)) {
-                Some(both) if count < ITEMS_MAX && packer.len() < BYTES_MAX => common = both,
+        for item in rest {
+            match constraint.with(PageConstraint::of(item)) {
+                Some(both) if count < ITEMS_MAX && encoder.len() < BYTES_MAX => constraint = both,
                 _ => break,
             }
-            packer.push(piece.packed);
+            encoder.push(item.snapshot);
             count += 1;
         }
         let (page, later) = rest.split_at(count);
-        laid.push(Laid::of(page, packer.finish()));
+        pages.push(NewPage::of(page, encoder.finish()));
         rest = later;
     }
 }
 
-impl Laid {
-    fn of(pieces: &[Piece<'_>], heads: Vec<u8>) -> Laid {
-        let (first, last) = match pieces {
-            [] => unreachable!("a page has an item"),
-            [first, ..] => (first.packed, pieces[pieces.len() - 1].packed),
-        };
-        let whose = pieces.first().and_then(|piece| piece.whose);
-        let counts_leases = pieces.first().is_some_and(|piece| piece.counts_leases);
-        let mut page = Laid {
+impl NewPage {
+    fn of(page_items: &[PageItem<'_>], items: Vec<u8>) -> NewPage {
+        let [item, ..] = page_items else { unreachable!("a page has at least one item") };
+        let (first, last) = (item.snapshot, page_items[page_items.len() - 1].snapshot);
+        let mut page = NewPage {
             first: first.seq,
             last: last.seq,
             queue: first.head.queue,
-            whose,
-            leased: counts_leases.then_some(0),
-            ready: 0,
-            place: None,
-            scheduled: 0,
-            due: None,
-            wake: None,
-            finished: None,
-            heads,
+            fairness_key: item.fairness_key,
+            leased_count: item.counts_leases.then_some(0),
+            ready_count: 0,
+            order: None,
+            scheduled_count: 0,
+            ready_at: None,
+            wake_at: None,
+            terminal: None,
+            items,
         };
-        let mut finished = Finished::default();
-        for Piece { packed, standing, .. } in pieces {
-            if let Some(place) = standing.place {
-                page.ready += 1;
-                page.place.get_or_insert((place, packed.seq));
+        let mut terminal = TerminalSummary::default();
+        for PageItem { snapshot, index, .. } in page_items {
+            if let Some(order) = index.order {
+                page.ready_count += 1;
+                page.order.get_or_insert((order, snapshot.seq));
             }
-            page.scheduled += i32::from(standing.due.is_some());
-            page.leased =
-                page.leased.map(|leased| leased + i32::from(standing.counted == CountKind::Processing));
-            page.due = standing.due.or(page.due);
-            page.wake = [page.wake, standing.wake].into_iter().flatten().min();
-            finished.completed += i32::from(standing.counted == CountKind::Completed);
-            finished.failed += i32::from(standing.counted == CountKind::Failed);
-            finished.side |= packed.kept.side;
+            page.scheduled_count += i32::from(index.ready_at.is_some());
+            page.leased_count =
+                page.leased_count.map(|count| count + i32::from(index.counted == CountKind::Processing));
+            page.ready_at = index.ready_at.or(page.ready_at);
+            page.wake_at = [page.wake_at, index.wake_at].into_iter().flatten().min();
+            terminal.completed_count += i32::from(index.counted == CountKind::Completed);
+            terminal.failed_count += i32::from(index.counted == CountKind::Failed);
+            terminal.has_side_rows |= snapshot.kept.side;
         }
-        if usize::try_from(finished.completed + finished.failed) == Ok(pieces.len()) {
-            finished.remove_at = first.head.timer();
-            page.finished = Some(finished);
+        if usize::try_from(terminal.completed_count + terminal.failed_count) == Ok(page_items.len()) {
+            terminal.remove_at = first.head.timer();
+            page.terminal = Some(terminal);
         }
         page
     }
@@ -209,7 +206,7 @@ impl Laid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::snapshot::Kept;
+    use crate::pages::snapshot::PayloadRef;
     use towline_domain::{Head, ItemId, Order};
 
     fn head(seq: u64, ready_at: u64) -> Head {
@@ -232,21 +229,21 @@ mod tests {
         }
     }
 
-    /// First and last numbers of the pages that are left when these were touched.
-    fn cut(heads: &[Head], touched: impl Fn(usize) -> u32) -> Vec<(u64, u64)> {
-        let pieces = heads.iter().enumerate().map(|(index, head)| {
+    /// First and last numbers of the pages that the items are split into. `touched_by` says which call changed each item.
+    fn ranges(heads: &[Head], touched_by: impl Fn(usize) -> u32) -> Vec<(u64, u64)> {
+        let items = heads.iter().enumerate().map(|(index, head)| {
             let counted = CountKind::Pending;
-            Piece {
-                packed: Packed { seq: index as u64, head, counted, kept: Kept::default() },
-                standing: Standing::of(head, &Order::Fifo, counted),
-                key: Some(Order::Fifo.key(head)),
-                whose: Some(head.fairness_key),
+            PageItem {
+                snapshot: ItemSnapshotRef { seq: index as u64, head, counted, kept: PayloadRef::default() },
+                index: IndexKeys::of(head, &Order::Fifo, counted),
+                order: Some(Order::Fifo.key(head)),
+                fairness_key: Some(head.fairness_key),
                 counts_leases: true,
-                touch: touched(index),
+                touched_by: touched_by(index),
             }
         });
-        let pieces: Vec<Piece<'_>> = pieces.collect();
-        lay(&pieces, 1).iter().map(|page| (page.first, page.last)).collect()
+        let items: Vec<PageItem<'_>> = items.collect();
+        split(&items, 1).iter().map(|page| (page.first, page.last)).collect()
     }
 
     fn alike(count: u64) -> Vec<Head> {
@@ -254,38 +251,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_cut_into_pieces_that_grow() {
+    fn pages_of_unchanged_items_grow_with_the_distance() {
         let heads = alike(100);
-        assert_eq!(cut(&heads, |index| u32::from(index == 0)), [(0, 0), (1, 4), (5, 20), (21, 84), (85, 99)]);
-        assert_eq!(cut(&heads, |index| u32::from(index == 99)).last(), Some(&(99, 99)));
-        assert_eq!(cut(&heads, |index| u32::from(index == 99))[..2], [(0, 14), (15, 78)]);
-        assert_eq!(cut(&heads, |index| u32::from(index < 50)), [(0, 49), (50, 99)]);
+        assert_eq!(
+            ranges(&heads, |index| u32::from(index == 0)),
+            [(0, 0), (1, 4), (5, 20), (21, 84), (85, 99)]
+        );
+        assert_eq!(ranges(&heads, |index| u32::from(index == 99)).last(), Some(&(99, 99)));
+        assert_eq!(ranges(&heads, |index| u32::from(index == 99))[..2], [(0, 14), (15, 78)]);
+        assert_eq!(ranges(&heads, |index| u32::from(index < 50)), [(0, 49), (50, 99)]);
     }
 
     #[test]
-    fn what_was_touched_together_stays_together() {
-        assert_eq!(cut(&alike(100), |index| 1 + (index / 40) as u32), [(0, 39), (40, 79), (80, 99)]);
-        assert_eq!(cut(&alike(100), |_| 1), [(0, 99)]);
-        assert_eq!(cut(&alike(4), |index| u32::from(index == 2)), [(0, 3)], "too small to be cut");
+    fn items_that_one_call_changed_share_a_page() {
+        assert_eq!(ranges(&alike(100), |index| 1 + (index / 40) as u32), [(0, 39), (40, 79), (80, 99)]);
+        assert_eq!(ranges(&alike(100), |_| 1), [(0, 99)]);
+        assert_eq!(ranges(&alike(4), |index| u32::from(index == 2)), [(0, 3)], "too small to be split");
     }
 
     #[test]
-    fn what_stands_elsewhere_in_the_order_is_apart() {
+    fn items_at_different_positions_in_the_order_do_not_share_a_page() {
         let mut heads = alike(4);
         heads[2] = head(2, 6);
-        assert_eq!(cut(&heads, |_| 1), [(0, 1), (2, 2), (3, 3)]);
+        assert_eq!(ranges(&heads, |_| 1), [(0, 1), (2, 2), (3, 3)]);
     }
 
     #[test]
-    fn what_is_of_another_key_is_apart() {
+    fn items_with_different_fairness_keys_do_not_share_a_page() {
         let mut heads = alike(6);
         heads[3].fairness_key = KeyTag::of("a");
         heads[4].fairness_key = KeyTag::of("a");
-        assert_eq!(cut(&heads, |_| 1), [(0, 2), (3, 4), (5, 5)]);
+        assert_eq!(ranges(&heads, |_| 1), [(0, 2), (3, 4), (5, 5)]);
     }
 
     #[test]
-    fn a_page_ends() {
-        assert_eq!(cut(&alike(1000), |_| 1), [(0, 511), (512, 999)]);
+    fn a_page_has_at_most_512_items() {
+        assert_eq!(ranges(&alike(1000), |_| 1), [(0, 511), (512, 999)]);
     }
 }

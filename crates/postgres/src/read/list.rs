@@ -1,17 +1,17 @@
-//! Lists: items in order of submission, page by page.
+//! Lists of items in order of submission, page by page.
 
 use crate::error::Failure;
-use crate::pages::snapshot::{Image, read_page};
-use crate::read::filter_plan::Sought;
-use crate::read::{Reader, again_if_truncated, snapshot, whole};
+use crate::pages::snapshot::{ItemSnapshot, read_page};
+use crate::read::filter_plan::FilterPlan;
+use crate::read::{Reader, complete, retry_if_truncated, snapshot};
 use crate::statements::query;
 use towline_domain::select::READ_BYTES_MAX;
 use towline_domain::{FieldSet, limits};
 use towline_store::{Cursor, Filter, Page, StoreError};
 
-/// Items that one answer looks at, at most: what is rare is found in many short answers, not in one that never ends.
+/// How many items one answer looks at. Rare items are found in many short answers, not in one that takes minutes.
 const WINDOW: usize = 20_000;
-/// Rows that are read at once.
+/// How many rows one statement reads.
 const STEP: i64 = 256;
 
 impl Reader {
@@ -22,7 +22,7 @@ impl Reader {
         limit: usize,
         fields: FieldSet,
     ) -> Result<Page, Failure> {
-        again_if_truncated!(self.list_once(&filter, after, limit, fields))
+        retry_if_truncated!(self.list_once(&filter, after, limit, fields))
     }
 
     async fn list_once(
@@ -40,26 +40,26 @@ impl Reader {
         let mut client = self.client().await?;
         let now = self.now(&client).await?;
         let snapshot = snapshot(&mut client).await?;
-        let Some(sought) = Sought::new(&snapshot, filter, now).await? else {
+        let Some(plan) = FilterPlan::new(&snapshot, filter, now).await? else {
             return Ok(nothing);
         };
-        let listed = snapshot.prepare_cached(query!("listed")).await?;
+        let scan = snapshot.prepare_cached(query!("scan_pages")).await?;
         let (mut found, mut seen, mut next) = (Vec::new(), 0, None);
         while next.is_none() {
-            let rows = snapshot.query(&listed, &[&after, &STEP]).await?;
+            let rows = snapshot.query(&scan, &[&after, &STEP]).await?;
             let Some(last) = rows.last() else { break };
             let begin = after;
             after = last.get(1);
-            let labelled = sought.labelled(&snapshot, begin, after).await?;
+            let tagged = plan.tagged_items(&snapshot, begin, after).await?;
             for row in &rows {
-                for image in read_page(row, self.salt)?.1 {
-                    seen += usize::from(image.seq > begin.cast_unsigned());
-                    if image.seq > begin.cast_unsigned()
+                for item in read_page(row, self.salt)?.1 {
+                    seen += usize::from(item.seq > begin.cast_unsigned());
+                    if item.seq > begin.cast_unsigned()
                         && found.len() < limit
-                        && sought.has(&image)
-                        && labelled.as_ref().is_none_or(|labelled| labelled.contains(&image.seq))
+                        && plan.matches(&item)
+                        && tagged.as_ref().is_none_or(|tagged| tagged.contains(&item.seq))
                     {
-                        found.push(image);
+                        found.push(item);
                     }
                 }
             }
@@ -74,7 +74,7 @@ impl Reader {
             next = found.last().map(|last| Cursor(last.seq));
         }
         let fields = if filter.error.is_some() { fields.with_bodies() } else { fields };
-        let mut items = whole(&snapshot, found, fields).await?;
+        let mut items = complete(&snapshot, found, fields).await?;
         if let Some(text) = &filter.error {
             items.retain(|stored| text.is_in(&stored.item.errors));
         }
@@ -82,15 +82,15 @@ impl Reader {
     }
 }
 
-/// How many of the items fit into one answer: at least one.
-fn within_bytes(images: &[Image], fields: FieldSet) -> usize {
+/// How many of the items fit into one answer, at least one.
+fn within_bytes(items: &[ItemSnapshot], fields: FieldSet) -> usize {
     if !fields.has_any() {
-        return images.len();
+        return items.len();
     }
     let mut bytes = 0_u64;
-    let fits = images.iter().take_while(|image| {
-        bytes = bytes.saturating_add(image.kept.bytes());
+    let fits = items.iter().take_while(|item| {
+        bytes = bytes.saturating_add(item.kept.bytes());
         bytes <= READ_BYTES_MAX
     });
-    fits.count().max(1).min(images.len())
+    fits.count().max(1).min(items.len())
 }

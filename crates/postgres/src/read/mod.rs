@@ -1,21 +1,21 @@
-//! Reads: each in one snapshot, on a pool of its own, so that they never wait behind writes.
+//! Reads. Each one uses one snapshot, on a separate pool of connections, so that it never waits behind writes.
 
 mod count;
 pub(crate) mod filter_plan;
 mod list;
 
+use crate::batch::content_request::ContentRequest;
 use crate::batch::fetch::{counts_of, kv_record};
 use crate::batch::outcome::Contents;
-use crate::batch::plan::Items;
-use crate::batch::write::Wanted;
+use crate::batch::plan::ItemLookup;
 use crate::catalog::read_queue;
 use crate::clock::SteadyClock;
 use crate::connection::address::Target;
 use crate::encoding::sql::{millis, queue_id, queue_number, timestamp};
 use crate::error::{Failure, damaged, fault};
-use crate::events::reader::Horizon;
+use crate::events::watermark::EventWatermark;
 use crate::options::Options;
-use crate::pages::snapshot::{Image, read_page};
+use crate::pages::snapshot::{ItemSnapshot, read_page};
 use crate::statements::query;
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Status, TimeoutType, Transaction,
@@ -30,9 +30,9 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{CountKind, FieldSet, Item, ItemId, QueueId, QueueName, Timestamp, limits};
 use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoredItem};
 
-/// A snapshot does not keep partitions from being truncated: what was removed after it was taken may be half there. In the
-/// next snapshot it is gone.
-macro_rules! again_if_truncated {
+/// Reads again once if the first read finds damage. A snapshot does not keep partitions from being truncated: it may see half
+/// of an item that was removed after it was taken. The next snapshot does not see the item.
+macro_rules! retry_if_truncated {
     ($read:expr) => {
         match $read.await {
             Err(Failure::Fault(StoreError::Corrupt { .. })) => $read.await,
@@ -40,7 +40,7 @@ macro_rules! again_if_truncated {
         }
     };
 }
-pub(crate) use again_if_truncated;
+pub(crate) use retry_if_truncated;
 
 #[derive(Clone)]
 pub(crate) struct Reader {
@@ -48,7 +48,7 @@ pub(crate) struct Reader {
     runtime: tokio::runtime::Handle,
     pub(crate) salt: u64,
     clock: Arc<SteadyClock>,
-    pub(crate) horizon: Arc<Horizon>,
+    pub(crate) watermark: Arc<EventWatermark>,
 }
 
 impl Reader {
@@ -68,10 +68,16 @@ impl Reader {
                 .create_timeout(wait)
                 .build()
                 .map_err(|error| StoreError::Unavailable { cause: error.to_string() })?;
-        Ok(Reader { pool, runtime: tokio::runtime::Handle::current(), salt, clock, horizon: Arc::default() })
+        Ok(Reader {
+            pool,
+            runtime: tokio::runtime::Handle::current(),
+            salt,
+            clock,
+            watermark: Arc::default(),
+        })
     }
 
-    /// Reads on the store's runtime, whatever the caller waits with.
+    /// Runs a read on the store's runtime, whatever executor the caller uses.
     pub(crate) fn run<T, F>(&self, read: impl FnOnce(Reader) -> F) -> BoxFuture<'_, Result<T, StoreError>>
     where
         T: Send + 'static,
@@ -92,8 +98,8 @@ impl Reader {
                 deadpool_postgres::PoolError::Timeout(TimeoutType::Wait) => {
                     let Status { max_size, waiting, .. } = self.pool.status();
                     let cause = format!(
-                        "all {max_size} connections that read are busy, and {} wait for one; ask again later, or give the store \
-                         more readers",
+                        "all {max_size} connections for reading are busy, and {} reads wait; try again later, or raise the \
+                         number of readers",
                         waiting.max(1)
                     );
                     StoreError::Unavailable { cause }
@@ -112,7 +118,7 @@ impl Reader {
         if let Some(now) = self.clock.injected() {
             return Ok(now);
         }
-        let clock = client.prepare_cached(query!("clock")).await?;
+        let clock = client.prepare_cached(query!("read_clock")).await?;
         Ok(self.clock.steady(timestamp(client.query_one(&clock, &[]).await?.get(0))))
     }
 
@@ -156,27 +162,32 @@ impl Reader {
         ids: Vec<ItemId>,
         fields: FieldSet,
     ) -> Result<Vec<Option<StoredItem>>, Failure> {
-        again_if_truncated!(self.get_once(&ids, fields))
+        retry_if_truncated!(self.get_once(&ids, fields))
     }
 
     async fn get_once(&self, ids: &[ItemId], fields: FieldSet) -> Result<Vec<Option<StoredItem>>, Failure> {
         let asked: FxHashSet<ItemId> = ids.iter().copied().collect();
-        let items = Items::of(ids, self.salt, true);
+        let items = ItemLookup::of(ids, self.salt, true);
         let mut client = self.client().await?;
         let snapshot = snapshot(&mut client).await?;
-        let (pages, finished) = tokio::try_join!(
-            snapshot.prepare_cached(query!("columns_of_pages", "among_pages")),
-            snapshot.prepare_cached(query!("columns_of_finished", "among_finished")),
+        let (pages, terminal_pages) = tokio::try_join!(
+            snapshot.prepare_cached(query!("fragments/select_pages", "fragments/pages_holding_items")),
+            snapshot.prepare_cached(query!(
+                "fragments/select_terminal_pages",
+                "fragments/terminal_pages_holding_items"
+            )),
         )?;
         let parameters = items.parameters();
-        let (pages, finished) =
-            tokio::try_join!(snapshot.query(&pages, &parameters), snapshot.query(&finished, &parameters))?;
-        let mut images = Vec::with_capacity(ids.len());
-        for row in pages.iter().chain(&finished) {
-            let (_, held) = read_page(row, self.salt)?;
-            images.extend(held.into_iter().filter(|image| asked.contains(&image.head.id)));
+        let (pages, terminal_pages) = tokio::try_join!(
+            snapshot.query(&pages, &parameters),
+            snapshot.query(&terminal_pages, &parameters)
+        )?;
+        let mut snapshots = Vec::with_capacity(ids.len());
+        for row in pages.iter().chain(&terminal_pages) {
+            let (_, items) = read_page(row, self.salt)?;
+            snapshots.extend(items.into_iter().filter(|item| asked.contains(&item.head.id)));
         }
-        let found = whole(&snapshot, images, fields).await?;
+        let found = complete(&snapshot, snapshots, fields).await?;
         let by_id: FxHashMap<ItemId, StoredItem> =
             found.into_iter().map(|stored| (stored.item.head.id, stored)).collect();
         Ok(ids.iter().map(|id| by_id.get(id).cloned()).collect())
@@ -186,13 +197,14 @@ impl Reader {
         let mut client = self.client().await?;
         let now = self.now(&client).await?;
         let snapshot = snapshot(&mut client).await?;
-        let statement = snapshot.prepare_cached(query!("next_wake")).await?;
+        let statement = snapshot.prepare_cached(query!("read_next_wake")).await?;
         let ahead =
             snapshot.query_one(&statement, &[&millis(now)]).await?.get::<_, Option<i64>>(0).map(timestamp);
-        let statement = snapshot.prepare_cached(query!("columns_of_pages", "overdue")).await?;
+        let statement =
+            snapshot.prepare_cached(query!("fragments/select_pages", "fragments/overdue")).await?;
         let mut next = ahead;
         for row in snapshot.query(&statement, &[&millis(now)]).await? {
-            for Image { head, counted, .. } in read_page(&row, self.salt)?.1 {
+            for ItemSnapshot { head, counted, .. } in read_page(&row, self.salt)?.1 {
                 // An item that is counted as scheduled although its time has come is in no update's effects yet.
                 let ready = (counted == CountKind::Scheduled).then_some(head.ready_at);
                 next = [next, head.timer(), ready].into_iter().flatten().min();
@@ -204,7 +216,7 @@ impl Reader {
     pub(crate) async fn kv_list(&self, page: KvPage) -> Result<Vec<(String, KvRecord)>, Failure> {
         let client = self.client().await?;
         let now = self.now(&client).await?;
-        let statement = client.prepare_cached(query!("kv_list")).await?;
+        let statement = client.prepare_cached(query!("list_kv")).await?;
         let (first, limit) = page.bounds();
         let (from, itself) = match first {
             Bound::Included(key) => (key, true),
@@ -221,7 +233,7 @@ impl Reader {
     pub(crate) async fn kv_get(&self, keys: Vec<String>) -> Result<Vec<Option<KvRecord>>, Failure> {
         let client = self.client().await?;
         let now = self.now(&client).await?;
-        let statement = client.prepare_cached(query!("kv_get")).await?;
+        let statement = client.prepare_cached(query!("read_kv")).await?;
         let asked: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
         let rows = client.query(&statement, &[&asked]).await?;
         let found: FxHashMap<&[u8], KvRecord> =
@@ -231,27 +243,27 @@ impl Reader {
     }
 }
 
-/// Several statements that see the same.
+/// A transaction whose statements all see the same snapshot.
 pub(crate) async fn snapshot(client: &mut Object) -> Result<Transaction<'_>, Failure> {
     let transaction = client.build_transaction();
     Ok(transaction.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?)
 }
 
-/// The items whole, in the order of their images.
-pub(crate) async fn whole(
+/// The complete items, in the order of their snapshots.
+pub(crate) async fn complete(
     snapshot: &Transaction<'_>,
-    images: Vec<Image>,
+    items: Vec<ItemSnapshot>,
     fields: FieldSet,
 ) -> Result<Vec<StoredItem>, Failure> {
-    if images.is_empty() {
+    if items.is_empty() {
         return Ok(Vec::new());
     }
-    let numbers: Vec<i32> = images.iter().map(|image| queue_number(image.head.queue)).collect();
-    let wanted = (fields != FieldSet::HEADS).then(|| Wanted::all(&images, fields));
-    let (queues, mut contents) = tokio::try_join!(names(snapshot, &numbers), contents(snapshot, wanted))?;
-    let stored = images.into_iter().map(|Image { seq, head, .. }| {
+    let numbers: Vec<i32> = items.iter().map(|item| queue_number(item.head.queue)).collect();
+    let request = (fields != FieldSet::HEADS).then(|| ContentRequest::all(&items, fields));
+    let (queues, mut contents) = tokio::try_join!(names(snapshot, &numbers), contents(snapshot, request))?;
+    let stored = items.into_iter().map(|ItemSnapshot { seq, head, .. }| {
         let Some(queue) = queues.get(&head.queue).cloned() else {
-            return Err(Failure::Fault(damaged(format_args!("{seq} of pages"), "its queue does not exist")));
+            return Err(Failure::Fault(damaged(format_args!("{seq} of pages"), "its queue is missing")));
         };
         let item = match &mut contents {
             Some(contents) => contents.item(seq, head)?,
@@ -263,7 +275,7 @@ pub(crate) async fn whole(
 }
 
 async fn names(snapshot: &Transaction<'_>, queues: &[i32]) -> Result<FxHashMap<QueueId, QueueName>, Failure> {
-    let statement = snapshot.prepare_cached(query!("queue_names")).await?;
+    let statement = snapshot.prepare_cached(query!("read_queue_names")).await?;
     let mut names = FxHashMap::default();
     for row in snapshot.query(&statement, &[&queues]).await? {
         let name = row.get::<_, &str>(1).parse().map_err(|error| damaged("of queues", error))?;
@@ -272,21 +284,24 @@ async fn names(snapshot: &Transaction<'_>, queues: &[i32]) -> Result<FxHashMap<Q
     Ok(names)
 }
 
-async fn contents(snapshot: &Transaction<'_>, wanted: Option<Wanted>) -> Result<Option<Contents>, Failure> {
-    let Some(wanted) = wanted else { return Ok(None) };
-    let (bodies, edits, errors, outcomes) = tokio::try_join!(
-        snapshot.prepare_cached(query!("bodies")),
-        snapshot.prepare_cached(query!("edits")),
-        snapshot.prepare_cached(query!("errors")),
-        snapshot.prepare_cached(query!("outcomes")),
+async fn contents(
+    snapshot: &Transaction<'_>,
+    request: Option<ContentRequest>,
+) -> Result<Option<Contents>, Failure> {
+    let Some(request) = request else { return Ok(None) };
+    let (payloads, edits, errors, outcomes) = tokio::try_join!(
+        snapshot.prepare_cached(query!("read_payloads")),
+        snapshot.prepare_cached(query!("read_edits")),
+        snapshot.prepare_cached(query!("read_errors")),
+        snapshot.prepare_cached(query!("read_outcomes")),
     )?;
-    let (of_bodies, of_edits, of_errors) = (wanted.bodies(), wanted.edits(), wanted.errors());
-    let (bodies, edits, errors, outcomes) = tokio::try_join!(
-        snapshot.query(&bodies, &of_bodies),
+    let (of_payloads, of_edits, of_errors) = (request.payloads(), request.edits(), request.errors());
+    let (payloads, edits, errors, outcomes) = tokio::try_join!(
+        snapshot.query(&payloads, &of_payloads),
         snapshot.query(&edits, &of_edits),
         snapshot.query(&errors, &of_errors),
         snapshot.query(&outcomes, &of_errors),
     )?;
-    drop((of_bodies, of_edits, of_errors));
-    Ok(Some(wanted.contents(&bodies, &edits, &errors, &outcomes)))
+    drop((of_payloads, of_edits, of_errors));
+    Ok(Some(request.contents(&payloads, &edits, &errors, &outcomes)))
 }

@@ -1,4 +1,4 @@
-//! The contract of a store, kept on PostgreSQL.
+//! The conformance suite of stores, on PostgreSQL.
 
 use crate::harness::Schemas;
 

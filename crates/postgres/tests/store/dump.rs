@@ -1,14 +1,14 @@
-//! A dump of the schema, taken under a running server and restored elsewhere, is the whole store.
+//! A dump of the schema, taken while a server runs and restored into another database, is the complete store.
 
+use crate::calls::*;
 use crate::harness::open;
 use crate::server::{Own, RUNTIME, connect, run_tool};
-use crate::words::*;
 use towline_domain::Policy;
 use towline_postgres::Time;
 use towline_store::{Operation, Store};
 
 #[test]
-fn everything_is_in_a_dump_of_the_schema() {
+fn a_restored_dump_of_the_schema_is_the_complete_store() {
     let server = Own::start();
     let store = open(&server.config(), "towline", Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
@@ -20,13 +20,13 @@ fn everything_is_in_a_dump_of_the_schema() {
     let client = RUNTIME.block_on(connect(&server.config())).unwrap();
     RUNTIME.block_on(client.batch_execute("CREATE DATABASE copy")).unwrap();
     let file = server.directory().join("towline.dump");
-    let place = |database: &str| {
+    let connection_to = |database: &str| {
         format!("--dbname=host={} user=towline dbname={database}", server.directory().display())
     };
     let to_file = format!("--file={}", file.display());
-    run_tool("pg_dump", &["--format=custom", "--schema=towline", &to_file, &place("postgres")]);
+    run_tool("pg_dump", &["--format=custom", "--schema=towline", &to_file, &connection_to("postgres")]);
     let from = file.display().to_string();
-    run_tool("pg_restore", &["--exit-on-error", &place("copy"), &from]);
+    run_tool("pg_restore", &["--exit-on-error", &connection_to("copy"), &from]);
 
     let mut config = server.config();
     config.dbname("copy");
@@ -34,7 +34,7 @@ fn everything_is_in_a_dump_of_the_schema() {
     assert_eq!(counts(&copy, "jobs"), counts(&store, "jobs"));
     let shown = |store: &dyn Store| block_on(store.get(ids.clone(), towline_domain::FieldSet::ALL)).unwrap();
     assert_eq!(shown(&copy), shown(&store));
-    // A lease goes along, and new ids are new.
+    // The dump includes leases. Ids of new items differ from the restored ones.
     assert_eq!(run(&copy, lease(held[1].0, held[1].1, commit())), left("completed"));
     let (new, created) = submitted(&run(&copy, submit("jobs", "d")));
     assert!(created && !ids.contains(&new));

@@ -1,20 +1,20 @@
--- As the migrations leave it.
+-- Empties every table, so that the schema is as a migration leaves it.
 DELETE FROM pages;
-DELETE FROM finished;
+DELETE FROM terminal_pages;
+DELETE FROM payloads;
 DELETE FROM edits;
-DELETE FROM bodies;
 DELETE FROM errors;
 DELETE FROM outcomes;
 DELETE FROM chosen_ids;
 DELETE FROM keys;
 DELETE FROM tags;
 DELETE FROM counters;
+DELETE FROM rate_states;
+DELETE FROM round_robins;
 DELETE FROM sessions;
 DELETE FROM kv;
-DELETE FROM queues;
-UPDATE catalog SET version = 0, body_slot = 0;
+DELETE FROM events;
 DELETE FROM inbox;
 DELETE FROM inbox_refused;
-DELETE FROM events;
-DELETE FROM rates;
-DELETE FROM turns;
+DELETE FROM queues;
+UPDATE catalog SET version = 0, payload_partition = 0;

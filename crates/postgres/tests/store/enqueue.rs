@@ -1,15 +1,15 @@
-//! `enqueue` in SQL: in the caller's transaction, checked like the API, taken over once, never lost.
+//! `enqueue` in SQL: part of the caller's transaction, checked like the API, submitted once, never lost.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
-use crate::words::*;
 use tokio_postgres::{Client, Config};
 use towline_domain::{Item, Millis, Policy, Schema};
 use towline_postgres::{Postgres, Time};
 use towline_store::{Operation, Reply};
 use uuid::Uuid;
 
-/// A store, and somebody who may do nothing in it but enqueue.
+/// A store, and an application that may do nothing in it but enqueue.
 struct Scene {
     schema: String,
     store: Postgres,
@@ -42,7 +42,7 @@ impl Scene {
         RUNTIME.block_on(self.application.batch_execute(sql)).unwrap();
     }
 
-    /// With these arguments, by the application.
+    /// Calls `enqueue` with these arguments, as the application.
     fn enqueue(&self, arguments: &str) -> Result<Uuid, (String, String)> {
         let sql = format!("SELECT {}.enqueue({arguments})", self.schema);
         match RUNTIME.block_on(self.application.query_one(&sql, &[])) {
@@ -59,7 +59,7 @@ impl Scene {
         RUNTIME.block_on(self.owner.query_one(sql, &[])).unwrap().get(0)
     }
 
-    fn until_taken_over(&self) {
+    fn until_submitted(&self) {
         until("the inbox is empty", || self.ask("SELECT count(*) FROM inbox") == 0);
     }
 
@@ -102,7 +102,7 @@ fn a_commit_delivers_and_a_rollback_leaves_nothing() {
 }
 
 #[test]
-fn items_come_in_the_order_they_were_enqueued_in_and_not_before_their_time() {
+fn items_are_delivered_in_the_order_of_enqueue_and_not_before_they_are_ready() {
     let scene = Scene::new(Policy::default());
     let mut ids = Vec::new();
     scene.execute("BEGIN");
@@ -112,7 +112,7 @@ fn items_come_in_the_order_they_were_enqueued_in_and_not_before_their_time() {
         ids.push(scene.enqueue("'jobs', payload => '\\x00ff'").unwrap());
     }
     scene.execute("COMMIT");
-    scene.until_taken_over();
+    scene.until_submitted();
     let counts = counts(&scene.store, "jobs");
     assert_eq!((counts.pending, counts.scheduled), (20, 2));
     let given: Vec<Uuid> = scene.receive(100).iter().map(|item| item.head.id.0).collect();
@@ -120,7 +120,7 @@ fn items_come_in_the_order_they_were_enqueued_in_and_not_before_their_time() {
 }
 
 #[test]
-fn bad_input_is_refused_with_the_value_and_the_remedy() {
+fn an_error_of_enqueue_names_the_value_and_the_remedy() {
     let scene = Scene::new(Policy::default());
     let declare = |text: &str| Schema::declare(text).unwrap();
     let strict = Schema {
@@ -169,12 +169,12 @@ fn bad_input_is_refused_with_the_value_and_the_remedy() {
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
     }
     scene.enqueue("'strict', '{\"level\": 1}', inputs => '{\"raw\": \"b\"}'").unwrap();
-    scene.until_taken_over();
+    scene.until_submitted();
     assert_eq!(counts(&scene.store, "strict").pending, 1);
 }
 
 #[test]
-fn who_may_enqueue_may_do_nothing_else_and_cannot_deceive_it() {
+fn the_right_to_enqueue_includes_no_other_right() {
     let scene = Scene::new(Policy::default());
     let schema = &scene.schema;
     for forbidden in [format!("SELECT * FROM {schema}.inbox"), format!("DELETE FROM {schema}.pages")] {
@@ -196,64 +196,64 @@ fn who_may_enqueue_may_do_nothing_else_and_cannot_deceive_it() {
 }
 
 #[test]
-fn one_key_is_one_item() {
+fn one_idempotency_key_is_one_item() {
     let scene = Scene::new(Policy::default());
     scene.execute("BEGIN");
     let first = scene.enqueue("'jobs', idempotency_key => 'k'").unwrap();
     assert_eq!(scene.enqueue("'jobs', idempotency_key => 'k'"), Ok(first), "in the inbox");
     scene.execute("COMMIT");
-    scene.until_taken_over();
-    assert_eq!(scene.enqueue("'jobs', idempotency_key => 'k'"), Ok(first), "taken over");
-    scene.until_taken_over();
+    scene.until_submitted();
+    assert_eq!(scene.enqueue("'jobs', idempotency_key => 'k'"), Ok(first), "submitted");
+    scene.until_submitted();
     assert_eq!(counts(&scene.store, "jobs").total(), 1);
     assert_eq!(scene.ask("SELECT count(*) FROM inbox_refused"), 0);
 }
 
 #[test]
-fn what_cannot_be_submitted_any_more_is_kept_with_the_reason() {
+fn an_entry_that_cannot_be_submitted_is_kept_with_the_reason() {
     let scene = Scene::new(Policy::default());
     scene.execute("BEGIN");
     let id = scene.enqueue("'jobs', '{\"n\": 1}'").unwrap();
     run(&scene.store, Operation::DeleteQueue { queue: "jobs".parse().unwrap(), force: true }).unwrap();
-    run(&scene.store, create("others", Policy::default())).unwrap();
-    scene.enqueue("'others'").unwrap();
+    run(&scene.store, create("mails", Policy::default())).unwrap();
+    scene.enqueue("'mails'").unwrap();
     scene.execute("COMMIT");
-    scene.until_taken_over();
+    scene.until_submitted();
     let refused = RUNTIME
         .block_on(scene.owner.query_one("SELECT id, code, reason, params::text FROM inbox_refused", &[]))
         .unwrap();
     assert_eq!((refused.get::<_, Uuid>(0), refused.get::<_, &str>(1)), (id, "queue_not_found"));
     assert!(refused.get::<_, &str>(2).contains("jobs"));
     assert_eq!(refused.get::<_, &str>(3), "{\"n\": 1}");
-    assert_eq!(counts(&scene.store, "others").pending, 1, "it holds up nobody else");
+    assert_eq!(counts(&scene.store, "mails").pending, 1, "other entries are not blocked");
 }
 
 #[test]
-fn a_full_queue_leaves_the_rest_in_the_inbox_and_holds_up_nobody_else() {
+fn entries_of_a_full_queue_stay_in_the_inbox_and_block_no_other_queue() {
     let scene = Scene::new(Policy { depth_limit: Some(2), ..Policy::default() });
-    run(&scene.store, create("others", Policy::default())).unwrap();
+    run(&scene.store, create("mails", Policy::default())).unwrap();
     scene.execute("BEGIN");
     for _ in 0..5 {
         scene.enqueue("'jobs'").unwrap();
     }
-    scene.enqueue("'others'").unwrap();
+    scene.enqueue("'mails'").unwrap();
     scene.execute("COMMIT");
-    until("the others are served", || counts(&scene.store, "others").pending == 1);
+    until("the item of the other queue is submitted", || counts(&scene.store, "mails").pending == 1);
     let mut done = 0;
     while done < 5 {
-        until("there is room", || counts(&scene.store, "jobs").pending > 0);
+        until("an item is pending", || counts(&scene.store, "jobs").pending > 0);
         for item in scene.receive(10) {
             let token = item.head.lease().unwrap().token;
             assert_eq!(run(&scene.store, lease(item.head.id, token, commit())), left("completed"));
             done += 1;
         }
     }
-    scene.until_taken_over();
+    scene.until_submitted();
     assert_eq!(counts(&scene.store, "jobs").completed, 5);
 }
 
 #[test]
-fn several_servers_take_over_each_entry_once() {
+fn several_servers_submit_each_entry_once() {
     let scene = Scene::new(Policy { visibility_timeout: Millis::days(1), ..Policy::default() });
     let servers = [0, 1].map(|_| open(&SHARED.config(), &scene.schema, Time::Database).unwrap());
     let role = RUNTIME.block_on(scene.application.query_one("SELECT current_user::text", &[])).unwrap();
@@ -269,7 +269,7 @@ fn several_servers_take_over_each_entry_once() {
             });
         }
     });
-    scene.until_taken_over();
+    scene.until_submitted();
     assert_eq!(counts(&servers[0], "jobs").pending, 800);
     assert_eq!(scene.ask("SELECT count(*) FROM inbox_refused"), 0);
     assert_eq!(scene.ask("SELECT count(DISTINCT id) FROM chosen_ids"), 800);

@@ -1,4 +1,4 @@
-//! The primary dies, a replica takes its place: a server whose address names both goes on, and has lost nothing.
+//! Failover: the primary dies and its replica takes over. A server whose address names both continues and loses nothing.
 
 use crate::harness::open;
 use crate::killed::survives;
@@ -8,7 +8,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use towline_postgres::Time;
 
-/// What has not happened after so many tries, of 50 ms at least, never does.
+/// A condition is checked this many times, at least 50 ms apart.
 const TRIES_MAX: usize = 1200;
 
 fn until(config: &Config, question: &str) {
@@ -19,10 +19,10 @@ fn until(config: &Config, question: &str) {
             false
         }
     });
-    assert!(yes, "never: {question}");
+    assert!(yes, "it never became true: {question}");
 }
 
-fn tell(config: &Config, statements: &[&str]) {
+fn execute(config: &Config, statements: &[&str]) {
     let client = RUNTIME.block_on(connect(config)).unwrap();
     for statement in statements {
         RUNTIME.block_on(client.batch_execute(statement)).unwrap();
@@ -30,11 +30,11 @@ fn tell(config: &Config, statements: &[&str]) {
 }
 
 #[test]
-fn what_was_answered_is_on_the_replica_that_takes_over() {
+fn answered_operations_are_on_the_replica_that_takes_over() {
     let mut primary = Own::start();
     let replica = primary.replica("standby");
-    // After it was copied: what takes over has nobody to wait for.
-    tell(
+    // Set after the copy, so that the replica itself waits for no standby when it takes over.
+    execute(
         &primary.config(),
         &["ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()"],
     );
@@ -48,7 +48,7 @@ fn what_was_answered_is_on_the_replica_that_takes_over() {
     let store = open(&both, "towline", Time::Database).unwrap();
     survives(&store, 1, || {
         primary.kill();
-        tell(&replica.config(), &["SELECT pg_promote()"]);
+        execute(&replica.config(), &["SELECT pg_promote()"]);
         until(&replica.config(), "SELECT NOT pg_is_in_recovery()");
     });
 }

@@ -1,8 +1,8 @@
-//! Faults of the database that are nobody's answer: told in words, and over when they are over.
+//! Faults of the database: each one is a clear error, and the store works again when the fault is over.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{Own, PORT, RUNTIME, SHARED, connect};
-use crate::words::*;
 use std::process::Command;
 use std::time::Duration;
 use towline_domain::Policy;
@@ -10,15 +10,15 @@ use towline_domain::kv::KvCommand;
 use towline_postgres::{Options, Postgres, Time};
 use towline_store::{Operation, Store, StoreError};
 
-fn words<T: std::fmt::Debug>(result: towline_store::Result<T>) -> String {
+fn cause_of<T: std::fmt::Debug>(result: towline_store::Result<T>) -> String {
     match result {
         Err(StoreError::Unavailable { cause }) => cause,
-        other => panic!("not unavailable: {other:?}"),
+        other => panic!("expected an unavailable store, got {other:?}"),
     }
 }
 
 #[test]
-fn a_statement_that_takes_too_long_fails_in_words_and_the_next_one_goes_through() {
+fn a_statement_that_takes_too_long_fails_and_the_next_one_succeeds() {
     let (config, schema) = (SHARED.config(), new_schema());
     let options = Options { schema: schema.clone(), statement_timeout_ms: 300, ..Options::default() };
     let store = RUNTIME.block_on(Postgres::open(&config.clone().into(), options, Time::Database)).unwrap();
@@ -26,25 +26,25 @@ fn a_statement_that_takes_too_long_fails_in_words_and_the_next_one_goes_through(
     let other = RUNTIME.block_on(connect(&config)).unwrap();
     let hold = format!("BEGIN; LOCK TABLE {schema}.pages IN ACCESS EXCLUSIVE MODE");
     RUNTIME.block_on(other.batch_execute(&hold)).unwrap();
-    let cause = words(block_on(store.update(vec![submit("jobs", "late")])));
+    let cause = cause_of(block_on(store.update(vec![submit("jobs", "late")])));
     assert!(cause.contains("timeout"), "{cause}");
     RUNTIME.block_on(other.batch_execute("COMMIT")).unwrap();
     assert!(submitted(&run(&store, submit("jobs", "in time"))).1);
-    assert_eq!(counts(&store, "jobs").pending, 1, "what failed did not happen");
+    assert_eq!(counts(&store, "jobs").pending, 1, "the failed submit has no effect");
 }
 
 #[test]
-fn a_database_with_no_connections_left_is_told_in_words() {
+fn a_database_without_free_connections_is_a_clear_error() {
     let settings = ["max_connections=5".to_owned(), "superuser_reserved_connections=0".to_owned()];
     let server = Own::start_tcp(&settings, &[], PORT);
     let config = server.config();
     let mut taken = Vec::new();
-    // All that there are.
+    // Take all connections.
     while let Ok(client) = RUNTIME.block_on(connect(&config)) {
         taken.push(client);
         assert!(taken.len() <= 5);
     }
-    let cause = words(open(&config, "towline", Time::Database));
+    let cause = cause_of(open(&config, "towline", Time::Database));
     assert!(cause.contains("too many clients") && cause.contains("max_connections"), "{cause}");
     drop(taken);
     let opened = (0..600).any(|_| {
@@ -53,7 +53,7 @@ fn a_database_with_no_connections_left_is_told_in_words() {
             false
         }
     });
-    assert!(opened, "not even when there are some again");
+    assert!(opened, "it does not open although connections are free again");
 }
 
 /// A small file system, unmounted when it is dropped.
@@ -84,18 +84,18 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_is_told_and_nothing_answered_is_lost() {
+fn a_full_disk_is_reported_and_no_answered_submit_is_lost() {
     let Some(disk) = SmallDisk::mount(160) else {
-        eprintln!("skipped: this user may not mount a tmpfs, which the test needs for a disk that is small");
+        eprintln!("skipped: this user may not mount a tmpfs, which the test uses as a small disk");
         return;
     };
-    // Less than that of WAL is kept, so that it is the tables that fill the disk.
+    // The WAL stays small, so that the tables fill the disk.
     let settings =
         ["max_wal_size=32MB".to_owned(), "min_wal_size=32MB".to_owned(), "wal_recycle=off".to_owned()];
     let mut server = Own::start_in(disk.0.path(), &settings, &[], PORT);
     let store = open(&server.config(), "towline", Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
-    // Such that no compression makes it smaller.
+    // Random, so that PostgreSQL cannot compress it.
     let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
     let payload: String = std::iter::repeat_with(|| {
         noise ^= noise << 13;
@@ -116,10 +116,10 @@ fn a_full_disk_is_told_and_nothing_answered_is_lost() {
             }
         }
     }
-    // PostgreSQL stops itself if it is the log that has no room: then it is not reached.
+    // PostgreSQL stops if the WAL finds no space. The store is unavailable then.
     assert!(matches!(fault, Some(StoreError::Full { .. } | StoreError::Unavailable { .. })), "{fault:?}");
     assert!(!answered.is_empty());
-    // With room again, whatever became of it without.
+    // Make space, and restart PostgreSQL in case it stopped.
     disk.resize(600);
     server.abort();
     server.start_again();
@@ -130,13 +130,13 @@ fn a_full_disk_is_told_and_nothing_answered_is_lost() {
         }
         found
     });
-    let found = found.expect("it never answers again");
-    assert!(found.iter().all(Option::is_some), "answered and lost");
+    let found = found.expect("the store does not answer again");
+    assert!(found.iter().all(Option::is_some), "an answered submit was lost");
     assert!(submitted(&run(&store, submit("jobs", "more"))).1);
 }
 
 #[test]
-fn expired_records_are_removed_a_few_at_a_time() {
+fn expired_records_are_removed_in_several_steps() {
     let (config, schema) = (SHARED.config(), new_schema());
     let store = open(&config, &schema, Time::Database).unwrap();
     let set = |n: usize, ttl| Operation::Kv {
@@ -161,17 +161,17 @@ fn expired_records_are_removed_a_few_at_a_time() {
 }
 
 #[test]
-fn an_item_whose_payload_is_gone_holds_up_nobody_else() {
+fn an_item_without_its_payload_does_not_block_other_items() {
     let (config, schema) = (SHARED.config(), new_schema());
     let store = open(&config, &schema, Time::Database).unwrap();
     let policy = Policy { max_retries: 0, ..Policy::default() };
     run(&store, create("jobs", policy)).unwrap();
-    // Each has a row of its own.
+    // Three batches, so that each item has its own row of `payloads`.
     let ids: Vec<_> =
         ["one", "two", "three"].map(|text| submitted(&run(&store, submit("jobs", text))).0).into();
     let client = RUNTIME.block_on(connect(&config)).unwrap();
     let remove = format!(
-        "DELETE FROM {schema}.bodies WHERE first_seq = (SELECT min(first_seq) + 1 FROM {schema}.bodies)"
+        "DELETE FROM {schema}.payloads WHERE first_seq = (SELECT min(first_seq) + 1 FROM {schema}.payloads)"
     );
     assert_eq!(RUNTIME.block_on(client.execute(&remove, &[])).unwrap(), 1);
     let held = receive(&store, "jobs", 10, seed(0, 0));
@@ -182,9 +182,9 @@ fn an_item_whose_payload_is_gone_holds_up_nobody_else() {
     assert_eq!(counts(&store, "jobs").processing, 1, "its lease is left to lapse");
     match block_on(store.get(vec![ids[1]], towline_domain::FieldSet::ALL)) {
         Err(StoreError::Corrupt { file, what }) => {
-            assert!(file.contains("of pages") && what.contains("bodies"), "{file}: {what}");
+            assert!(file.contains("of pages") && what.contains("payloads"), "{file}: {what}");
         }
-        other => panic!("served: {other:?}"),
+        other => panic!("expected damage, got {other:?}"),
     }
     assert_eq!(run(&store, Operation::Cancel { id: ids[1], reason: String::new() }), left("failed"));
     run(&store, Operation::Delete { id: ids[1], force: false }).unwrap();
@@ -192,7 +192,7 @@ fn an_item_whose_payload_is_gone_holds_up_nobody_else() {
 }
 
 #[test]
-fn readers_that_are_all_busy_are_told_in_words() {
+fn a_read_that_finds_all_readers_busy_gets_a_clear_error() {
     let (config, schema) = (SHARED.config(), new_schema());
     let options =
         Options { schema: schema.clone(), readers: 1, statement_timeout_ms: 500, ..Options::default() };
@@ -201,11 +201,14 @@ fn readers_that_are_all_busy_are_told_in_words() {
     let other = RUNTIME.block_on(connect(&config)).unwrap();
     let hold = format!("BEGIN; LOCK TABLE {schema}.queues IN ACCESS EXCLUSIVE MODE");
     RUNTIME.block_on(other.batch_execute(&hold)).unwrap();
-    // One reads and waits for the table, the others wait for it.
+    // The first read waits for the table, the others wait for its connection.
     let asked = || store.queue("jobs".parse().unwrap());
     let answers = block_on(futures::future::join_all((0..3).map(|_| asked())));
     RUNTIME.block_on(other.batch_execute("COMMIT")).unwrap();
-    let causes: Vec<String> = answers.into_iter().map(words).collect();
-    assert!(causes.iter().any(|cause| cause.contains("all 1 connections that read are busy")), "{causes:?}");
+    let causes: Vec<String> = answers.into_iter().map(cause_of).collect();
+    assert!(
+        causes.iter().any(|cause| cause.contains("all 1 connections for reading are busy")),
+        "{causes:?}"
+    );
     assert!(block_on(asked()).unwrap().is_some());
 }

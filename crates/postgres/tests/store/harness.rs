@@ -1,4 +1,4 @@
-//! Opens stores for the conformance suite, each in a schema of its own.
+//! Opens stores for the conformance suite, each in its own schema.
 
 use crate::server::{RUNTIME, SHARED, connect};
 use std::collections::HashMap;
@@ -13,11 +13,11 @@ type Opened = (Weak<dyn Store>, String);
 
 #[derive(Default)]
 pub struct Schemas {
-    /// The schema of each store that was opened, by the store's address.
+    /// The schema of each opened store, by the address of the store in memory.
     open: Mutex<HashMap<usize, Opened>>,
 }
 
-/// A name that no other test has.
+/// A schema name that no other test uses.
 pub fn new_schema() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     format!("case_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
@@ -36,7 +36,7 @@ impl Schemas {
         store
     }
 
-    /// One that nobody uses any more, emptied: making a schema costs more than a case does.
+    /// Empties a schema whose store was dropped. To create a schema takes longer than most test cases.
     fn emptied(&self) -> Option<String> {
         let mut open = self.open.lock().unwrap();
         let address = *open.iter().find(|(_, (store, _))| store.strong_count() == 0)?.0;
@@ -62,7 +62,7 @@ impl Harness for Schemas {
     fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>> {
         let (weak, schema) = self.open.lock().unwrap().remove(&address(&store)).unwrap();
         drop(weak);
-        assert_eq!(Arc::strong_count(&store), 1, "somebody still holds the store");
+        assert_eq!(Arc::strong_count(&store), 1, "the test still holds the store");
         drop(store);
         Some(self.start(schema, clock))
     }

@@ -1,8 +1,8 @@
-//! kill -9 of PostgreSQL under load: what was answered is there, what was not happened whole or not at all.
+//! kill -9 of PostgreSQL under load: answered operations are kept, and unanswered ones happened completely or not at all.
 
+use crate::calls::*;
 use crate::harness::open;
 use crate::server::Own;
-use crate::words::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -14,7 +14,7 @@ use towline_store::{Filter, Store};
 
 const CALLERS: usize = 4;
 const KILLS: usize = 3;
-/// What has not happened after so many tries, of 5 ms at least, never does.
+/// A condition is checked this many times, at least 5 ms apart.
 const TRIES_MAX: usize = 24_000;
 
 #[test]
@@ -27,8 +27,8 @@ fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
     });
 }
 
-/// Callers submit, receive and commit, while `disturb` is done to the database so many times. What was answered must be there
-/// afterwards, and nothing committed twice.
+/// Callers submit, receive and commit, while `disturb` is called so many times. Afterwards no answered operation may be
+/// missing, and no item may be committed twice.
 pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
     run(store, create("jobs", Policy { max_retries: 10_000, ..Policy::default() })).unwrap();
     let submitted_ids = Mutex::new(BTreeSet::<ItemId>::new());
@@ -42,7 +42,7 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
                 let mut round = 0;
                 for _ in 0..times {
                     progress.wait();
-                    // A few rounds after the kill show that it goes on, too.
+                    // A few rounds after the kill show that the store works again.
                     let mut more = 3;
                     for _ in 0..TRIES_MAX * 10 {
                         if more == 0 {
@@ -67,7 +67,7 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
                         let settles = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
                         if let Ok(answers) = block_on(store.update(settles)) {
                             for (answer, (id, _)) in answers.answers.iter().zip(&given) {
-                                assert_eq!(*answer, left("completed"), "its lease is five minutes long");
+                                assert_eq!(*answer, left("completed"), "its lease lasts five minutes");
                                 *commits.lock().unwrap().entry(*id).or_default() += 1;
                             }
                         }
@@ -76,7 +76,7 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
                 }
             });
         }
-        let mut came_on = true;
+        let mut progressed = true;
         for _ in 0..times {
             killed.store(false, Ordering::SeqCst);
             let answered = || submitted_ids.lock().unwrap().len();
@@ -88,12 +88,12 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
                     false
                 }
             };
-            came_on &= (0..TRIES_MAX).any(enough);
+            progressed &= (0..TRIES_MAX).any(enough);
             disturb();
             killed.store(true, Ordering::SeqCst);
             progress.wait();
         }
-        assert!(came_on, "the callers do not come on");
+        assert!(progressed, "the callers make no progress");
     });
     let commits = commits.into_inner().unwrap();
     assert!(!commits.is_empty() && commits.values().all(|&times| times == 1), "committed once");
@@ -102,7 +102,7 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
     assert!(missing.is_empty(), "answered and lost: {missing:?}");
     let completed = list(store, Some(StateName::Completed));
     let undone: Vec<_> = commits.keys().filter(|id| !completed.contains(id)).collect();
-    assert!(undone.is_empty(), "answered as committed, and not: {undone:?}");
+    assert!(undone.is_empty(), "answered as committed, but not completed: {undone:?}");
     let counts = counts(store, "jobs");
     assert_eq!((counts.total(), counts.completed), (found.len() as u64, completed.len() as u64));
 }

@@ -1,8 +1,9 @@
-//! The connection goes away around a commit: the outcome is found out, and each caller is told the truth.
+//! The connection is lost during a commit: the store finds out whether the commit took place, and each caller gets the right
+//! answer.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED};
-use crate::words::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tempfile::TempDir;
@@ -13,18 +14,18 @@ use towline_domain::Policy;
 use towline_postgres::{Postgres, Time};
 use towline_store::Reply;
 
-/// A commit as it goes over the wire: a simple query of that one word.
+/// A commit on the wire: a simple query with one word.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cut {
-    /// The commit does not reach the server.
+    /// The commit does not reach PostgreSQL.
     Before,
-    /// The server commits, and its answer does not come back.
+    /// PostgreSQL commits, but its answer does not reach the store.
     After,
 }
 
-/// Between the store and its server; when armed, it cuts the next connection that commits.
+/// A proxy between the store and PostgreSQL. When armed, it cuts the next connection that commits.
 struct Proxy {
     directory: TempDir,
     armed: Arc<AtomicBool>,
@@ -54,7 +55,7 @@ impl Proxy {
         config
     }
 
-    /// Does it with the next commit cut, and makes sure that one was.
+    /// Runs `act` while the next commit is cut, and checks that one was.
     fn cut<T>(&self, act: impl FnOnce() -> T) -> T {
         let before = self.cuts.load(Ordering::SeqCst);
         self.armed.store(true, Ordering::SeqCst);
@@ -86,7 +87,7 @@ async fn relay(
                             Cut::Before => server.write_all(&asked[..at]).await.unwrap(),
                             Cut::After => {
                                 server.write_all(asked).await.unwrap();
-                                swallow_until_committed(&mut server).await;
+                                discard_until_committed(&mut server).await;
                             }
                         }
                         return;
@@ -103,10 +104,10 @@ async fn relay(
     }
 }
 
-async fn swallow_until_committed(server: &mut UnixStream) {
-    let mut heard = Vec::new();
-    while !heard.windows(8).any(|window| window == b"\x0bCOMMIT\0") {
-        assert_ne!(server.read_buf(&mut heard).await.unwrap(), 0, "the server answers the commit");
+async fn discard_until_committed(server: &mut UnixStream) {
+    let mut received = Vec::new();
+    while !received.windows(8).any(|window| window == b"\x0bCOMMIT\0") {
+        assert_ne!(server.read_buf(&mut received).await.unwrap(), 0, "the server answers the commit");
     }
 }
 

@@ -1,22 +1,22 @@
-//! The store against real PostgreSQL servers, which the tests start and stop.
+//! Tests of the store on real PostgreSQL servers, which the tests start and stop.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod calls;
 mod conformance;
 mod dump;
 mod enqueue;
 mod events;
 mod failover;
+mod fairness;
 mod faults;
 mod harness;
 mod killed;
 mod lost_commit;
-mod news;
+mod migrations;
 mod opening;
+mod peers;
 mod plans;
 mod races;
 mod reclaim;
 mod server;
-mod tenants;
 mod tls;
-mod upgrades;
-mod words;

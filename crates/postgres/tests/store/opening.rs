@@ -1,8 +1,8 @@
-//! Opening: the schema is made once, by one of those who come at the same time, and only used where it can be.
+//! Opening a store: it creates the schema once, and refuses a database that it cannot use.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
-use crate::words::*;
 use std::thread;
 use tokio_postgres::Config;
 use towline_domain::Policy;
@@ -16,12 +16,12 @@ fn execute(sql: &str) {
 fn refusal(config: &Config, schema: &str) -> String {
     match open(config, schema, Time::Database) {
         Err(StoreError::Unavailable { cause }) => cause,
-        other => panic!("it opened, or failed otherwise: {other:?}"),
+        other => panic!("expected an unavailable store, got {other:?}"),
     }
 }
 
 #[test]
-fn many_servers_that_open_at_once_make_one_schema() {
+fn servers_that_open_at_the_same_time_create_one_schema() {
     let schema = new_schema();
     let stores: Vec<Postgres> = thread::scope(|scope| {
         let open = || open(&SHARED.config(), &schema, Time::Database).unwrap();
@@ -32,11 +32,11 @@ fn many_servers_that_open_at_once_make_one_schema() {
     for store in &stores {
         assert!(submitted(&run(store, submit("jobs", "work"))).1);
     }
-    assert_eq!(counts(&stores[5], "jobs").pending, 6, "all of them mean the same store");
+    assert_eq!(counts(&stores[5], "jobs").pending, 6, "all servers use the same store");
 }
 
 #[test]
-fn stores_in_two_schemas_know_nothing_of_each_other() {
+fn stores_in_two_schemas_are_separate() {
     let [one, other] = [new_schema(), new_schema()].map(|schema| {
         let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
         run(&store, create("jobs", Policy::default())).unwrap();
@@ -47,7 +47,7 @@ fn stores_in_two_schemas_know_nothing_of_each_other() {
 }
 
 #[test]
-fn an_older_schema_is_refused_by_who_may_not_migrate() {
+fn a_server_that_may_not_migrate_refuses_an_older_schema() {
     let options = Options { schema: new_schema(), migrate: false, ..Options::default() };
     let refused = RUNTIME.block_on(Postgres::open(&SHARED.config().into(), options, Time::Database));
     let Err(StoreError::Unavailable { cause }) = refused else { panic!("it opened: {refused:?}") };
@@ -55,7 +55,7 @@ fn an_older_schema_is_refused_by_who_may_not_migrate() {
 }
 
 #[test]
-fn a_database_that_answers_before_it_is_durable_is_refused() {
+fn a_database_that_confirms_commits_before_they_are_durable_is_refused() {
     let mut hasty = SHARED.config();
     hasty.options("-c synchronous_commit=off");
     let cause = refusal(&hasty, &new_schema());
@@ -63,15 +63,15 @@ fn a_database_that_answers_before_it_is_durable_is_refused() {
 }
 
 #[test]
-fn what_this_store_cannot_have_written_is_told_and_not_served() {
+fn damaged_rows_are_reported_and_not_served() {
     let schema = new_schema();
     let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
     run(&store, create("jobs", Policy::default())).unwrap();
     let (id, _) = submitted(&run(&store, submit("jobs", "work")));
     for (damage, is_named) in [
-        ("UPDATE pages SET heads = set_byte(heads, 0, 99)", true),
-        // Its lease is committed when that is found: it is left out, and holds up nobody.
-        ("UPDATE pages SET heads = set_byte(heads, 0, 1); DELETE FROM bodies", false),
+        ("UPDATE pages SET items = set_byte(items, 0, 99)", true),
+        // A receive finds this damage after it committed the lease: it leaves the item out and delivers the others.
+        ("UPDATE pages SET items = set_byte(items, 0, 1); DELETE FROM payloads", false),
     ] {
         execute(&format!("SET search_path = {schema}; {damage}"));
         let read = block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL));

@@ -1,11 +1,10 @@
-//! How PostgreSQL goes about the statements that every batch sends: along an index, from where it is told to begin.
+//! The plans of the statements that batches send often: they follow an index and start at the position given to them.
 
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use towline_postgres::Time;
 
-const SCHEMA: &str = include_str!("../../migrations/0001_store.sql");
-const TURNS: &str = include_str!("../../migrations/0011_limits_by_key.sql");
+const FUNCTIONS: &str = include_str!("../../migrations/0001_store_functions.sql");
 
 macro_rules! query {
     ($($file:literal),+) => {
@@ -13,14 +12,22 @@ macro_rules! query {
     };
 }
 
-/// The statement that a function of the schema walks along, with the types of its parameters.
-fn walk(function: &str, types: &str) -> String {
-    let text = SCHEMA.split(&format!("CREATE FUNCTION {function}({types})")).nth(1).unwrap();
-    let text = text.split("OPEN here FOR").nth(1).unwrap().split(';').next().unwrap();
-    format!("({types}) AS {text}")
+/// The statement of a function's cursor, prepared with parameters of these types in place of these names.
+fn cursor_of(function: &str, parameters: &[(&str, &str)]) -> String {
+    let body = FUNCTIONS.split(&format!("CREATE FUNCTION {function}(")).nth(1).unwrap();
+    let statement = body.split("OPEN next_pages FOR").nth(1).unwrap().split(';').next().unwrap();
+    prepared(statement, parameters)
 }
 
-/// The plan of a statement for any parameters, on tables that are empty: nothing but its own shape is in its favour.
+fn prepared(statement: &str, parameters: &[(&str, &str)]) -> String {
+    let numbered = (1..).zip(parameters);
+    let statement = numbered
+        .fold(statement.to_owned(), |text, (number, (name, _))| text.replace(name, &format!("${number}")));
+    let types: Vec<&str> = parameters.iter().map(|(_, kind)| *kind).collect();
+    format!("({}) AS {statement}", types.join(", "))
+}
+
+/// The generic plan of a statement on empty tables: only the form of the statement decides, not statistics.
 fn plan(statement: &str, parameters: &str) -> String {
     let schema = new_schema();
     drop(open(&SHARED.config(), &schema, Time::Database).unwrap());
@@ -45,52 +52,61 @@ fn follows(plan: &str, index: &str, condition: &str) {
 }
 
 #[test]
-fn a_sweep_reads_no_further_than_the_present() {
-    let plan = plan(&walk("due", "bigint, bigint, bigint"), "0, 5, 10");
-    follows(&plan, "pages_wake", "wake <= $");
+fn a_sweep_reads_only_pages_that_are_due() {
+    let cursor = cursor_of("lock_due_pages", &[("after_time", "bigint"), ("until_time", "bigint")]);
+    follows(&plan(&cursor, "0, 5"), "pages_wake", "wake_at <= $");
 }
 
 #[test]
-fn a_receive_begins_where_it_is_told_to() {
-    let plan = plan(&walk("receivable", "integer, bigint, bigint, bigint, bigint"), "1, 0, 0, 0, 10");
-    follows(&plan, "pages_ready", "ROW(rank, place, foremost) > ROW($2, $3, $4)");
-}
-
-/// A statement of the functions for turns, from one word to another, with parameters for what it calls by name.
-fn of_turns(from: &str, names: &[&str]) -> String {
-    let text = TURNS.split(from).nth(1).unwrap().split(';').next().unwrap();
-    let numbered = names
-        .iter()
-        .zip(2..)
-        .fold(text.to_owned(), |text, (name, number)| text.replace(name, &format!("${number}")));
-    format!("(integer{}) AS SELECT {numbered}", ", bigint".repeat(names.len()))
+fn a_receive_starts_behind_its_start_position() {
+    let parameters = [
+        ("queue_id", "integer"),
+        ("after_rank", "bigint"),
+        ("after_time", "bigint"),
+        ("after_seq", "bigint"),
+    ];
+    let plan = plan(&cursor_of("lock_ready_pages", &parameters), "1, 0, 0, 0");
+    follows(&plan, "pages_ready", "ROW(order_rank, order_time, order_seq) > ROW($2, $3, $4)");
 }
 
 #[test]
-fn a_key_in_turn_begins_where_it_is_told_to() {
-    let names = ["keys[n]", "ranks[n]", "places[n]", "foremosts[n]"];
-    let plan = plan(&of_turns("OPEN here FOR\n                    SELECT", &names), "1, 5, 0, 0, 0");
-    follows(&plan, "pages_by_key", "ROW(key, rank, place, foremost) > ROW($2, $3, $4, $5)");
-    follows(&plan, "pages_by_key", "key <= $2");
+fn a_receive_by_fairness_key_starts_behind_its_start_position() {
+    let parameters = [
+        ("queue_id", "integer"),
+        ("keys[n]", "bigint"),
+        ("ranks[n]", "bigint"),
+        ("times[n]", "bigint"),
+        ("seqs[n]", "bigint"),
+    ];
+    let plan = plan(&cursor_of("lock_ready_pages_by_key", &parameters), "1, 5, 0, 0, 0");
+    let condition = "ROW(fairness_key, order_rank, order_time, order_seq) > ROW($2, $3, $4, $5)";
+    follows(&plan, "pages_ready_by_key", condition);
+    follows(&plan, "pages_ready_by_key", "fairness_key <= $2");
 }
 
 #[test]
-fn the_next_key_is_the_next_in_the_index() {
-    let statement =
-        TURNS.lines().find(|line| line.contains("key > walk.key")).unwrap().replace("walk.key", "$2");
-    let plan = plan(&format!("(integer, bigint) AS {statement}"), "1, 5");
-    follows(&plan, "pages_by_key", "key > $2");
+fn the_next_fairness_key_is_the_next_in_the_index() {
+    let walk = FUNCTIONS.split("UNION ALL\n            SELECT (").nth(1).unwrap().split(')').next().unwrap();
+    let statement = prepared(walk, &[("queue_id", "integer"), ("walk.key", "bigint")]);
+    follows(&plan(&statement, "1, 5"), "pages_ready_by_key", "fairness_key > $2");
 }
 
 #[test]
-fn what_is_in_hand_of_each_key_is_found_without_the_rest() {
-    let plan = plan(&format!("AS {}", query!("leases.sql")), "'{1,2}'");
+fn leased_counts_are_read_from_the_index_of_pages_with_leases() {
+    let plan = plan(&format!("AS {}", query!("read_leased_counts.sql")), "'{1,2}'");
     assert!(plan.contains("pages_leased") && plan.contains("queue = ANY"), "{plan}");
 }
 
 #[test]
-fn named_items_are_found_by_their_numbers() {
-    let statement = format!("AS {}", query!("columns_of_pages.sql", "among_pages.sql", "named.sql"));
+fn items_are_found_by_their_sequence_numbers() {
+    let statement = format!(
+        "AS {}",
+        query!(
+            "fragments/select_pages.sql",
+            "fragments/pages_holding_items.sql",
+            "fragments/lock_in_order.sql"
+        )
+    );
     let plan = plan(&statement, "'{1,2}', '{1,5}', '{}'");
     follows(&plan, "pages_pkey", "first_seq = ANY");
 }

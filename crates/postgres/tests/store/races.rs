@@ -1,8 +1,8 @@
-//! Several servers on one database: whoever wins, there is one winner, and nobody waits in a circle.
+//! Races between servers on one database: each race has one winner, and there is no deadlock.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
-use crate::words::*;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -16,7 +16,7 @@ use towline_store::{Operation, Reply};
 const SERVERS: usize = 3;
 const CALLERS: usize = 4;
 
-/// What each caller of each server made of its number and its store; and that nobody was in a deadlock.
+/// Runs all callers of all servers at once and returns their results. Checks that there was no deadlock.
 fn race<T: Send>(run: impl Fn(usize, &Postgres) -> T + Sync, stores: &[Postgres]) -> Vec<T> {
     let before = deadlocks();
     let results = thread::scope(|scope| {
@@ -28,7 +28,7 @@ fn race<T: Send>(run: impl Fn(usize, &Postgres) -> T + Sync, stores: &[Postgres]
             .collect();
         callers.into_iter().map(|caller| caller.join().unwrap()).collect()
     });
-    assert_eq!(deadlocks(), before, "nobody waits in a circle");
+    assert_eq!(deadlocks(), before, "a deadlock happened");
     results
 }
 
@@ -46,7 +46,7 @@ fn deadlocks() -> i64 {
 }
 
 #[test]
-fn every_item_is_committed_once_by_one_of_many_servers() {
+fn each_item_is_committed_once_by_several_servers() {
     let stores = servers();
     let policy = Policy { max_retries: 1000, ..Policy::default() };
     run(&stores[0], create("jobs", policy)).unwrap();
@@ -69,7 +69,7 @@ fn every_item_is_committed_once_by_one_of_many_servers() {
                         mine.push(*id);
                         committed.fetch_add(1, Ordering::SeqCst);
                     } else {
-                        assert_eq!(*answer, left("pending"), "nobody else has this lease");
+                        assert_eq!(*answer, left("pending"), "no other caller has this lease");
                     }
                 }
             }
@@ -87,7 +87,7 @@ fn every_item_is_committed_once_by_one_of_many_servers() {
 }
 
 #[test]
-fn the_last_of_a_closed_queue_completes_it_whoever_settles() {
+fn the_last_commit_completes_a_closed_queue_on_any_server() {
     let stores = servers();
     for round in 0..10 {
         let queue = format!("queue-{round}");
@@ -120,7 +120,7 @@ fn the_last_of_a_closed_queue_completes_it_whoever_settles() {
 }
 
 #[test]
-fn a_queue_closed_by_one_server_is_closed_for_all() {
+fn a_queue_that_one_server_closes_is_closed_on_all() {
     let stores = servers();
     for round in 0..10 {
         let queue = format!("queue-{round}");
@@ -145,15 +145,16 @@ fn a_queue_closed_by_one_server_is_closed_for_all() {
 }
 
 #[test]
-fn one_key_one_id_one_record_of_many_servers() {
+fn idempotency_keys_and_records_have_one_winner_among_servers() {
     let stores = servers();
     run(&stores[0], create("jobs", Policy::default())).unwrap();
     for round in 0..10 {
         let answers = race(
             |number, store| {
-                // In opposite orders: whoever waits, waits for one that does not wait for it.
-                let mut keys: Vec<_> =
-                    (0..6).map(|n| keyed("jobs", &format!("{round}/{n}"), "work")).collect();
+                // In opposite orders, which must not cause a deadlock.
+                let mut keys: Vec<_> = (0..6)
+                    .map(|n| submit_with_idempotency_key("jobs", &format!("{round}/{n}"), "work"))
+                    .collect();
                 if number % 2 == 0 {
                     keys.reverse();
                 }
@@ -177,7 +178,7 @@ fn one_key_one_id_one_record_of_many_servers() {
 }
 
 #[test]
-fn under_one_replace_key_one_waits_whichever_servers_submit() {
+fn a_replace_key_has_one_pending_item_among_servers() {
     let stores = servers();
     run(&stores[0], create("jobs", Policy::default())).unwrap();
     let keys = 4;
@@ -185,9 +186,11 @@ fn under_one_replace_key_one_waits_whichever_servers_submit() {
         |number, store| {
             let mut made = 0;
             for round in 0..15 {
-                // In opposite orders, and with receives between that take away what was about to be replaced.
+                // In opposite orders, with receives in between that take items away from their replacement.
                 let mut batch: Vec<_> = (0..keys)
-                    .map(|key| replacing("jobs", &format!("k{key}"), &format!("{number}/{round}")))
+                    .map(|key| {
+                        submit_with_replace_key("jobs", &format!("k{key}"), &format!("{number}/{round}"))
+                    })
                     .collect();
                 if number % 2 == 0 {
                     batch.reverse();
@@ -212,12 +215,12 @@ fn under_one_replace_key_one_waits_whichever_servers_submit() {
     for store in &stores {
         let counts = counts(store, "jobs");
         assert!(counts.pending <= keys, "{counts:?}");
-        assert_eq!(counts.total(), made.iter().sum::<u64>(), "who was told so made an item");
+        assert_eq!(counts.total(), made.iter().sum::<u64>(), "each answer `created` stands for one item");
     }
 }
 
 #[test]
-fn settles_in_any_order_never_wait_in_a_circle() {
+fn settles_in_any_order_cause_no_deadlock() {
     let stores = servers();
     run(&stores[0], create("jobs", Policy { max_retries: 10_000, ..Policy::default() })).unwrap();
     let submits = (0..40).map(|n| submit("jobs", &n.to_string())).collect();
@@ -225,7 +228,7 @@ fn settles_in_any_order_never_wait_in_a_circle() {
     race(
         |number, store| {
             for round in 0..15 {
-                // The same items by all, each in an order of its own, between receives that hold some of them.
+                // All callers change the same items, each in its own order, while receives hold some of them.
                 let given = receive(store, "jobs", 5, seed(number, round));
                 let mut batch: Vec<Operation> = ids
                     .iter()
@@ -233,7 +236,7 @@ fn settles_in_any_order_never_wait_in_a_circle() {
                     .map(|(n, &id)| match n % 3 {
                         0 => Operation::Pause { id },
                         1 => Operation::Resume { id },
-                        _ => lease(id, stranger(), Verb::Release { delay: towline_domain::Millis(0) }),
+                        _ => lease(id, foreign_token(), Verb::Release { delay: towline_domain::Millis(0) }),
                     })
                     .collect();
                 batch.rotate_left((number * 7 + round) % ids.len());

@@ -1,8 +1,8 @@
-//! Retention: what is finished goes when its time has come, and the disk has its room back, without a vacuum.
+//! Retention: terminal items are removed at their time, and the store frees their disk space without a vacuum.
 
+use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
-use crate::words::*;
 use bytes::Bytes;
 use std::sync::Arc;
 use towline_domain::{Fields, Millis, Policy, Submission, Timestamp};
@@ -11,13 +11,13 @@ use towline_store::{ManualClock, Operation};
 
 const FIELD: usize = 1 << 20;
 
-/// Bytes on disk of what items are kept in.
+/// How many bytes the tables with terminal items and payloads have on disk.
 fn bytes_on_disk(schema: &str) -> i64 {
     RUNTIME.block_on(async {
         let client = connect(&SHARED.config()).await.unwrap();
         let sizes = "SELECT sum(pg_table_size(oid))::bigint FROM pg_class
                      WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'
-                       AND (relname LIKE 'finished%' OR relname LIKE 'bodies%')";
+                       AND (relname LIKE 'terminal_pages%' OR relname LIKE 'payloads%')";
         client.query_one(sizes, &[&schema]).await.unwrap().get(0)
     })
 }
@@ -30,7 +30,7 @@ fn heavy(queue: &str) -> Operation {
 }
 
 #[test]
-fn what_was_removed_leaves_nothing_on_disk() {
+fn removed_items_free_their_disk_space() {
     let schema = new_schema();
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
     let store = open(&SHARED.config(), &schema, Time::Injected(clock.clone())).unwrap();
@@ -38,7 +38,7 @@ fn what_was_removed_leaves_nothing_on_disk() {
     run(&store, create("jobs", Policy { completed_ttl: Some(ttl), ..Policy::default() })).unwrap();
     run(&store, create("slow", Policy::default())).unwrap();
     let (waits, _) = submitted(&run(&store, submit("slow", "still there")));
-    // More than one partition holds, so that it goes on in the next.
+    // More than fits into one partition of `payloads`.
     for round in 0..9 {
         assert!(update(&store, (0..8).map(|_| heavy("jobs")).collect()).iter().all(Result::is_ok));
         let given = receive(&store, "jobs", 8, seed(0, round));
@@ -55,9 +55,9 @@ fn what_was_removed_leaves_nothing_on_disk() {
         run(&store, Operation::Sweep).unwrap();
     }
     assert_eq!(counts(&store, "jobs").total(), 0);
-    // All but what belongs to the item that waits, and the partition that is written to. It is done after a call is answered, and who
-    // is in the way, as a vacuum is, is not waited for but met again the next time.
-    until("three quarters of the disk's room are back", || {
+    // Everything but the payloads of pending items and the partition that is written to. A worker reclaims space after it
+    // answered a call. It does not wait for a lock that a vacuum holds, but tries again the next time.
+    until("three quarters of the disk space are free again", || {
         clock.advance(2500);
         run(&store, Operation::Sweep).unwrap();
         bytes_on_disk(&schema) < full / 4
@@ -65,6 +65,6 @@ fn what_was_removed_leaves_nothing_on_disk() {
     for id in [waits, begun] {
         let read =
             block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL)).unwrap();
-        assert!(read[0].is_some(), "what is not finished stays, with all it has");
+        assert!(read[0].is_some(), "a pending item keeps its payload");
     }
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL servers for tests: one that all of them share, and ones of their own to be killed.
+//! PostgreSQL servers for tests: one that all tests share, and servers of single tests, which may be killed.
 
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 
@@ -14,15 +14,15 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// Its socket is named after it.
+/// The port in the name of the socket.
 pub const PORT: u16 = 5432;
 
-/// Where the stores of a test process run.
+/// The runtime of the stores of a test process.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// The server that all tests share, each in a schema of its own. Held by a lock for as long as this process lives.
+/// The server that all tests share, each in its own schema. This process holds a lock on it as long as it lives.
 pub static SHARED: LazyLock<Shared> = LazyLock::new(Shared::join);
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Shared {
 
 impl Shared {
     fn join() -> Shared {
-        // The locks stay with the build; the server, whose user may not get there, has a place among temporary files.
+        // The lock files are in the build directory. The server's user may not enter it, so the server has a temporary directory.
         let build = env!("CARGO_TARGET_TMPDIR");
         let mut hash = DefaultHasher::new();
         build.hash(&mut hash);
@@ -43,7 +43,7 @@ impl Shared {
         };
         let user = lock("postgres-users");
         user.lock_shared().unwrap();
-        // One of those who come at the same time starts it.
+        // Test processes that start at the same time take turns here: the first one starts the server.
         let starter = lock("postgres-start");
         starter.lock().unwrap();
         if !is_up(&config(&directory)) {
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// A server of one test, with everything synced, that can be killed and started again.
+/// A durable server of one test, which can be killed and started again.
 #[derive(Debug)]
 pub struct Own {
     directory: tempfile::TempDir,
@@ -88,12 +88,12 @@ impl Own {
         Own::start_tcp(&[], &[], PORT)
     }
 
-    /// With settings, files that are put beside its data, and a port of its own.
+    /// Starts a server with settings, files in its data directory, and its own port.
     pub fn start_tcp(settings: &[String], files: &[(&str, &str)], port: u16) -> Own {
         Own::start_in(&std::env::temp_dir(), settings, files, port)
     }
 
-    /// Below this directory.
+    /// Starts a server in a directory below this one.
     pub fn start_in(place: &Path, settings: &[String], files: &[(&str, &str)], port: u16) -> Own {
         let directory = tempfile::tempdir_in(place).unwrap();
         own(directory.path());
@@ -110,7 +110,7 @@ impl Own {
         server
     }
 
-    /// A replica that follows it, under this name.
+    /// Starts a replica with this name.
     pub fn replica(&self, name: &str) -> Own {
         let directory = tempfile::tempdir().unwrap();
         own(directory.path());
@@ -136,7 +136,7 @@ impl Own {
             let mut server = Command::new(&command[0]);
             let process =
                 self.process.insert(silently(server.args(&command[1..])).stderr(log).spawn().unwrap());
-            // It refuses to start while processes of a server that was killed have not noticed yet.
+            // PostgreSQL refuses to start while processes of the killed server are still running.
             while process.try_wait().unwrap().is_none() {
                 if is_up(&config) {
                     return;
@@ -145,20 +145,20 @@ impl Own {
             }
             sleep(Duration::from_millis(100));
         }
-        panic!("it does not start again: {}", fs::read_to_string(directory.join("log")).unwrap());
+        panic!("PostgreSQL does not start again: {}", fs::read_to_string(directory.join("log")).unwrap());
     }
 
-    /// As by kill -9: of the server and, because they notice, of all its processes.
+    /// kill -9 of the server. Its other processes notice and end.
     pub fn kill(&mut self) {
         let mut process = self.process.take().unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
     }
 
-    /// Ends it and all its processes at once, as a crash would, whatever they are at.
+    /// Ends the server and all its processes at once, like a crash.
     pub fn abort(&mut self) {
         let mut process = self.process.take().unwrap();
-        // It may have ended by itself.
+        // The server may have ended already.
         let _ = rustix::process::kill_process(
             rustix::process::Pid::from_child(&process),
             rustix::process::Signal::QUIT,
@@ -166,7 +166,7 @@ impl Own {
         process.wait().unwrap();
     }
 
-    /// Where its socket is.
+    /// The directory of its socket.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -181,7 +181,7 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // Asked to stop, not killed: it waits for its own processes, which still write into its directory.
+            // Not killed: the server waits for its own processes, which still write into its directory.
             let pid = rustix::process::Pid::from_child(&process);
             rustix::process::kill_process(pid, rustix::process::Signal::INT).ok();
             process.wait().ok();
@@ -219,7 +219,7 @@ fn silently(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
 }
 
-/// Of PATH, or where Debian puts it.
+/// Finds a program where Debian installs it, or on PATH.
 fn binary(name: &str) -> PathBuf {
     let on_path = std::env::var_os("PATH");
     let on_path = on_path.iter().flat_map(std::env::split_paths);
@@ -231,7 +231,7 @@ fn binary(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no {name} here: run scripts/install-test-tools"))
 }
 
-/// PostgreSQL refuses to run as root: whom it runs as instead.
+/// PostgreSQL refuses to run as root. This is the user to run as instead.
 fn unprivileged() -> Option<&'static str> {
     let is_root = rustix::process::getuid().is_root();
     let exists = |user: &&str| {
@@ -261,7 +261,7 @@ fn initialise(data: &Path) {
     run_tool("initdb", &[&options[..], &[&data.display().to_string()]].concat());
 }
 
-/// Runs one of PostgreSQL's own programs, as the user that its servers run as.
+/// Runs a program of PostgreSQL, as the user of the servers.
 pub fn run_tool(name: &str, arguments: &[&str]) {
     let mut command = as_unprivileged();
     command.push(binary(name).into());
@@ -280,7 +280,7 @@ fn server_command(data: &Path, sockets: &Path, durable: bool) -> Vec<OsString> {
     settings.push(format!("unix_socket_directories={}", sockets.display()));
     settings.push("shared_buffers=64MB".to_owned());
     if !durable {
-        // The contract is about answers; what survives a crash is tested with servers of their own.
+        // Tests of crashes use their own servers.
         settings.extend(["fsync=off".to_owned(), "full_page_writes=off".to_owned()]);
     }
     for setting in settings {

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Runs a PostgreSQL until nobody holds a lock on the file of its users any more, then stops it and removes its directory.
-# Tests come and go in processes of their own, and may be killed: none of them can be the one to clean up.
+# Runs PostgreSQL until no test process holds a lock on the users file, then stops it and removes its directory.
+# Each test is a process of its own and may be killed, so no test can do this.
 # usage: supervise.sh <users file> <directory> <command that runs the server>...
 users=$1 directory=$2
 shift 2
 exec 9>>"$users"
-# Not inherited: the server must not count as a user.
+# The server must not inherit the lock file, or it would count as a user.
 "$@" 9>&- &
 server=$!
 idle=0

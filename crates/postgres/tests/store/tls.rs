@@ -1,14 +1,14 @@
-//! TLS to PostgreSQL: who is trusted is let in, and who is not is named with what to do about it.
+//! TLS to PostgreSQL: trusted certificates are accepted, and the error for another certificate says what to do.
 
+use crate::calls::*;
 use crate::server::{Own, RUNTIME, connect};
-use crate::words::*;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::path::Path;
 use towline_domain::Policy;
 use towline_postgres::{Options, Postgres, Time};
 use towline_store::StoreError;
 
-/// Somebody who signs certificates; its own.
+/// A certificate authority, and its own certificate.
 fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -31,7 +31,7 @@ fn open(port: u16, host: &str, query: &str) -> Result<Postgres, String> {
     })
 }
 
-/// How many connections of stores there are, encrypted or not.
+/// How many connections of stores are encrypted, or not encrypted.
 fn connections(server: &Own, encrypted: bool) -> i64 {
     let sql = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
                WHERE application_name LIKE 'towline%' AND ssl = $1";
@@ -48,7 +48,7 @@ fn written(directory: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn a_certificate_is_looked_at_as_closely_as_was_asked_for() {
+fn a_certificate_is_checked_as_sslmode_says() {
     let (authority, trusted) = authority("trusted");
     let (_, stranger) = self::authority("stranger");
     let (_, namesake) = self::authority("trusted");
@@ -89,8 +89,8 @@ fn a_certificate_is_looked_at_as_closely_as_was_asked_for() {
             assert_eq!(connections(&server, false), 0, "{host} {query}");
         }
         drop(store);
-        let gone = || connections(&server, true) + connections(&server, false) == 0;
-        assert!((0..1200).any(|_| gone() || {
+        let all_closed = || connections(&server, true) + connections(&server, false) == 0;
+        assert!((0..1200).any(|_| all_closed() || {
             std::thread::sleep(std::time::Duration::from_millis(25));
             false
         }));
@@ -98,11 +98,11 @@ fn a_certificate_is_looked_at_as_closely_as_was_asked_for() {
 
     for (host, query, words) in [
         ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={trusted}"), "for another host"),
-        ("localhost", format!("sslmode=verify-full&sslrootcert={stranger}"), "nobody who is trusted signed"),
-        ("localhost", format!("sslmode=verify-ca&sslrootcert={stranger}"), "nobody who is trusted signed"),
-        ("localhost", format!("sslmode=require&sslrootcert={stranger}"), "nobody who is trusted signed"),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={stranger}"), "no trusted authority signed"),
+        ("localhost", format!("sslmode=verify-ca&sslrootcert={stranger}"), "no trusted authority signed"),
+        ("localhost", format!("sslmode=require&sslrootcert={stranger}"), "no trusted authority signed"),
         ("localhost", format!("sslmode=verify-ca&sslrootcert={namesake}"), "did not sign the certificate"),
-        ("localhost", format!("sslmode=verify-full&sslrootcert={rubbish}"), "no certificate in it"),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={rubbish}"), "has no certificate"),
         ("localhost", "sslmode=verify-full&sslrootcert=%2Fnowhere".to_owned(), "sslrootcert=/nowhere"),
     ] {
         let cause = open(port, host, &query).unwrap_err();
@@ -111,13 +111,13 @@ fn a_certificate_is_looked_at_as_closely_as_was_asked_for() {
 }
 
 #[test]
-fn a_server_that_cannot_encrypt_is_refused_where_that_is_required() {
+fn a_server_without_tls_is_refused_if_sslmode_requires_it() {
     let port = free_port();
     let settings = ["listen_addresses=127.0.0.1".to_owned(), format!("port={port}")];
     let _server = Own::start_tcp(&settings, &[], port);
     open(port, "127.0.0.1", "sslmode=prefer").unwrap();
     for mode in ["require", "verify-ca", "verify-full"] {
         let cause = open(port, "127.0.0.1", &format!("sslmode={mode}")).unwrap_err();
-        assert!(cause.contains("does not support TLS") && cause.contains("turn ssl on"), "{cause}");
+        assert!(cause.contains("does not support TLS") && cause.contains("turn on ssl"), "{cause}");
     }
 }

@@ -72,7 +72,7 @@ impl From<Postgres> for Backend {
 /// Passes on what others bring, until nobody is left who works on it.
 async fn listen(store: Arc<towline_postgres::Postgres>, broker: Broker, used: Weak<dyn crate::ports::Store>) {
     while used.strong_count() > 0 {
-        let Ok(heard) = tokio::time::timeout(LOOK_EVERY, store.heard()).await else { continue };
+        let Ok(heard) = tokio::time::timeout(LOOK_EVERY, store.peer_hints()).await else { continue };
         broker.peers_heard(heard.hears);
         for (queue, &count) in &heard.ready {
             broker.peer_hint(queue, count as usize);

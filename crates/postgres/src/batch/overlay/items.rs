@@ -1,7 +1,7 @@
 //! Applying decided changes to items of the batch.
 
 use super::{Entry, KeyOwner, Overlay, ReplaceOwner, payload_bytes};
-use crate::pages::snapshot::{Kept, Location, PARTS};
+use crate::pages::snapshot::{PARTS, PayloadLocation, PayloadRef};
 use crate::pages::split::UNTOUCHED;
 use towline_domain::change::QueueChange;
 use towline_domain::{Body, Change, CountKind, Field, FieldEdits, Fields};
@@ -116,7 +116,7 @@ impl Overlay {
         let entry = Entry {
             head: head.clone(),
             counted: CountKind::Pending,
-            kept: Kept::default(),
+            kept: PayloadRef::default(),
             stored: false,
             changed: true,
             touch: UNTOUCHED,
@@ -145,7 +145,7 @@ impl Entry {
         self.edits = vec![Field::ALL.into_iter().fold(FieldEdits::default(), edit)];
         self.replaced = Some(Box::new(body.clone()));
         // Nothing of what was submitted before is read again.
-        let at = Location { has: 0, lengths: [0; PARTS], ..self.kept.at };
-        self.kept = Kept { at, edited: Some(payload_bytes(body, fields)), side: true };
+        let at = PayloadLocation { has: 0, lengths: [0; PARTS], ..self.kept.at };
+        self.kept = PayloadRef { at, edited: Some(payload_bytes(body, fields)), side: true };
     }
 }

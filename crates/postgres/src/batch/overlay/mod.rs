@@ -6,11 +6,11 @@ mod items;
 pub(crate) mod operations;
 mod sweep;
 
-use crate::batch::receive_hints::Place;
+use crate::batch::receive_hints::OrderPosition;
 use crate::batch::tally::Tallies;
 use crate::catalog::Catalog;
 use crate::encoding::sql::queue_id;
-use crate::pages::snapshot::{Image, Kept, Page, Standing};
+use crate::pages::snapshot::{IndexKeys, ItemSnapshot, PageRow, PayloadRef};
 use crate::pages::split::UNTOUCHED;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ pub(crate) struct Overlay {
     pub(crate) entries: FxHashMap<u64, Box<Entry>>,
     pub(crate) by_id: FxHashMap<ItemId, u64>,
     /// By key where keys take turns; then in the queue's order.
-    pub(crate) ready: FxHashMap<QueueId, BTreeSet<(KeyTag, Place)>>,
+    pub(crate) ready: FxHashMap<QueueId, BTreeSet<(KeyTag, OrderPosition)>>,
     pub(crate) keys: FxHashMap<(QueueId, String), KeyOwner>,
     pub(crate) replace_keys: FxHashMap<(QueueId, String), ReplaceOwner>,
     pub(crate) kv: BTreeMap<String, Slot>,
@@ -61,7 +61,7 @@ pub(crate) struct Overlay {
     pub(crate) fresh_queue: Option<QueueId>,
 
     /// Pages that were fetched and locked, with the numbers of their items, in order.
-    pub(crate) pages: BTreeMap<u64, (Page, Vec<u64>)>,
+    pub(crate) pages: BTreeMap<u64, (PageRow, Vec<u64>)>,
     /// Who is at it: what is touched together is stored together.
     pub(crate) touch: u32,
     /// Stored items that are gone, and whether they had rows in other tables.
@@ -90,7 +90,7 @@ pub(crate) struct Entry {
     pub(crate) head: Head,
     pub(crate) counted: CountKind,
     /// Of an item that is stored.
-    pub(crate) kept: Kept,
+    pub(crate) kept: PayloadRef,
     pub(crate) stored: bool,
     pub(crate) changed: bool,
     /// Who touched it last.
@@ -190,13 +190,13 @@ impl Overlay {
     }
 
     /// Takes in a page that was fetched and locked.
-    pub(crate) fn fetched(&mut self, (page, images): (Page, Vec<Image>)) {
+    pub(crate) fn fetched(&mut self, (page, images): (PageRow, Vec<ItemSnapshot>)) {
         if self.pages.contains_key(&page.first) {
             return;
         }
         self.entries.reserve(images.len());
         self.pages.insert(page.first, (page, images.iter().map(|image| image.seq).collect()));
-        for Image { seq, head, counted, kept } in images {
+        for ItemSnapshot { seq, head, counted, kept } in images {
             self.by_id.insert(head.id, seq);
             // What another server, a moment ahead, has put there is not ready yet.
             if counted == CountKind::Pending
@@ -292,8 +292,8 @@ impl Overlay {
     }
 
     /// Where an item stands that is counted like this.
-    pub(crate) fn standing(&self, head: &Head, counted: CountKind) -> Standing {
-        Standing::of(head, self.order_of(head.queue), counted)
+    pub(crate) fn standing(&self, head: &Head, counted: CountKind) -> IndexKeys {
+        IndexKeys::of(head, self.order_of(head.queue), counted)
     }
 
     fn flow_of(&self, queue: QueueId) -> Option<&Flow> {
@@ -327,7 +327,7 @@ impl Overlay {
         self.takes_turns(head.queue).then_some(head.fairness_key)
     }
 
-    fn place_of(&self, seq: u64, entry: &Entry) -> Option<(KeyTag, Place)> {
+    fn place_of(&self, seq: u64, entry: &Entry) -> Option<(KeyTag, OrderPosition)> {
         if entry.counted != CountKind::Pending {
             return None;
         }

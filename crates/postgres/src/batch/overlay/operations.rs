@@ -1,7 +1,7 @@
 //! The overlay as the transaction driver's workspace.
 
 use super::{KeyOwner, NeedsLock, Overlay, Slot, TurnSlot};
-use crate::batch::outcome::{Given, Outcome};
+use crate::batch::outcome::{DeliveredItem, Outcome};
 use crate::batch::receive_hints::START;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Overlay {
 
 impl Workspace for Overlay {
     type Fault = NeedsLock;
-    type Delivery = Given;
+    type Delivery = DeliveredItem;
 
     fn now(&self) -> Timestamp {
         self.now
@@ -170,10 +170,10 @@ impl Workspace for Overlay {
         &mut self.read_budget
     }
 
-    fn delivery(&mut self, sequence: u64) -> Option<Given> {
+    fn delivery(&mut self, sequence: u64) -> Option<DeliveredItem> {
         let entry = self.entries.get(&sequence)?;
         let place = (self.order_of(entry.head.queue).key(&entry.head), sequence);
-        Some(Given::of(sequence, place, entry))
+        Some(DeliveredItem::of(sequence, place, entry))
     }
 
     fn effects(&mut self) -> &mut EffectsRecorder {

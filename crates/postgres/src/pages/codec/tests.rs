@@ -2,6 +2,7 @@ use super::*;
 use std::collections::BTreeMap;
 use towline_domain::item::{Extras, Settled};
 use towline_domain::{Condition, Dependency, DependsOn, FailureKind, GroupTag, KeyTag, SettleVerb};
+use uuid::Uuid;
 
 const SALT: u64 = 7;
 const FIRST: u64 = 1000;
@@ -43,7 +44,7 @@ fn leased(n: u128) -> State {
     })
 }
 
-/// One of each kind, among others that are like the one before them.
+/// Heads of every kind, some of them equal to the one before.
 fn all_kinds() -> Vec<Head> {
     let at = Timestamp(1_800_000_001_000);
     let mut heads: Vec<Head> = (0..4).map(|n| head(FIRST + n, State::Pending)).collect();
@@ -60,7 +61,7 @@ fn all_kinds() -> Vec<Head> {
     let extras = Extras { lapses: 3, score: -5, after, ..Extras::default() };
     let group = Some(GroupTag::of("a group"));
     heads.push(Head { group, extras: Some(Box::new(extras)), ..head(FIRST + 20, failed) });
-    // Of a group, and nothing else that few have.
+    // With a group, and no other rare property.
     heads.push(Head { id: ItemId(Uuid::from_u128(5)), group, ..head(FIRST + 21, State::Paused) });
     let buffers = BTreeMap::from([("out".parse().unwrap(), "a-buffer".parse().unwrap())]);
     let State::Processing(lease) = leased(77) else { unreachable!() };
@@ -84,60 +85,71 @@ fn sequence(index: usize) -> u64 {
     }
 }
 
-fn packed(heads: &[Head]) -> (Vec<u8>, Vec<Kept>) {
-    let mut packer = Packer::new(SALT, FIRST);
-    let mut at = Location { slot: 2, chunk: FIRST, ..Location::default() };
+fn encoded(heads: &[Head]) -> (Vec<u8>, Vec<PayloadRef>) {
+    let mut encoder = PageEncoder::new(SALT, FIRST);
+    let mut at = PayloadLocation { partition: 2, chunk: FIRST, ..PayloadLocation::default() };
     let mut all = Vec::new();
     for (index, head) in heads.iter().enumerate() {
-        at = Location { has: 0b100, lengths: [0, 0, 100, 0, 0], ..at.after() };
+        at = PayloadLocation { has: 0b100, lengths: [0, 0, 100, 0, 0], ..at.after() };
         if index == 13 {
-            at = Location { slot: 3, chunk: 9, offset: 7, has: 0b10011, lengths: [1, 2, 0, 0, 300] };
+            at = PayloadLocation {
+                partition: 3,
+                chunk: 9,
+                offset: 7,
+                has: 0b10011,
+                lengths: [1, 2, 0, 0, 300],
+            };
         }
-        let kept = Kept { at, edited: (index == 14).then_some(12345), side: index % 5 == 0 };
-        packer.push(Packed { seq: sequence(index), head, counted: head.count_kind(Timestamp::MAX), kept });
+        let kept = PayloadRef { at, edited: (index == 14).then_some(12345), side: index % 5 == 0 };
+        encoder.push(ItemSnapshotRef {
+            seq: sequence(index),
+            head,
+            counted: head.count_kind(Timestamp::MAX),
+            kept,
+        });
         all.push(kept);
     }
-    (packer.finish(), all)
+    (encoder.finish(), all)
 }
 
 #[test]
-fn what_was_packed_is_unpacked() {
+fn an_encoded_page_decodes_to_the_same_items() {
     let heads = all_kinds();
-    let (bytes, kept) = packed(&heads);
-    let images = unpack(&bytes, FIRST, FIRST + 500, QUEUE, SALT).unwrap();
-    assert_eq!(images.len(), heads.len());
-    for (index, (image, head)) in images.iter().zip(&heads).enumerate() {
-        assert_eq!((image.seq, &image.head, image.kept), (sequence(index), head, kept[index]));
-        assert_eq!(image.counted, head.count_kind(Timestamp::MAX));
+    let (bytes, kept) = encoded(&heads);
+    let items = decode(&bytes, FIRST, FIRST + 500, QUEUE, SALT).unwrap();
+    assert_eq!(items.len(), heads.len());
+    for (index, (item, head)) in items.iter().zip(&heads).enumerate() {
+        assert_eq!((item.seq, &item.head, item.kept), (sequence(index), head, kept[index]));
+        assert_eq!(item.counted, head.count_kind(Timestamp::MAX));
     }
 }
 
 #[test]
-fn items_that_are_alike_take_few_bytes() {
+fn similar_items_take_few_bytes() {
     let waiting: Vec<Head> = (0..100).map(|n| head(FIRST + n, State::Pending)).collect();
     let leased: Vec<Head> = (0..100).map(|n| head(FIRST + n, leased(n.into()))).collect();
     let size = |heads: &[Head]| {
-        let mut packer = Packer::new(SALT, FIRST);
+        let mut encoder = PageEncoder::new(SALT, FIRST);
         for (seq, head) in (FIRST..).zip(heads) {
-            let kept = Kept::default();
-            packer.push(Packed { seq, head, counted: CountKind::Pending, kept });
+            let kept = PayloadRef::default();
+            encoder.push(ItemSnapshotRef { seq, head, counted: CountKind::Pending, kept });
         }
-        packer.len()
+        encoder.len()
     };
     assert!(size(&waiting) < 100 * 4, "{} bytes", size(&waiting));
     assert!(size(&leased) < 100 * 20, "{} bytes", size(&leased));
 }
 
 #[test]
-fn damage_is_told() {
-    let (bytes, _) = packed(&all_kinds());
-    let read = |bytes: &[u8]| unpack(bytes, FIRST, FIRST + 500, QUEUE, SALT);
+fn damage_is_reported() {
+    let (bytes, _) = encoded(&all_kinds());
+    let read = |bytes: &[u8]| decode(bytes, FIRST, FIRST + 500, QUEUE, SALT);
     for end in 0..bytes.len() {
         assert!(read(&bytes[..end]).is_err(), "cut at {end}");
     }
-    assert!(read(&[&[9], &bytes[1..]].concat()).is_err(), "another version");
-    assert!(unpack(&bytes, FIRST, FIRST + 501, QUEUE, SALT).is_err(), "another end");
-    // Whatever it is taken for, it is read to its end or refused.
+    assert!(read(&[&[9], &bytes[1..]].concat()).is_err(), "an unknown version");
+    assert!(decode(&bytes, FIRST, FIRST + 501, QUEUE, SALT).is_err(), "the wrong last_seq");
+    // A flipped byte may decode to another page. It must not panic or loop.
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 0x55;

@@ -1,1 +1,0 @@
-SELECT version, body_slot, event_slot FROM catalog

@@ -1,1 +1,0 @@
-SELECT first_seq, last_seq, queue, heads FROM pages

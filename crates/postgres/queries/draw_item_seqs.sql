@@ -1,0 +1,1 @@
+SELECT draw_item_seqs($1, $2)

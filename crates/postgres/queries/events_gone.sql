@@ -1,2 +1,0 @@
--- The last number that is not kept any more.
-SELECT events_gone FROM catalog

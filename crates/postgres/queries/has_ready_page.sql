@@ -1,0 +1,1 @@
+SELECT EXISTS (SELECT 1 FROM pages WHERE queue = $1 AND order_rank IS NOT NULL)

@@ -1,0 +1,1 @@
+SELECT has_receivable_key($1, $2)

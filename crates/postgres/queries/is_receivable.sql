@@ -1,1 +1,0 @@
-SELECT EXISTS (SELECT 1 FROM pages WHERE queue = $1 AND rank IS NOT NULL)

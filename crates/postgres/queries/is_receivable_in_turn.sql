@@ -1,1 +1,0 @@
-SELECT is_receivable_in_turn($1, $2)

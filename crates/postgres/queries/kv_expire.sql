@@ -1,8 +1,0 @@
--- Never waits. `$1` is NULL where the database's clock counts, which is asked once.
-DELETE FROM kv WHERE key = ANY (ARRAY(
-    SELECT key FROM kv
-    WHERE expires_at <= (SELECT coalesce($1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
-    ORDER BY expires_at
-    LIMIT $2
-    FOR UPDATE SKIP LOCKED
-))

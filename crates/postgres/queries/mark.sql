@@ -1,3 +1,0 @@
--- In place of the batch before.
-WITH before AS (DELETE FROM sessions WHERE session = $1::integer AND batch = $2::bigint - 1)
-INSERT INTO sessions (session, batch, decided_at) VALUES ($1, $2, $3)

@@ -1,1 +1,0 @@
-SELECT new_sequences($1, $2)

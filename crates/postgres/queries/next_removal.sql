@@ -1,1 +1,0 @@
-SELECT min(remove_at) FROM finished

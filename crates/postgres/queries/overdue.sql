@@ -1,3 +1,0 @@
-WHERE wake <= $1
-ORDER BY wake
-LIMIT 1000

@@ -1,1 +1,0 @@
-SELECT queue, spent FROM rates WHERE queue = ANY ($1::integer[])

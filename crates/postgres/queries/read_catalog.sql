@@ -1,0 +1,1 @@
+SELECT version, payload_partition, event_partition FROM catalog

@@ -1,0 +1,1 @@
+SELECT events_removed_through FROM catalog

@@ -1,0 +1,1 @@
+SELECT min(remove_at) FROM terminal_pages

@@ -1,1 +1,0 @@
-SELECT reclaim($1)

@@ -1,0 +1,1 @@
+SELECT reclaim_disk($1)

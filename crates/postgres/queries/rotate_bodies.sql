@@ -1,1 +1,0 @@
-SELECT rotate_bodies($1)

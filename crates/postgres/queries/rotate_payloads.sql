@@ -1,0 +1,1 @@
+SELECT rotate_payloads($1)

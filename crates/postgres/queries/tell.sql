@@ -1,2 +1,0 @@
-INSERT INTO events (slot, number, at, told)
-SELECT $1, nextval('event_sequence'), $2, told FROM unnest($3::bytea[]) AS told
