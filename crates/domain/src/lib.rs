@@ -26,7 +26,6 @@ pub mod name;
 pub mod policy;
 pub mod precondition;
 pub mod queue;
-mod readable;
 pub mod reference;
 pub mod refusal;
 pub mod schedule;

@@ -44,7 +44,7 @@ fn a_whole_store_is_found_whole_and_saved_whole() {
     let (path, saved) = (directory.path().join("store"), directory.path().join("saved"));
     let clock = clock();
     let store = Embedded::open(&path, options(64 << 10), clock.clone()).unwrap();
-    history::live(&mut |now, operation| {
+    history::replay(&mut |now, operation| {
         clock.set(now);
         run(&store, operation)
     });

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::index::update::{IndexUpdate, ItemUpdate};
 use crate::log::disk::read_full;
 use crate::log::frame;
-use crate::log::record::{self, Encoder, Kind, Parts, Record, RecordPlace};
+use crate::log::record::{self, Parts, Record, RecordEncoder, RecordKind, RecordPlace};
 use crate::log::segment::{self, HEADER_BYTES, Segment};
 use crate::plant::Bug;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let start = self.frame.len();
         match record.kind {
-            Kind::Item => {
+            RecordKind::Item => {
                 let sequence = record.subject;
                 let parts = self.index.current_parts(sequence, at);
                 if parts == 0 {
@@ -168,7 +168,7 @@ impl Engine {
                 }
                 self.carry_item(record, parts, stale)
             }
-            Kind::Queue => {
+            RecordKind::Queue => {
                 let id = QueueId(u32::try_from(record.subject).unwrap_or(u32::MAX));
                 let queue = self.index.queues.get(&id).map(|queue| queue.queue.clone());
                 let Some(queue) = queue.filter(|_| self.index.queue_is_at(id, at)) else {
@@ -180,7 +180,7 @@ impl Engine {
                 let place = self.place(start, length);
                 self.apply(IndexUpdate::Queue { queue: Box::new(queue), place })
             }
-            Kind::Kv => {
+            RecordKind::Kv => {
                 let Ok((key, value)) = record.need(record::HEAD).and_then(record::decode_kv) else {
                     return Err(self.poison("a key-value record in a whole frame does not read"));
                 };
@@ -192,7 +192,7 @@ impl Engine {
                 let place = self.place(start, length);
                 self.apply(IndexUpdate::Kv { key, record: value, place })
             }
-            Kind::Tally => {
+            RecordKind::Tally => {
                 let queue = QueueId(u32::try_from(record.subject).unwrap_or(u32::MAX));
                 let Ok((key, _)) = record.need(record::HEAD).and_then(record::decode_tally) else {
                     return Err(self.poison("a tally in a whole frame does not read"));
@@ -207,7 +207,7 @@ impl Engine {
                 self.apply(IndexUpdate::Tally { queue, key, tally, place })
             }
             // What these removed lies before them, and is gone.
-            Kind::ItemRemoved | Kind::QueueDeleted | Kind::KvDeleted => Ok(()),
+            RecordKind::ItemRemoved | RecordKind::QueueDeleted | RecordKind::KvDeleted => Ok(()),
         }
     }
 
@@ -225,7 +225,8 @@ impl Engine {
         let Some(head) = self.index.head(sequence) else {
             return Err(self.poison("the index names an item it does not hold"));
         };
-        let mut encoder = Encoder::new(&mut self.frame, Kind::Item, Some(EventKind::Carried), sequence);
+        let mut encoder =
+            RecordEncoder::new(&mut self.frame, RecordKind::Item, Some(EventKind::Carried), sequence);
         match stale.iter().find(|stale| stale.0 == sequence) {
             Some((_, stale)) => encoder.part(record::HEAD, Some(stale)),
             None => record::encode_head(&mut encoder, &head),
@@ -275,7 +276,7 @@ impl Engine {
         let mut at = 0;
         let mut heads = Vec::new();
         while let Some(Ok(record)) = collection.records.get(at..).map(Record::peek) {
-            if let (Kind::Item, Ok(Some(head))) = (record.kind, record.part(record::HEAD)) {
+            if let (RecordKind::Item, Ok(Some(head))) = (record.kind, record.part(record::HEAD)) {
                 heads.push((record.subject, head.to_vec()));
             }
             at += record.bytes.len();

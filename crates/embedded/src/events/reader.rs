@@ -8,14 +8,13 @@ use crate::engine::{Engine, SegmentInUse};
 use crate::events::queue_names::QueueNames;
 use crate::log::disk::read_full;
 use crate::log::frame::{self, FrameHeader};
-use crate::log::record::{self, Kind, Record, RecordError};
+use crate::log::record::{self, Record, RecordError, RecordKind};
 use crate::log::segment::{HEADER_BYTES, Segment, file_name};
 use crate::options::Durability;
-use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use towline_domain::{EventKind, ItemEvent, ItemEventState, ItemId, QueueId, Timestamp};
+use towline_domain::{EventKind, ItemEvent, ItemEventState, QueueId, Timestamp};
 use towline_store::{Event, EventCursor, EventId, EventPage, StoreError};
 
 /// Bytes of the log that one page looks at, about.
@@ -27,8 +26,6 @@ const PLACES_MAX: usize = 32;
 /// Where frames begin is remembered so often, of whatever was walked over, and for so many places.
 const MARK_EVERY: u64 = 256 << 10;
 const MARKS_MAX: usize = 1 << 16;
-/// Ids that older records leave out, which are remembered from those that do not.
-const UNNAMED_MAX: usize = 1 << 16;
 /// Segments that are kept for those who follow, and how long after the last of them asked.
 const RETIRED_MAX: usize = 2;
 const FOLLOWED_MS: u64 = 5000;
@@ -161,8 +158,6 @@ pub(crate) struct EventReader {
     pub(crate) salt: u64,
     pub(crate) names: Arc<QueueNames>,
     places: Mutex<Places>,
-    /// Chosen ids by number, of items whose records were written before each of them said it.
-    unnamed: Mutex<FxHashMap<u64, ItemId>>,
 }
 
 /// Where frames begin.
@@ -209,8 +204,7 @@ impl Places {
 
 impl EventReader {
     pub(crate) fn new(salt: u64, names: Arc<QueueNames>) -> EventReader {
-        let (places, unnamed) = (Mutex::default(), Mutex::default());
-        EventReader { store: EventId::store_of(salt), salt, names, places, unnamed }
+        EventReader { store: EventId::store_of(salt), salt, names, places: Mutex::default() }
     }
 
     /// Walks towards where a page begins, about as many bytes as a page looks at; whether it is there.
@@ -316,12 +310,12 @@ impl EventReader {
             return Ok(None);
         };
         let (queue, item) = match record.kind {
-            Kind::Item => {
+            RecordKind::Item => {
                 // An item with many errors is restored by many records, and told of once.
                 if kind == EventKind::Restored && record.parts & record::INDEXED == 0 {
                     return Ok(None);
                 }
-                let chosen = self.chosen(record)?;
+                let chosen = record.part(record::CHOSEN_ID)?.map(record::decode_chosen_id).transpose()?;
                 let head =
                     record::decode_head(record.need(record::HEAD)?, record.subject, chosen, self.salt)?;
                 let error = match record.part(record::ERROR)? {
@@ -334,18 +328,17 @@ impl EventReader {
                     Some(ItemEvent { id: head.id, group: head.group, after: Some(after) }),
                 )
             }
-            Kind::ItemRemoved => {
-                // Of those before, nobody wrote down what they were.
-                let Some(bytes) = record.part(record::HEAD)? else { return Ok(None) };
-                let (queue, id, group) = record::decode_removed(bytes, record.subject, self.salt)?;
+            RecordKind::ItemRemoved => {
+                let (queue, id, group) =
+                    record::decode_removal(record.need(record::HEAD)?, record.subject, self.salt)?;
                 (self.names.get(queue), Some(ItemEvent { id, group, after: None }))
             }
-            Kind::Queue => (Some(record::decode_queue(record.need(record::HEAD)?)?.name), None),
-            Kind::QueueDeleted => match record.part(record::HEAD)? {
+            RecordKind::Queue => (Some(record::decode_queue(record.need(record::HEAD)?)?.name), None),
+            RecordKind::QueueDeleted => match record.part(record::HEAD)? {
                 Some(bytes) => (Some(record::decode_queue_name(bytes)?), None),
                 None => (self.names.get(QueueId(record.subject as u32)), None),
             },
-            Kind::Kv | Kind::KvDeleted | Kind::Tally => return Ok(None),
+            RecordKind::Kv | RecordKind::KvDeleted | RecordKind::Tally => return Ok(None),
         };
         Ok(Some(Event { id, at, kind, queue, item }))
     }
@@ -359,22 +352,6 @@ impl EventReader {
 
     fn with_places<T>(&self, with: impl FnOnce(&mut Places) -> T) -> T {
         with(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The id that an item's submitter chose. Every record says it; before that was so, only the first did.
-    fn chosen(&self, record: &Record<'_>) -> Result<Option<ItemId>, RecordError> {
-        if let Some(bytes) = record.part(record::NAMED)? {
-            return record::decode_named(bytes).map(Some);
-        }
-        let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(bytes) = record.part(record::INDEXED)? else {
-            return Ok(unnamed.get(&record.subject).copied());
-        };
-        let chosen = record::decode_indexed(bytes)?.id;
-        if let Some(id) = chosen.filter(|_| unnamed.len() < UNNAMED_MAX) {
-            unnamed.insert(record.subject, id);
-        }
-        Ok(chosen)
     }
 }
 
@@ -434,35 +411,5 @@ impl Window<'_> {
     fn damaged(&self, offset: u64, what: &str) -> StoreError {
         let file = file_name(self.stretch.segment.number);
         StoreError::Corrupt { file, what: format!("{what}, at byte {offset}") }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod tests {
-    use super::*;
-    use crate::log::record::{Encoder, Indexed};
-
-    /// As it was written before every record had the id.
-    fn unnamed(sequence: u64, indexed: Option<ItemId>) -> Vec<u8> {
-        let mut buffer = Vec::new();
-        let mut encoder = Encoder::new(&mut buffer, Kind::Item, Some(EventKind::Submitted), sequence);
-        if let Some(id) = indexed {
-            let indexed = Indexed { id: Some(id), ..Indexed::default() };
-            encoder.part(record::INDEXED, Some(&postcard::to_allocvec(&indexed).unwrap()));
-        }
-        encoder.finish(1);
-        buffer
-    }
-
-    #[test]
-    fn a_chosen_id_is_known_from_the_first_record_of_an_older_log() {
-        let teller = EventReader::new(1, Arc::default());
-        let id = ItemId(uuid::Uuid::from_u128(17));
-        let chosen = |bytes: &[u8]| teller.chosen(&Record::read(bytes, 1).unwrap()).unwrap();
-        assert_eq!(chosen(&unnamed(5, None)), None);
-        assert_eq!(chosen(&unnamed(5, Some(id))), Some(id));
-        assert_eq!(chosen(&unnamed(5, None)), Some(id), "those behind it leave it out");
-        assert_eq!(chosen(&unnamed(6, None)), None);
     }
 }

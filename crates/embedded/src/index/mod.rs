@@ -18,7 +18,7 @@ use crate::events::queue_names::QueueNames;
 use crate::index::ready_queue::ReadyQueue;
 use crate::index::table::{Slot, Table};
 use crate::index::update::{IndexUpdate, ItemUpdate};
-use crate::log::record::{ERROR, Indexed, Key, RecordPlace};
+use crate::log::record::{ERROR, Indexed, KeyClaim, RecordPlace};
 use membership::{fairness_key, is_live, order_key};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -418,7 +418,7 @@ impl Index {
 
     fn add_indexed(&mut self, sequence: u64, indexed: Option<Box<Indexed>>) {
         let Some(indexed) = indexed else { return };
-        if let Some(Key { queue, digest, .. }) = indexed.key {
+        if let Some(KeyClaim { queue, digest, .. }) = indexed.key {
             let owners = self.keys.entry(digest).or_default();
             match owners.iter_mut().find(|owner| owner.0 == queue) {
                 // Of items with one replace key the latest: an older one may be carried behind it.
@@ -465,7 +465,7 @@ impl Index {
         let Some(indexed) = extra.and_then(|extra| extra.indexed) else {
             return;
         };
-        if let Some(Key { queue, digest, .. }) = indexed.key
+        if let Some(KeyClaim { queue, digest, .. }) = indexed.key
             && let Some(owners) = self.keys.get_mut(&digest)
         {
             owners.retain(|owner| *owner != (queue, sequence));

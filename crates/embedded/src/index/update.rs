@@ -1,6 +1,6 @@
 //! What the index learns from one record: the same from a change just decided, a frame replayed or a sidecar.
 
-use crate::log::record::{self, Indexed, Kind, Parts, Record, RecordError, RecordPlace, TallyKey};
+use crate::log::record::{self, Indexed, Parts, Record, RecordError, RecordKind, RecordPlace, TallyKey};
 use towline_domain::kv::KvRecord;
 use towline_domain::{Head, Queue, QueueId, QueueName, Tally};
 
@@ -35,11 +35,11 @@ impl IndexUpdate {
     ) -> Result<IndexUpdate, RecordError> {
         let sequence = record.subject;
         Ok(match record.kind {
-            Kind::Item => {
+            RecordKind::Item => {
                 let mut entry = ItemUpdate {
                     sequence,
                     place,
-                    parts: record.parts & record::TRACKED,
+                    parts: record.parts & record::INDEXED_PARTS,
                     head: None,
                     indexed: None,
                     error_ordinal: 0,
@@ -59,24 +59,24 @@ impl IndexUpdate {
                 }
                 IndexUpdate::Item(entry)
             }
-            Kind::ItemRemoved => IndexUpdate::ItemRemoved { sequence },
-            Kind::Queue => {
+            RecordKind::ItemRemoved => IndexUpdate::ItemRemoved { sequence },
+            RecordKind::Queue => {
                 let queue = Box::new(record::decode_queue(record.need(record::HEAD)?)?);
                 IndexUpdate::Queue { queue, place }
             }
-            Kind::QueueDeleted => {
+            RecordKind::QueueDeleted => {
                 let id = u32::try_from(record.subject).map_err(|_| RecordError::Content)?;
                 let name = record.part(record::HEAD)?.map(record::decode_queue_name).transpose()?;
                 IndexUpdate::QueueDeleted { id: QueueId(id), name }
             }
-            Kind::Kv => {
+            RecordKind::Kv => {
                 let (key, record) = record::decode_kv(record.need(record::HEAD)?)?;
                 IndexUpdate::Kv { key, record, place }
             }
-            Kind::KvDeleted => {
+            RecordKind::KvDeleted => {
                 IndexUpdate::KvDeleted { key: record::decode_kv_key(record.need(record::HEAD)?)? }
             }
-            Kind::Tally => IndexUpdate::tally(record.subject, record.need(record::HEAD)?, place)?,
+            RecordKind::Tally => IndexUpdate::tally(record.subject, record.need(record::HEAD)?, place)?,
         })
     }
 

@@ -153,7 +153,8 @@ mod tests {
     fn records(count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for sequence in 0..count {
-            record::Encoder::new(&mut bytes, record::Kind::ItemRemoved, None, sequence).finish(42);
+            record::RecordEncoder::new(&mut bytes, record::RecordKind::ItemRemoved, None, sequence)
+                .finish(42);
         }
         record::encode_kv_deleted(&mut bytes, "some key", 42);
         bytes

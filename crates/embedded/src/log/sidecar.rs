@@ -11,7 +11,7 @@
 use crate::engine::Chore;
 use crate::index::update::{IndexUpdate, ItemUpdate};
 use crate::log::disk::{Disk, read_full, write_full};
-use crate::log::record::{self, Kind, Record, RecordError, RecordPlace};
+use crate::log::record::{self, Record, RecordError, RecordKind, RecordPlace};
 use crate::log::segment::{self, Segment, SegmentHeader};
 use crate::plant::{Bug, Plant};
 use std::io;
@@ -203,13 +203,13 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<IndexUpdate, Reco
     let indexed_length = word(rest)?;
     let indexed = take(rest, indexed_length as usize)?;
     let place = RecordPlace { segment, offset, length };
-    Ok(match Kind::from_code(kind)? {
-        Kind::Item => {
+    Ok(match RecordKind::from_code(kind)? {
+        RecordKind::Item => {
             let has = |part| parts & part != 0;
             IndexUpdate::Item(ItemUpdate {
                 sequence: subject,
                 place,
-                parts: parts & record::TRACKED,
+                parts: parts & record::INDEXED_PARTS,
                 head: has(record::HEAD)
                     .then(|| record::decode_head(head, subject, None, salt))
                     .transpose()?,
@@ -219,17 +219,17 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<IndexUpdate, Reco
                 error_ordinal,
             })
         }
-        Kind::ItemRemoved => IndexUpdate::ItemRemoved { sequence: subject },
-        Kind::Queue => IndexUpdate::Queue { queue: Box::new(record::decode_queue(head)?), place },
-        Kind::QueueDeleted => IndexUpdate::QueueDeleted {
+        RecordKind::ItemRemoved => IndexUpdate::ItemRemoved { sequence: subject },
+        RecordKind::Queue => IndexUpdate::Queue { queue: Box::new(record::decode_queue(head)?), place },
+        RecordKind::QueueDeleted => IndexUpdate::QueueDeleted {
             id: towline_domain::QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?),
             name: (!head.is_empty()).then(|| record::decode_queue_name(head)).transpose()?,
         },
-        Kind::Kv => {
+        RecordKind::Kv => {
             let (key, record) = record::decode_kv(head)?;
             IndexUpdate::Kv { key, record, place }
         }
-        Kind::KvDeleted => IndexUpdate::KvDeleted { key: record::decode_kv_key(head)? },
-        Kind::Tally => IndexUpdate::tally(subject, head, place)?,
+        RecordKind::KvDeleted => IndexUpdate::KvDeleted { key: record::decode_kv_key(head)? },
+        RecordKind::Tally => IndexUpdate::tally(subject, head, place)?,
     })
 }

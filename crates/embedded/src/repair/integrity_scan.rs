@@ -7,7 +7,7 @@ use crate::index::update::IndexUpdate;
 use crate::log::disk::{Disk, read_full};
 use crate::log::frame::{self, FrameHeader};
 use crate::log::meta::{META_FILE, Meta};
-use crate::log::record::{self, Kind, Record, RecordError, RecordPlace};
+use crate::log::record::{self, Record, RecordError, RecordKind, RecordPlace};
 use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use crate::log::sidecar::Sidecar;
 use std::collections::BTreeMap;
@@ -350,7 +350,8 @@ impl<'a> IntegrityScan<'a> {
                 continue;
             }
             if suspect.is_none() {
-                let claimed = Record::peek(&records[at..]).ok().filter(|record| record.kind == Kind::Item);
+                let claimed =
+                    Record::peek(&records[at..]).ok().filter(|record| record.kind == RecordKind::Item);
                 suspect = claimed.map(|record| (record.subject, at + record.bytes.len()));
             }
             at += 1;
@@ -530,7 +531,7 @@ fn guess_meta(disk: &dyn Disk, files: &[Segment]) -> Result<Option<Meta>, OpenEr
 pub(crate) fn read_record(bytes: &[u8], salt: u64) -> Result<Record<'_>, RecordError> {
     let record = Record::read(bytes, salt)?;
     match record.kind {
-        Kind::Item => {
+        RecordKind::Item => {
             for part in record.parts() {
                 match part? {
                     (record::HEAD, Some(bytes)) => {
@@ -540,22 +541,22 @@ pub(crate) fn read_record(bytes: &[u8], salt: u64) -> Result<Record<'_>, RecordE
                     (record::OUTCOME, Some(bytes)) => drop(record::decode_outcome(bytes)?),
                     (record::ERROR, Some(bytes)) => drop(record::decode_error(bytes)?),
                     (record::INDEXED, Some(bytes)) => drop(record::decode_indexed(bytes)?),
-                    (record::NAMED, Some(bytes)) => drop(record::decode_named(bytes)?),
+                    (record::CHOSEN_ID, Some(bytes)) => drop(record::decode_chosen_id(bytes)?),
                     (part, _) if Field::ALL.iter().any(|&field| record::field_part(field) == part) => {}
                     _ => return Err(RecordError::Content),
                 }
             }
         }
-        Kind::Queue => drop(record::decode_queue(record.need(record::HEAD)?)?),
-        Kind::Kv => drop(record::decode_kv(record.need(record::HEAD)?)?),
-        Kind::KvDeleted => drop(record::decode_kv_key(record.need(record::HEAD)?)?),
-        Kind::Tally => drop(record::decode_tally(record.need(record::HEAD)?)?),
-        Kind::ItemRemoved => {
+        RecordKind::Queue => drop(record::decode_queue(record.need(record::HEAD)?)?),
+        RecordKind::Kv => drop(record::decode_kv(record.need(record::HEAD)?)?),
+        RecordKind::KvDeleted => drop(record::decode_kv_key(record.need(record::HEAD)?)?),
+        RecordKind::Tally => drop(record::decode_tally(record.need(record::HEAD)?)?),
+        RecordKind::ItemRemoved => {
             if let Some(bytes) = record.part(record::HEAD)? {
-                record::decode_removed(bytes, record.subject, salt)?;
+                record::decode_removal(bytes, record.subject, salt)?;
             }
         }
-        Kind::QueueDeleted => {
+        RecordKind::QueueDeleted => {
             record.part(record::HEAD)?.map(record::decode_queue_name).transpose()?;
         }
     }

@@ -9,7 +9,7 @@ use crate::index::table::PartsAt;
 use crate::index::update::{IndexUpdate, ItemUpdate};
 use crate::log::disk::{Disk, RealDisk, read_full};
 use crate::log::meta::META_FILE;
-use crate::log::record::{self, Encoder, Kind, Parts, Record, RecordPlace};
+use crate::log::record::{self, Parts, Record, RecordEncoder, RecordKind, RecordPlace};
 use crate::log::segment::Segment;
 use crate::options::Options;
 use crate::recovery::Recovered;
@@ -391,7 +391,7 @@ impl Rewriting {
             let record = Record::peek(bytes).map_err(unread)?;
             let start = self.engine.frame.len();
             let event = Some(EventKind::Carried);
-            let mut encoder = Encoder::new(&mut self.engine.frame, Kind::Item, event, sequence);
+            let mut encoder = RecordEncoder::new(&mut self.engine.frame, RecordKind::Item, event, sequence);
             record::encode_head(&mut encoder, head);
             for part in record.parts() {
                 let (part, bytes) = part.map_err(unread)?;
