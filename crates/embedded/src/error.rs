@@ -5,22 +5,24 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("{place} is in use by another process; stop it, or use another directory")]
-    InUse { place: String },
+    #[error("{directory} is in use by another process; stop it, or use another directory")]
+    InUse { directory: String },
     #[error(
-        "{place}/towline.meta is of format {found}, this version reads up to {supported}; use a newer towline"
+        "{directory}/towline.meta is of format {found}, this version reads up to {supported}; use a newer towline"
     )]
-    NewerFormat { place: String, found: u32, supported: u32 },
-    #[error("{place}/{file} is damaged: {what}; run `towline doctor` on the directory, or restore a backup")]
-    Corrupt { place: String, file: String, what: String },
+    NewerFormat { directory: String, found: u32, supported: u32 },
     #[error(
-        "{place} holds {file}, but no towline.meta: it is not a whole store; restore towline.meta or a backup"
+        "{directory}/{file} is damaged: {what}; run `towline doctor` on the directory, or restore a backup"
     )]
-    NoMeta { place: String, file: String },
-    #[error("{place} holds no store; give the directory of one")]
-    NotAStore { place: String },
-    #[error("{place}/{file}: {source}; {remedy}")]
-    Io { place: String, file: String, source: io::Error, remedy: &'static str },
+    Corrupt { directory: String, file: String, what: String },
+    #[error(
+        "{directory} holds {file}, but no towline.meta: it is not a whole store; restore towline.meta or a backup"
+    )]
+    NoMeta { directory: String, file: String },
+    #[error("{directory} holds no store; give the directory of one")]
+    NotAStore { directory: String },
+    #[error("{directory}/{file}: {source}; {remedy}")]
+    Io { directory: String, file: String, source: io::Error, remedy: &'static str },
     #[error("{0}")]
     Options(String),
 }
@@ -38,10 +40,10 @@ impl OpenError {
             io::ErrorKind::NotFound => "check that the directory is still there",
             _ => "check the disk; nothing was changed",
         };
-        OpenError::Io { place: disk.place(), file: file.to_owned(), source, remedy }
+        OpenError::Io { directory: disk.directory(), file: file.to_owned(), source, remedy }
     }
 
     pub(crate) fn corrupt(disk: &dyn Disk, file: &str, what: impl Into<String>) -> OpenError {
-        OpenError::Corrupt { place: disk.place(), file: file.to_owned(), what: what.into() }
+        OpenError::Corrupt { directory: disk.directory(), file: file.to_owned(), what: what.into() }
     }
 }

@@ -298,7 +298,7 @@ fn off() -> io::Error {
 }
 
 impl Disk for SimDisk {
-    fn place(&self) -> String {
+    fn directory(&self) -> String {
         "simulated".to_owned()
     }
 

@@ -8,6 +8,7 @@
 //! **Invariant:** a failed write or sync poisons it. The index is ahead of the disk then, so nothing is answered.
 
 mod append;
+mod chore;
 pub(crate) mod collection;
 mod operations;
 mod query;
@@ -15,6 +16,7 @@ mod segments;
 pub(crate) mod select;
 mod tallies;
 
+pub use chore::Chore;
 pub(crate) use segments::{SPARES, operation_bytes};
 pub(crate) use tallies::UnwrittenTallies;
 
@@ -25,14 +27,14 @@ use crate::index::update::IndexUpdate;
 use crate::log::disk::Disk;
 use crate::log::frame;
 use crate::log::segment::{self, Segment, SegmentHeader};
-use crate::log::sidecar;
+use crate::log::sidecar::SidecarBuilder;
 use crate::options::{Durability, Options};
 use crate::outcome::{Status, Unread, UnreadItems};
 use crate::plant::{Bug, Plant};
 use crate::writer::PinnedSegment;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
 use towline_domain::{Refusal, Timestamp};
 use towline_store::{StoreError, StoreMetrics};
 
@@ -76,7 +78,7 @@ pub struct Engine {
     pub(crate) next_queue: u32,
     pub(crate) collection: Option<Collection>,
     /// Of the segment being written.
-    pub(crate) sidecar: sidecar::Builder,
+    pub(crate) sidecar: SidecarBuilder,
 
     /// Bytes of records that the call at hand may still have read for it.
     pub(crate) read_budget: u64,
@@ -108,19 +110,8 @@ pub(crate) struct SegmentInUse {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Engine({}, {:?})", self.disk.place(), self.status())
+        write!(f, "Engine({}, {:?})", self.disk.directory(), self.status())
     }
-}
-
-/// Work that need not be done by the writer.
-#[derive(Debug)]
-pub enum Chore {
-    /// Write the index of a sealed segment beside it, so that opening need not read it.
-    Sidecar { number: u32, bytes: Vec<u8> },
-    /// Write zeros into a segment ahead of the log.
-    Fill { segment: Weak<Segment>, size: u64 },
-    /// Remove a segment's files.
-    Remove { segment: Arc<Segment> },
 }
 
 impl Engine {

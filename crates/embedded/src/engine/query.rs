@@ -80,7 +80,7 @@ impl Engine {
                 let queue = self.index.queue_named(&queue).map(|queue| queue.queue.id);
                 Found::Tally(queue.map(|queue| self.index.tally_rows(queue, &asked)))
             }
-            Query::Events(start) => Found::Events(self.untold(start)),
+            Query::Events(start) => Found::Events(self.event_range(start)),
             Query::Status => Found::Status(self.status()),
             Query::StoreMetrics => Found::StoreMetrics(Box::new(self.metrics)),
         }

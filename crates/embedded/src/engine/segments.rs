@@ -103,7 +103,7 @@ impl Engine {
                     self.free.push(Arc::new(segment));
                 }
                 Err(error) => {
-                    self.status.full = Some(format!("{}: {error}", self.disk.place()));
+                    self.status.full = Some(format!("{}: {error}", self.disk.directory()));
                     return;
                 }
             }

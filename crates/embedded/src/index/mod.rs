@@ -291,7 +291,7 @@ impl Index {
             IndexUpdate::Queue { queue, place } => {
                 self.add_live(place);
                 self.names.insert(queue.name.clone(), queue.id);
-                self.queue_names.learn(queue.id, &queue.name);
+                self.queue_names.add(queue.id, &queue.name);
                 match self.queues.get_mut(&queue.id) {
                     Some(known) => {
                         let old = std::mem::replace(&mut known.place, place);
@@ -314,7 +314,7 @@ impl Index {
                 Ok(())
             }
             IndexUpdate::QueueDeleted { id, name } => {
-                self.queue_names.gone(id, name);
+                self.queue_names.delete(id, name);
                 if let Some(gone) = self.queues.remove(&id) {
                     self.drop_live(gone.place);
                     self.forget_tallies_of(id);

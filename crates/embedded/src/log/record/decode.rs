@@ -1,7 +1,8 @@
 //! Reads records back, and decodes their parts.
 
 use super::{
-    HEADER_BYTES, Indexed, PARTS, Parts, RecordKind, StoredHead, StoredRemoval, TallyKey, UNSET, check,
+    BODY, CHOSEN_ID, ERROR, FIELDS, HEAD, HEADER_BYTES, INDEXED, Indexed, OUTCOME, PARTS, Parts, RecordKind,
+    StoredHead, StoredRemoval, TallyKey, UNSET, check,
 };
 use serde::Deserialize;
 use towline_domain::kv::KvRecord;
@@ -38,11 +39,7 @@ impl<'a> Record<'a> {
     /// Reads the record at the start of `bytes`, and verifies its check.
     pub fn read(bytes: &'a [u8], salt: u64) -> Result<Record<'a>, RecordError> {
         let record = Record::peek(bytes)?;
-        let stored = u32::from_le_bytes(bytes[4..8].try_into().map_err(|_| RecordError::Short)?);
-        if check(&record.bytes[8..], salt) != stored {
-            return Err(RecordError::Check);
-        }
-        Ok(record)
+        if record.is_intact(salt) { Ok(record) } else { Err(RecordError::Check) }
     }
 
     /// Like [`Record::read`], for bytes whose frame was verified before.
@@ -63,6 +60,57 @@ impl<'a> Record<'a> {
             subject: u64::from_le_bytes(subject),
             bytes: &bytes[..length],
         })
+    }
+
+    /// Like [`Record::read`]; also decodes every part.
+    pub fn read_valid(bytes: &'a [u8], salt: u64) -> Result<Record<'a>, RecordError> {
+        let record = Record::read(bytes, salt)?;
+        match record.kind {
+            RecordKind::Item => {
+                for part in record.parts() {
+                    match part? {
+                        (HEAD, Some(bytes)) => drop(decode_head(bytes, record.subject, None, salt)?),
+                        (BODY, Some(bytes)) => drop(decode_body(bytes)?),
+                        (OUTCOME, Some(bytes)) => drop(decode_outcome(bytes)?),
+                        (ERROR, Some(bytes)) => drop(decode_error(bytes)?),
+                        (INDEXED, Some(bytes)) => drop(decode_indexed(bytes)?),
+                        (CHOSEN_ID, Some(bytes)) => drop(decode_chosen_id(bytes)?),
+                        (part, _) if part & FIELDS != 0 => {}
+                        _ => return Err(RecordError::Content),
+                    }
+                }
+            }
+            RecordKind::Queue => drop(decode_queue(record.need(HEAD)?)?),
+            RecordKind::Kv => drop(decode_kv(record.need(HEAD)?)?),
+            RecordKind::KvDeleted => drop(decode_kv_key(record.need(HEAD)?)?),
+            RecordKind::Tally => drop(decode_tally(record.need(HEAD)?)?),
+            RecordKind::ItemRemoved => {
+                if let Some(bytes) = record.part(HEAD)? {
+                    decode_removal(bytes, record.subject, salt)?;
+                }
+            }
+            RecordKind::QueueDeleted => {
+                record.part(HEAD)?.map(decode_queue_name).transpose()?;
+            }
+        }
+        Ok(record)
+    }
+
+    /// The records of a frame in order, each with its offset in `bytes`. Ends after the first that does not read.
+    pub fn all_in(bytes: &'a [u8]) -> impl Iterator<Item = Result<(usize, Record<'a>), RecordError>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let start = at;
+            let record = Record::peek(bytes.get(at..).filter(|rest| !rest.is_empty())?);
+            at = record.map_or(bytes.len(), |record| start + record.bytes.len());
+            Some(record.map(|record| (start, record)))
+        })
+    }
+
+    /// Whether the check matches.
+    pub fn is_intact(&self, salt: u64) -> bool {
+        let stored = self.bytes[4..8].try_into().map_or(0, u32::from_le_bytes);
+        check(&self.bytes[8..], salt) == stored
     }
 
     /// All parts with their bytes. `None` means an unset field.
