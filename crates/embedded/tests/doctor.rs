@@ -52,9 +52,9 @@ fn a_whole_store_is_found_whole_and_saved_whole() {
     let kv = futures::executor::block_on(store.kv_get(keys())).unwrap();
     drop(store);
     let before = files(&path);
-    let report = verify(&path).unwrap();
-    assert_eq!(report.findings, []);
-    assert_eq!(report.affected, towline_embedded::Affected::default());
+    let verified = verify(&path).unwrap();
+    assert_eq!(verified.findings, []);
+    assert_eq!(verified.affected, towline_embedded::Affected::default());
     let report = salvage(&path, &saved).unwrap();
     assert!(report.findings.is_empty() && report.queues > 5 && report.kv == 3, "{report:?}");
     assert_eq!(files(&path), before, "the store examined was written to");
@@ -81,13 +81,13 @@ fn one_damaged_record_costs_one_item() {
     let answer = futures::executor::block_on(open.get(vec![ids[5]], FieldSet::ALL));
     assert_says(&answer.unwrap_err().to_string(), &[&file_name(&file), "checksum", "towline doctor"]);
     drop(open);
-    let report = verify(&store).unwrap();
-    let damage: Vec<_> = report.findings.iter().filter(|finding| !finding.harmless).collect();
-    assert_eq!(damage.len(), 1, "{report:?}");
+    let verified = verify(&store).unwrap();
+    let damage: Vec<_> = verified.findings.iter().filter(|finding| !finding.harmless).collect();
+    assert_eq!(damage.len(), 1, "{verified:?}");
     assert_eq!(damage[0].file, file_name(&file));
     assert!(damage[0].byte as usize <= byte && byte - (damage[0].byte as usize) < 4096, "{damage:?}");
-    assert_eq!(report.affected.lost_unknown, 1, "{report:?}");
-    assert!(report.affected.may_reappear);
+    assert_eq!(verified.affected.lost_unknown, 1, "{verified:?}");
+    assert!(verified.affected.may_reappear);
 
     let report = salvage(&store, &saved).unwrap();
     assert_eq!((report.items, report.affected.lost_unknown), (59, 1));
@@ -110,8 +110,8 @@ fn an_item_whose_payload_is_gone_is_named_and_not_served_empty() {
     drop(open);
     let (file, byte) = find(&store, b"a payload that will be damaged");
     flip(&file, byte);
-    let report = verify(&store).unwrap();
-    assert_eq!(report.affected.lost, [id], "{report:?}");
+    let verified = verify(&store).unwrap();
+    assert_eq!(verified.affected.lost, [id], "{verified:?}");
     let report = salvage(&store, &saved).unwrap();
     assert_eq!((report.items, report.affected.lost), (1, vec![id]));
     assert_eq!(blobs(&all_in(&saved)).into_keys().collect::<Vec<_>>(), [kept]);
@@ -165,8 +165,8 @@ fn a_missing_segment_costs_what_was_in_it() {
     let all = segments(&store);
     let middle = &all[all.len() / 2];
     std::fs::remove_file(middle).unwrap();
-    let report = verify(&store).unwrap();
-    assert!(report.findings.iter().any(|finding| finding.what.contains("is missing")), "{report:?}");
+    let verified = verify(&store).unwrap();
+    assert!(verified.findings.iter().any(|finding| finding.what.contains("is missing")), "{verified:?}");
     let report = salvage(&store, &saved).unwrap();
     let left = blobs(&all_in(&saved));
     assert_eq!(left.len() as u64 + report.affected.lost_unknown, ids.len() as u64, "{report:?}");
@@ -211,7 +211,7 @@ fn any_flipped_byte_is_found_or_does_not_matter_and_never_yields_other_content()
     let oldest = segments(&store).remove(0);
     for byte in (0..60_000).step_by(997) {
         flip(&oldest, byte);
-        let report = verify(&store).unwrap();
+        let verified = verify(&store).unwrap();
         let report = salvage(&store, &saved).unwrap();
         for (id, blob) in blobs(&all_in(&saved)) {
             let nth = ids.iter().position(|known| *known == id).expect("an item that was submitted");
@@ -223,7 +223,7 @@ fn any_flipped_byte_is_found_or_does_not_matter_and_never_yields_other_content()
         let reads = try_open(&store).is_ok_and(|open| {
             futures::executor::block_on(towline_conformance::invariants::snapshot(&open, START)).is_ok()
         });
-        assert!(reads || !report.is_whole(), "byte {byte}: {report:?}");
+        assert!(reads || !verified.is_whole(), "byte {byte}: {verified:?}");
         std::fs::remove_dir_all(&saved).unwrap();
         std::fs::remove_dir_all(&store).unwrap();
         write_files(&store, &original);

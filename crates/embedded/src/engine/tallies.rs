@@ -33,7 +33,7 @@ impl Engine {
         let none = Default::default();
         let tags = finish.tags.iter().map(|(name, value)| hour.unwrap_or(&none).tag(name, value));
         keys.extend(tags.map(|tag| (finish.hour, Some(tag))));
-        let new = keys.iter().filter(|key| !self.index.is_ahead(finish.queue, key));
+        let new = keys.iter().filter(|key| !self.index.is_unwritten(finish.queue, key));
         let bytes = new.map(|(_, tag)| record::tally_bytes(tag.as_ref())).sum();
         Some(Finished { queue: finish.queue, ending: finish.ending, keys, bytes })
     }

@@ -1,4 +1,4 @@
-//! What the index learns from one record: the same from a change just decided, a frame replayed or a sidecar.
+//! An index update: what the index learns from one record. A decided change, a replayed frame and a sidecar give the same update.
 
 use crate::log::record::{self, Indexed, Parts, Record, RecordError, RecordKind, RecordPlace, TallyKey};
 use towline_domain::kv::KvRecord;
@@ -19,11 +19,11 @@ pub enum IndexUpdate {
 pub struct ItemUpdate {
     pub sequence: u64,
     pub place: RecordPlace,
-    /// The parts that are current as of this record.
+    /// The parts of this record.
     pub parts: Parts,
     pub head: Option<Head>,
     pub indexed: Option<Box<Indexed>>,
-    /// Of the error in this record, if it has one.
+    /// The ordinal of the error in this record, if there is one.
     pub error_ordinal: u32,
 }
 
@@ -47,7 +47,7 @@ impl IndexUpdate {
                 for part in record.parts() {
                     match part? {
                         (record::HEAD, Some(bytes)) => {
-                            // An id its submitter chose is put in by the index, which knows it.
+                            // The index knows the ids that submitters chose, and sets them itself.
                             entry.head = Some(record::decode_head(bytes, sequence, None, salt)?);
                         }
                         (record::ERROR, Some(bytes)) => entry.error_ordinal = record::decode_error(bytes)?.0,
@@ -80,7 +80,6 @@ impl IndexUpdate {
         })
     }
 
-    /// What a record of a count says.
     pub fn tally(subject: u64, bytes: &[u8], place: RecordPlace) -> Result<IndexUpdate, RecordError> {
         let queue = QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?);
         let (key, tally) = record::decode_tally(bytes)?;
