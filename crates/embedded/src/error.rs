@@ -1,4 +1,4 @@
-//! Why a directory could not be opened. Each names the file and the remedy.
+//! Why a store does not open. Every message names the file and a remedy.
 
 use crate::log::disk::Disk;
 use std::io;
@@ -8,7 +8,7 @@ pub enum OpenError {
     #[error("{directory} is in use by another process; stop it, or use another directory")]
     InUse { directory: String },
     #[error(
-        "{directory}/towline.meta is of format {found}, this version reads up to {supported}; use a newer towline"
+        "{directory}/towline.meta has format {found}, but this version reads up to format {supported}; use a newer towline"
     )]
     NewerFormat { directory: String, found: u32, supported: u32 },
     #[error(
@@ -16,10 +16,10 @@ pub enum OpenError {
     )]
     Corrupt { directory: String, file: String, what: String },
     #[error(
-        "{directory} holds {file}, but no towline.meta: it is not a whole store; restore towline.meta or a backup"
+        "{directory} has {file}, but no towline.meta, so it is not a complete store; restore towline.meta or a backup"
     )]
     NoMeta { directory: String, file: String },
-    #[error("{directory} holds no store; give the directory of one")]
+    #[error("{directory} is not a store; give the directory of a store")]
     NotAStore { directory: String },
     #[error("{directory}/{file}: {source}; {remedy}")]
     Io { directory: String, file: String, source: io::Error, remedy: &'static str },
@@ -31,13 +31,13 @@ impl OpenError {
     pub(crate) fn io(disk: &dyn Disk, file: &str, source: io::Error) -> OpenError {
         let remedy = match source.kind() {
             io::ErrorKind::PermissionDenied => {
-                "let the user that runs towline read and write it, or use another directory"
+                "give the user that runs towline read and write access, or use another directory"
             }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "free some space, or use a larger disk; nothing acknowledged is lost"
             }
             io::ErrorKind::ReadOnlyFilesystem => "mount the file system writable",
-            io::ErrorKind::NotFound => "check that the directory is still there",
+            io::ErrorKind::NotFound => "check that the directory exists",
             _ => "check the disk; nothing was changed",
         };
         OpenError::Io { directory: disk.directory(), file: file.to_owned(), source, remedy }
