@@ -39,10 +39,10 @@ pub struct Head {
     /// The settle that ended the latest finished delivery, so that its repetition gets the same answer.
     pub last_settle: Option<Settle>,
     /// What it is counted under when it ends, without its body.
-    #[serde(default, with = "crate::readable")]
+    #[serde(default)]
     pub group: Option<GroupTag>,
     /// Whose item it is where keys take turns, without its body.
-    #[serde(default, with = "crate::readable")]
+    #[serde(default)]
     pub fairness_key: KeyTag,
     pub extras: Option<Box<Extras>>,
 }
@@ -58,10 +58,10 @@ pub struct Extras {
     /// The static part of its score, for queues in `score` order.
     pub score: i64,
     /// Its tags that its queue wanted to be counted by when it was submitted: known when it finishes, without its body.
-    #[serde(default, with = "crate::readable")]
+    #[serde(default)]
     pub tally_tags: Vec<(String, String)>,
     /// What it waits for. **Invariant:** it is paused while it does.
-    #[serde(default, with = "crate::readable")]
+    #[serde(default)]
     pub after: Option<Box<Dependency>>,
 }
 
@@ -352,11 +352,11 @@ pub struct Body {
     pub size_bytes: Option<u64>,
     pub tier: Option<String>,
     /// What its submitter was at. Not content: the same submit in another trace is the same.
-    #[serde(default, with = "crate::readable", skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub trace: Option<Box<Trace>>,
     /// The next submit with the same key takes the place of this one, while it waits untouched. **Invariant:** it has a claim,
     /// and no idempotency key.
-    #[serde(default, with = "crate::readable")]
+    #[serde(default)]
     pub replace_key: Option<String>,
 }
 

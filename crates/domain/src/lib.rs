@@ -28,7 +28,6 @@ pub mod name;
 pub mod policy;
 pub mod precondition;
 pub mod queue;
-mod readable;
 pub mod reference;
 pub mod refusal;
 pub mod round_robin;

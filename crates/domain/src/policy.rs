@@ -33,10 +33,10 @@ pub struct Policy {
     pub dead_letter_queue: Option<QueueName>,
     pub lease: LeaseRule,
     /// What finishes is counted by the values of these tags, too.
-    #[serde(default, with = "crate::readable")]
+    #[serde(default)]
     pub tally_tags: BTreeSet<String>,
     /// What limits how items are given out.
-    #[serde(default, with = "crate::readable")]
+    #[serde(default)]
     pub flow: Flow,
 }
 

@@ -1,26 +1,28 @@
-//! Why a directory could not be opened. Each names the file and the remedy.
+//! Why a store does not open. Every message names the file and a remedy.
 
 use crate::log::disk::Disk;
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("{place} is in use by another process; stop it, or use another directory")]
-    InUse { place: String },
+    #[error("{directory} is in use by another process; stop it, or use another directory")]
+    InUse { directory: String },
     #[error(
-        "{place}/towline.meta is of format {found}, this version reads up to {supported}; use a newer towline"
+        "{directory}/towline.meta has format {found}, but this version reads up to format {supported}; use a newer towline"
     )]
-    NewerFormat { place: String, found: u32, supported: u32 },
-    #[error("{place}/{file} is damaged: {what}; run `towline doctor` on the directory, or restore a backup")]
-    Corrupt { place: String, file: String, what: String },
+    NewerFormat { directory: String, found: u32, supported: u32 },
     #[error(
-        "{place} holds {file}, but no towline.meta: it is not a whole store; restore towline.meta or a backup"
+        "{directory}/{file} is damaged: {what}; run `towline doctor` on the directory, or restore a backup"
     )]
-    NoMeta { place: String, file: String },
-    #[error("{place} holds no store; give the directory of one")]
-    NotAStore { place: String },
-    #[error("{place}/{file}: {source}; {remedy}")]
-    Io { place: String, file: String, source: io::Error, remedy: &'static str },
+    Corrupt { directory: String, file: String, what: String },
+    #[error(
+        "{directory} has {file}, but no towline.meta, so it is not a complete store; restore towline.meta or a backup"
+    )]
+    NoMeta { directory: String, file: String },
+    #[error("{directory} is not a store; give the directory of a store")]
+    NotAStore { directory: String },
+    #[error("{directory}/{file}: {source}; {remedy}")]
+    Io { directory: String, file: String, source: io::Error, remedy: &'static str },
     #[error("{0}")]
     Options(String),
 }
@@ -29,19 +31,19 @@ impl OpenError {
     pub(crate) fn io(disk: &dyn Disk, file: &str, source: io::Error) -> OpenError {
         let remedy = match source.kind() {
             io::ErrorKind::PermissionDenied => {
-                "let the user that runs towline read and write it, or use another directory"
+                "give the user that runs towline read and write access, or use another directory"
             }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "free some space, or use a larger disk; nothing acknowledged is lost"
             }
             io::ErrorKind::ReadOnlyFilesystem => "mount the file system writable",
-            io::ErrorKind::NotFound => "check that the directory is still there",
+            io::ErrorKind::NotFound => "check that the directory exists",
             _ => "check the disk; nothing was changed",
         };
-        OpenError::Io { place: disk.place(), file: file.to_owned(), source, remedy }
+        OpenError::Io { directory: disk.directory(), file: file.to_owned(), source, remedy }
     }
 
     pub(crate) fn corrupt(disk: &dyn Disk, file: &str, what: impl Into<String>) -> OpenError {
-        OpenError::Corrupt { place: disk.place(), file: file.to_owned(), what: what.into() }
+        OpenError::Corrupt { directory: disk.directory(), file: file.to_owned(), what: what.into() }
     }
 }

@@ -1,10 +1,21 @@
-//! The embedded store: an append-only log of fixed-size segments, with its index in memory.
+//! The embedded store: an append-only log of fixed-size segments, and an index in memory.
 //!
-//! One writer thread owns the [`engine`] and gathers requests into groups; each group is one atomic frame and shares
-//! one sync with the groups beside it. Acknowledged means durable ([`Durability`] says how durable).
+//! One writer thread owns the [`engine`] and gathers requests into groups. Each group is one atomic frame of the log; groups that
+//! wait at the same time share one sync. An acknowledged operation is durable ([`Durability`] says how durable).
+//!
+//! | folder | content |
+//! |---|---|
+//! | `log` | files, segments, frames, records, sidecars, and reading items back |
+//! | `index` | items, ready queues, labels, keys, tallies, live bytes |
+//! | `engine` | operations, queries, segments, collection |
+//! | `events` | the log as an event stream |
+//! | `recovery` | opening, replay, torn tail or damage |
+//! | `repair` | verify, salvage, backup, restore |
+//!
 //! `docs/storage-format.md` describes the files.
 //!
-//! **Invariant:** nothing unsynced is answered or shown; damage is reported, never served and never taken for empty.
+//! **Invariant:** the store answers and shows only synced content. It reports damage; it never serves damaged content and never
+//! treats damage as absence.
 //!
 //! ```rust
 //! use std::sync::Arc;
@@ -23,7 +34,7 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let directory = tempfile::tempdir()?;
-//!     // The salt names the store and makes its item ids hard to guess: draw it at random, once.
+//!     // The salt identifies the store and makes item ids hard to guess. Draw a random one for each store.
 //!     let options = Options { salt: 0x1234_5678_9abc_def0, ..Options::default() };
 //!     let store = Embedded::open(directory.path(), options, Arc::new(SystemClock))?;
 //!
@@ -33,7 +44,7 @@
 //!         policy: Box::new(Policy::default()),
 //!     };
 //!     let submit = Operation::Submit { queue: "jobs".parse()?, submission: Box::new(Submission::default()) };
-//!     // Each operation has its own answer, and an answer means it is on disk.
+//!     // Each operation has its own answer. When the answer arrives, the operation is on disk.
 //!     let answers = futures::executor::block_on(store.update(vec![create, submit]))?.answers;
 //!     assert!(answers.iter().all(Result::is_ok));
 //!
@@ -61,6 +72,8 @@ pub use error::OpenError;
 pub use log::{disk, reader};
 pub use options::{Durability, Options};
 pub use repair::backup::{BackupError, BackupReport, restore};
+pub use repair::damage::Affected;
 pub use repair::integrity_scan::Finding;
-pub use repair::verify::{Affected, SalvageReport, Verdict, salvage, verify};
+pub use repair::salvage::{SalvageReport, salvage};
+pub use repair::verify::{VerifyReport, verify};
 pub use store::Embedded;

@@ -1,38 +1,38 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use crate::error::OpenError;
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Bytes of a segment, for a store that is made now; an existing one keeps its own.
+    /// Segment size in bytes of a new store. An existing store keeps its own.
     pub segment_bytes: u64,
     pub durability: Durability,
-    /// A group up to this size is synced by the writer itself when nobody else asks for anything. A larger one is worth
-    /// a hand: preparing the next takes as long as syncing it.
+    /// The writer thread itself syncs a group up to this size if no other request waits. For a larger group, the sync thread is
+    /// worth its cost: preparing the next group takes as long as syncing this one.
     pub alone_bytes: usize,
-    /// Write zeros into new segments ahead of a log that grows slowly.
+    /// Write zeros into new segments ahead of a slow log, which makes its syncs faster.
     pub fill: bool,
-    /// Requests that may wait before the next is refused as `Busy`.
+    /// Maximum number of waiting requests. The store refuses the next one as `Busy`.
     pub waiting_max: usize,
-    /// Bytes of payload that may wait before the next request is refused as `Busy`.
+    /// Maximum bytes of payload in waiting requests. The store refuses the next one as `Busy`.
     pub waiting_bytes_max: usize,
-    /// Items the index may hold; submits beyond are refused.
+    /// Maximum number of items in the index. The store refuses further submits.
     pub items_max: u64,
-    /// Bytes of keys and values of key-value records, which live in memory.
+    /// Maximum bytes of keys and values of key-value records, which are in memory.
     pub kv_bytes_max: usize,
-    /// What a new store is named by. Must be drawn at random: ids and checksums are seeded with it.
+    /// Identifies a new store. Must be random, because it seeds item ids and checksums.
     pub salt: u64,
     pub plant: crate::plant::Plant,
 }
 
-/// What "acknowledged" means.
+/// How durable an acknowledged operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// On disk.
     Sync,
-    /// In the operating system; on disk within the interval. A crash of the process loses nothing, a crash of the
-    /// machine up to an interval of acknowledged work.
+    /// In the operating system's cache, and on disk within the interval. A crash of the process loses nothing. A crash of the
+    /// machine loses up to one interval of acknowledged operations.
     Interval(Duration),
 }
 

@@ -1,6 +1,6 @@
-//! Bugs on purpose: the simulation must catch each of them, or it proves nothing.
+//! Planted bugs. The simulation must find each of them; otherwise it proves nothing.
 //!
-//! Without the `plant` feature none can be chosen and every question answers no at compile time.
+//! Without the `plant` feature no bug can be chosen, and [`Plant::has`] is false at compile time.
 
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
@@ -23,30 +23,30 @@ macro_rules! bugs {
 bugs! {
     NoSync = "no-sync",
     AnswerBeforeSync = "answer-before-sync",
-    /// Carried out by the simulated disk, which does nothing when the store asks.
+    /// The simulated disk ignores the sync of a directory.
     NoDirectorySync = "no-directory-sync",
-    /// Frames of an earlier use of a segment are replayed.
+    /// A replay accepts frames of an earlier use of the segment.
     NoGenerationCheck = "no-generation-check",
     NoFrameCheck = "no-frame-check",
     NoRecordCheck = "no-record-check",
     NoLeaseCheck = "no-lease-check",
-    /// A lease is honoured at its deadline, not only before it.
+    /// A lease is still valid at its deadline.
     DeadlineOffByOne = "deadline-off-by-one",
-    /// The key index is not updated until the batch is over.
+    /// The index learns of keys only after the batch.
     KeyOutsideBatch = "key-outside-batch",
     CountNotRestored = "count-not-restored",
-    /// An index sidecar is written before the last frames of its segment.
+    /// A sidecar lacks the last frame of its segment.
     SidecarBeforeLog = "sidecar-before-log",
-    /// A segment is written over before the log that no longer needs it is durable.
+    /// A segment is reused before the frame with the later tail is durable.
     RecycledTooEarly = "recycled-too-early",
-    /// Collection takes the newest sealed segment first, so that a removal is forgotten before what it removed.
+    /// Collection takes the newest sealed segment first, so that a removal is dropped before the item's records.
     CollectNewestFirst = "collect-newest-first",
     CarryDropsErrors = "carry-drops-errors",
-    /// Collection carries a head as it was when it read it, not as it is when it writes it.
+    /// Collection carries the head from the time of reading, not of writing.
     CarryStaleHead = "carry-stale-head",
     IgnoreWriteError = "ignore-write-error",
     RetryFailedSync = "retry-failed-sync",
-    /// A damaged frame before the tail is taken for the tail.
+    /// Damage in the middle of the log is treated as a torn tail.
     CutAtDamage = "cut-at-damage",
     TimeGoesBack = "time-goes-back",
     SequenceReused = "sequence-reused",
@@ -54,7 +54,7 @@ bugs! {
     EditOverwritesAll = "edit-overwrites-all",
 }
 
-/// Which bug is in, if any.
+/// The planted bug, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Plant {
     #[cfg(feature = "plant")]

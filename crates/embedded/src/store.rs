@@ -46,7 +46,7 @@ pub struct Embedded {
 
 impl std::fmt::Debug for Embedded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Embedded({})", self.disk.place())
+        write!(f, "Embedded({})", self.disk.directory())
     }
 }
 
@@ -58,7 +58,7 @@ impl Embedded {
         clock: Arc<dyn Clock>,
     ) -> std::result::Result<Embedded, OpenError> {
         let disk = RealDisk::new(path).map_err(|source| OpenError::Io {
-            place: path.display().to_string(),
+            directory: path.display().to_string(),
             file: String::new(),
             source,
             remedy: "choose a directory that can be made and written",
@@ -73,7 +73,7 @@ impl Embedded {
     ) -> std::result::Result<Embedded, OpenError> {
         let lock = disk.lock().map_err(|error| OpenError::io(&*disk, "LOCK", error))?;
         let Some(lock) = lock else {
-            return Err(OpenError::InUse { place: disk.place() });
+            return Err(OpenError::InUse { directory: disk.directory() });
         };
         let (waiting_max, waiting_bytes_max) = (options.waiting_max, options.waiting_bytes_max);
         let (durability, alone_bytes) = (options.durability, options.alone_bytes);

@@ -12,7 +12,7 @@ use towline_embedded::{BackupError, Embedded, restore, verify};
 fn filled(path: &Path) -> Embedded {
     let clock = clock();
     let store = Embedded::open(path, options(64 << 10), clock.clone()).unwrap();
-    history::live(&mut |now, operation| {
+    history::replay(&mut |now, operation| {
         clock.set(now);
         run(&store, operation)
     });

@@ -193,7 +193,7 @@ fn a_flipped_bit_in_the_newest_segment_is_refused() {
     several_segments(directory.path());
     let (file, byte) = find(directory.path(), b"<59>");
     flip(&file, byte);
-    refuses(directory.path(), &[file_name(&file), "does not read", "says it was whole", "towline doctor"]);
+    refuses(directory.path(), &[file_name(&file), "does not read", "says it was durable", "towline doctor"]);
 }
 
 #[test]

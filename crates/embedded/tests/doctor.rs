@@ -44,7 +44,7 @@ fn a_whole_store_is_found_whole_and_saved_whole() {
     let (path, saved) = (directory.path().join("store"), directory.path().join("saved"));
     let clock = clock();
     let store = Embedded::open(&path, options(64 << 10), clock.clone()).unwrap();
-    history::live(&mut |now, operation| {
+    history::replay(&mut |now, operation| {
         clock.set(now);
         run(&store, operation)
     });
@@ -52,9 +52,9 @@ fn a_whole_store_is_found_whole_and_saved_whole() {
     let kv = futures::executor::block_on(store.kv_get(keys())).unwrap();
     drop(store);
     let before = files(&path);
-    let verdict = verify(&path).unwrap();
-    assert_eq!(verdict.findings, []);
-    assert_eq!(verdict.affected, towline_embedded::Affected::default());
+    let verified = verify(&path).unwrap();
+    assert_eq!(verified.findings, []);
+    assert_eq!(verified.affected, towline_embedded::Affected::default());
     let report = salvage(&path, &saved).unwrap();
     assert!(report.findings.is_empty() && report.queues > 5 && report.kv == 3, "{report:?}");
     assert_eq!(files(&path), before, "the store examined was written to");
@@ -81,16 +81,16 @@ fn one_damaged_record_costs_one_item() {
     let answer = futures::executor::block_on(open.get(vec![ids[5]], FieldSet::ALL));
     assert_says(&answer.unwrap_err().to_string(), &[&file_name(&file), "checksum", "towline doctor"]);
     drop(open);
-    let verdict = verify(&store).unwrap();
-    let damage: Vec<_> = verdict.findings.iter().filter(|finding| !finding.harmless).collect();
-    assert_eq!(damage.len(), 1, "{verdict:?}");
+    let verified = verify(&store).unwrap();
+    let damage: Vec<_> = verified.findings.iter().filter(|finding| !finding.harmless).collect();
+    assert_eq!(damage.len(), 1, "{verified:?}");
     assert_eq!(damage[0].file, file_name(&file));
     assert!(damage[0].byte as usize <= byte && byte - (damage[0].byte as usize) < 4096, "{damage:?}");
-    assert_eq!(verdict.affected.lost_unnamed, 1, "{verdict:?}");
-    assert!(verdict.affected.may_be_back);
+    assert_eq!(verified.affected.lost_unknown, 1, "{verified:?}");
+    assert!(verified.affected.may_reappear);
 
     let report = salvage(&store, &saved).unwrap();
-    assert_eq!((report.items, report.affected.lost_unnamed), (59, 1));
+    assert_eq!((report.items, report.affected.lost_unknown), (59, 1));
     let left = blobs(&all_in(&saved));
     for (nth, id) in ids.iter().enumerate() {
         let expected = (nth != 5).then(|| bytes::Bytes::from(text(nth)));
@@ -110,8 +110,8 @@ fn an_item_whose_payload_is_gone_is_named_and_not_served_empty() {
     drop(open);
     let (file, byte) = find(&store, b"a payload that will be damaged");
     flip(&file, byte);
-    let verdict = verify(&store).unwrap();
-    assert_eq!(verdict.affected.lost, [id], "{verdict:?}");
+    let verified = verify(&store).unwrap();
+    assert_eq!(verified.affected.lost, [id], "{verified:?}");
     let report = salvage(&store, &saved).unwrap();
     assert_eq!((report.items, report.affected.lost), (1, vec![id]));
     assert_eq!(blobs(&all_in(&saved)).into_keys().collect::<Vec<_>>(), [kept]);
@@ -138,7 +138,7 @@ fn a_removal_in_the_damaged_part_may_bring_its_item_back_and_that_is_said() {
     });
     flip(&file, frame.expect("the removal has a frame of its own") + 64 + 8 + 4);
     let report = salvage(&store, &saved).unwrap();
-    assert!(report.affected.may_be_back, "{report:?}");
+    assert!(report.affected.may_reappear, "{report:?}");
     assert!(blobs(&all_in(&saved)).contains_key(&gone));
 }
 
@@ -165,11 +165,11 @@ fn a_missing_segment_costs_what_was_in_it() {
     let all = segments(&store);
     let middle = &all[all.len() / 2];
     std::fs::remove_file(middle).unwrap();
-    let verdict = verify(&store).unwrap();
-    assert!(verdict.findings.iter().any(|finding| finding.what.contains("is missing")), "{verdict:?}");
+    let verified = verify(&store).unwrap();
+    assert!(verified.findings.iter().any(|finding| finding.what.contains("is missing")), "{verified:?}");
     let report = salvage(&store, &saved).unwrap();
     let left = blobs(&all_in(&saved));
-    assert_eq!(left.len() as u64 + report.affected.lost_unnamed, ids.len() as u64, "{report:?}");
+    assert_eq!(left.len() as u64 + report.affected.lost_unknown, ids.len() as u64, "{report:?}");
     assert!(left.len() > 30);
 }
 
@@ -184,7 +184,7 @@ fn the_segments_know_enough_to_do_without_meta() {
     std::fs::remove_file(store.join("towline.meta")).unwrap();
     assert_eq!(verify(&store).unwrap().findings[0].file, "towline.meta");
     let report = salvage(&store, &saved).unwrap();
-    assert_eq!((report.items, report.affected.lost_unnamed), (ids.len() as u64, 0));
+    assert_eq!((report.items, report.affected.lost_unknown), (ids.len() as u64, 0));
     assert_eq!(std::fs::read(saved.join("towline.meta")).unwrap(), meta);
 }
 
@@ -211,19 +211,19 @@ fn any_flipped_byte_is_found_or_does_not_matter_and_never_yields_other_content()
     let oldest = segments(&store).remove(0);
     for byte in (0..60_000).step_by(997) {
         flip(&oldest, byte);
-        let verdict = verify(&store).unwrap();
+        let verified = verify(&store).unwrap();
         let report = salvage(&store, &saved).unwrap();
         for (id, blob) in blobs(&all_in(&saved)) {
             let nth = ids.iter().position(|known| *known == id).expect("an item that was submitted");
             assert!(blob.starts_with(format!("<{nth}>").as_bytes()) && blob.ends_with(b"x"));
         }
-        let lost = report.affected.lost_unnamed + report.affected.lost.len() as u64;
+        let lost = report.affected.lost_unknown + report.affected.lost.len() as u64;
         assert_eq!(report.items + lost, 30, "byte {byte}: {report:?}");
         // Opening may do without a part that the doctor misses; never the other way round.
         let reads = try_open(&store).is_ok_and(|open| {
             futures::executor::block_on(towline_conformance::invariants::snapshot(&open, START)).is_ok()
         });
-        assert!(reads || !verdict.is_whole(), "byte {byte}: {verdict:?}");
+        assert!(reads || !verified.is_whole(), "byte {byte}: {verified:?}");
         std::fs::remove_dir_all(&saved).unwrap();
         std::fs::remove_dir_all(&store).unwrap();
         write_files(&store, &original);

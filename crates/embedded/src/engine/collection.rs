@@ -1,51 +1,51 @@
-//! Getting space back: the oldest segment's live records are carried forward, then it is written over.
+//! Collection: carries the live records of the oldest segment forward to the end of the log, so that the segment can be reused.
 //!
-//! Oldest first, always. A removal lies behind what it removed, so it is forgotten only when that is gone already;
-//! taken in any other order, a removal could go first and its item rise again at the next opening. It also makes
-//! everything but the segments themselves a cache that can be rebuilt.
+//! **Invariant:** always the oldest segment first. A removal is behind the records of the item that it removes. In another order,
+//! the removal could be dropped before those records, and the item would reappear at the next opening.
 
 use crate::engine::Engine;
 use crate::index::update::{IndexUpdate, ItemUpdate};
 use crate::log::disk::read_full;
 use crate::log::frame;
-use crate::log::record::{self, Encoder, Kind, Parts, Record, RecordPlace};
+use crate::log::record::{self, Parts, Record, RecordEncoder, RecordKind, RecordPlace};
 use crate::log::segment::{self, HEADER_BYTES, Segment};
 use crate::plant::Bug;
 use std::sync::Arc;
 use towline_domain::{EventKind, QueueId};
 use towline_store::StoreError;
 
-/// A segment being emptied.
+/// A segment that is being emptied.
 pub(crate) struct Collection {
     segment: Arc<Segment>,
     generation: u64,
-    /// The next frame to look at.
+    /// The next frame to read.
     offset: u64,
     end: u64,
-    /// The records of the frame at hand, and how far they are done.
+    /// The records of the present frame, and how many bytes of them are done.
     records: Vec<u8>,
     records_at: u64,
     done: usize,
-    /// For a planted bug: heads as they were when the frame was read.
+    /// For a planted bug: the heads when the frame was read.
     stale: Vec<(u64, Vec<u8>)>,
 }
 
 impl Engine {
-    /// Whether the log is larger than twice what lives in it, and two segments. Two spares make it four.
+    /// Whether the log is larger than twice its live bytes and two more segments.
     pub(crate) fn should_collect(&self) -> bool {
-        // What a segment holds for certain: a record that does not fit leaves up to its length unused.
+        // A record that does not fit leaves up to its length unused at the end of a segment.
         let usable =
             (self.segment_bytes - HEADER_BYTES).saturating_sub(self.longest).max(self.segment_bytes / 4);
         let usable = if self.longest * 8 < self.segment_bytes { self.segment_bytes } else { usable };
         let allowed = 2 * self.index.live_bytes() / usable + 2;
         let oldest = self.log.front().map_or(u64::MAX, |&number| self.index.live_bytes_of(number));
-        // The dead cost nothing to collect. On a full disk what is half dead is worth carrying, if it surely fits.
+        // A segment without live records costs nothing to collect. On a full disk, also collect a segment that is half dead, if its
+        // live records surely fit.
         let fits = self.room_left() >= oldest.saturating_mul(5) / 4 + self.segment_bytes / 4;
         let gain = oldest == 0 || (self.status.full.is_some() && oldest < self.segment_bytes / 2 && fits);
         self.log.len() > 1 && (self.log.len() as u64 > allowed || gain) && self.status.damage.is_none()
     }
 
-    /// Does about `budget` bytes of collection. Whether there is more to do.
+    /// Carries about `budget` bytes forward. Returns whether there is more to do.
     pub fn collect(&mut self, budget: usize) -> Result<bool, StoreError> {
         self.check_poison()?;
         let mut left = budget;
@@ -88,7 +88,7 @@ impl Engine {
         true
     }
 
-    /// Carries some records forward; whether the segment is done.
+    /// Carries some records forward. Returns whether the segment is done.
     fn step(&mut self, collection: &mut Collection, left: &mut usize) -> Result<bool, StoreError> {
         if collection.done >= collection.records.len() {
             if collection.offset >= collection.end {
@@ -112,9 +112,9 @@ impl Engine {
                 offset: u32::try_from(collection.records_at + collection.done as u64).unwrap_or(u32::MAX),
                 length: u32::try_from(length).unwrap_or(u32::MAX),
             };
-            // The frame's check held, so this can only be a fault of our own: never guess.
+            // The check of the frame matched, so this is a bug of the store.
             let Ok(record) = Record::peek(bytes) else {
-                return Err(self.poison("a record in a whole frame does not read"));
+                return Err(self.poison("a record in an intact frame does not read"));
             };
             if !self.can_carry(record.bytes.len()) {
                 self.stalled = true;
@@ -134,9 +134,9 @@ impl Engine {
         Ok(false)
     }
 
-    /// On a full disk what is left of the segment belongs to those who end items.
+    /// Whether a record fits. On a full disk, the rest of the active segment is reserved for operations that end items.
     fn can_carry(&mut self, bytes: usize) -> bool {
-        // The head carried along may have grown since.
+        // The head that is carried along may have grown.
         let needed = bytes as u64 + 4096;
         if self.free.is_empty() && self.room_left() < needed {
             self.make_spare();
@@ -146,7 +146,7 @@ impl Engine {
             || self.room_left() >= needed + self.segment_bytes / 8
     }
 
-    /// Appends the current parts of a record again, if it has any.
+    /// Appends the current parts of a record to the log again.
     fn carry(
         &mut self,
         record: &Record<'_>,
@@ -155,20 +155,20 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let start = self.frame.len();
         match record.kind {
-            Kind::Item => {
+            RecordKind::Item => {
                 let sequence = record.subject;
                 let parts = self.index.current_parts(sequence, at);
                 if parts == 0 {
                     return Ok(());
                 }
-                // What belongs to a deleted queue is dead; carried, it could take its id back from a newer item.
+                // An item of a deleted queue is dead. If it were carried, it could take its id back from a newer item.
                 let queue = self.index.table.slot(sequence).map(|slot| slot.queue);
                 if queue.is_none_or(|queue| !self.index.queues.contains_key(&queue)) {
                     return self.apply(IndexUpdate::ItemRemoved { sequence });
                 }
                 self.carry_item(record, parts, stale)
             }
-            Kind::Queue => {
+            RecordKind::Queue => {
                 let id = QueueId(u32::try_from(record.subject).unwrap_or(u32::MAX));
                 let queue = self.index.queues.get(&id).map(|queue| queue.queue.clone());
                 let Some(queue) = queue.filter(|_| self.index.queue_is_at(id, at)) else {
@@ -180,9 +180,9 @@ impl Engine {
                 let place = self.place(start, length);
                 self.apply(IndexUpdate::Queue { queue: Box::new(queue), place })
             }
-            Kind::Kv => {
+            RecordKind::Kv => {
                 let Ok((key, value)) = record.need(record::HEAD).and_then(record::decode_kv) else {
-                    return Err(self.poison("a key-value record in a whole frame does not read"));
+                    return Err(self.poison("a key-value record in an intact frame does not read"));
                 };
                 if !self.index.kv_is_at(&key, at) {
                     return Ok(());
@@ -192,10 +192,10 @@ impl Engine {
                 let place = self.place(start, length);
                 self.apply(IndexUpdate::Kv { key, record: value, place })
             }
-            Kind::Tally => {
+            RecordKind::Tally => {
                 let queue = QueueId(u32::try_from(record.subject).unwrap_or(u32::MAX));
                 let Ok((key, _)) = record.need(record::HEAD).and_then(record::decode_tally) else {
-                    return Err(self.poison("a tally in a whole frame does not read"));
+                    return Err(self.poison("a tally in an intact frame does not read"));
                 };
                 let tally = self.index.tallied(queue, &key);
                 let Some(tally) = tally.filter(|_| self.index.tally_is_at(queue, &key, at)) else {
@@ -206,8 +206,8 @@ impl Engine {
                 let place = self.place(start, length);
                 self.apply(IndexUpdate::Tally { queue, key, tally, place })
             }
-            // What these removed lies before them, and is gone.
-            Kind::ItemRemoved | Kind::QueueDeleted | Kind::KvDeleted => Ok(()),
+            // The records that these remove were before them, and were collected.
+            RecordKind::ItemRemoved | RecordKind::QueueDeleted | RecordKind::KvDeleted => Ok(()),
         }
     }
 
@@ -221,11 +221,12 @@ impl Engine {
             parts &= !record::ERROR;
         }
         let (start, sequence) = (self.frame.len(), record.subject);
-        // Every record of an item has its head as of then: a record never depends on one before it, which may go first.
+        // Every record of an item contains the head: a record must not depend on an older one, which is collected first.
         let Some(head) = self.index.head(sequence) else {
             return Err(self.poison("the index names an item it does not hold"));
         };
-        let mut encoder = Encoder::new(&mut self.frame, Kind::Item, Some(EventKind::Carried), sequence);
+        let mut encoder =
+            RecordEncoder::new(&mut self.frame, RecordKind::Item, Some(EventKind::Carried), sequence);
         match stale.iter().find(|stale| stale.0 == sequence) {
             Some((_, stale)) => encoder.part(record::HEAD, Some(stale)),
             None => record::encode_head(&mut encoder, &head),
@@ -233,9 +234,9 @@ impl Engine {
         let mut kept = record::HEAD;
         for part in record.parts() {
             let Ok((part, bytes)) = part else {
-                return Err(self.poison("a part of a record in a whole frame does not read"));
+                return Err(self.poison("a part of a record in an intact frame does not read"));
             };
-            // An unset field is remembered by saying so again: the base record may still hold the old value.
+            // An unset field is carried, too: the base record may still contain the old value.
             if parts & part != 0 && part != record::HEAD {
                 encoder.part(part, bytes);
                 kept |= part;
@@ -245,13 +246,13 @@ impl Engine {
         let start = self.fit(start)?;
         let place = self.place(start, length);
         let bytes = &self.frame[start..start + length as usize];
-        let entry =
+        let update =
             Record::peek(bytes).and_then(|record| IndexUpdate::from_record(&record, place, self.salt));
-        match entry {
-            Ok(IndexUpdate::Item(entry)) => {
-                self.apply(IndexUpdate::Item(ItemUpdate { parts: kept, ..entry }))
+        match update {
+            Ok(IndexUpdate::Item(update)) => {
+                self.apply(IndexUpdate::Item(ItemUpdate { parts: kept, ..update }))
             }
-            _ => Err(self.poison("a record in a whole frame does not decode")),
+            _ => Err(self.poison("a record in an intact frame does not decode")),
         }
     }
 
@@ -260,27 +261,23 @@ impl Engine {
         debug_assert_eq!(
             self.index.live_bytes_of(number),
             0,
-            "segment {number} is emptied but something lives in it"
+            "segment {number} is emptied but has live records"
         );
         self.log.retain(|&other| other != number);
         let in_use = self.segments.remove(&number);
         if let Some(in_use) = in_use.filter(|_| self.retires()) {
             return self.retire(in_use);
         }
-        // The next frame is the first to say that the log begins later: before it is durable, this segment is needed.
+        // The next frame is the first with the later tail. Until it is durable, opening needs this segment.
         self.emptied.push_back((collection.segment.clone(), self.next_frame));
     }
 
     fn remember_heads(&self, collection: &mut Collection) {
-        let mut at = 0;
-        let mut heads = Vec::new();
-        while let Some(Ok(record)) = collection.records.get(at..).map(Record::peek) {
-            if let (Kind::Item, Ok(Some(head))) = (record.kind, record.part(record::HEAD)) {
-                heads.push((record.subject, head.to_vec()));
-            }
-            at += record.bytes.len();
-        }
-        collection.stale = heads;
+        let records = Record::all_in(&collection.records).flatten().map(|(_, record)| record);
+        let items = records.filter(|record| record.kind == RecordKind::Item);
+        let heads =
+            items.filter_map(|record| Some((record.subject, record.need(record::HEAD).ok()?.to_vec())));
+        collection.stale = heads.collect();
     }
 }
 
@@ -295,12 +292,12 @@ impl Collection {
             frame::peek(&header, self.generation).map(|header| frame::padded(header.length as usize));
         let length = length.filter(|&length| self.offset + length as u64 <= self.end);
         let Some(length) = length else {
-            return Err("a frame's header is damaged".to_owned());
+            return Err("the frame's header is damaged".to_owned());
         };
         let mut bytes = vec![0; length];
         read(&mut bytes, self.offset)?;
         let Some((header, _)) = frame::read(&bytes, self.generation, salt) else {
-            return Err("a frame's checksum does not match".to_owned());
+            return Err("the frame's checksum does not match".to_owned());
         };
         bytes.drain(..frame::HEADER_BYTES);
         bytes.truncate(header.length as usize);

@@ -1,13 +1,15 @@
-//! The step machine: takes operations, decides, appends, and says from when on each answer may be given.
+//! The engine: runs operations, appends their changes to the log, and says when each answer may be given.
 //!
-//! One thread owns it in the product; the simulation drives the same steps. The order of a group:
-//! [`Engine::begin`], then [`Engine::run`] and [`Engine::query`] any number of times, then [`Engine::seal`]. What was
-//! run may be answered once [`Engine::answerable`] has reached the frame that `seal` returned. The next group may
-//! begin before that: preparing overlaps syncing.
+//! The writer thread owns it; the simulation drives the same steps. A group of requests takes these steps: [`Engine::begin`], then
+//! [`Engine::run`] and [`Engine::query`] any number of times, then [`Engine::seal`]. The answers of the group may be given when
+//! [`Engine::answerable`] reaches the frame that `seal` returned. The next group may begin before that, so that preparing a group
+//! overlaps syncing the previous one.
 //!
-//! **Invariant:** a failed write or sync poisons it. The index is ahead of the disk then, so nothing is answered.
+//! **Invariant:** a failed write or sync poisons the engine. The index is then ahead of the disk, so the engine answers nothing.
 
 mod append;
+mod capacity;
+mod chore;
 pub(crate) mod collection;
 mod operations;
 mod query;
@@ -15,7 +17,9 @@ mod segments;
 pub(crate) mod select;
 mod tallies;
 
-pub(crate) use segments::{SPARES, operation_bytes};
+pub(crate) use capacity::operation_bytes;
+pub use chore::Chore;
+pub(crate) use segments::SPARES;
 pub(crate) use tallies::UnwrittenTallies;
 
 use crate::engine::collection::Collection;
@@ -25,24 +29,25 @@ use crate::index::update::IndexUpdate;
 use crate::log::disk::Disk;
 use crate::log::frame;
 use crate::log::segment::{self, Segment, SegmentHeader};
-use crate::log::sidecar;
+use crate::log::sidecar::SidecarBuilder;
 use crate::options::{Durability, Options};
 use crate::outcome::{Status, Unread, UnreadItems};
 use crate::plant::{Bug, Plant};
 use crate::writer::PinnedSegment;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
 use towline_domain::{Effects, EffectsRecorder, Refusal, Timestamp};
 use towline_store::transaction;
 use towline_store::{QueueLookup, StoreError, StoreMetrics};
 
-/// A group is sealed when it has grown to this.
+/// A group of this size is sealed.
 const GROUP_BYTES: usize = 512 << 10;
-/// Timers carried out in one group, so that a million leases lapsing at once do not hold everybody up.
+/// Maximum number of due items that one group sweeps, so that a million leases that lapse together do not delay other requests.
 const SWEEP_MAX: u64 = 8192;
+/// Slots that one group searches for items of deleted queues.
 const REAP_SLOTS: usize = 8192;
-/// Bytes of records that one call can ask for: a receive gives out no more, a page ends.
+/// Maximum bytes of records that one call reads. A receive stops there, and a page ends there.
 pub(crate) use towline_domain::select::READ_BYTES_MAX;
 
 pub struct Engine {
@@ -52,83 +57,72 @@ pub struct Engine {
     pub(crate) segment_bytes: u64,
     pub(crate) index: Index,
 
-    /// Segments in use by number, and their numbers in log order; the last is being written.
+    /// Segments in use by number, and their numbers in log order. The last one is the active segment, which is being written.
     pub(crate) segments: BTreeMap<u32, SegmentInUse>,
     pub(crate) log: VecDeque<u32>,
-    /// Emptied segments, each to be free when that frame is durable.
+    /// Emptied segments. Each can be reused when its frame here is durable.
     pub(crate) emptied: VecDeque<(Arc<Segment>, u64)>,
-    /// Emptied lately, while somebody reads events: those who follow may not have come to the end of them.
+    /// Emptied segments that followers may not have read to their end.
     pub(crate) retired: VecDeque<RetiredSegment>,
-    /// When somebody last asked for events.
+    /// When a client last asked for events.
     pub(crate) events_read_at: AtomicU64,
     pub(crate) free: Vec<Arc<Segment>>,
     pub(crate) next_number: u32,
     pub(crate) next_generation: u64,
 
     pub(crate) frame: Vec<u8>,
-    /// What the frame still has to say of what finished in it.
+    /// Tallies to write at the end of the frame.
     pub(crate) unwritten_tallies: UnwrittenTallies,
     pub(crate) active_offset: u64,
-    /// When the log went on in the segment being written.
+    /// When the active segment was started.
     pub(crate) rotated_at: Timestamp,
     pub(crate) next_frame: u64,
     pub(crate) synced: u64,
     pub(crate) next_item: u64,
     pub(crate) next_queue: u32,
     pub(crate) collection: Option<Collection>,
-    /// Of the segment being written.
-    pub(crate) sidecar: sidecar::Builder,
+    /// The sidecar of the active segment.
+    pub(crate) sidecar: SidecarBuilder,
 
-    /// Bytes of records that the call at hand may still have read for it.
+    /// Bytes of records that the present call may still read.
     pub(crate) read_budget: u64,
-    /// The longest record seen.
+    /// The length of the longest record so far.
     pub(crate) longest: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) status: Status,
     pub(crate) metrics: StoreMetrics,
     pub(crate) chores: Vec<Chore>,
-    /// Items that time changed in this group.
+    /// How many items time changed in this group.
     pub(crate) swept: u64,
-    /// What was done since effects were last handed out. Time goes on also while only queries come: what it makes ready
-    /// then waits here for the next update.
+    /// Effects that no update has reported. Time moves on also while only queries come: what it makes ready then is reported
+    /// by the next update.
     pub(crate) effects: EffectsRecorder,
-    /// Whether what was due at the present time has been carried out.
+    /// Whether all items that are due now have been swept.
     pub(crate) up_to_date: bool,
-    /// Collection cannot go on for now: the disk is full, or the segment is damaged.
+    /// Collection cannot continue: the disk is full, or the segment is damaged.
     pub(crate) stalled: bool,
-    /// For a planted bug: keys of this batch, not in the index yet.
+    /// For a planted bug: updates with keys that the index gets after the batch.
     pub(crate) keys_withheld: Vec<IndexUpdate>,
 }
 
 pub(crate) struct SegmentInUse {
     pub(crate) segment: Arc<Segment>,
     pub(crate) header: SegmentHeader,
-    /// Where its frames end.
+    /// The offset where its frames end.
     pub(crate) end: u64,
     pub(crate) last_frame: u64,
-    /// Not read back at opening: its sidecar is complete.
+    /// Written by this engine, and not read back at opening. So its sidecar is complete.
     pub(crate) written_here: bool,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Engine({}, {:?})", self.disk.place(), self.status())
+        write!(f, "Engine({}, {:?})", self.disk.directory(), self.status())
     }
 }
 
-/// Work that need not be done by the writer.
-#[derive(Debug)]
-pub enum Chore {
-    /// Write the index of a sealed segment beside it, so that opening need not read it.
-    Sidecar { number: u32, bytes: Vec<u8> },
-    /// Write zeros into a segment ahead of the log.
-    Fill { segment: Weak<Segment>, size: u64 },
-    /// Remove a segment's files.
-    Remove { segment: Arc<Segment> },
-}
-
 impl Engine {
-    /// Begins a group: time moves on.
+    /// Begins a group. Advances the time.
     pub fn begin(&mut self, clock: Timestamp) -> Result<(), StoreError> {
         self.check_poison()?;
         if self.frame.is_empty() {
@@ -146,7 +140,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins a call: it is decided by the time of its own, and has its own bound on what it makes others read.
+    /// Begins a call. Each call has its own time and its own read budget.
     pub fn begin_call(&mut self, clock: Timestamp) -> Result<(), StoreError> {
         self.read_budget = READ_BYTES_MAX;
         if clock > self.index.now {
@@ -156,7 +150,7 @@ impl Engine {
         self.sweep()
     }
 
-    /// Carries out what is due, before the first operation at a time, within the group's bound.
+    /// Sweeps due items before the first operation at a new time, up to the limit of the group.
     pub fn sweep(&mut self) -> Result<(), StoreError> {
         self.check_poison()?;
         if self.up_to_date {
@@ -168,7 +162,7 @@ impl Engine {
                 break;
             };
             match transaction::elapse(self, sequence)? {
-                // An item of a deleted queue is forgotten, and the next one is due.
+                // The item belonged to a deleted queue and is removed now. The next item may be due.
                 Ok(_) | Err(Refusal::ItemNotFound { .. }) => self.swept += 1,
                 Err(_) => break,
             }
@@ -176,7 +170,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether there is work of its own left to do: deleted queues, dead segments.
+    /// Whether there is background work: items of deleted queues to reap, segments to collect.
     pub fn has_work(&self) -> bool {
         self.poisoned.is_none()
             && (self.index.reaping() || !self.stalled && (self.collection.is_some() || self.should_collect()))
@@ -197,18 +191,18 @@ impl Engine {
         effects.take(|id| index.by_id(id).map(|(queue, _)| queue.name.clone()))
     }
 
-    /// Whether the group has grown so far that it should be sealed.
+    /// Whether the group should be sealed because of its size.
     pub fn group_is_full(&self) -> bool {
         self.frame.len() + self.unwritten_tallies.bytes >= GROUP_BYTES.min(self.segment_bytes as usize / 4)
     }
 
-    /// Ends the group and writes it. Its answers may be given when [`Engine::answerable`] reaches the returned frame.
+    /// Ends the group and writes its frame. The answers may be given when [`Engine::answerable`] reaches the returned frame.
     pub fn seal(&mut self) -> Result<u64, StoreError> {
         self.check_poison()?;
-        for entry in std::mem::take(&mut self.keys_withheld) {
-            self.apply(entry)?;
+        for update in std::mem::take(&mut self.keys_withheld) {
+            self.apply(update)?;
         }
-        // An emptied segment is free once a frame that says so is durable; without one, nobody gets it back.
+        // An emptied segment is free when a frame with a later tail is durable. So write a frame, even an empty one.
         let frees = self.emptied.iter().any(|emptied| emptied.1 == self.next_frame);
         if self.frame.len() > frame::HEADER_BYTES || (frees && self.room_left() >= frame::HEADER_BYTES as u64)
         {
@@ -217,9 +211,9 @@ impl Engine {
         Ok(self.next_frame - 1)
     }
 
-    /// Writes an empty frame: it says that everything before it was durable, and where the log begins.
+    /// Writes a mark: an empty frame that says that all frames before it are durable, and where the log starts.
     ///
-    /// Without it, damage to the very last frame could not be told from a write that was under way at a crash.
+    /// Without a mark, damage to the last frame looks like a torn tail.
     pub fn mark(&mut self) -> Result<u64, StoreError> {
         self.check_poison()?;
         if self.frame.is_empty() {
@@ -231,22 +225,23 @@ impl Engine {
         Ok(self.next_frame - 1)
     }
 
-    /// The segment being written: what has to be synced.
+    /// The active segment, which has to be synced.
     pub fn active(&self) -> Option<Arc<Segment>> {
         self.log.back().and_then(|number| self.segments.get(number)).map(|in_use| in_use.segment.clone())
     }
 
+    /// The last frame that was written.
     pub fn written(&self) -> u64 {
         self.next_frame - 1
     }
 
-    /// Takes note that every frame up to this one is durable.
+    /// All frames up to `through` are durable.
     pub fn note_synced(&mut self, through: u64) {
         self.synced = self.synced.max(through);
         self.reclaim();
     }
 
-    /// Syncs here and now.
+    /// Syncs on this thread.
     pub fn sync(&mut self) -> Result<(), StoreError> {
         self.check_poison()?;
         let through = self.written();
@@ -267,7 +262,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Answers may be given for groups up to this frame.
+    /// The last frame whose answers may be given.
     pub fn answerable(&self) -> u64 {
         match self.options.durability {
             Durability::Sync if !self.plant(Bug::AnswerBeforeSync) => self.synced,
@@ -275,28 +270,28 @@ impl Engine {
         }
     }
 
-    /// Bytes written and about to be.
+    /// Bytes of the frames written so far and of the present frame.
     pub fn bytes_pending(&self) -> usize {
         self.status.bytes_written as usize + self.frame.len()
     }
 
-    /// Seals the log so far and holds its segments, so that they can be copied.
+    /// Seals the log and pins its segments for a backup. The store does not overwrite a pinned segment.
     pub(crate) fn hold(&mut self) -> Result<Vec<PinnedSegment>, StoreError> {
         self.seal()?;
         self.make_spare();
-        // The last spare is not for copies: the next opening may need it.
+        // The next opening may need the last spare, so a backup must not use it.
         if let Some(detail) = &self.status.full {
             return Err(StoreError::Full { detail: detail.clone() });
         }
-        // Says where the log begins, for whoever opens the copy.
+        // The mark names the tail of the log in the backup.
         if self.room_left() < frame::padded(0) as u64 {
             self.rotate()?;
         }
         self.mark()?;
         let sealed = self.log.clone();
         self.rotate()?;
-        let held = sealed.iter().filter_map(|number| self.segments.get(number));
-        Ok(held
+        let pinned = sealed.iter().filter_map(|number| self.segments.get(number));
+        Ok(pinned
             .map(|in_use| PinnedSegment {
                 segment: in_use.segment.clone(),
                 header: in_use.header,
@@ -325,7 +320,7 @@ impl Engine {
         Plant::has(self.options.plant, bug)
     }
 
-    /// Items by sequence number, with all it takes to read them.
+    /// Items by sequence number, with the places and segments of their records.
     pub(crate) fn unread(&self, sequences: &[u64], with_queue: bool) -> UnreadItems {
         let mut unread = UnreadItems { items: Vec::with_capacity(sequences.len()), ..UnreadItems::default() };
         let mut last = None;

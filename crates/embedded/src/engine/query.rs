@@ -1,4 +1,4 @@
-//! Questions, answered from the index. Pages are bounded by what is looked at, not only by what is found.
+//! Queries: answered from the index. A page is limited by the items examined, not only by the items found.
 
 use crate::engine::{Engine, READ_BYTES_MAX};
 use crate::outcome::{Found, Query};
@@ -27,7 +27,7 @@ impl Engine {
                 let mut bytes = 0;
                 for id in ids {
                     found.push(self.index.find(id).map(|sequence| {
-                        // Asked for twice, read once.
+                        // An id that is asked for twice is read once.
                         *nth.entry(sequence).or_insert_with(|| {
                             bytes += self.bytes_to_read(sequence, fields);
                             sequences.push(sequence);
@@ -80,7 +80,7 @@ impl Engine {
                 let queue = self.index.queue_named(&queue).map(|queue| queue.queue.id);
                 Found::Tally(queue.map(|queue| self.index.tally_rows(queue, &asked)))
             }
-            Query::Events(start) => Found::Events(self.untold(start)),
+            Query::Events(start) => Found::Events(self.event_range(start)),
             Query::Status => Found::Status(self.status()),
             Query::StoreMetrics => Found::StoreMetrics(Box::new(self.metrics)),
         }

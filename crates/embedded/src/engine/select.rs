@@ -1,4 +1,4 @@
-//! Which items a filter means, found in the index: for pages, and for counts that read no record.
+//! Finds the items that match a filter in the index: for pages, and for counts that read no records.
 
 use crate::engine::Engine;
 use crate::index::QueueIndex;
@@ -7,18 +7,18 @@ use crate::log::record::group_label;
 use towline_domain::{QueueId, Traits, digest};
 use towline_store::{CountPage, Cursor, Filter};
 
-/// Slots looked at in one go: a millisecond or two of the writer's time at most.
+/// Maximum number of slots examined by one query: one or two milliseconds of the writer thread.
 const LOOKS_MAX: usize = 65_536;
-/// Heads looked at in one go: each lies somewhere else in memory.
+/// Maximum number of heads examined by one query. Fewer than slots, because heads are scattered in memory.
 const HEADS_MAX: usize = 16_384;
 
-/// Whether the index knows all that the filter asks for. What it does not know is in records, which readers read.
+/// Whether the index alone can evaluate the filter. Otherwise the item reader evaluates it on the records.
 pub fn is_indexed(filter: &Filter) -> bool {
     filter.tag_prefixes.is_empty() && filter.error.is_none()
 }
 
 impl Engine {
-    /// Candidates for a page: what the index can tell matches; the reader checks the rest.
+    /// Candidates for a page: items that match as far as the index knows. The item reader checks the rest of the filter.
     pub fn page(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> (Vec<u64>, Option<Cursor>) {
         let mut found = Vec::new();
         let next = self.select(filter, after, |sequence| {
@@ -28,8 +28,8 @@ impl Engine {
         (found, next)
     }
 
-    /// How many items match, of those that are looked at in one go. For filters that the index knows all of: tags, group
-    /// and key by their hashes.
+    /// How many items match among those that one query examines. The filter must be indexed; tags, group and key are compared by
+    /// their hashes.
     pub fn count_matching(&self, filter: &Filter, after: Option<Cursor>) -> CountPage {
         if filter.is_state_alone() {
             return CountPage { count: self.counted(filter), next: None };
@@ -50,8 +50,8 @@ impl Engine {
         }
     }
 
-    /// Visits items that match, in order, for as long as the visitor wants more and not too many were looked at. Where to
-    /// go on.
+    /// Visits matching items in order until `visit` returns false or the limit of examined items is reached. Returns where to
+    /// continue.
     fn select(
         &self,
         filter: &Filter,
@@ -78,7 +78,7 @@ impl Engine {
             });
             return next.map(|next| Cursor(next - 1));
         }
-        // Each label is looked for by itself, and most looks after the first lie somewhere else in memory.
+        // With several labels, each item takes a search in every set, at scattered places in memory.
         let looks = if labels.len() == 1 { looks } else { HEADS_MAX / labels.len() };
         let mut all = self.index.labelled_all(&labels, first);
         let mut looked = 0;
@@ -113,7 +113,7 @@ impl Engine {
     fn matches(&self, filter: &Filter, queue: Option<QueueId>, sequence: u64, slot: &Slot) -> bool {
         let here = match queue {
             Some(queue) => queue == slot.queue,
-            // Items of a deleted queue are gone, though not all are forgotten yet.
+            // An item of a deleted queue does not exist, though it may not have been reaped yet.
             None => self.index.queues.contains_key(&slot.queue),
         };
         let plain = || Traits {

@@ -1,4 +1,4 @@
-//! Counting what finished, in the same frame as the items: all of it is replayed, or none of it.
+//! Writes tallies in the same frame as the items that they count, so that a replay applies both or neither.
 
 use super::Engine;
 use crate::index::update::IndexUpdate;
@@ -7,20 +7,20 @@ use smallvec::SmallVec;
 use towline_domain::{Change, Ending, QueueId};
 use towline_store::StoreError;
 
-/// Counts that a change adds to.
+/// The tallies that a finished item adds to.
 pub(super) struct Finished {
     queue: QueueId,
     ending: Ending,
     keys: SmallVec<[TallyKey; 1]>,
-    /// What writing them takes at most, those aside that are to be written anyway.
+    /// An upper bound on their bytes, without the tallies that wait to be written anyway.
     pub(super) bytes: usize,
 }
 
-/// Counts that are to be written at the end of the frame.
+/// Tallies to write at the end of the frame.
 #[derive(Debug, Default)]
 pub(crate) struct UnwrittenTallies {
     keys: Vec<(QueueId, TallyKey)>,
-    /// What they take at most.
+    /// An upper bound on their bytes.
     pub(super) bytes: usize,
 }
 
@@ -33,12 +33,12 @@ impl Engine {
         let none = Default::default();
         let tags = finish.tags.iter().map(|(name, value)| hour.unwrap_or(&none).tag(name, value));
         keys.extend(tags.map(|tag| (finish.hour, Some(tag))));
-        let new = keys.iter().filter(|key| !self.index.is_ahead(finish.queue, key));
+        let new = keys.iter().filter(|key| !self.index.is_unwritten(finish.queue, key));
         let bytes = new.map(|(_, tag)| record::tally_bytes(tag.as_ref())).sum();
         Some(Finished { queue: finish.queue, ending: finish.ending, keys, bytes })
     }
 
-    /// Counts it, once it is certain which frame the item is in.
+    /// Counts a finished item. The caller has decided which frame the item is in.
     pub(super) fn count(&mut self, finished: Finished) {
         let Finished { queue, ending, keys, bytes } = finished;
         self.unwritten_tallies.bytes += bytes;
@@ -49,11 +49,11 @@ impl Engine {
         }
     }
 
-    /// Writes what was counted in this frame, behind everything else in it.
+    /// Writes the tallies that changed in this frame, behind all other records.
     pub(super) fn append_tallies(&mut self) -> Result<(), StoreError> {
         let UnwrittenTallies { mut keys, .. } = std::mem::take(&mut self.unwritten_tallies);
         for (queue, key) in keys.drain(..) {
-            // Its queue may have been deleted since.
+            // The queue may have been deleted in this frame.
             let Some(tally) = self.index.tallied(queue, &key) else { continue };
             let start = self.frame.len();
             let length = record::encode_tally(&mut self.frame, queue, &key, &tally, self.salt);

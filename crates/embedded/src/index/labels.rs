@@ -1,50 +1,50 @@
-//! Items that have several labels: what the sets of all of them have in common.
+//! Intersects the label sets of items.
 
 use std::collections::BTreeSet;
 use std::collections::btree_set::Range;
 
-/// Steps that a set is followed before it is looked into anew.
+/// Maximum number of steps through a set before a new search in it.
 const STEPS_MAX: usize = 16;
 
-/// The numbers that are in all of some sets, in order. The smallest leads.
+/// The numbers that are in all of several sets, in order. Walks the smallest set and looks each number up in the rest.
 pub struct AllOf<'a> {
-    lead: Option<Range<'a, u64>>,
-    others: Vec<Follower<'a>>,
+    smallest: Option<Range<'a, u64>>,
+    rest: Vec<SetCursor<'a>>,
 }
 
-struct Follower<'a> {
+struct SetCursor<'a> {
     set: &'a BTreeSet<u64>,
     range: Range<'a, u64>,
     at: Option<u64>,
 }
 
 impl<'a> AllOf<'a> {
-    /// A set that is not there is empty.
+    /// `None` is an empty set.
     pub fn new(sets: impl Iterator<Item = Option<&'a BTreeSet<u64>>>, first: u64) -> AllOf<'a> {
         let Some(mut sets) = sets.collect::<Option<Vec<_>>>() else {
-            return AllOf { lead: None, others: Vec::new() };
+            return AllOf { smallest: None, rest: Vec::new() };
         };
         sets.sort_by_key(|set| set.len());
         let mut sets = sets.into_iter();
-        let lead = sets.next().map(|set| set.range(first..));
-        let follow = |set: &'a BTreeSet<u64>| {
+        let smallest = sets.next().map(|set| set.range(first..));
+        let cursor = |set: &'a BTreeSet<u64>| {
             let mut range = set.range(first..);
             let at = range.next().copied();
-            Follower { set, range, at }
+            SetCursor { set, range, at }
         };
-        AllOf { lead, others: sets.map(follow).collect() }
+        AllOf { smallest, rest: sets.map(cursor).collect() }
     }
 
-    /// The next number of the smallest set, and whether it is in all.
+    /// The next number of the smallest set, and whether all sets contain it.
     pub fn step(&mut self) -> Option<(u64, bool)> {
-        let number = *self.lead.as_mut()?.next()?;
-        Some((number, self.others.iter_mut().all(|other| other.holds(number))))
+        let number = *self.smallest.as_mut()?.next()?;
+        Some((number, self.rest.iter_mut().all(|set| set.contains(number))))
     }
 }
 
-impl Follower<'_> {
-    /// Numbers are asked for in order.
-    fn holds(&mut self, number: u64) -> bool {
+impl SetCursor<'_> {
+    /// The caller asks for numbers in ascending order.
+    fn contains(&mut self, number: u64) -> bool {
         for _ in 0..STEPS_MAX {
             match self.at {
                 Some(at) if at < number => self.at = self.range.next().copied(),
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_all_sets_is_found_in_order() {
+    fn numbers_in_all_sets_are_found_in_order() {
         let every = |step: usize| (0..1000).step_by(step).collect::<BTreeSet<u64>>();
         let (twos, threes, hundreds) = (every(2), every(3), every(100));
         let common = |sets: &[Option<&BTreeSet<u64>>], first| {

@@ -1,12 +1,12 @@
-//! Where items stand: in a lane, in the schedule, among the timers, in the counts.
+//! Adds items to the ready queue, the schedule, the timers and the counts, and takes them out.
 
 use super::Index;
 use crate::index::ready_queue::ReadyEntry;
 use crate::index::table::{Extra, READY, SCHEDULED, Slot, Table};
 use towline_domain::{CountKind, Head, KeyTag, Order, OrderKey, QueueId, State, Timestamp};
 
-/// Where an item stands: what has to be undone when it moves.
-struct Standing {
+/// What an item is indexed under.
+struct Membership {
     queue: QueueId,
     kind: CountKind,
     fairness_key: KeyTag,
@@ -16,11 +16,11 @@ struct Standing {
 }
 
 impl Index {
-    fn standing(&self, sequence: u64) -> Option<Standing> {
+    fn membership(&self, sequence: u64) -> Option<Membership> {
         let slot = self.table.slot(sequence)?;
         let extra = self.table.extra(sequence);
         let order = self.queues.get(&slot.queue).map(|queue| &queue.queue.policy.order);
-        Some(Standing {
+        Some(Membership {
             queue: slot.queue,
             kind: slot.kind(),
             fairness_key: fairness_key_of(extra),
@@ -36,30 +36,30 @@ impl Index {
         if self.replaying {
             return;
         }
-        let Some(standing) = self.standing(sequence) else {
+        let Some(membership) = self.membership(sequence) else {
             return;
         };
         if let Some(slot) = self.table.slot_mut(sequence) {
             slot.flags &= !(READY | SCHEDULED);
         }
-        if let Some(at) = standing.timer {
+        if let Some(at) = membership.timer {
             self.timers.remove(&(at, sequence));
         }
-        if let Some(at) = standing.scheduled {
+        if let Some(at) = membership.scheduled {
             self.schedule.remove(&(at, sequence));
         }
         let Index { queues, table, .. } = self;
-        let Some(queue) = queues.get_mut(&standing.queue) else {
+        let Some(queue) = queues.get_mut(&membership.queue) else {
             return;
         };
-        queue.counts.remove(standing.kind);
-        if standing.kind == CountKind::Processing {
-            queue.ready_queue.ended(standing.fairness_key);
+        queue.counts.remove(membership.kind);
+        if membership.kind == CountKind::Processing {
+            queue.ready_queue.ended(membership.fairness_key);
         }
-        if let Some(key) = standing.key {
+        if let Some(key) = membership.key {
             let order = &queue.queue.policy.order;
-            let live = |rank, entry| is_live(table, standing.queue, order, rank, entry);
-            queue.ready_queue.leave(standing.fairness_key, key, sequence, live);
+            let live = |rank, entry| is_live(table, membership.queue, order, rank, entry);
+            queue.ready_queue.remove(membership.fairness_key, key, sequence, live);
         }
     }
 
@@ -73,29 +73,29 @@ impl Index {
         if let Some(slot) = self.table.slot_mut(sequence) {
             slot.set_kind(kind);
         }
-        let Some(standing) = self.standing(sequence) else {
+        let Some(membership) = self.membership(sequence) else {
             return;
         };
-        if let Some(at) = standing.timer {
+        if let Some(at) = membership.timer {
             self.timers.insert((at, sequence));
         }
-        if let Some(at) = standing.scheduled {
+        if let Some(at) = membership.scheduled {
             self.schedule.insert((at, sequence));
         }
-        let Some(queue) = self.queues.get_mut(&standing.queue) else {
+        let Some(queue) = self.queues.get_mut(&membership.queue) else {
             return;
         };
-        queue.counts.add(standing.kind);
-        if standing.kind == CountKind::Processing {
-            queue.ready_queue.leased(standing.fairness_key);
+        queue.counts.add(membership.kind);
+        if membership.kind == CountKind::Processing {
+            queue.ready_queue.leased(membership.fairness_key);
         }
-        if let Some(key) = standing.key {
-            queue.ready_queue.push(standing.fairness_key, key, sequence);
+        if let Some(key) = membership.key {
+            queue.ready_queue.push(membership.fairness_key, key, sequence);
         }
     }
 }
 
-/// What an item that stands nowhere yet is at a time.
+/// How an item counts at a time, from its head.
 pub(super) fn kind_at(slot: &Slot, extra: Option<&Extra>, now: Timestamp) -> CountKind {
     match extra.map(|extra| &extra.head.state) {
         None | Some(State::Pending) if slot.ready_at > now => CountKind::Scheduled,
@@ -112,7 +112,7 @@ pub(super) fn key_of(order: &Order, priority: i16, ready_at: Timestamp, head: Op
         (Order::Fifo, _) => OrderKey { rank: 0, time: ready_at },
         (Order::Priority, _) => OrderKey { rank: i64::from(priority), time: ready_at },
         (Order::Score(_), Some(head)) => order.key(head),
-        // A plain item: no score, created when it was ready.
+        // A plain item has no score, and was created when it became ready.
         (Order::Score(_), None) => OrderKey { rank: !0, time: ready_at },
     }
 }
@@ -122,7 +122,7 @@ pub(super) fn order_key(table: &Table, order: &Order, sequence: u64) -> Option<O
     Some(key_of(order, slot.priority, slot.ready_at, table.extra(sequence).map(|extra| &extra.head)))
 }
 
-/// A plain item has no key.
+/// A plain item has no fairness key.
 pub(super) fn fairness_key_of(extra: Option<&Extra>) -> KeyTag {
     extra.map_or(KeyTag::NONE, |extra| extra.head.fairness_key)
 }
@@ -131,7 +131,7 @@ pub(super) fn fairness_key(table: &Table, sequence: u64) -> KeyTag {
     fairness_key_of(table.extra(sequence))
 }
 
-/// Whether a lane's entry still stands for an item that is ready there.
+/// Whether an entry of a ready queue still belongs to a ready item.
 pub(super) fn is_live(table: &Table, queue: QueueId, order: &Order, rank: i64, entry: ReadyEntry) -> bool {
     table.slot(entry.sequence).is_some_and(|slot| {
         slot.has(READY)

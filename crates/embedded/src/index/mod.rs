@@ -1,7 +1,7 @@
-//! Everything the store knows without reading its log: kept in memory, rebuilt from the log at opening.
+//! The index: all that the store knows without reading its log. It is in memory, and opening rebuilds it from the log.
 //!
-//! **Invariant:** it changes only by [`Index::apply`], with what a record says (and by [`Index::tally`], with what the
-//! end of the frame will say). Replaying the records gives the same index as living through them.
+//! **Invariant:** only [`Index::apply`] changes it, with the content of a record ([`Index::tally`] also does, with what the end
+//! of the frame will contain). A replay of the records gives the same index as the changes themselves.
 
 mod labels;
 mod membership;
@@ -18,7 +18,7 @@ use crate::events::queue_names::QueueNames;
 use crate::index::ready_queue::ReadyQueue;
 use crate::index::table::{Slot, Table};
 use crate::index::update::{IndexUpdate, ItemUpdate};
-use crate::log::record::{ERROR, Indexed, Key, RecordPlace};
+use crate::log::record::{ERROR, Indexed, KeyClaim, RecordPlace};
 use membership::{fairness_key, is_live, order_key};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -33,7 +33,7 @@ use towline_domain::{
 };
 use towline_store::{QueueLookup, QueueView};
 
-/// Items made ready in one go. The rest follow with the next: what is late still gets its place in the order.
+/// Maximum number of items that one call makes ready. The next call continues; late items still get their position.
 const READY_MAX: usize = 65_536;
 
 #[derive(Default)]
@@ -41,31 +41,31 @@ pub struct Index {
     pub table: Table,
     pub queues: FxHashMap<QueueId, QueueIndex>,
     pub names: BTreeMap<QueueName, QueueId>,
-    /// Pending items whose time has not come.
+    /// Pending items that are not ready yet, by the time when they become ready.
     schedule: BTreeSet<(Timestamp, u64)>,
-    /// What time alone will do: lapse, expire, remove.
+    /// Items that time alone will change (lapse, expire, remove), by due time.
     timers: BTreeSet<(Timestamp, u64)>,
-    /// Who claims an idempotency key, in each queue it was used in.
+    /// The items that claim an idempotency key or a replace key: at most one in each queue.
     keys: FxHashMap<ContentDigest, SmallVec<[(QueueId, u64); 1]>>,
-    /// Ids that submitters chose. A tree: they could choose them to collide in a table.
+    /// Ids that submitters chose. A tree, because submitters could choose ids that collide in a hash table.
     ids: BTreeMap<ItemId, u64>,
     labels: FxHashMap<u64, BTreeSet<u64>>,
     pub kv: BTreeMap<String, KvSlot>,
     kv_timers: BTreeSet<(Timestamp, String)>,
     pub kv_bytes: usize,
     tallies: FxHashMap<QueueId, Hours>,
-    /// In the order in which they are forgotten.
+    /// In the order in which they expire.
     tally_hours: BTreeSet<(Hour, QueueId)>,
     /// Live bytes by segment number.
     live: Vec<u64>,
     live_total: u64,
-    /// Where to look next for items of deleted queues.
+    /// The next sequence number at which to look for items of deleted queues.
     reap_from: Option<u64>,
-    /// A queue was deleted since: one more round.
+    /// A queue was deleted during this round, so another round is needed.
     reap_again: bool,
-    /// During a replay nothing stands anywhere yet: queues may be carried behind their items.
+    /// During a replay, items are in no ready queue, schedule or count: a queue may be carried behind its items.
     replaying: bool,
-    /// Time has been carried out up to here.
+    /// The time up to which due items have become ready.
     pub now: Timestamp,
     pub(crate) queue_names: Arc<QueueNames>,
 }
@@ -75,7 +75,7 @@ pub struct QueueIndex {
     pub counts: Counts,
     pub(crate) ready_queue: ReadyQueue,
     place: RecordPlace,
-    /// Not in the log: a burst may pass again when the store is opened.
+    /// The state of the rate limit. Not in the log: after opening, one more burst may pass.
     pub rate: RateState,
 }
 
@@ -84,7 +84,7 @@ pub struct KvSlot {
     place: RecordPlace,
 }
 
-/// The log does not make sense.
+/// A record that contradicts the records before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LogInconsistency(pub &'static str);
@@ -139,13 +139,11 @@ impl Index {
         index
     }
 
-    // ---- reading
-
     pub fn queue_named(&self, name: &QueueName) -> Option<&QueueIndex> {
         self.names.get(name).and_then(|id| self.queues.get(id))
     }
 
-    /// The item with this id, if it exists and its queue does.
+    /// The sequence number of the item with this id. `None`: the item or its queue does not exist.
     pub fn find(&self, id: ItemId) -> Option<u64> {
         let sequence = match self.ids.get(&id) {
             Some(&sequence) => sequence,
@@ -162,7 +160,7 @@ impl Index {
         self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
     }
 
-    /// The id its submitter chose for it, if it did.
+    /// The id that the submitter chose, if any.
     pub fn chosen_id(&self, sequence: u64) -> Option<ItemId> {
         self.table.extra(sequence)?.indexed.as_ref()?.id
     }
@@ -170,24 +168,24 @@ impl Index {
     pub fn key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<(ItemId, ContentDigest)> {
         let sequence = self.keys.get(&key)?.iter().find(|owner| owner.0 == queue)?.1;
         let extra = self.table.extra(sequence)?;
-        // An item of a deleted queue is gone, though the index may not have got to it yet.
+        // An item of a deleted queue does not exist, though it may not have been reaped yet.
         self.queues.get(&extra.head.queue)?;
         let content = extra.indexed.as_ref()?.key?.content;
         Some((extra.head.id, content))
     }
 
-    /// The latest item that was submitted with this replace key, whether it can be replaced or not.
+    /// The latest item with this replace key, even if it cannot be replaced any more.
     pub fn replace_key_owner(&self, queue: QueueId, key: ContentDigest) -> Option<u64> {
         let sequence = self.keys.get(&key)?.iter().find(|owner| owner.0 == queue)?.1;
         self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
     }
 
-    /// Every item with this idempotency key, in whatever queue.
+    /// All items with this idempotency key, in all queues.
     pub fn keyed(&self, key: ContentDigest) -> impl Iterator<Item = u64> + '_ {
         self.keys.get(&key).into_iter().flatten().map(|owner| owner.1)
     }
 
-    /// Items from `first` on that have all of these labels, in order.
+    /// The items from `first` on that have all of these labels, in order of sequence number.
     pub fn labelled_all(&self, labels: &[u64], first: u64) -> AllOf<'_> {
         AllOf::new(labels.iter().map(|label| self.labels.get(label)), first)
     }
@@ -211,20 +209,18 @@ impl Index {
         Some(QueueView { queue: known.queue.clone(), counts: known.counts, oldest_ready })
     }
 
-    /// When time next changes something or makes something ready.
+    /// When time next changes an item or makes an item ready.
     pub fn next_wake(&self) -> Option<Timestamp> {
         let times = [self.timers.first().map(|timer| timer.0), self.schedule.first().map(|due| due.0)];
         times.into_iter().flatten().min()
     }
 
-    /// The next item whose time has come.
+    /// The next item whose timer is due.
     pub fn next_due(&self, now: Timestamp) -> Option<u64> {
         self.timers.first().filter(|timer| timer.0 <= now).map(|timer| timer.1)
     }
 
-    // ---- time
-
-    /// Makes ready what is due by `now`. Nothing is written for it: the same follows from the log and the time.
+    /// Makes items ready that are due by `now`. Writes no record: log and time give the same result at a replay.
     pub fn advance(&mut self, now: Timestamp, effects: &mut EffectsRecorder) {
         self.now = self.now.max(now);
         for _ in 0..READY_MAX {
@@ -260,8 +256,6 @@ impl Index {
         self.forget_hours(self.now);
     }
 
-    // ---- changing
-
     pub fn apply(&mut self, entry: IndexUpdate) -> Result<(), LogInconsistency> {
         match entry {
             IndexUpdate::Item(entry) => self.apply_item(entry),
@@ -272,7 +266,7 @@ impl Index {
             IndexUpdate::Queue { queue, place } => {
                 self.add_live(place);
                 self.names.insert(queue.name.clone(), queue.id);
-                self.queue_names.learn(queue.id, &queue.name);
+                self.queue_names.add(queue.id, &queue.name);
                 match self.queues.get_mut(&queue.id) {
                     Some(known) => {
                         let old = std::mem::replace(&mut known.place, place);
@@ -295,7 +289,7 @@ impl Index {
                 Ok(())
             }
             IndexUpdate::QueueDeleted { id, name } => {
-                self.queue_names.gone(id, name);
+                self.queue_names.delete(id, name);
                 if let Some(gone) = self.queues.remove(&id) {
                     self.drop_live(gone.place);
                     self.forget_tallies_of(id);
@@ -341,7 +335,7 @@ impl Index {
         let ItemUpdate { sequence, place, parts, head, indexed, error_ordinal } = entry;
         if self.table.slot(sequence).is_none() {
             let Some(mut head) = head else {
-                return Err(LogInconsistency("a record of an item without its head"));
+                return Err(LogInconsistency("the first record of an item has no head"));
             };
             if let Some(id) = indexed.as_ref().and_then(|indexed| indexed.id) {
                 head.id = id;
@@ -362,7 +356,7 @@ impl Index {
             return Ok(());
         }
 
-        // A plain item carried forward whole is plain still.
+        // A plain item whose whole record is carried forward stays plain.
         let carried_whole = |slot: &Slot, head: &Head| {
             slot.is_plain() && slot.plain_parts() == parts && self.table.is_plain(sequence, head)
         };
@@ -378,7 +372,7 @@ impl Index {
         }
         if let Some(head) = head {
             self.unindex(sequence);
-            self.hold_parts(sequence, place, parts, error_ordinal, indexed);
+            self.set_parts(sequence, place, parts, error_ordinal, indexed);
             let Some(slot) = self.table.slot_mut(sequence) else {
                 return Ok(());
             };
@@ -392,17 +386,17 @@ impl Index {
             }
             self.index(sequence);
         } else {
-            self.hold_parts(sequence, place, parts, error_ordinal, indexed);
+            self.set_parts(sequence, place, parts, error_ordinal, indexed);
         }
         Ok(())
     }
 
     fn add_indexed(&mut self, sequence: u64, indexed: Option<Box<Indexed>>) {
         let Some(indexed) = indexed else { return };
-        if let Some(Key { queue, digest, .. }) = indexed.key {
+        if let Some(KeyClaim { queue, digest, .. }) = indexed.key {
             let owners = self.keys.entry(digest).or_default();
             match owners.iter_mut().find(|owner| owner.0 == queue) {
-                // Of items with one replace key the latest: an older one may be carried behind it.
+                // The latest item with a replace key owns it. An older item may be carried behind it.
                 Some(owner) => owner.1 = owner.1.max(sequence),
                 None => owners.push((queue, sequence)),
             }
@@ -446,7 +440,7 @@ impl Index {
         let Some(indexed) = extra.and_then(|extra| extra.indexed) else {
             return;
         };
-        if let Some(Key { queue, digest, .. }) = indexed.key
+        if let Some(KeyClaim { queue, digest, .. }) = indexed.key
             && let Some(owners) = self.keys.get_mut(&digest)
         {
             owners.retain(|owner| *owner != (queue, sequence));
@@ -454,7 +448,7 @@ impl Index {
                 self.keys.remove(&digest);
             }
         }
-        // The id may have been chosen again since its queue was deleted.
+        // After the queue was deleted, another item may have the same id.
         if let Some(id) = indexed.id
             && self.ids.get(&id) == Some(&sequence)
         {
@@ -463,7 +457,6 @@ impl Index {
         self.drop_labels(sequence, &indexed.labels);
     }
 
-    /// The head of an item whose queue exists.
     pub fn head(&self, sequence: u64) -> Option<Head> {
         self.table.head(sequence)
     }

@@ -1,4 +1,4 @@
-//! Which records hold the current parts of what, and how many bytes of each segment live by that.
+//! Which records contain the current parts of items, queues and key-value records, and how many live bytes each segment has.
 
 use super::Index;
 use crate::index::table::PartsAt;
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use towline_domain::{QueueId, limits};
 
 impl Index {
-    /// Records that hold the current parts of an item.
+    /// The records with the current parts of an item.
     pub fn places(&self, sequence: u64) -> Option<SmallVec<[PartsAt; 2]>> {
         let slot = self.table.slot(sequence)?;
         let mut places = SmallVec::new();
@@ -28,7 +28,7 @@ impl Index {
         Some(places)
     }
 
-    /// Bytes of the records that hold an item.
+    /// The total length of the records of an item.
     pub fn bytes_of(&self, sequence: u64) -> u64 {
         let (Some(slot), extra) = (self.table.slot(sequence), self.table.extra(sequence)) else {
             return 0;
@@ -39,7 +39,7 @@ impl Index {
         base + others.map(|place| u64::from(place.length)).sum::<u64>()
     }
 
-    /// Which parts of the record at `place` are the current ones of that item.
+    /// Which parts of the record at `place` are current parts of the item.
     pub fn current_parts(&self, sequence: u64, place: RecordPlace) -> Parts {
         let places = self.places(sequence).unwrap_or_default();
         places.iter().filter(|at| at.place == place).fold(0, |parts, at| parts | at.parts)
@@ -61,8 +61,8 @@ impl Index {
         self.live.get(segment as usize).copied().unwrap_or(0)
     }
 
-    /// Takes note that the record at `place` now holds these parts of an item.
-    pub(super) fn hold_parts(
+    /// The record at `place` now has the current version of these parts.
+    pub(super) fn set_parts(
         &mut self,
         sequence: u64,
         place: RecordPlace,
@@ -101,23 +101,23 @@ impl Index {
                 dropped.push(extra.errors.remove(1).1);
             }
         }
-        let held = parts & !ERROR;
-        if held != 0 {
+        let kept = parts & !ERROR;
+        if kept != 0 {
             if extra.base_parts == 0 {
                 base = place;
-                extra.base_parts = held;
+                extra.base_parts = kept;
             } else {
-                extra.others.push(PartsAt { place, parts: held });
+                extra.others.push(PartsAt { place, parts: kept });
             }
         }
-        // A record may hold a head and an error, and live on for the one when the other is gone.
-        let still_held = |gone: &RecordPlace| {
+        // A record with a head and an error stays live while one of them is current.
+        let is_live = |gone: &RecordPlace| {
             (extra.base_parts != 0 && base == *gone)
                 || extra.others.iter().any(|at| at.place == *gone)
                 || extra.errors.iter().any(|error| error.1 == *gone)
         };
-        dropped.retain(|gone| !still_held(gone));
-        if held == 0 && !still_held(&place) {
+        dropped.retain(|gone| !is_live(gone));
+        if kept == 0 && !is_live(&place) {
             dropped.push(place);
         }
         if let Some(slot) = self.table.slot_mut(sequence) {
@@ -142,7 +142,10 @@ impl Index {
 
     pub(super) fn drop_live(&mut self, place: RecordPlace) {
         if let Some(live) = self.live.get_mut(place.segment as usize) {
-            debug_assert!(*live >= u64::from(place.length), "more dies than lived");
+            debug_assert!(
+                *live >= u64::from(place.length),
+                "a segment has fewer live bytes than the record that dies"
+            );
             *live = live.saturating_sub(u64::from(place.length));
             self.live_total = self.live_total.saturating_sub(u64::from(place.length));
         }

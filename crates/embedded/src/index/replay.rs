@@ -1,7 +1,7 @@
-//! Rebuilding the index: first what every record says, then where every item stands.
+//! Rebuilds the index in two steps: first applies all records, then adds every item to ready queue, schedule, timers and counts.
 //!
-//! Nothing stands anywhere while records are replayed: a queue may be carried behind its items, and most items of a
-//! busy log have moved several times.
+//! The second step waits until the end, because a queue may be carried behind its items, and because most items of a busy log
+//! change state several times.
 
 use super::Index;
 use super::membership::{fairness_key_of, key_of, kind_at};
@@ -12,13 +12,13 @@ impl Index {
         self.replaying = true;
     }
 
-    /// Gives every item its place in lanes, schedule, timers and counts.
+    /// Adds every item to ready queue, schedule, timers and counts.
     pub fn end_replay(&mut self, now: Timestamp) {
         self.replaying = false;
         self.now = self.now.max(now);
         self.reap_from = Some(0);
         while self.reap(usize::MAX) {}
-        // A queue may be deleted in front of what was carried of it.
+        // Records of a queue may be carried behind its deletion.
         let gone: Vec<QueueId> =
             self.tallies.keys().filter(|queue| !self.queues.contains_key(queue)).copied().collect();
         gone.into_iter().for_each(|queue| self.forget_tallies_of(queue));
@@ -46,7 +46,7 @@ impl Index {
             queue.counts.add(kind);
         });
         for queue in self.queues.values_mut() {
-            queue.ready_queue.settle();
+            queue.ready_queue.sort();
         }
         timers.sort_unstable();
         scheduled.sort_unstable();
@@ -54,7 +54,7 @@ impl Index {
         self.schedule = scheduled.into_iter().collect();
     }
 
-    /// Forgets some items of deleted queues; whether there may be more.
+    /// Removes items of deleted queues among the next `scan` slots. Returns whether there may be more.
     pub fn reap(&mut self, scan: usize) -> bool {
         let Some(from) = self.reap_from else {
             return false;
@@ -76,7 +76,7 @@ impl Index {
         self.reap_from.is_some()
     }
 
-    /// A queue is gone. A round under way goes on, so that it ends however often queues are deleted.
+    /// A queue was deleted. A round in progress continues, so that rounds end even if clients keep deleting queues.
     pub(super) fn start_reaping(&mut self) {
         match self.reap_from {
             None | Some(0) => self.reap_from = Some(0),

@@ -1,37 +1,37 @@
-//! Items by sequence number: a chunked table of small slots, and a slab for what few items need besides.
+//! The table of items by sequence number: chunks of small slots, and a slab of [`Extra`]s.
 //!
-//! A plain pending item (submitted, ready at once, nothing special) is its slot alone. Every other item also has
-//! an [`Extra`] with its whole head.
+//! A plain item (pending since its submit, without group, key or expiry) has only a slot. Every other item also has an [`Extra`]
+//! with its complete head.
 
 use crate::log::record::{BODY, FIELDS, HEAD, Indexed, Parts, RecordPlace};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use towline_domain::{CountKind, Head, ItemId, KeyTag, QueueId, State, Timestamp};
 
-/// Small enough that one item that stays keeps little memory.
+/// Slots of a chunk. Small, because one remaining item keeps the memory of a whole chunk.
 const CHUNK: usize = 512;
 const NO_EXTRA: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Slot {
-    /// Where the item was submitted, or where that was carried to.
+    /// The record of the submit, or the record that collection carried it to.
     pub place: RecordPlace,
     extra: u32,
     pub queue: QueueId,
     pub ready_at: Timestamp,
     pub priority: i16,
     pub flags: u8,
-    /// The parts of a plain item's record besides its head: body and fields, shifted right by one.
+    /// The parts of a plain item's record without the head: body and fields, shifted right by one.
     plain_parts: u8,
 }
 
-/// The slot holds an item.
+/// The slot has an item.
 const USED: u8 = 1;
-/// Pending, and its time has not come: counted as scheduled, waiting in the schedule instead of a lane.
+/// Pending, but not ready yet: counted as scheduled, and in the schedule.
 pub const SCHEDULED: u8 = 2;
-/// Pending and in a lane.
+/// Pending and in the ready queue.
 pub const READY: u8 = 4;
-/// What it is if it is neither, in the bits above.
+/// The bits above say what an item is that is neither scheduled nor ready.
 const REST_SHIFT: u8 = 3;
 const REST: [CountKind; 4] =
     [CountKind::Processing, CountKind::Paused, CountKind::Completed, CountKind::Failed];
@@ -45,7 +45,7 @@ impl Slot {
         self.flags & flag != 0
     }
 
-    /// How the item is counted, without a look at its head.
+    /// How the item counts. Does not need the head.
     pub fn kind(&self) -> CountKind {
         match self.flags {
             flags if flags & SCHEDULED != 0 => CountKind::Scheduled,
@@ -76,7 +76,7 @@ impl Slot {
     }
 }
 
-/// One record that still holds current parts of an item.
+/// A record with current parts of an item.
 #[derive(Debug, Clone, Copy)]
 pub struct PartsAt {
     pub place: RecordPlace,
@@ -86,11 +86,11 @@ pub struct PartsAt {
 #[derive(Debug)]
 pub struct Extra {
     pub head: Head,
-    /// Which parts of the record at the slot's place are current.
+    /// The current parts of the record at the slot's place.
     pub base_parts: Parts,
-    /// Other records with current parts, errors apart.
+    /// Other records with current parts, except errors.
     pub others: SmallVec<[PartsAt; 1]>,
-    /// Errors by ordinal. A record may be named here and in `others` or the base.
+    /// Errors by ordinal. A record may be listed here and also in `others` or as the base.
     pub errors: Vec<(u32, RecordPlace)>,
     pub indexed: Option<Box<Indexed>>,
 }
@@ -117,7 +117,7 @@ impl Chunk {
 
 #[derive(Default)]
 pub struct Table {
-    /// Chunk number of the first element.
+    /// The number of the first chunk in `chunks`.
     base: u64,
     chunks: VecDeque<Option<Chunk>>,
     extras: Slab,
@@ -146,13 +146,13 @@ impl Table {
         self.chunks.get_mut(chunk)?.as_mut()?.slots.get_mut(at).filter(|slot| slot.used())
     }
 
-    /// Adds an item as a plain slot.
+    /// Adds a plain item.
     pub fn insert(&mut self, sequence: u64, place: RecordPlace, parts: Parts, head: &Head) {
         let (number, at) = Table::chunk_of(sequence);
         if self.chunks.is_empty() {
             self.base = number;
         }
-        // What was carried forward is replayed after what was submitted later.
+        // At a replay, a carried record comes behind records of later items.
         while number < self.base {
             self.chunks.push_front(None);
             self.base -= 1;
@@ -205,7 +205,7 @@ impl Table {
         self.extras.get_mut(extra)
     }
 
-    /// The extra of an item, made from its slot if it has none yet.
+    /// The extra of an item. Makes one from the slot if the item has none.
     pub fn make_extra(&mut self, sequence: u64) -> Option<&mut Extra> {
         let slot = *self.slot(sequence)?;
         let mut at = slot.extra;
@@ -243,7 +243,7 @@ impl Table {
         }
     }
 
-    /// Whether an item with this head needs nothing but its slot.
+    /// Whether the slot alone can represent an item with this head.
     pub fn is_plain(&self, sequence: u64, head: &Head) -> bool {
         head.revision == 1
             && head.state == State::Pending
@@ -263,7 +263,7 @@ impl Table {
         })
     }
 
-    /// Every item, in order.
+    /// Visits all items in order.
     pub fn for_each_mut(&mut self, mut visit: impl FnMut(u64, &mut Slot, Option<&Extra>)) {
         let Table { base, chunks, extras, .. } = self;
         for (number, chunk) in (*base..).zip(chunks) {
@@ -276,7 +276,8 @@ impl Table {
         }
     }
 
-    /// Items from `first` on, in order, looking at no more than `scan` slots. The second value is where to go on.
+    /// Visits items from `first` on in order, for at most `scan` slots or until `visit` returns false. Returns where to continue;
+    /// `None`: at the end.
     pub fn scan(&self, first: u64, scan: usize, mut visit: impl FnMut(u64, &Slot) -> bool) -> Option<u64> {
         let mut sequence = first.max(self.base * CHUNK as u64);
         let end = (self.base + self.chunks.len() as u64) * CHUNK as u64;
@@ -304,7 +305,7 @@ impl Table {
     }
 }
 
-/// Extras in chunks, so that growing never copies what is there.
+/// Extras in chunks, so that growth does not copy existing ones.
 #[derive(Default)]
 struct Slab {
     chunks: Vec<Vec<Option<Box<Extra>>>>,

@@ -1,5 +1,5 @@
-//! What finished, hour by hour. The one part of the index that is ahead of its records: an ending counts at once, and the
-//! counts it changed are written once, at the end of the frame that it is in.
+//! Tallies: how many items finished, by queue and hour. The only part of the index that is ahead of the log: an item counts at
+//! once, and the changed tallies are written together at the end of the frame.
 
 use super::Index;
 use crate::log::record::{RecordPlace, TallyKey};
@@ -7,38 +7,38 @@ use std::collections::BTreeMap;
 use towline_domain::{Ending, Hour, HourTally, QueueId, Tally, Timestamp};
 use towline_store::{TallyRange, TallyRow};
 
-/// Hours of queues forgotten in one go.
-const FORGOTTEN_MAX: usize = 256;
+/// Maximum number of hours of queues that one call drops.
+const DROPPED_MAX: usize = 256;
 
-/// A count, and the record that says so.
+/// A tally and its latest record.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct IndexedTally {
     tally: Tally,
-    /// `None`: it has not been written yet.
+    /// `None`: not written yet.
     place: Option<RecordPlace>,
-    /// Counted further than its record says.
-    ahead: bool,
+    /// The tally is newer than its record, and waits for the end of the frame.
+    unwritten: bool,
 }
 
-pub type Hours = BTreeMap<Hour, HourTally<Counted>>;
+pub type Hours = BTreeMap<Hour, HourTally<IndexedTally>>;
 
 impl Index {
-    /// The hour of a queue, if anything finished in it.
-    pub fn hour(&self, queue: QueueId, hour: Hour) -> Option<&HourTally<Counted>> {
+    /// The tallies of a queue in an hour. `None`: no item finished.
+    pub fn hour(&self, queue: QueueId, hour: Hour) -> Option<&HourTally<IndexedTally>> {
         self.tallies.get(&queue)?.get(&hour)
     }
 
-    /// Whether the count is to be written at the end of the frame already.
-    pub fn is_ahead(&self, queue: QueueId, key: &TallyKey) -> bool {
+    /// Whether the tally already waits for the end of the frame.
+    pub fn is_unwritten(&self, queue: QueueId, key: &TallyKey) -> bool {
         let counted = self.hour(queue, key.0).and_then(|hour| hour.get(key.1.as_ref()));
-        counted.is_some_and(|counted| counted.ahead)
+        counted.is_some_and(|counted| counted.unwritten)
     }
 
-    /// Counts one more. Whether that is to be written now, and was not to be before.
+    /// Counts one item. Returns whether the tally now waits for the end of the frame and did not before.
     pub fn tally(&mut self, queue: QueueId, key: &TallyKey, ending: Ending) -> bool {
         let counted = self.counted(queue, key);
         counted.tally.add(ending);
-        !std::mem::replace(&mut counted.ahead, true)
+        !std::mem::replace(&mut counted.unwritten, true)
     }
 
     pub fn tallied(&self, queue: QueueId, key: &TallyKey) -> Option<Tally> {
@@ -50,7 +50,7 @@ impl Index {
         counted.is_some_and(|counted| counted.place == Some(place))
     }
 
-    /// Every count of every queue, in order.
+    /// All tallies of all queues, in order.
     pub fn all_tallies(&self) -> Vec<(QueueId, TallyKey, Tally)> {
         let mut all = Vec::new();
         for (&queue, hours) in self.tallies.iter().filter(|(queue, _)| self.queues.contains_key(queue)) {
@@ -71,12 +71,12 @@ impl Index {
         self.add_live(place);
         let counted = self.counted(queue, key);
         counted.tally = tally;
-        counted.ahead = false;
+        counted.unwritten = false;
         let old = counted.place.replace(place);
         old.into_iter().for_each(|old| self.drop_live(old));
     }
 
-    fn counted(&mut self, queue: QueueId, (hour, tag): &TallyKey) -> &mut Counted {
+    fn counted(&mut self, queue: QueueId, (hour, tag): &TallyKey) -> &mut IndexedTally {
         let hours = self.tallies.entry(queue).or_default();
         if !hours.contains_key(hour) {
             self.tally_hours.insert((*hour, queue));
@@ -84,10 +84,11 @@ impl Index {
         hours.entry(*hour).or_default().slot(tag.as_ref())
     }
 
-    /// Forgets hours that are not kept any more. Nothing is written for it: the same follows from the log and the time.
+    /// Drops hours that are past their retention. Writes no record: log and time give the same result at a replay. Returns
+    /// whether there may be more.
     pub(super) fn forget_hours(&mut self, now: Timestamp) -> bool {
         let oldest = Hour::oldest(now);
-        for _ in 0..FORGOTTEN_MAX {
+        for _ in 0..DROPPED_MAX {
             let Some(&(hour, queue)) = self.tally_hours.first().filter(|first| first.0 < oldest) else {
                 return false;
             };
@@ -107,7 +108,7 @@ impl Index {
         }
     }
 
-    fn drop_hour(&mut self, gone: &HourTally<Counted>) {
+    fn drop_hour(&mut self, gone: &HourTally<IndexedTally>) {
         for place in gone.every().filter_map(|(_, counted)| counted.place) {
             self.drop_live(place);
         }

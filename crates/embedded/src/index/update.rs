@@ -1,6 +1,6 @@
-//! What the index learns from one record: the same from a change just decided, a frame replayed or a sidecar.
+//! An index update: what the index learns from one record. A decided change, a replayed frame and a sidecar give the same update.
 
-use crate::log::record::{self, Indexed, Kind, Parts, Record, RecordError, RecordPlace, TallyKey};
+use crate::log::record::{self, Indexed, Parts, Record, RecordError, RecordKind, RecordPlace, TallyKey};
 use towline_domain::kv::KvRecord;
 use towline_domain::{Head, Queue, QueueId, QueueName, Tally};
 
@@ -19,11 +19,11 @@ pub enum IndexUpdate {
 pub struct ItemUpdate {
     pub sequence: u64,
     pub place: RecordPlace,
-    /// The parts that are current as of this record.
+    /// The parts of this record.
     pub parts: Parts,
     pub head: Option<Head>,
     pub indexed: Option<Box<Indexed>>,
-    /// Of the error in this record, if it has one.
+    /// The ordinal of the error in this record, if there is one.
     pub error_ordinal: u32,
 }
 
@@ -35,11 +35,11 @@ impl IndexUpdate {
     ) -> Result<IndexUpdate, RecordError> {
         let sequence = record.subject;
         Ok(match record.kind {
-            Kind::Item => {
+            RecordKind::Item => {
                 let mut entry = ItemUpdate {
                     sequence,
                     place,
-                    parts: record.parts & record::TRACKED,
+                    parts: record.parts & record::INDEXED_PARTS,
                     head: None,
                     indexed: None,
                     error_ordinal: 0,
@@ -47,7 +47,7 @@ impl IndexUpdate {
                 for part in record.parts() {
                     match part? {
                         (record::HEAD, Some(bytes)) => {
-                            // An id its submitter chose is put in by the index, which knows it.
+                            // The index knows the ids that submitters chose, and sets them itself.
                             entry.head = Some(record::decode_head(bytes, sequence, None, salt)?);
                         }
                         (record::ERROR, Some(bytes)) => entry.error_ordinal = record::decode_error(bytes)?.0,
@@ -59,28 +59,27 @@ impl IndexUpdate {
                 }
                 IndexUpdate::Item(entry)
             }
-            Kind::ItemRemoved => IndexUpdate::ItemRemoved { sequence },
-            Kind::Queue => {
+            RecordKind::ItemRemoved => IndexUpdate::ItemRemoved { sequence },
+            RecordKind::Queue => {
                 let queue = Box::new(record::decode_queue(record.need(record::HEAD)?)?);
                 IndexUpdate::Queue { queue, place }
             }
-            Kind::QueueDeleted => {
+            RecordKind::QueueDeleted => {
                 let id = u32::try_from(record.subject).map_err(|_| RecordError::Content)?;
                 let name = record.part(record::HEAD)?.map(record::decode_queue_name).transpose()?;
                 IndexUpdate::QueueDeleted { id: QueueId(id), name }
             }
-            Kind::Kv => {
+            RecordKind::Kv => {
                 let (key, record) = record::decode_kv(record.need(record::HEAD)?)?;
                 IndexUpdate::Kv { key, record, place }
             }
-            Kind::KvDeleted => {
+            RecordKind::KvDeleted => {
                 IndexUpdate::KvDeleted { key: record::decode_kv_key(record.need(record::HEAD)?)? }
             }
-            Kind::Tally => IndexUpdate::tally(record.subject, record.need(record::HEAD)?, place)?,
+            RecordKind::Tally => IndexUpdate::tally(record.subject, record.need(record::HEAD)?, place)?,
         })
     }
 
-    /// What a record of a count says.
     pub fn tally(subject: u64, bytes: &[u8], place: RecordPlace) -> Result<IndexUpdate, RecordError> {
         let queue = QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?);
         let (key, tally) = record::decode_tally(bytes)?;

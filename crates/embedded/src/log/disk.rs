@@ -1,6 +1,6 @@
-//! All file access of the store, behind one small trait: the real disk here, a faulty one in the simulation.
+//! File access, behind two small traits. [`RealDisk`] uses the operating system; the simulation has a faulty disk.
 //!
-//! **Invariant:** nothing else in this crate touches a file.
+//! **Invariant:** no other module of this crate touches a file.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -8,15 +8,15 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One directory of files without sub-directories.
+/// One directory of files, without sub-directories.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Where this is, for messages.
-    fn place(&self) -> String;
-    /// Takes the directory for this process alone, until the guard is dropped.
+    /// The name of the directory, for messages.
+    fn directory(&self) -> String;
+    /// Locks the directory for this process until the guard is dropped. `None`: another process holds the lock.
     fn lock(&self) -> io::Result<Option<Box<dyn std::any::Any + Send + Sync>>>;
     fn list(&self) -> io::Result<Vec<String>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Makes an empty file; an existing one of that name is emptied.
+    /// Creates an empty file. Truncates a file that has this name.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -25,18 +25,18 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 }
 
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
-    /// Reads some bytes; 0 means the end of the file.
+    /// Reads at most `buffer.len()` bytes. Returns 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes some bytes, at least one.
+    /// Writes at least one byte. Returns how many.
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize>;
-    /// Makes every byte written so far durable.
+    /// Makes all bytes written so far durable.
     fn sync(&self) -> io::Result<()>;
     fn size(&self) -> io::Result<u64>;
-    /// Grows the file to `size` and reserves room for it, so that later writes cannot run out of space.
+    /// Grows the file to `size` and reserves its blocks, so that later writes cannot run out of space.
     fn reserve(&self, size: u64) -> io::Result<()>;
 }
 
-/// Reads until `buffer` is full or the file ends; the number of bytes read.
+/// Reads until `buffer` is full or the file ends. Returns the number of bytes read.
 pub fn read_full(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
@@ -71,21 +71,21 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Makes the directory (for its owner alone) if it does not exist.
+    /// Creates the directory, with mode 0700, if it does not exist.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<RealDisk> {
         let path = path.into();
         make_directory(&path)?;
         Ok(RealDisk { path, read_only: false })
     }
 
-    /// A directory that must exist, to be read and not written.
+    /// Opens an existing directory for reading only.
     pub fn read_only(path: impl Into<PathBuf>) -> io::Result<RealDisk> {
         let path = path.into();
         std::fs::read_dir(&path)?;
         Ok(RealDisk { path, read_only: true })
     }
 
-    /// As [`RealDisk::new`], for a directory that must be empty; `None` if it holds anything.
+    /// Like [`RealDisk::new`]. `None`: the directory is not empty.
     pub fn empty(path: impl Into<PathBuf>) -> io::Result<Option<RealDisk>> {
         let disk = RealDisk::new(path)?;
         let empty = std::fs::read_dir(&disk.path)?.next().is_none();
@@ -98,7 +98,7 @@ impl RealDisk {
     }
 }
 
-/// Makes a directory and those above it. Durable: files in a directory that vanishes would vanish with it.
+/// Creates a directory and its parents, and makes them durable. Files in a directory that a crash removes are lost with it.
 fn make_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -115,7 +115,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
 const LOCK_FILE: &str = "LOCK";
 
 impl Disk for RealDisk {
-    fn place(&self) -> String {
+    fn directory(&self) -> String {
         self.path.display().to_string()
     }
 
@@ -128,7 +128,7 @@ impl Disk for RealDisk {
             options.create(true).truncate(false).write(true).mode(0o600);
         }
         let file = match options.open(path) {
-            // Whoever has a store open has made this file.
+            // A process that has the store open has created this file. Without it, the store is not in use.
             Err(error) if self.read_only && error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Some(Box::new(())));
             }
@@ -202,7 +202,7 @@ impl DiskFile for RealFile {
     fn reserve(&self, size: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, size) {
             Ok(()) => Ok(()),
-            // Not every file system can reserve; there a write may find the disk full, which poisons the store.
+            // Some file systems cannot reserve blocks. There, a write can find the disk full, which poisons the store.
             Err(rustix::io::Errno::OPNOTSUPP) => self.0.set_len(size),
             Err(error) => Err(error.into()),
         }

@@ -1,19 +1,19 @@
-//! One atomic batch in the log: all of its records are replayed, or none.
+//! A frame: one atomic batch of records in the log. Opening replays all records of a frame, or none.
 //!
 //! ```text
 //!  0 magic        u32   "TWF1"
 //!  4 length       u32   bytes of records after the header
-//!  8 sequence     u64   one more than the frame before
-//! 16 generation   u64   the segment's: stale bytes of a recycled segment never look like records
-//! 24 synced       u64   the last frame known durable when this one was written
+//!  8 sequence     u64   one more than that of the previous frame
+//! 16 generation   u64   of the segment: frames of an earlier use of the file do not match
+//! 24 synced       u64   the last frame known to be durable when this frame was written
 //! 32 time         u64   the store's clock
-//! 40 next_item    u64   item sequence numbers below this are used up
-//! 48 tail         u64   generation of the oldest segment still in use
+//! 40 next_item    u64   all item sequence numbers below this are used
+//! 48 tail         u64   generation of the oldest segment in use
 //! 56 next_queue   u32
-//! 60 check        u32   CRC32C of the header before it and of each record's header, seeded with the store's salt
+//! 60 check        u32   CRC32C of the store's salt, the header before this field, and the header of each record
 //! ```
-//! A record's header holds the check of its content, so a frame is whole if its own check and those of all its records
-//! hold; no byte is summed twice. Integers are little-endian. Frames begin at multiples of 8.
+//! A record's header contains the check of the record's content. A frame is intact if its own check and the checks of all its
+//! records match; no byte is summed twice. Integers are little-endian. Frames start at multiples of 8.
 
 use crate::log::record::{self, Record};
 
@@ -32,13 +32,13 @@ pub struct FrameHeader {
     pub next_queue: u32,
 }
 
-/// Room for the header at the beginning of a frame being written.
+/// Starts a frame: empties the buffer and leaves space for the header.
 pub fn begin(buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.resize(HEADER_BYTES, 0);
 }
 
-/// Fills in the header and pads the frame. The buffer holds [`begin`]'s room and the records.
+/// Fills in the header and pads the frame. The buffer contains the space of [`begin`] and the records.
 pub fn finish(buffer: &mut Vec<u8>, mut header: FrameHeader, salt: u64) {
     header.length = u32::try_from(buffer.len() - HEADER_BYTES).unwrap_or(u32::MAX);
     let mut at = 0;
@@ -56,49 +56,39 @@ pub fn finish(buffer: &mut Vec<u8>, mut header: FrameHeader, salt: u64) {
     put(&header.tail.to_le_bytes());
     put(&header.next_queue.to_le_bytes());
     let check = check(&buffer[..HEADER_BYTES - 4], &buffer[HEADER_BYTES..], salt);
-    debug_assert!(check.is_some(), "a frame is made of records");
+    debug_assert!(check.is_some(), "a frame contains only records");
     let check = check.unwrap_or(0);
     buffer[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&check.to_le_bytes());
     buffer.resize(buffer.len().next_multiple_of(8), 0);
 }
 
-/// `None`: these are no records.
+/// `None`: the bytes are not a sequence of records.
 fn check(header: &[u8], records: &[u8], salt: u64) -> Option<u32> {
     let mut check = crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), header);
-    let mut at = 0;
-    while at < records.len() {
-        let record = Record::peek(&records[at..]).ok()?;
-        check = crc32c::crc32c_append(check, &record.bytes[..record::HEADER_BYTES]);
-        at += record.bytes.len();
+    for record in Record::all_in(records) {
+        check = crc32c::crc32c_append(check, &record.ok()?.1.bytes[..record::HEADER_BYTES]);
     }
     Some(check)
 }
 
-/// Whether the content of every record is what its header says.
-fn records_hold(records: &[u8], salt: u64) -> bool {
-    let mut at = 0;
-    while at < records.len() {
-        match Record::read(&records[at..], salt) {
-            Ok(record) => at += record.bytes.len(),
-            Err(_) => return false,
-        }
-    }
-    true
+/// Whether the check of every record matches.
+fn records_are_intact(records: &[u8], salt: u64) -> bool {
+    Record::all_in(records).all(|record| record.is_ok_and(|(_, record)| record.is_intact(salt)))
 }
 
-/// Bytes a frame with this many record bytes takes in a segment.
+/// The bytes that a frame with this many bytes of records occupies in a segment.
 pub fn padded(records: usize) -> usize {
     (HEADER_BYTES + records).next_multiple_of(8)
 }
 
-/// The generation that bytes claim, if they look like a frame at all.
+/// The generation in a frame header, without any check. `None`: the bytes do not start like a frame.
 pub fn claimed_generation(bytes: &[u8]) -> Option<u64> {
     let magic = bytes.get(..4)?.try_into().ok().map(u32::from_le_bytes)?;
     let generation = bytes.get(16..24)?.try_into().ok().map(u64::from_le_bytes)?;
     (magic == MAGIC).then_some(generation)
 }
 
-/// Reads a header without checking it against the records: `None` if this is no frame of that generation.
+/// Reads a header without verifying its check. `None`: this is not a frame of that generation.
 pub fn peek(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     let word = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
     let long = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
@@ -117,14 +107,14 @@ pub fn peek(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     })
 }
 
-/// The frame at the beginning of `bytes`, whole and checked: its header and its records.
+/// Reads the frame at the start of `bytes` and verifies all checks. Returns its header and its records.
 pub fn read(bytes: &[u8], generation: u64, salt: u64) -> Option<(FrameHeader, &[u8])> {
     let header = peek(bytes, generation)?;
     let records = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(header.length as usize)?)?;
     let stored = u32::from_le_bytes(bytes[HEADER_BYTES - 4..HEADER_BYTES].try_into().ok()?);
-    let whole =
-        check(&bytes[..HEADER_BYTES - 4], records, salt) == Some(stored) && records_hold(records, salt);
-    whole.then_some((header, records))
+    let intact =
+        check(&bytes[..HEADER_BYTES - 4], records, salt) == Some(stored) && records_are_intact(records, salt);
+    intact.then_some((header, records))
 }
 
 #[cfg(test)]
@@ -149,11 +139,12 @@ mod tests {
         buffer
     }
 
-    /// Records of removed items: the smallest there are, and one with content.
+    /// Records of removed items, which are the smallest records, and one record with content.
     fn records(count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for sequence in 0..count {
-            record::Encoder::new(&mut bytes, record::Kind::ItemRemoved, None, sequence).finish(42);
+            record::RecordEncoder::new(&mut bytes, record::RecordKind::ItemRemoved, None, sequence)
+                .finish(42);
         }
         record::encode_kv_deleted(&mut bytes, "some key", 42);
         bytes
@@ -170,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn another_generation_or_store_is_not_ours() {
+    fn a_frame_of_another_generation_or_store_is_not_read() {
         let bytes = frame(&records(1));
         assert!(read(&bytes, 4, 42).is_none());
         assert!(read(&bytes, 3, 43).is_none());
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let records = records(2);
         let bytes = frame(&records);
         let used = HEADER_BYTES + records.len();

@@ -1,12 +1,14 @@
-//! `towline.meta`: what makes a directory a store. Written once, when the store is made.
+//! `towline.meta`: marks a directory as a store, and holds its format number. Written once, when the store is created.
+//!
+//! **Invariant:** opening compares the format number with [`FORMAT`] before it reads any other file.
 //!
 //! ```text
 //!  0 magic     8 bytes "TOWLINE\0"
 //!  8 format    u32
 //! 12 zero      u32
-//! 16 salt      u64   names this store: seeds every checksum and every item id
-//! 24 segment   u64   bytes of a segment
-//! 32 check     u32
+//! 16 salt      u64   identifies the store; seeds all checks and all item ids
+//! 24 segment   u64   size of a segment in bytes
+//! 32 check     u32   CRC32C of the bytes before
 //! ```
 
 use crate::error::OpenError;
@@ -18,7 +20,7 @@ const TEMPORARY: &str = "towline.meta.new";
 const MAGIC: [u8; 8] = *b"TOWLINE\0";
 const BYTES: usize = 36;
 
-/// The newest on-disk format this version reads, and the one it writes.
+/// The on-disk format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl Meta {
         bytes
     }
 
-    /// Writes the file whole or not at all: aside, then renamed.
+    /// Writes the file atomically: to a temporary name, then renamed.
     pub fn write(&self, disk: &dyn Disk) -> io::Result<()> {
         let file = disk.create(TEMPORARY)?;
         write_full(&*file, &self.encode(), 0)?;
@@ -48,6 +50,7 @@ impl Meta {
         disk.sync_directory()
     }
 
+    /// `None`: the directory has no such file.
     pub fn read(disk: &dyn Disk) -> Result<Option<Meta>, OpenError> {
         let io_error = |error| OpenError::io(disk, META_FILE, error);
         let file = match disk.open(META_FILE) {
@@ -60,11 +63,19 @@ impl Meta {
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
         if length < 12 || bytes[..8] != MAGIC {
-            return Err(OpenError::corrupt(disk, META_FILE, "it does not begin as a towline.meta does"));
+            return Err(OpenError::corrupt(
+                disk,
+                META_FILE,
+                "its first bytes are not those of a towline.meta",
+            ));
         }
-        // Before the checksum: a newer format may have another layout.
+        // Check the format first: a newer format may have another layout. A number above 16 bits is damage.
         if word(8) > FORMAT && word(8) < 1 << 16 {
-            return Err(OpenError::NewerFormat { place: disk.place(), found: word(8), supported: FORMAT });
+            return Err(OpenError::NewerFormat {
+                directory: disk.directory(),
+                found: word(8),
+                supported: FORMAT,
+            });
         }
         if length < BYTES || word(32) != crc32c::crc32c(&bytes[..32]) || word(8) != FORMAT {
             return Err(OpenError::corrupt(disk, META_FILE, "its checksum does not match"));

@@ -1,4 +1,8 @@
-//! The append-only log: files, segments, frames, records, and reading them back.
+//! The log: segments of frames, frames of records, and the files that contain them.
+//!
+//! [`record`] is one change, [`frame`] one atomic batch of records, [`segment`] a file of frames, [`sidecar`] the cached index of a
+//! segment. [`scan`] walks frames, [`reader`] reads items back, [`meta`] marks a directory as a store, and [`disk`] is all file
+//! access.
 
 pub mod disk;
 pub mod frame;

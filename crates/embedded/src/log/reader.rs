@@ -1,6 +1,6 @@
-//! Reads items back from the log, outside the writer.
+//! The item reader: reads items back from the log, on the caller's thread.
 //!
-//! **Invariant:** a record is served only if its checksum holds and it is the item's own.
+//! **Invariant:** it returns a record only if the record's check matches and the record belongs to the item.
 
 use crate::log::disk::read_full;
 use crate::log::record::{self, Parts, Record, RecordError, RecordPlace, field_part};
@@ -9,15 +9,15 @@ use crate::outcome::{Unread, UnreadItems};
 use towline_domain::{Field, FieldSet, Item};
 use towline_store::StoreError;
 
-/// Records closer than this are read in one go.
+/// Records with a smaller gap between them are read together.
 const GAP_MAX: u32 = 4096;
 const READ_MAX: u32 = 1 << 20;
 
-/// How records of a store are checked.
+/// Reads and verifies the records of one store.
 #[derive(Debug, Clone, Copy)]
 pub struct ItemReader {
     pub salt: u64,
-    /// For a planted bug.
+    /// For a planted bug: checks are not verified.
     pub unchecked: bool,
 }
 
@@ -30,17 +30,17 @@ struct Span {
 
 impl ItemReader {
     pub fn read(&self, unread: &UnreadItems, fields: FieldSet) -> Result<Vec<Item>, StoreError> {
-        let beside =
+        let always =
             if fields == FieldSet::HEADS { 0 } else { record::BODY | record::OUTCOME | record::ERROR };
         let needed = Field::ALL
             .into_iter()
             .filter(|&field| fields.contains(field))
-            .fold(beside, |parts, field| parts | field_part(field));
+            .fold(always, |parts, field| parts | field_part(field));
         let spans = self.load(unread, needed)?;
         unread.items.iter().map(|item| self.assemble(item, &spans, needed)).collect()
     }
 
-    /// Reads all records in few, large, ascending reads.
+    /// Reads all needed records with few large reads, in ascending order.
     fn load(&self, unread: &UnreadItems, needed: Parts) -> Result<Vec<Span>, StoreError> {
         let places = unread.items.iter().flat_map(|item| item.places.iter());
         let mut places: Vec<RecordPlace> =
@@ -63,7 +63,7 @@ impl ItemReader {
             }
             rest = &rest[count..];
             let Some(segment) = unread.segments.iter().find(|segment| segment.number == first.segment) else {
-                let what = "an item lies in a segment that is gone".to_owned();
+                let what = "the index names a segment that does not exist".to_owned();
                 return Err(StoreError::Corrupt { file: file_name(first.segment), what });
             };
             let mut bytes = vec![0; (end - first.offset) as usize];
@@ -90,11 +90,11 @@ impl ItemReader {
         let span =
             at.checked_sub(1).and_then(|at| spans.get(at)).filter(|span| span.segment == place.segment);
         let Some(span) = span else {
-            return Err(corrupt("a record was not read"));
+            return Err(corrupt("the record was not read"));
         };
         let start = (place.offset - span.offset) as usize;
         let bytes = span.bytes.get(start..start + place.length as usize);
-        let bytes = bytes.ok_or_else(|| corrupt("the file ends within a record"))?;
+        let bytes = bytes.ok_or_else(|| corrupt("the file ends inside the record"))?;
         let record = if self.unchecked { Record::peek(bytes) } else { Record::read(bytes, self.salt) };
         match record {
             Ok(record) if self.unchecked || record.subject == sequence => Ok((span, record)),

@@ -1,30 +1,39 @@
-//! Walks the frames of a segment, and tells a write cut short by a crash from damage.
+//! Walks the frames of a segment, and distinguishes a torn tail from damage.
+//!
+//! A crash can cut the last write short: the log then ends in a torn tail, which was never acknowledged. Every frame stores
+//! which frames were durable when it was written. So a missing frame is damage if a later frame calls it durable.
 
 use crate::log::disk::read_full;
 use crate::log::frame::{self, FrameHeader};
 use crate::log::segment::{HEADER_BYTES, Segment, SegmentHeader};
 use std::io;
 
-/// The bytes of a whole segment.
+/// All bytes of a segment.
 pub struct SegmentBytes {
     bytes: Vec<u8>,
 }
 
-/// Where the whole frames of a segment end.
+/// Where the intact frames of a segment end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct FramesEnd {
     pub offset: u64,
     pub next_frame: u64,
     pub last: Option<FrameHeader>,
 }
 
-/// How suspicious to be.
+/// Which checks a scan makes.
 #[derive(Debug, Clone, Copy)]
 pub struct Checks {
     pub salt: u64,
-    /// For planted bugs: frames left over from an earlier use of the segment are taken, and damaged ones.
+    /// For planted bugs: accept frames of an earlier use of the segment, and damaged frames.
     pub no_generation: bool,
     pub no_frame: bool,
+}
+
+impl Checks {
+    pub fn all(salt: u64) -> Checks {
+        Checks { salt, no_generation: false, no_frame: false }
+    }
 }
 
 impl SegmentBytes {
@@ -40,12 +49,17 @@ impl SegmentBytes {
         self.bytes
     }
 
+    /// The bytes from `offset` to the end.
+    pub fn from(&self, offset: u64) -> Option<&[u8]> {
+        self.bytes.get(usize::try_from(offset).ok()?..)
+    }
+
     pub fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
     fn frame(&self, offset: u64, generation: u64, checks: Checks) -> Option<(FrameHeader, &[u8])> {
-        let bytes = self.bytes.get(usize::try_from(offset).ok()?..)?;
+        let bytes = self.from(offset)?;
         let generation = if checks.no_generation { frame::claimed_generation(bytes)? } else { generation };
         if checks.no_frame {
             let header = frame::peek(bytes, generation)?;
@@ -55,14 +69,14 @@ impl SegmentBytes {
         frame::read(bytes, generation, checks.salt)
     }
 
-    /// Calls `visit` with each whole frame in turn: its header, where its records begin, and the records.
+    /// Calls `visit` for each intact frame in order, with its header, the offset of its records, and the records.
     pub fn frames<E>(
         &self,
         header: &SegmentHeader,
         checks: Checks,
         mut visit: impl FnMut(&FrameHeader, u64, &[u8]) -> Result<(), E>,
-    ) -> Result<End, E> {
-        let mut end = End { offset: HEADER_BYTES, next_frame: header.first_frame, last: None };
+    ) -> Result<FramesEnd, E> {
+        let mut end = FramesEnd { offset: HEADER_BYTES, next_frame: header.first_frame, last: None };
         while let Some((found, records)) = self.frame(end.offset, header.generation, checks) {
             if found.sequence != end.next_frame && !checks.no_generation {
                 break;
@@ -75,14 +89,14 @@ impl SegmentBytes {
         Ok(end)
     }
 
-    /// The first frame, whatever generation it claims.
+    /// The first frame, of any generation.
     pub fn first_frame(&self, checks: Checks) -> Option<FrameHeader> {
-        let generation = frame::claimed_generation(self.bytes.get(HEADER_BYTES as usize..)?)?;
+        let generation = frame::claimed_generation(self.from(HEADER_BYTES)?)?;
         self.frame(HEADER_BYTES, generation, checks).map(|(found, _)| found)
     }
 
-    /// The frames up to `end` that the last of them does not know to be durable: where they begin, and their bytes.
-    pub fn unsure(&self, header: &SegmentHeader, end: &End, checks: Checks) -> (u64, Vec<u8>) {
+    /// The last frames up to `end`, from the first that no frame calls durable: their offset and their bytes.
+    pub fn unsynced(&self, header: &SegmentHeader, end: &FramesEnd, checks: Checks) -> (u64, Vec<u8>) {
         let synced = end.last.map_or(0, |last| last.synced);
         let mut from = end.offset;
         let _ = self.frames(header, checks, |found, offset, _| {
@@ -94,22 +108,26 @@ impl SegmentBytes {
         (from, self.bytes[from as usize..end.offset as usize].to_vec())
     }
 
-    /// A later whole frame that was written when the one missing at `end` was durable already: proof of damage.
-    pub fn proof_of_damage(&self, header: &SegmentHeader, end: &End, checks: Checks) -> Option<FrameHeader> {
-        self.later_frames(header, end.offset, checks)
+    /// An intact frame behind `end` that calls the frame missing at `end` durable. It proves damage.
+    pub fn proof_of_damage(
+        &self,
+        header: &SegmentHeader,
+        end: &FramesEnd,
+        checks: Checks,
+    ) -> Option<FrameHeader> {
+        self.later_frames(end.offset + 1, header.generation, checks)
             .map(|(_, found)| found)
             .find(|found| found.sequence > end.next_frame && found.synced >= end.next_frame)
     }
 
-    /// Whole frames of this generation anywhere behind `offset`.
-    fn later_frames(
+    /// The intact frames of a generation from `offset` on. Skips bytes that are not such a frame.
+    pub fn later_frames(
         &self,
-        header: &SegmentHeader,
         offset: u64,
+        generation: u64,
         checks: Checks,
     ) -> impl Iterator<Item = (u64, FrameHeader)> + '_ {
-        let generation = header.generation;
-        let mut at = (offset + 1).next_multiple_of(8);
+        let mut at = offset.next_multiple_of(8);
         std::iter::from_fn(move || {
             while at + frame::HEADER_BYTES as u64 <= self.len() {
                 let here = at;

@@ -1,18 +1,18 @@
-//! A file of fixed size that holds a run of frames, and is written over again when nothing in it lives.
+//! A segment: a file of fixed size with consecutive frames. The store overwrites it when it has no live records.
 //!
-//! The header stands twice, in two sectors, so that one damaged sector does not hide a segment:
+//! The header is stored twice, in two sectors, so that one damaged sector does not lose the segment:
 //! ```text
 //!  0 magic        8 bytes "TWSEG\0\0\1"
-//!  8 store        u64   the store's salt: a file of another store is not taken for ours
+//!  8 store        u64   the store's salt: identifies a file of another store
 //! 16 number       u32   also in the file's name
 //! 20 next_queue   u32
-//! 24 generation   u64   one more for each use of any segment: the order of the log
+//! 24 generation   u64   rises by one with each use of any segment file: the order of the log
 //! 32 first_frame  u64
 //! 40 time         u64
 //! 48 next_item    u64
-//! 56 tail         u64   generation of the oldest segment still in use
+//! 56 tail         u64   generation of the oldest segment in use
 //! 64 size         u64
-//! 72 check        u32
+//! 72 check        u32   CRC32C of the bytes before
 //! ```
 
 use crate::error::OpenError;
@@ -21,7 +21,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Frames begin after this.
+/// Frames start behind this many bytes.
 pub const HEADER_BYTES: u64 = 4096;
 const COPY_AT: usize = 2048;
 const USED: usize = 76;
@@ -60,7 +60,7 @@ impl SegmentHeader {
         SegmentHeader::decode_any(bytes).filter(|found| found.0 == salt).map(|found| found.1)
     }
 
-    /// A header of whatever store, and that store's salt.
+    /// A header of any store, and the salt of that store.
     fn decode_any(bytes: &[u8]) -> Option<(u64, SegmentHeader)> {
         let bytes = bytes.get(..USED)?;
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
@@ -79,7 +79,7 @@ impl SegmentHeader {
         good.then(|| (long(8), header()))
     }
 
-    /// The header a segment file has by either copy, and the salt of the store it is of.
+    /// Reads the header of a file of any store, from either copy. Returns it with the salt of its store.
     pub fn read_any(file: &dyn DiskFile) -> io::Result<Option<(u64, SegmentHeader)>> {
         let mut block = vec![0; HEADER_BYTES as usize];
         let length = read_full(file, &mut block, 0)?;
@@ -87,14 +87,14 @@ impl SegmentHeader {
         Ok(SegmentHeader::decode_any(&block[..length]).or(copy))
     }
 
-    /// The header of a segment file, from whichever copy is whole.
+    /// Reads the header of a file of this store, from either copy.
     pub fn read(file: &dyn DiskFile, salt: u64) -> io::Result<Option<SegmentHeader>> {
         let mut block = vec![0; HEADER_BYTES as usize];
         let length = read_full(file, &mut block, 0)?;
         let block = &block[..length];
         let first = SegmentHeader::decode(block, salt);
         let second = block.get(COPY_AT..).and_then(|copy| SegmentHeader::decode(copy, salt));
-        // A torn header write leaves the old one in one sector: the later use of the file counts.
+        // A torn header write leaves the old header in one copy. The later use of the file counts.
         Ok(match (first, second) {
             (Some(a), Some(b)) => Some(if a.generation >= b.generation { a } else { b }),
             (a, b) => a.or(b),
@@ -102,20 +102,20 @@ impl SegmentHeader {
     }
 }
 
-/// An open segment file. Readers hold it to keep it from being written over.
+/// An open segment file. The store does not overwrite it while a reader holds it.
 #[derive(Debug)]
 pub struct Segment {
     pub number: u32,
     pub file: Arc<dyn DiskFile>,
-    /// Why a sync of it failed. The system tells a failure once, to whoever asks first; everybody has to know.
+    /// Why a sync failed. The operating system reports a failure to one caller only; all callers must learn of it.
     failed: Mutex<Option<String>>,
-    /// Bytes from the beginning that belong to the log: a fill keeps away from them.
+    /// How many bytes from the start belong to the log. A fill does not touch them.
     used: Mutex<u64>,
-    /// Perhaps never written but for its header.
+    /// Whether blocks of the file may never have been written.
     fresh: AtomicBool,
 }
 
-/// Written at a time by a fill, and then synced, so that the log's own syncs have little of it to carry.
+/// A fill writes and syncs this many bytes at a time, so that the log's own syncs have little extra to write.
 const FILL_BYTES: u64 = 1 << 20;
 
 pub fn file_name(number: u32) -> String {
@@ -140,36 +140,36 @@ impl Segment {
 
     /// Writes to the log's part of the file.
     pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // A fill under way has at most one piece to write before it sees this.
+        // A running fill writes at most one more piece before it sees the new value.
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         *used = (*used).max(offset + bytes.len() as u64);
         drop(used);
         write_full(&*self.file, bytes, offset)
     }
 
-    /// Nothing in it lives any more. It has been written all over, so there is nothing to fill.
+    /// Marks the segment as empty. All of its blocks were written, so it needs no fill.
     pub fn clear(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = 0;
         self.fresh.store(false, Ordering::Relaxed);
     }
 
-    /// Whether a fill is worth it. Says so once.
+    /// Whether a fill is useful. Returns true at most once.
     pub fn wants_fill(&self) -> bool {
         self.fresh.swap(false, Ordering::Relaxed)
     }
 
-    /// Writes zeros over reserved space ahead of the log, where zeros are read anyway: syncs into blocks that were
-    /// written before take half the time. Stops where the log catches up.
+    /// Writes zeros into the reserved blocks ahead of the log, which read as zeros anyway. A sync into blocks that were
+    /// written before takes half the time. The fill stops when the log catches up.
     pub fn fill(segment: &Weak<Segment>, size: u64) -> io::Result<()> {
         let zeros = vec![0; FILL_BYTES.min(size) as usize];
         let mut at = HEADER_BYTES;
         while at < size {
-            // Nobody needs it any more, once the store is closed.
+            // The store is closed.
             let Some(segment) = segment.upgrade() else { return Ok(()) };
             let piece = &zeros[..(size - at).min(FILL_BYTES) as usize];
             let used = segment.used.lock().unwrap_or_else(PoisonError::into_inner);
             if *used > at {
-                // Just taken into use: go on a piece ahead of the log. Later: the log is faster.
+                // At the first piece, the log has just started: continue a piece ahead of it. Later, the log is faster: stop.
                 if at > HEADER_BYTES {
                     return Ok(());
                 }
@@ -184,7 +184,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes everything written to it durable. After one failure it never succeeds again.
+    /// Makes all bytes written so far durable. After one failure it always fails.
     pub fn sync(&self) -> io::Result<()> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cause) = &*failed {
@@ -197,7 +197,7 @@ impl Segment {
         result
     }
 
-    /// Makes a file with room for a whole segment, and no header yet.
+    /// Creates a file with space for a whole segment, without a header.
     pub fn create(disk: &dyn Disk, number: u32, size: u64) -> io::Result<Segment> {
         let name = file_name(number);
         let make = || {
@@ -210,20 +210,20 @@ impl Segment {
         match make() {
             Ok(file) => Ok(Segment::new(number, file)),
             Err(error) => {
-                // Half a file would take the space that is short. If it cannot be removed, opening will.
+                // A partial file would use space that is short. If this fails, the next opening removes the file.
                 let _ = disk.remove(&name);
                 Err(error)
             }
         }
     }
 
-    /// Takes the file into use. Durable before any frame goes in, so a header that does not read is of no segment in use.
+    /// Starts a use of the file. The header is durable before the first frame, so every segment in use has a header.
     pub fn write_header(&self, header: &SegmentHeader, salt: u64) -> io::Result<()> {
         self.write(&header.encode(salt), 0)?;
         self.sync()
     }
 
-    /// Whether the file can be used again as a whole segment. Those of a backup are cut to what they hold.
+    /// Whether the file is large enough for a whole segment. The segments of a backup are cut to their content.
     pub fn has_room(&self, size: u64) -> bool {
         self.file.size().is_ok_and(|found| found >= size)
     }
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn a_file_name_contains_the_segment_number() {
         assert_eq!(parse_name(&file_name(17)), Some(17));
         for name in ["segment-1.log", "segment-00000001.idx", "segment-0000000x.log", "other"] {
             assert_eq!(parse_name(name), None);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn either_copy_of_a_header_will_do_and_every_bit_counts() {
+    fn a_header_is_read_from_either_copy_and_every_flipped_bit_is_detected() {
         let header = SegmentHeader {
             number: 3,
             next_queue: 2,

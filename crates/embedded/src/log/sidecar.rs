@@ -1,63 +1,37 @@
-//! The index of a sealed segment, beside it: what opening needs of its records, without their payloads.
+//! A sidecar: the index of a sealed segment in a file of its own. Opening reads it instead of the segment and so skips the
+//! payloads.
 //!
-//! A cache: it is believed only if its checksum holds and it names the segment's generation; otherwise the segment
-//! itself is read. Small records are not worth one.
+//! A sidecar is a cache. Opening uses it only if its check matches and it names the segment's generation; otherwise opening
+//! reads the segment. Segments of small records have no sidecar, because it would not be much smaller.
 //!
 //! ```text
 //!  0 magic 8, salt u64, generation u64, first_frame u64, last_frame u64, end u64, length u64, check u32
 //! 60 entries: offset u32, length u32, kind u8, parts u16, subject u64, ordinal u32, head u32 + bytes, indexed u32 + bytes
 //! ```
 
-use crate::engine::Chore;
 use crate::index::update::{IndexUpdate, ItemUpdate};
-use crate::log::disk::{Disk, read_full, write_full};
-use crate::log::record::{self, Kind, Record, RecordError, RecordPlace};
-use crate::log::segment::{self, Segment, SegmentHeader};
+use crate::log::disk::{Disk, read_full};
+use crate::log::record::{self, Record, RecordError, RecordKind, RecordPlace};
+use crate::log::segment::{self, SegmentHeader};
 use crate::plant::{Bug, Plant};
-use std::io;
 
 const MAGIC: [u8; 8] = *b"TWIDX\0\0\x01";
 const HEADER_BYTES: usize = 60;
-/// Worth it only if it is this much smaller than the segment.
+/// A sidecar is written only if it is smaller than the segment by this factor.
 const RATIO_MIN: usize = 4;
 
-impl Chore {
-    /// Does the work. A failure is no fault of the store: a sidecar is a cache, a file left over is removed at opening.
-    pub fn run(self, disk: &dyn Disk) -> io::Result<()> {
-        match self {
-            Chore::Sidecar { number, bytes } => {
-                let name = segment::sidecar_name(number);
-                let temporary = format!("{name}.new");
-                let file = disk.create(&temporary)?;
-                write_full(&*file, &bytes, 0)?;
-                file.sync()?;
-                disk.rename(&temporary, &name)
-            }
-            Chore::Fill { segment, size } => Segment::fill(&segment, size),
-            Chore::Remove { segment } => {
-                let sidecar = segment::sidecar_name(segment.number);
-                disk.remove(&segment::file_name(segment.number))?;
-                match disk.remove(&sidecar) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    result => result,
-                }
-            }
-        }
-    }
-}
-
-/// Gathers the sidecar of the segment being written, record by record, unless its records turn out to be small.
+/// Builds the sidecar of the active segment, record by record. Gives up if the records are small.
 #[derive(Debug, Default)]
-pub struct Builder {
+pub struct SidecarBuilder {
     out: Vec<u8>,
     given_up: bool,
-    /// For a planted bug: how long it was after the last frame and the one before.
+    /// For a planted bug: its length after the last frame and after the frame before.
     at_last: usize,
     before_last: usize,
 }
 
-impl Builder {
-    /// Takes note of the records in `bytes`, which will lie at `offset` of the segment.
+impl SidecarBuilder {
+    /// Adds the records in `bytes`, which will be stored at `offset` of the segment.
     pub fn add(&mut self, bytes: &[u8], offset: u64) {
         if self.given_up {
             return;
@@ -65,15 +39,10 @@ impl Builder {
         if self.out.is_empty() {
             self.out.resize(HEADER_BYTES, 0);
         }
-        let mut at = 0;
-        while let Ok(record) = Record::peek(&bytes[at..]) {
-            if encode(&mut self.out, &record, offset + at as u64).is_err() {
-                self.given_up = true;
-                break;
-            }
-            at += record.bytes.len();
-        }
-        // A few records are no measure.
+        let mut records = Record::all_in(bytes).flatten();
+        self.given_up =
+            records.any(|(at, record)| encode(&mut self.out, &record, offset + at as u64).is_err());
+        // Judge only after enough records.
         if self.out.len() > 16 << 10 && self.out.len() * RATIO_MIN > offset as usize {
             self.given_up = true;
         }
@@ -86,7 +55,7 @@ impl Builder {
         self.before_last = std::mem::replace(&mut self.at_last, self.out.len());
     }
 
-    /// The whole sidecar, if it is worth having.
+    /// The complete sidecar. `None`: it would be too large to be useful.
     pub fn finish(
         self,
         header: &SegmentHeader,
@@ -139,7 +108,7 @@ fn encode(out: &mut Vec<u8>, record: &Record<'_>, offset: u64) -> Result<(), Rec
     Ok(())
 }
 
-/// A sidecar that fits its segment.
+/// A sidecar that belongs to its segment.
 pub struct Sidecar {
     bytes: Vec<u8>,
     pub last_frame: u64,
@@ -147,7 +116,7 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// `None`: there is none that can be believed.
+    /// `None`: the segment has no valid sidecar.
     pub fn read(disk: &dyn Disk, header: &SegmentHeader, salt: u64) -> Option<Sidecar> {
         let file = disk.open(&segment::sidecar_name(header.number)).ok()?;
         let size = usize::try_from(file.size().ok()?).ok()?;
@@ -203,13 +172,13 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<IndexUpdate, Reco
     let indexed_length = word(rest)?;
     let indexed = take(rest, indexed_length as usize)?;
     let place = RecordPlace { segment, offset, length };
-    Ok(match Kind::from_code(kind)? {
-        Kind::Item => {
+    Ok(match RecordKind::from_code(kind)? {
+        RecordKind::Item => {
             let has = |part| parts & part != 0;
             IndexUpdate::Item(ItemUpdate {
                 sequence: subject,
                 place,
-                parts: parts & record::TRACKED,
+                parts: parts & record::INDEXED_PARTS,
                 head: has(record::HEAD)
                     .then(|| record::decode_head(head, subject, None, salt))
                     .transpose()?,
@@ -219,17 +188,17 @@ fn decode(rest: &mut &[u8], segment: u32, salt: u64) -> Result<IndexUpdate, Reco
                 error_ordinal,
             })
         }
-        Kind::ItemRemoved => IndexUpdate::ItemRemoved { sequence: subject },
-        Kind::Queue => IndexUpdate::Queue { queue: Box::new(record::decode_queue(head)?), place },
-        Kind::QueueDeleted => IndexUpdate::QueueDeleted {
+        RecordKind::ItemRemoved => IndexUpdate::ItemRemoved { sequence: subject },
+        RecordKind::Queue => IndexUpdate::Queue { queue: Box::new(record::decode_queue(head)?), place },
+        RecordKind::QueueDeleted => IndexUpdate::QueueDeleted {
             id: towline_domain::QueueId(u32::try_from(subject).map_err(|_| RecordError::Content)?),
             name: (!head.is_empty()).then(|| record::decode_queue_name(head)).transpose()?,
         },
-        Kind::Kv => {
+        RecordKind::Kv => {
             let (key, record) = record::decode_kv(head)?;
             IndexUpdate::Kv { key, record, place }
         }
-        Kind::KvDeleted => IndexUpdate::KvDeleted { key: record::decode_kv_key(head)? },
-        Kind::Tally => IndexUpdate::tally(subject, head, place)?,
+        RecordKind::KvDeleted => IndexUpdate::KvDeleted { key: record::decode_kv_key(head)? },
+        RecordKind::Tally => IndexUpdate::tally(subject, head, place)?,
     })
 }

@@ -173,8 +173,8 @@ impl FaultyDisk {
 }
 
 impl Disk for FaultyDisk {
-    fn place(&self) -> String {
-        self.real.place()
+    fn directory(&self) -> String {
+        self.real.directory()
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn std::any::Any + Send + std::marker::Sync>>> {

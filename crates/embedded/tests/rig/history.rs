@@ -1,14 +1,16 @@
-//! A history that leaves items, queues and key-value records in every state, with every part.
+//! A fixed history. It leaves items, queues and key-value records in every state, and uses every part of a record.
 
 use super::*;
 use towline_domain::command::When;
+use towline_domain::dependency::{Condition, Dependency, DependsOn};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Backoff, Body, Field, FieldEdits, Flow, Json, LeaseRule, Millis, Order, Overrides, Schema,
+    Backoff, Body, Fairness, Field, FieldEdits, Flow, Json, LeaseRule, Millis, Order, Overrides, Schema,
+    Trace,
 };
 use uuid::Uuid;
 
-/// Carries out one operation at a time of its own.
+/// Runs one operation at the given time.
 pub type Run<'a> = &'a mut dyn FnMut(Timestamp, Operation) -> Answered;
 
 pub const KEYS: [&str; 5] = ["plain", "with a time to live", "counter", "deleted", "never set"];
@@ -47,7 +49,7 @@ impl History<'_> {
         received(Ok(self.ok(operation))).pop().expect("an item is ready")
     }
 
-    /// Submits and receives it.
+    /// Submits an item and receives it.
     fn take(&mut self, queue: &str, blob: &str) -> Item {
         self.submit(queue, payload(blob.to_owned()));
         self.receive(queue)
@@ -66,7 +68,7 @@ fn retry(error: &str) -> Verb {
     Verb::Retry { error: error.to_owned(), delay: Some(Millis::ZERO), seed: 1 }
 }
 
-pub fn live(run: Run<'_>) -> Timestamp {
+pub fn replay(run: Run<'_>) -> Timestamp {
     let mut h = History { run, now: START, seed: 0 };
     queues(&mut h);
     states(&mut h);
@@ -105,10 +107,16 @@ fn queues(h: &mut History<'_>) {
             renewals_max: Some(3),
         },
         tally_tags: ["path".to_owned(), "nth".to_owned()].into(),
-        // As it was written before there were such limits.
         flow: Flow::default(),
     };
     h.queue_with("images", schema, policy);
+    let flow = Flow {
+        concurrency: Some(8),
+        rate: "10/s".parse().ok(),
+        fairness: Some(Fairness { weights: [("gold".to_owned(), 3)].into() }),
+        concurrency_per_key: Some(2),
+    };
+    h.queue("limited", Policy { flow, ..Policy::default() });
     h.queue("brief", Policy { visibility_timeout: Millis(1000), max_retries: 1, ..Policy::default() });
     for queue in ["paused", "closed", "completed", "deleted"] {
         h.queue(queue, Policy::default());
@@ -205,6 +213,17 @@ fn bodies(h: &mut History<'_>) {
     h.submit("images", Submission { body: body(2), ..payload("dead letter") });
     let item = h.receive("images");
     h.settle(&item, Verb::Fail { reason: "to the dead letters".to_owned() });
+    for blob in ["replaced", "replacement"] {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap();
+        let trace = Some(Box::new(Trace { parent, state: "congo=t61".parse().ok() }));
+        let body = Body { replace_key: Some("latest".to_owned()), trace, ..Body::default() };
+        h.ok(submit_to("limited", Submission { body, ..payload(blob) }));
+    }
+    let fairness_key = Some("gold".to_owned());
+    h.submit("limited", Submission { body: Body { fairness_key, ..Body::default() }, ..payload("fair") });
+    let on = DependsOn::Group { name: "parts".to_owned(), expect: 3 };
+    let after = Some(Box::new(Dependency { on, when: Condition::AllDone }));
+    h.submit("limited", Submission { after, ..payload("waits for a group") });
 }
 
 fn kv(h: &mut History<'_>) {
@@ -217,9 +236,9 @@ fn kv(h: &mut History<'_>) {
     set(KEYS[3], KvCommand::Delete);
 }
 
-/// Fills and empties segments until what lives has been carried forward.
+/// Fills and empties segments until collection has carried all live records forward.
 fn churn(h: &mut History<'_>) {
-    for _ in 0..40 {
+    for _ in 0..38 {
         let filler = h.submit("work", payload(vec![0; 8000]));
         h.ok(delete(filler));
     }

@@ -244,7 +244,7 @@ fn power_went_off() -> io::Error {
 }
 
 impl Disk for SimDisk {
-    fn place(&self) -> String {
+    fn directory(&self) -> String {
         "simulated".to_owned()
     }
 

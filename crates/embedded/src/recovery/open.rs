@@ -1,0 +1,145 @@
+//! Starts an engine behind a recovered log.
+
+use super::Recovered;
+use crate::engine::{Engine, READ_BYTES_MAX, SPARES, UnwrittenTallies};
+use crate::error::OpenError;
+use crate::index::Index;
+use crate::log::disk::{Disk, write_full};
+use crate::log::frame;
+use crate::log::meta::Meta;
+use crate::log::segment::{self, HEADER_BYTES, Segment};
+use crate::log::sidecar::SidecarBuilder;
+use crate::options::Options;
+use crate::outcome::Status;
+use crate::plant::Bug;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use towline_domain::Timestamp;
+use towline_store::StoreMetrics;
+
+impl Engine {
+    /// Opens the store in a directory, or creates one. The caller holds the directory's lock.
+    pub fn open(disk: Arc<dyn Disk>, options: Options, clock: Timestamp) -> Result<Engine, OpenError> {
+        options.check()?;
+        let recovered = match Recovered::read(&*disk, &options)? {
+            Some(recovered) => recovered,
+            None => Recovered::create(&*disk, &options)?,
+        };
+        Engine::start(disk, options, recovered, clock)
+    }
+
+    /// Starts an engine that writes behind the recovered log.
+    pub(crate) fn start(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        recovered: Recovered,
+        clock: Timestamp,
+    ) -> Result<Engine, OpenError> {
+        let Recovered { meta, mut index, log, unused, leftovers, .. } = recovered;
+        let now = if options.plant.has(Bug::TimeGoesBack) { clock } else { recovered.time.max(clock) };
+        index.end_replay(now);
+        if options.plant.has(Bug::CountNotRestored) {
+            for queue in index.queues.values_mut() {
+                queue.counts.completed = 0;
+            }
+        }
+        // The replayed frames may be in the page cache only. After a failed sync the cache may even call them clean, and a
+        // second sync would not write them. Write them again, so that the next sync makes them durable.
+        if let Some(newest) = log.last() {
+            let name = segment::file_name(newest.segment.number);
+            let (from, bytes) = &recovered.unsynced;
+            let again = write_full(&*newest.segment.file, bytes, *from)
+                .and_then(|()| newest.segment.write_header(&newest.header, meta.salt));
+            again.map_err(|error| OpenError::io(&*disk, &name, error))?;
+        }
+        let next_item = if options.plant.has(Bug::SequenceReused) { 1 } else { recovered.next_item };
+        let mut engine = Engine::assemble(disk, options, meta, index);
+        engine.log = log.iter().map(|in_use| in_use.segment.number).collect::<VecDeque<_>>();
+        engine.segments =
+            log.into_iter().map(|in_use| (in_use.segment.number, in_use)).collect::<BTreeMap<_, _>>();
+        engine.take_unused(unused, &leftovers);
+        engine.next_number = recovered.next_number;
+        engine.next_generation = recovered.next_generation;
+        engine.next_frame = recovered.next_frame;
+        engine.synced = recovered.next_frame - 1;
+        engine.next_item = next_item;
+        engine.next_queue = recovered.next_queue;
+        // A torn tail may follow the end. A new segment avoids it.
+        engine.active_offset = engine.segment_bytes;
+        engine.rotate().map_err(|error| {
+            let full = engine.status.full.clone();
+            match full {
+                Some(detail) => OpenError::io(
+                    &*engine.disk,
+                    "a new segment",
+                    io::Error::new(io::ErrorKind::StorageFull, detail),
+                ),
+                None => OpenError::corrupt(&*engine.disk, "the log", error.to_string()),
+            }
+        })?;
+        Ok(engine)
+    }
+}
+
+impl Engine {
+    /// Keeps files that the log does not need as spares, and removes the rest. The log is durable at this point: before
+    /// that, its tail could be in the page cache only, and a crash could make these files part of the log again.
+    fn take_unused(&mut self, unused: Vec<(Arc<Segment>, u64)>, leftovers: &[String]) {
+        for (segment, size) in unused {
+            // If a removal fails, the next opening repeats it.
+            let _ = self.disk.remove(&segment::sidecar_name(segment.number));
+            if self.free.len() < SPARES && size == self.segment_bytes {
+                self.free.push(segment);
+            } else {
+                let _ = self.disk.remove(&segment::file_name(segment.number));
+            }
+        }
+        for name in leftovers {
+            let _ = self.disk.remove(name);
+        }
+    }
+
+    /// An engine with an index and without a log.
+    pub(crate) fn assemble(disk: Arc<dyn Disk>, options: Options, meta: Meta, index: Index) -> Engine {
+        let mut frame = Vec::new();
+        frame::begin(&mut frame);
+        Engine {
+            disk,
+            options,
+            salt: meta.salt,
+            segment_bytes: meta.segment_bytes,
+            index,
+            segments: BTreeMap::new(),
+            log: VecDeque::new(),
+            emptied: VecDeque::new(),
+            retired: VecDeque::new(),
+            events_read_at: AtomicU64::new(0),
+            free: Vec::new(),
+            next_number: 1,
+            next_generation: 1,
+            frame,
+            unwritten_tallies: UnwrittenTallies::default(),
+            active_offset: HEADER_BYTES,
+            rotated_at: Timestamp::default(),
+            next_frame: 1,
+            synced: 0,
+            next_item: 1,
+            next_queue: 1,
+            collection: None,
+            sidecar: SidecarBuilder::default(),
+            read_budget: READ_BYTES_MAX,
+            longest: 0,
+            poisoned: None,
+            status: Status::default(),
+            metrics: StoreMetrics::default(),
+            chores: Vec::new(),
+            swept: 0,
+            effects: Default::default(),
+            up_to_date: false,
+            stalled: false,
+            keys_withheld: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Finds the segment files of a directory, and checks their headers.
+
+use super::LogReader;
+use crate::error::OpenError;
+use crate::log::disk::read_full;
+use crate::log::frame;
+use crate::log::scan::SegmentBytes;
+use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
+use std::sync::Arc;
+
+/// A segment file in the directory.
+pub(super) struct SegmentFile {
+    pub(super) segment: Arc<Segment>,
+    /// `None`: no copy of the header reads.
+    pub(super) header: Option<SegmentHeader>,
+    pub(super) size: u64,
+}
+
+impl LogReader<'_> {
+    pub(super) fn segment_files(&self, names: &[String]) -> Result<Vec<SegmentFile>, OpenError> {
+        let mut files = Vec::new();
+        for (name, number) in names.iter().filter_map(|name| Some((name, segment::parse_name(name)?))) {
+            let segment = Segment::open(self.disk, number)?;
+            let error = |error| OpenError::io(self.disk, name, error);
+            let header = SegmentHeader::read(&*segment.file, self.meta.salt).map_err(error)?;
+            let size = segment.file.size().map_err(error)?;
+            files.push(SegmentFile { segment: Arc::new(segment), header, size });
+        }
+        Ok(files)
+    }
+
+    /// Refuses files of another store, renamed files, and a segment in use whose header is damaged.
+    ///
+    /// A file without a valid header is not in use, unless it contains a frame newer than all headers.
+    pub(super) fn check_headers(&self, files: &[SegmentFile]) -> Result<(), OpenError> {
+        let newest = files.iter().filter_map(|file| file.header).map(|header| header.generation).max();
+        for file in files {
+            let name = segment::file_name(file.segment.number);
+            match file.header {
+                Some(header) if header.number != file.segment.number => {
+                    let what = format!("it is segment {} under another name", header.number);
+                    return Err(self.damaged(&name, what));
+                }
+                Some(_) => {}
+                None => {
+                    let error = |error| OpenError::io(self.disk, &name, error);
+                    // The store must not overwrite or remove a foreign file, and its own file may be missing.
+                    if SegmentHeader::read_any(&*file.segment.file).map_err(error)?.is_some() {
+                        return Err(self.damaged(&name, "it belongs to another store".to_owned()));
+                    }
+                    // Most such files are spares that were never used. Their first bytes show it.
+                    let mut start = [0; frame::HEADER_BYTES];
+                    read_full(&*file.segment.file, &mut start, HEADER_BYTES).map_err(error)?;
+                    if frame::claimed_generation(&start).is_none() {
+                        continue;
+                    }
+                    let bytes = SegmentBytes::read(&file.segment, file.size, Vec::new()).map_err(error)?;
+                    let in_use = bytes
+                        .first_frame(self.checks)
+                        .is_some_and(|found| newest.is_none_or(|newest| found.generation > newest));
+                    if in_use {
+                        return Err(self.damaged(&name, "both copies of its header are damaged".to_owned()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
