@@ -25,19 +25,17 @@ impl Time {
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
+
+    /// The calendar time, if it is in the range of calendars.
+    #[must_use]
+    pub fn timestamp(self) -> Option<jiff::Timestamp> {
+        jiff::Timestamp::from_millisecond(i64::try_from(self.0).ok()?).ok()
+    }
 }
 
 impl From<jiff::Timestamp> for Time {
     fn from(time: jiff::Timestamp) -> Time {
         Time(u64::try_from(time.as_millisecond()).unwrap_or_default())
-    }
-}
-
-impl Time {
-    /// The calendar time, if it is in the range of calendars.
-    #[must_use]
-    pub fn timestamp(self) -> Option<jiff::Timestamp> {
-        jiff::Timestamp::from_millisecond(i64::try_from(self.0).ok()?).ok()
     }
 }
 

@@ -93,13 +93,22 @@ impl ValueDeserializer {
     }
 }
 
-macro_rules! integers {
+/// Deserializes every integer type by the method `deserialize_integer`.
+macro_rules! deserialize_integers {
+    () => {
+        deserialize_integers!(
+            deserialize_i8, deserialize_i16, deserialize_i32, deserialize_i64, deserialize_i128,
+            deserialize_u8, deserialize_u16, deserialize_u32, deserialize_u64, deserialize_u128
+        );
+    };
     ($($method:ident),*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathError> {
             self.deserialize_integer(visitor)
         }
     )*};
 }
+
+pub(super) use deserialize_integers;
 
 impl ValueDeserializer {
     fn deserialize_integer<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathError> {
@@ -144,18 +153,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer {
         }
     }
 
-    integers!(
-        deserialize_i8,
-        deserialize_i16,
-        deserialize_i32,
-        deserialize_i64,
-        deserialize_i128,
-        deserialize_u8,
-        deserialize_u16,
-        deserialize_u32,
-        deserialize_u64,
-        deserialize_u128
-    );
+    deserialize_integers!();
 
     fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathError> {
         let float = match self.value {

@@ -2,7 +2,7 @@
 
 use super::json_writer::{duplicate_key, too_deep};
 use super::path_error::PathError;
-use super::{DEPTH_MAX, Integer, Value};
+use super::{DEPTH_MAX, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Deserializes the key of an object. JSON has only strings as keys; types may want integers, bools or variants.
 
 use super::Integer;
-use super::deserializer::{VariantDeserializer, descend, visit_integer};
+use super::deserializer::{VariantDeserializer, descend, deserialize_integers, visit_integer};
 use super::path_error::PathError;
 use serde::de::{Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
@@ -11,16 +11,14 @@ pub(super) struct KeyDeserializer<'a> {
     pub(super) depth_left: usize,
 }
 
-macro_rules! integer_keys {
-    ($($method:ident),*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathError> {
-            match self.key.parse::<Integer>() {
-                // "01" is refused: "01" and "1" are two keys of an object, and would become one key of a map.
-                Ok(integer) if integer.to_string() == self.key => visit_integer(integer, visitor),
-                _ => self.deserialize_any(visitor),
-            }
+impl KeyDeserializer<'_> {
+    fn deserialize_integer<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathError> {
+        match self.key.parse::<Integer>() {
+            // "01" is refused: "01" and "1" are two keys of an object, and would become one key of a map.
+            Ok(integer) if integer.to_string() == self.key => visit_integer(integer, visitor),
+            _ => self.deserialize_any(visitor),
         }
-    )*};
+    }
 }
 
 impl<'de> Deserializer<'de> for KeyDeserializer<'_> {
@@ -30,18 +28,7 @@ impl<'de> Deserializer<'de> for KeyDeserializer<'_> {
         visitor.visit_str(self.key)
     }
 
-    integer_keys!(
-        deserialize_i8,
-        deserialize_i16,
-        deserialize_i32,
-        deserialize_i64,
-        deserialize_i128,
-        deserialize_u8,
-        deserialize_u16,
-        deserialize_u32,
-        deserialize_u64,
-        deserialize_u128
-    );
+    deserialize_integers!();
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathError> {
         match self.key {

@@ -243,58 +243,6 @@ impl ListSerializer {
     }
 }
 
-impl SerializeSeq for ListSerializer {
-    type Ok = Value;
-    type Error = PathError;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), PathError> {
-        self.push(item)
-    }
-
-    fn end(self) -> Result<Value, PathError> {
-        Ok(self.finish())
-    }
-}
-
-impl SerializeTuple for ListSerializer {
-    type Ok = Value;
-    type Error = PathError;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), PathError> {
-        self.push(item)
-    }
-
-    fn end(self) -> Result<Value, PathError> {
-        Ok(self.finish())
-    }
-}
-
-impl SerializeTupleStruct for ListSerializer {
-    type Ok = Value;
-    type Error = PathError;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), PathError> {
-        self.push(item)
-    }
-
-    fn end(self) -> Result<Value, PathError> {
-        Ok(self.finish())
-    }
-}
-
-impl SerializeTupleVariant for ListSerializer {
-    type Ok = Value;
-    type Error = PathError;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), PathError> {
-        self.push(item)
-    }
-
-    fn end(self) -> Result<Value, PathError> {
-        Ok(self.finish())
-    }
-}
-
 struct ObjectSerializer {
     value_serializer: ValueSerializer,
     entries: Vec<(String, Value)>,
@@ -316,38 +264,35 @@ impl ObjectSerializer {
     }
 }
 
-impl SerializeStruct for ObjectSerializer {
-    type Ok = Value;
-    type Error = PathError;
+/// Implements a trait of serde for a type that collects values with `push` and ends with `finish`.
+macro_rules! collects_values {
+    ($($trait:ident::$method:ident for $type:ident $(by $key:ident)?;)*) => {$(
+        impl $trait for $type {
+            type Ok = Value;
+            type Error = PathError;
 
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        key: &'static str,
-        value: &T,
-    ) -> Result<(), PathError> {
-        self.push(key, value)
-    }
+            fn $method<T: Serialize + ?Sized>(
+                &mut self,
+                $($key: &'static str,)?
+                value: &T,
+            ) -> Result<(), PathError> {
+                self.push($($key,)? value)
+            }
 
-    fn end(self) -> Result<Value, PathError> {
-        Ok(self.finish())
-    }
+            fn end(self) -> Result<Value, PathError> {
+                Ok(self.finish())
+            }
+        }
+    )*};
 }
 
-impl SerializeStructVariant for ObjectSerializer {
-    type Ok = Value;
-    type Error = PathError;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        key: &'static str,
-        value: &T,
-    ) -> Result<(), PathError> {
-        self.push(key, value)
-    }
-
-    fn end(self) -> Result<Value, PathError> {
-        Ok(self.finish())
-    }
+collects_values! {
+    SerializeSeq::serialize_element for ListSerializer;
+    SerializeTuple::serialize_element for ListSerializer;
+    SerializeTupleStruct::serialize_field for ListSerializer;
+    SerializeTupleVariant::serialize_field for ListSerializer;
+    SerializeStruct::serialize_field for ObjectSerializer by key;
+    SerializeStructVariant::serialize_field for ObjectSerializer by key;
 }
 
 struct MapSerializer {

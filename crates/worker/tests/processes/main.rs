@@ -77,13 +77,13 @@ async fn processes_share_work_and_results_come_back(address: BackendAddress) {
     let system = submitter(&backend);
     let mut handles = Vec::new();
     for _ in 0..40 {
-        handles.push(system.submit(kinds.who.of(())).await.unwrap());
+        handles.push(system.submit(kinds.whoami.of(())).await.unwrap());
     }
-    let mut who = BTreeSet::new();
+    let mut processes = BTreeSet::new();
     for handle in &handles {
-        who.insert(in_time("a result", handle.result()).await.unwrap());
+        processes.insert(in_time("a result", handle.result()).await.unwrap());
     }
-    assert_eq!(who, BTreeSet::from(["a".to_owned(), "b".to_owned()]), "both processes ran some");
+    assert_eq!(processes, BTreeSet::from(["a".to_owned(), "b".to_owned()]), "both processes ran some");
     assert_eq!(number(&*backend.store, "ran").await, 40, "each ran once");
     drop(workers);
 }
@@ -107,7 +107,7 @@ async fn a_killed_process_loses_no_work(address: BackendAddress) {
     in_time("the tree", handle.done()).await.unwrap();
     // Only the process that ended the last member reports the end of the group.
     wait_until("the end of the group was reported", async || number(store, "groups done").await > 0).await;
-    let last = system.submit(kinds.who.of(())).await.unwrap();
+    let last = system.submit(kinds.whoami.of(())).await.unwrap();
     assert_eq!(in_time("one more", last.result()).await.unwrap(), "b");
     let reports = number(store, &format!("done {}", handle.group_id())).await;
     assert_eq!(reports, 1, "a group ends once");
@@ -158,7 +158,7 @@ async fn work_that_kills_its_workers_fails(address: BackendAddress) {
     );
     assert_eq!(deaths, 2);
     // The last process goes on with other work.
-    let next = system.submit(kinds.who.of(())).await.unwrap();
+    let next = system.submit(kinds.whoami.of(())).await.unwrap();
     assert_eq!(in_time("what comes after", next.result()).await.unwrap(), "a");
     assert_eq!(backend.queue.dead_letters(10).await.unwrap().len(), 1);
 }

@@ -20,7 +20,7 @@ const VISIBILITY: Duration = Duration::from_secs(2);
 /// The kinds of work that all processes know.
 pub struct Kinds {
     /// Returns the name of the process that ran it.
-    pub who: Work<(), String>,
+    pub whoami: Work<(), String>,
     /// Submits this many leaves. They run until the record `go` is set.
     pub tree: Work<u32, ()>,
     pub leaf: Work<u32, u32>,
@@ -31,7 +31,7 @@ pub struct Kinds {
 impl Kinds {
     pub fn remote() -> Kinds {
         Kinds {
-            who: remote("who"),
+            whoami: remote("whoami"),
             tree: remote("tree"),
             leaf: remote("leaf"),
             deadly: remote("deadly"),
@@ -62,9 +62,9 @@ impl Kinds {
                 async move { Ok(Outcome::<()>::submit(jobs)) }
             })
         };
-        let who = {
+        let whoami = {
             let (store, name) = (Arc::clone(store), name.to_owned());
-            work("who", move |(): (), _| {
+            work("whoami", move |(): (), _| {
                 let (store, name) = (Arc::clone(&store), name.clone());
                 async move {
                     count(&*store, "ran").await;
@@ -89,7 +89,7 @@ impl Kinds {
         let many = Options::new().retry(Retry::attempts(20));
         Kinds {
             // Four at a time in each process, so that no process can run all of them.
-            who: who.concurrency(ConcurrencyLimiter::balanced(4)),
+            whoami: whoami.concurrency(ConcurrencyLimiter::balanced(4)),
             tree,
             leaf: leaf.options(many).concurrency(ConcurrencyLimiter::balanced(8)),
             deadly,
@@ -120,7 +120,7 @@ pub fn run() {
         let tick = kinds.tick.clone();
         let system = System::on(backend)
             .visibility_timeout(VISIBILITY)
-            .work(&kinds.who)
+            .work(&kinds.whoami)
             .work(&kinds.tree)
             .work(&kinds.leaf)
             .work(&kinds.deadly)
