@@ -15,7 +15,7 @@ use std::sync::Arc;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use towline::{Backend, Doer, Embedded, Memory, Outcome, System, work};
+use towline::{Backend, ConcurrencyLimiter, Embedded, Memory, Outcome, System, work};
 
 /// Pushes under way at one time, and pieces that run at one time, of everybody.
 const AT_ONCE: usize = 256;
@@ -50,20 +50,20 @@ const QUEUED: [(&str, Queued); 2] = [("singly", Queued::Singly), ("together", Qu
 
 async fn towline(backend: impl Into<Backend>, pieces: u64, queued: Queued) -> f64 {
     let nothing = work("nothing", |_: u64, _| async { Ok(Outcome::<()>::Void) });
-    let system = System::on(backend).work(&nothing).doer(Doer::balanced(AT_ONCE)).start().unwrap();
+    let system = System::on(backend).work(&nothing).concurrency(ConcurrencyLimiter::balanced(AT_ONCE)).start().unwrap();
     let begun = Instant::now();
     match queued {
         Queued::Singly => {
             let all = stream::iter(0..pieces).for_each_concurrent(AT_ONCE, |n| {
                 let (system, job) = (system.clone(), nothing.of(n));
-                async move { drop(system.queue(job).await.unwrap()) }
+                async move { drop(system.submit(job).await.unwrap()) }
             });
             all.await;
         }
         Queued::Together => {
             let all: Vec<u64> = (0..pieces).collect();
             for bulk in all.chunks(BULK) {
-                system.queue_all(bulk.iter().map(|n| nothing.of(*n))).await.unwrap();
+                system.submit_all(bulk.iter().map(|n| nothing.of(*n))).await.unwrap();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Time, injected: the system's, or one that a test moves.
+//! The clock: the machine's, or a virtual one that a test moves.
 
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -20,10 +20,16 @@ impl Time {
         Time(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier`; nothing if it is not.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The calendar time, if it is in the range of calendars.
+    #[must_use]
+    pub fn timestamp(self) -> Option<jiff::Timestamp> {
+        jiff::Timestamp::from_millisecond(i64::try_from(self.0).ok()?).ok()
     }
 }
 
@@ -33,18 +39,10 @@ impl From<jiff::Timestamp> for Time {
     }
 }
 
-impl Time {
-    /// As a date, if it is one that calendars know.
-    #[must_use]
-    pub fn timestamp(self) -> Option<jiff::Timestamp> {
-        jiff::Timestamp::from_millisecond(i64::try_from(self.0).ok()?).ok()
-    }
-}
-
 pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Time;
 
-    /// Ends at that time, or at once if it has passed.
+    /// Returns at that time, or at once if it has passed.
     fn sleep_until(&self, at: Time) -> BoxFuture<'static, ()>;
 }
 
@@ -53,7 +51,7 @@ pub trait Clock: Send + Sync + fmt::Debug {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is where the time comes from")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the time")]
     fn now(&self) -> Time {
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Time::default().after(since_1970.unwrap_or_default())
@@ -64,7 +62,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands until it is moved, and wakes who slept up to there.
+/// A clock that stands still until a test advances it. Advancing it wakes the sleepers whose time has come.
 #[derive(Debug)]
 pub struct VirtualClock(Mutex<Sleepers>);
 
@@ -86,21 +84,21 @@ impl VirtualClock {
         self.advance_to(to);
     }
 
-    /// It never goes back.
+    /// A time in the past does nothing.
     pub fn advance_to(&self, to: Time) {
         let mut sleepers = self.lock();
         sleepers.now = sleepers.now.max(to);
         let later = sleepers.now.after(Duration::from_millis(1));
-        let awake = sleepers.asleep.split_off(&(later, 0));
-        let woken = std::mem::replace(&mut sleepers.asleep, awake);
+        let asleep = sleepers.asleep.split_off(&(later, 0));
+        let woken = std::mem::replace(&mut sleepers.asleep, asleep);
         drop(sleepers);
         for waker in woken.into_values() {
-            // Who does not listen any more has no need to be woken.
+            // A sleeper that was dropped needs no wake-up.
             let _ = waker.send(());
         }
     }
 
-    /// When the next sleeper wakes.
+    /// The time at which the next sleeper wakes.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         let mut sleepers = self.lock();
@@ -129,7 +127,7 @@ impl Clock for VirtualClock {
         sleepers.asleep.insert((at, serial), waker);
         Box::pin(async move {
             if woken.await.is_err() {
-                // The clock is gone: that time never comes.
+                // The clock was dropped, so its time never comes.
                 std::future::pending::<()>().await;
             }
         })
@@ -141,7 +139,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_sleeps_is_woken_when_the_clock_is_moved_that_far() {
+    async fn a_sleeper_wakes_when_the_clock_reaches_its_time() {
         let clock = VirtualClock::new(Time(1000));
         let (early, late) = (clock.sleep_until(Time(1500)), clock.sleep_until(Time(1501)));
         assert_eq!(clock.next_wake(), Some(Time(1500)));

@@ -1,6 +1,6 @@
-//! The contract of the ports as a test suite, for whoever writes their own.
+//! The contract of the ports as a test suite, for programs that implement their own.
 //!
-//! Each function takes ports that hold nothing yet and a way to let time pass, and panics with what does not hold.
+//! Each function takes an empty port and a function that lets time pass. It panics if the port breaks the contract.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,272 +18,301 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "a test suite")]
 
-use crate::ports::{Again, Count, DeadLetter, Lease, PortError, PubSub, Push, Queue, Store};
+use crate::ports::{
+    DeadLetter, Delivery, Increment, Lease, PortError, PubSub, Queue, Redelivery, Store, SubmitRequest,
+};
 use futures::StreamExt;
 use std::time::Duration;
 
-const VISIBLE: Duration = Duration::from_secs(2);
-const LONG: Duration = Duration::from_secs(3600);
+const VISIBILITY: Duration = Duration::from_secs(2);
+const HOUR: Duration = Duration::from_secs(3600);
 
-fn push(body: &str) -> Push {
-    Push { body: body.to_owned(), ..Push::default() }
+fn item(payload: &str) -> SubmitRequest {
+    SubmitRequest { payload: payload.to_owned(), ..SubmitRequest::default() }
 }
 
-async fn bodies(queue: &dyn Queue, max: usize) -> Vec<(String, Lease, u32, u32)> {
-    let pulled = queue.pop(max, VISIBLE).await.unwrap();
-    pulled.into_iter().map(|pulled| (pulled.body, pulled.lease, pulled.attempt, pulled.delivery)).collect()
+async fn receive(queue: &dyn Queue, max: usize) -> Vec<Delivery> {
+    queue.receive(max, VISIBILITY).await.unwrap()
 }
 
-async fn one(queue: &dyn Queue) -> (String, Lease, u32, u32) {
-    let mut all = bodies(queue, 10).await;
-    assert_eq!(all.len(), 1, "one is ready: {all:?}");
+async fn receive_one(queue: &dyn Queue) -> Delivery {
+    let mut all = receive(queue, 10).await;
+    assert_eq!(all.len(), 1, "one item is ready: {all:?}");
     all.remove(0)
 }
 
-async fn none(queue: &dyn Queue) {
-    let all = bodies(queue, 10).await;
-    assert!(all.is_empty(), "nothing is ready: {all:?}");
+async fn receive_none(queue: &dyn Queue) {
+    let all = receive(queue, 10).await;
+    assert!(all.is_empty(), "no item is ready: {all:?}");
+}
+
+async fn commit_all(queue: &dyn Queue, deliveries: &[Delivery]) {
+    for delivery in deliveries {
+        queue.commit(&delivery.lease).await.unwrap();
+    }
+}
+
+fn payloads(deliveries: &[Delivery]) -> Vec<&str> {
+    deliveries.iter().map(|delivery| delivery.payload.as_str()).collect()
+}
+
+#[track_caller]
+fn assert_delivery(delivery: &Delivery, payload: &str, attempt: u32, deliveries: u32) {
+    let found = (delivery.payload.as_str(), delivery.attempt, delivery.deliveries);
+    assert_eq!(found, (payload, attempt, deliveries), "payload, attempt, deliveries");
 }
 
 pub async fn queue(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
-    arrival(queue).await;
-    together(queue).await;
-    sizes(queue).await;
-    leases(queue, pass).await;
-    again(queue, pass).await;
-    letters(queue, pass).await;
-    waiting(queue).await;
-    keys(queue).await;
+    items_come_by_priority_and_then_in_order(queue).await;
+    a_batch_is_submitted_like_single_items(queue).await;
+    depth_and_size_are_exact(queue).await;
+    only_a_valid_lease_settles(queue, pass).await;
+    a_defer_is_no_attempt_and_a_retry_is_one(queue, pass).await;
+    dead_letters_wait_for_a_redrive(queue, pass).await;
+    a_long_poll_receives_what_is_submitted(queue).await;
+    an_idempotency_key_is_submitted_once(queue).await;
 }
 
-/// By priority, then in order of arrival; no more than asked for.
-async fn arrival(queue: &dyn Queue) {
-    none(queue).await;
-    for (body, priority) in [("a", 0), ("b", 5), ("c", 0), ("d", -1), ("e", 5)] {
-        assert!(queue.push(Push { priority, ..push(body) }).await.unwrap());
+async fn items_come_by_priority_and_then_in_order(queue: &dyn Queue) {
+    receive_none(queue).await;
+    for (payload, priority) in [("a", 0), ("b", -5), ("c", 0), ("d", 1), ("e", -5)] {
+        assert!(queue.submit(SubmitRequest { priority, ..item(payload) }).await.unwrap());
     }
-    let mut came = bodies(queue, 2).await;
-    came.extend(bodies(queue, 10).await);
-    let order: Vec<&str> = came.iter().map(|(body, ..)| body.as_str()).collect();
-    assert_eq!(order, ["b", "e", "a", "c", "d"]);
-    none(queue).await;
-    for (_, lease, attempt, delivery) in &came {
-        assert_eq!((*attempt, *delivery), (1, 1));
-        queue.ack(lease).await.unwrap();
-        let again = queue.ack(lease).await;
-        assert!(matches!(again, Ok(()) | Err(PortError::LeaseLost)), "an ack uses the lease up: {again:?}");
-        let after = queue.put_back(lease, Again::default()).await;
-        assert_eq!(after, Err(PortError::LeaseLost), "an ack uses the lease up");
-    }
-}
-
-/// As if they were pushed one after the other.
-async fn together(queue: &dyn Queue) {
-    assert_eq!(queue.push_all(Vec::new()).await.unwrap(), Vec::<bool>::new());
-    let keyed = |body, key: &str| Push { dedupe_key: Some(format!("together: {key}")), ..push(body) };
-    let delayed = Push { delay: LONG, ..keyed("later", "later") };
-    let all =
-        vec![push("a"), keyed("b", "b"), keyed("b, again", "b"), Push { priority: 1, ..push("c") }, delayed];
-    assert_eq!(queue.push_all(all).await.unwrap(), [true, true, false, true, true]);
-    assert_eq!(queue.push_all(vec![keyed("b", "b"), keyed("d", "d")]).await.unwrap(), [false, true]);
-    let came = bodies(queue, 10).await;
-    let order: Vec<&str> = came.iter().map(|(body, ..)| body.as_str()).collect();
-    assert_eq!(order, ["c", "a", "b", "d"]);
-    for (_, lease, ..) in &came {
-        queue.ack(lease).await.unwrap();
+    let mut received = receive(queue, 2).await;
+    assert!(received.len() <= 2, "at most `max` items: {received:?}");
+    received.extend(receive(queue, 10).await);
+    assert_eq!(payloads(&received), ["b", "e", "a", "c", "d"]);
+    receive_none(queue).await;
+    for Delivery { lease, attempt, deliveries, .. } in &received {
+        assert_eq!((*attempt, *deliveries), (1, 1));
+        queue.commit(lease).await.unwrap();
+        let again = queue.commit(lease).await;
+        assert!(matches!(again, Ok(()) | Err(PortError::LeaseLost)), "a commit ends the lease: {again:?}");
+        let after = queue.defer(lease, Redelivery::default()).await;
+        assert_eq!(after, Err(PortError::LeaseLost), "a commit ends the lease");
     }
 }
 
-/// What waits, and what is in it: whether it tells is its own affair, but not what.
-async fn sizes(queue: &dyn Queue) {
-    // Besides one that is not due.
-    let sizes = async |waiting: u64, all: u64| {
-        let told = (queue.depth().await.unwrap(), queue.size().await.unwrap());
-        assert!(told.0.is_none_or(|depth| depth == waiting + 1), "{waiting} wait: {told:?}");
-        assert!(told.1.is_none_or(|size| size == all + 1), "{all} are in it: {told:?}");
+/// Leaves one item with a long delay in the queue.
+async fn a_batch_is_submitted_like_single_items(queue: &dyn Queue) {
+    assert_eq!(queue.submit_all(Vec::new()).await.unwrap(), Vec::<bool>::new());
+    let keyed = |payload, key: &str| SubmitRequest {
+        idempotency_key: Some(format!("together: {key}")),
+        ..item(payload)
     };
-    sizes(0, 0).await;
-    queue.push_all(vec![push("a"), push("b")]).await.unwrap();
-    sizes(2, 2).await;
-    let came = bodies(queue, 10).await;
-    sizes(0, 2).await;
-    queue.ack(&came[0].1).await.unwrap();
-    sizes(0, 1).await;
-    queue.dead_letter(&came[1].1, None, "done with").await.unwrap();
-    sizes(0, 0).await;
+    let delayed = SubmitRequest { delay: HOUR, ..keyed("later", "later") };
+    let urgent = SubmitRequest { priority: -1, ..item("c") };
+    let all = vec![item("a"), keyed("b", "b"), keyed("b, again", "b"), urgent, delayed];
+    assert_eq!(queue.submit_all(all).await.unwrap(), [true, true, false, true, true]);
+    assert_eq!(queue.submit_all(vec![keyed("b", "b"), keyed("d", "d")]).await.unwrap(), [false, true]);
+    let received = receive(queue, 10).await;
+    assert_eq!(payloads(&received), ["c", "a", "b", "d"]);
+    commit_all(queue, &received).await;
+}
+
+/// A queue need not count its items. If it does, the counts must be right.
+async fn depth_and_size_are_exact(queue: &dyn Queue) {
+    // The delayed item of the case before is in both.
+    let assert_counts = async |waiting: u64, all: u64| {
+        let (depth, size) = (queue.depth().await.unwrap(), queue.size().await.unwrap());
+        assert!(depth.is_none_or(|depth| depth == waiting + 1), "{waiting} items wait: {depth:?}");
+        assert!(size.is_none_or(|size| size == all + 1), "{all} items wait or are leased: {size:?}");
+    };
+    assert_counts(0, 0).await;
+    queue.submit_all(vec![item("a"), item("b")]).await.unwrap();
+    assert_counts(2, 2).await;
+    let received = receive(queue, 10).await;
+    assert_counts(0, 2).await;
+    queue.commit(&received[0].lease).await.unwrap();
+    assert_counts(0, 1).await;
+    queue.fail(&received[1].lease, None, "failed").await.unwrap();
+    assert_counts(0, 0).await;
     assert_eq!(queue.redrive(1).await.unwrap(), 1);
-    let (_, lease, ..) = one(queue).await;
-    queue.ack(&lease).await.unwrap();
+    queue.commit(&receive_one(queue).await.lease).await.unwrap();
 }
 
-/// Who holds a lease holds the item; who lost it can do nothing.
-async fn leases(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
-    queue.push(push("kept")).await.unwrap();
-    let (_, lease, ..) = one(queue).await;
+async fn only_a_valid_lease_settles(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
+    queue.submit(item("leased")).await.unwrap();
+    let lapsed = receive_one(queue).await.lease;
     for _ in 0..3 {
-        pass(VISIBLE * 2 / 3).await;
-        queue.heartbeat(&lease, VISIBLE).await.unwrap();
-        none(queue).await;
+        pass(VISIBILITY * 2 / 3).await;
+        queue.heartbeat(&lapsed, VISIBILITY).await.unwrap();
+        receive_none(queue).await;
     }
-    pass(VISIBLE * 3 / 2).await;
-    let (body, next, attempt, delivery) = one(queue).await;
-    assert_eq!((body.as_str(), attempt, delivery), ("kept", 2, 2), "a lease that lapsed was an attempt");
-    assert_eq!(queue.heartbeat(&lease, VISIBLE).await, Err(PortError::LeaseLost));
-    assert_eq!(queue.ack(&lease).await, Err(PortError::LeaseLost));
-    assert_eq!(queue.put_back(&lease, Again::default()).await, Err(PortError::LeaseLost));
-    assert_eq!(queue.retry(&lease, Again::default(), "late").await, Err(PortError::LeaseLost));
-    assert_eq!(queue.dead_letter(&lease, None, "late").await, Err(PortError::LeaseLost));
-    assert_eq!(queue.ack(&Lease("nobody's".to_owned())).await, Err(PortError::LeaseLost));
-    // Lapsed, though nobody took it.
-    pass(VISIBLE * 3 / 2).await;
-    assert_eq!(queue.ack(&next).await, Err(PortError::LeaseLost));
-    // What lapsed waits like all else, from that moment on.
-    for (body, priority) in [("new", 0), ("urgent", 9)] {
-        queue.push(Push { priority, ..push(body) }).await.unwrap();
+    pass(VISIBILITY * 3 / 2).await;
+    let next = receive_one(queue).await;
+    // The lapsed lease counts as an attempt.
+    assert_delivery(&next, "leased", 2, 2);
+    assert_eq!(queue.heartbeat(&lapsed, VISIBILITY).await, Err(PortError::LeaseLost));
+    assert_eq!(queue.commit(&lapsed).await, Err(PortError::LeaseLost));
+    assert_eq!(queue.defer(&lapsed, Redelivery::default()).await, Err(PortError::LeaseLost));
+    assert_eq!(queue.retry(&lapsed, Redelivery::default(), "late").await, Err(PortError::LeaseLost));
+    assert_eq!(queue.fail(&lapsed, None, "late").await, Err(PortError::LeaseLost));
+    assert_eq!(queue.commit(&Lease("not a lease".to_owned())).await, Err(PortError::LeaseLost));
+    // A lapsed lease is refused even if no other worker has received the item.
+    pass(VISIBILITY * 3 / 2).await;
+    assert_eq!(queue.commit(&next.lease).await, Err(PortError::LeaseLost));
+    // An item whose lease lapsed is ready from that moment on, like any other.
+    for (payload, priority) in [("new", 0), ("urgent", -9)] {
+        queue.submit(SubmitRequest { priority, ..item(payload) }).await.unwrap();
     }
-    let came = bodies(queue, 10).await;
+    let received = receive(queue, 10).await;
     let order: Vec<(&str, u32)> =
-        came.iter().map(|(body, _, attempt, _)| (body.as_str(), *attempt)).collect();
-    assert_eq!(order, [("urgent", 1), ("kept", 3), ("new", 1)]);
-    for (_, lease, ..) in &came {
-        queue.ack(lease).await.unwrap();
-    }
+        received.iter().map(|delivery| (delivery.payload.as_str(), delivery.attempt)).collect();
+    assert_eq!(order, [("urgent", 1), ("leased", 3), ("new", 1)]);
+    commit_all(queue, &received).await;
 }
 
-/// Put back or retried: with a delay, with another body, counted or not.
-async fn again(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
+async fn a_defer_is_no_attempt_and_a_retry_is_one(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
     let delay = Duration::from_secs(5);
-    queue.push(Push { delay, ..push("later") }).await.unwrap();
-    none(queue).await;
+    queue.submit(SubmitRequest { delay, ..item("later") }).await.unwrap();
+    receive_none(queue).await;
     pass(delay * 2).await;
-    let (_, lease, attempt, _) = one(queue).await;
-    assert_eq!(attempt, 1, "a delay is no attempt");
-    queue.put_back(&lease, Again { delay, body: Some("changed".to_owned()) }).await.unwrap();
-    none(queue).await;
+    let delivery = receive_one(queue).await;
+    assert_delivery(&delivery, "later", 1, 1);
+    let payload = Some("changed".to_owned());
+    queue.defer(&delivery.lease, Redelivery { delay, payload }).await.unwrap();
+    receive_none(queue).await;
     pass(delay * 2).await;
-    let (body, lease, attempt, delivery) = one(queue).await;
-    assert_eq!((body.as_str(), attempt, delivery), ("changed", 1, 2), "what is put back was not tried");
-    queue.retry(&lease, Again { delay, body: None }, "no luck").await.unwrap();
-    none(queue).await;
+    let delivery = receive_one(queue).await;
+    assert_delivery(&delivery, "changed", 1, 2);
+    queue.retry(&delivery.lease, Redelivery { delay, payload: None }, "an error").await.unwrap();
+    receive_none(queue).await;
     pass(delay * 2).await;
-    let (body, lease, attempt, delivery) = one(queue).await;
-    assert_eq!((body.as_str(), attempt, delivery), ("changed", 2, 3), "a retry was an attempt");
-    queue.put_back(&lease, Again::default()).await.unwrap();
-    let (_, lease, attempt, _) = one(queue).await;
-    assert_eq!(attempt, 2);
-    queue.ack(&lease).await.unwrap();
+    let delivery = receive_one(queue).await;
+    assert_delivery(&delivery, "changed", 2, 3);
+    queue.defer(&delivery.lease, Redelivery::default()).await.unwrap();
+    let delivery = receive_one(queue).await;
+    assert_eq!(delivery.attempt, 2);
+    queue.commit(&delivery.lease).await.unwrap();
 }
 
-/// Dead letters are not given out, and begin anew when they are redriven.
-async fn letters(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
-    queue.push(push("bad")).await.unwrap();
-    let (_, lease, ..) = one(queue).await;
-    queue.retry(&lease, Again::default(), "no luck").await.unwrap();
-    let (_, lease, ..) = one(queue).await;
-    queue.dead_letter(&lease, Some("kept".to_owned()), "hopeless").await.unwrap();
-    pass(VISIBLE * 3).await;
-    none(queue).await;
-    let letter = DeadLetter { body: "kept".to_owned(), error: "hopeless".to_owned() };
-    assert_eq!(queue.letters(10).await.unwrap(), [letter]);
-    assert_eq!(queue.letters(0).await.unwrap(), []);
+async fn dead_letters_wait_for_a_redrive(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
+    queue.submit(item("bad")).await.unwrap();
+    let lease = receive_one(queue).await.lease;
+    queue.retry(&lease, Redelivery::default(), "an error").await.unwrap();
+    let lease = receive_one(queue).await.lease;
+    queue.fail(&lease, Some("replaced".to_owned()), "the last error").await.unwrap();
+    pass(VISIBILITY * 3).await;
+    receive_none(queue).await;
+    let dead_letter = DeadLetter { payload: "replaced".to_owned(), error: "the last error".to_owned() };
+    assert_eq!(queue.dead_letters(10).await.unwrap(), [dead_letter]);
+    assert_eq!(queue.dead_letters(0).await.unwrap(), []);
     assert_eq!(queue.redrive(10).await.unwrap(), 1);
-    assert_eq!(queue.letters(10).await.unwrap(), []);
+    assert_eq!(queue.dead_letters(10).await.unwrap(), []);
     assert_eq!(queue.redrive(10).await.unwrap(), 0);
-    let (body, lease, attempt, _) = one(queue).await;
-    assert_eq!((body.as_str(), attempt), ("kept", 1));
-    queue.ack(&lease).await.unwrap();
+    let delivery = receive_one(queue).await;
+    assert_eq!((delivery.payload.as_str(), delivery.attempt), ("replaced", 1));
+    queue.commit(&delivery.lease).await.unwrap();
 }
 
-/// Whoever waits is given what comes; whoever gave up waiting has taken nothing.
-async fn waiting(queue: &dyn Queue) {
-    none(queue).await;
+async fn a_long_poll_receives_what_is_submitted(queue: &dyn Queue) {
+    receive_none(queue).await;
+    // A long poll that is dropped receives nothing.
     tokio::select! {
-        came = queue.wait(10, VISIBLE) => panic!("nothing is ready: {came:?}"),
+        received = queue.long_poll(10, VISIBILITY) => panic!("no item is ready: {received:?}"),
         () = tokio::time::sleep(Duration::from_millis(20)) => {}
     }
-    let waits = async {
-        // A queue that cannot be waited for is asked.
+    let long_poll = async {
+        // A queue without long polls never returns. It is polled instead.
         tokio::select! {
-            came = queue.wait(10, VISIBLE) => came.unwrap(),
-            () = tokio::time::sleep(Duration::from_secs(1)) => queue.pop(10, VISIBLE).await.unwrap(),
+            received = queue.long_poll(10, VISIBILITY) => received.unwrap(),
+            () = tokio::time::sleep(Duration::from_secs(1)) => receive(queue, 10).await,
         }
     };
-    let (came, pushed) = futures::future::join(waits, queue.push(push("come"))).await;
-    assert!(pushed.unwrap());
-    assert_eq!(came.len(), 1);
-    assert_eq!((came[0].body.as_str(), came[0].attempt), ("come", 1), "who gave up took nothing");
-    queue.ack(&came[0].lease).await.unwrap();
+    let (received, submitted) = futures::future::join(long_poll, queue.submit(item("new"))).await;
+    assert!(submitted.unwrap());
+    assert_eq!(received.len(), 1);
+    assert_eq!((received[0].payload.as_str(), received[0].attempt), ("new", 1));
+    commit_all(queue, &received).await;
 }
 
-/// A key is queued once, also after it was done.
-async fn keys(queue: &dyn Queue) {
-    let keyed = |body| Push { dedupe_key: Some("the key".to_owned()), ..push(body) };
-    assert!(queue.push(keyed("first")).await.unwrap());
-    assert!(!queue.push(keyed("second")).await.unwrap());
-    let (body, lease, ..) = one(queue).await;
-    assert_eq!(body, "first");
-    queue.ack(&lease).await.unwrap();
-    assert!(!queue.push(keyed("third")).await.unwrap());
-    none(queue).await;
+async fn an_idempotency_key_is_submitted_once(queue: &dyn Queue) {
+    let keyed = |payload| SubmitRequest { idempotency_key: Some("the key".to_owned()), ..item(payload) };
+    assert!(queue.submit(keyed("first")).await.unwrap());
+    assert!(!queue.submit(keyed("second")).await.unwrap());
+    let delivery = receive_one(queue).await;
+    assert_eq!(delivery.payload, "first");
+    queue.commit(&delivery.lease).await.unwrap();
+    assert!(!queue.submit(keyed("third")).await.unwrap(), "the key outlives the item");
+    receive_none(queue).await;
 }
 
 pub async fn store(store: &dyn Store, pass: &impl AsyncFn(Duration)) {
-    let get = async |key| store.get(key).await.unwrap();
-    assert_eq!(get("a").await, None);
-    store.set("a", "1".to_owned(), LONG).await.unwrap();
-    store.set("a", "two words, \u{1f409}".to_owned(), LONG).await.unwrap();
-    assert_eq!(get("a").await.as_deref(), Some("two words, \u{1f409}"));
+    records_are_set_read_and_deleted(store).await;
+    set_if_absent_has_one_winner_until_the_record_expires(store, pass).await;
+    an_increment_counts_each_thing_once(store).await;
+    if store.is_shared() {
+        concurrent_calls_lose_nothing(store).await;
+    }
+}
+
+async fn get(store: &dyn Store, key: &str) -> Option<String> {
+    store.get(key).await.unwrap()
+}
+
+async fn records_are_set_read_and_deleted(store: &dyn Store) {
+    assert_eq!(get(store, "a").await, None);
+    store.set("a", "1".to_owned(), HOUR).await.unwrap();
+    store.set("a", "two words, \u{1f409}".to_owned(), HOUR).await.unwrap();
+    assert_eq!(get(store, "a").await.as_deref(), Some("two words, \u{1f409}"));
     store.delete("a").await.unwrap();
     store.delete("a").await.unwrap();
-    assert_eq!(get("a").await, None);
-    // One winner, until its time is over.
-    let short = Duration::from_secs(2);
-    assert!(store.set_if_absent("slot", "me".to_owned(), short).await.unwrap());
-    assert!(!store.set_if_absent("slot", "you".to_owned(), short).await.unwrap());
-    assert_eq!(get("slot").await.as_deref(), Some("me"));
-    pass(short * 2).await;
-    assert_eq!(get("slot").await, None);
-    assert!(store.set_if_absent("slot", "you".to_owned(), short).await.unwrap());
-    // Counters.
-    let add = async |by, once| store.increment("n", Count { by, once }, LONG).await.unwrap();
+    assert_eq!(get(store, "a").await, None);
+}
+
+async fn set_if_absent_has_one_winner_until_the_record_expires(
+    store: &dyn Store,
+    pass: &impl AsyncFn(Duration),
+) {
+    let ttl = Duration::from_secs(2);
+    assert!(store.set_if_absent("slot", "first".to_owned(), ttl).await.unwrap());
+    assert!(!store.set_if_absent("slot", "second".to_owned(), ttl).await.unwrap());
+    assert_eq!(get(store, "slot").await.as_deref(), Some("first"));
+    pass(ttl * 2).await;
+    assert_eq!(get(store, "slot").await, None);
+    assert!(store.set_if_absent("slot", "second".to_owned(), ttl).await.unwrap());
+}
+
+async fn an_increment_counts_each_thing_once(store: &dyn Store) {
+    let add = async |by, once| store.increment("n", Increment { by, once }, HOUR).await.unwrap();
     assert_eq!(add(5, None).await, 5);
     assert_eq!(add(-7, None).await, -2);
     assert_eq!(add(1, Some("x")).await, -1);
     assert_eq!(add(10, None).await, 9);
-    assert_eq!(add(1, Some("x")).await, -1, "the answer of the first time");
+    assert_eq!(add(1, Some("x")).await, -1, "the result of the first increment");
     assert_eq!(add(1, Some("y")).await, 10, "x was counted once");
-    assert_eq!(get("n").await.as_deref(), Some("10"), "a counter can be read");
-    store.set("text", "abc".to_owned(), LONG).await.unwrap();
-    let refused = store.increment("text", Count { by: 1, once: None }, LONG).await;
+    assert_eq!(get(store, "n").await.as_deref(), Some("10"), "a counter can be read");
+    store.set("text", "abc".to_owned(), HOUR).await.unwrap();
+    let refused = store.increment("text", Increment { by: 1, once: None }, HOUR).await;
     assert!(matches!(refused, Err(PortError::Refused(_))), "{refused:?}");
-    assert_eq!(get("text").await.as_deref(), Some("abc"));
-    if store.is_shared() {
-        let all = (0..50).map(|_| store.increment("race", Count { by: 1, once: None }, LONG));
-        let mut seen: Vec<i64> =
-            futures::future::join_all(all).await.into_iter().map(Result::unwrap).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, (1..=50).collect::<Vec<i64>>());
-        let all = (0..50).map(|n| store.set_if_absent("one", format!("{n}"), LONG));
-        let won = futures::future::join_all(all).await.into_iter().filter(|won| *won == Ok(true)).count();
-        assert_eq!(won, 1);
-    }
+    assert_eq!(get(store, "text").await.as_deref(), Some("abc"));
+}
+
+async fn concurrent_calls_lose_nothing(store: &dyn Store) {
+    let all = (0..50).map(|_| store.increment("race", Increment { by: 1, once: None }, HOUR));
+    let mut seen: Vec<i64> = futures::future::join_all(all).await.into_iter().map(Result::unwrap).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (1..=50).collect::<Vec<i64>>());
+    let all = (0..50).map(|n| store.set_if_absent("one", format!("{n}"), HOUR));
+    let won = futures::future::join_all(all).await.into_iter().filter(|won| *won == Ok(true)).count();
+    assert_eq!(won, 1);
 }
 
 pub async fn pubsub(pubsub: &dyn PubSub) {
-    pubsub.publish("to nobody".to_owned()).await.unwrap();
+    pubsub.publish("without a subscriber".to_owned()).await.unwrap();
     let (mut one, mut two) = (pubsub.subscribe(), pubsub.subscribe());
-    // A subscription may take a moment: it is best effort. What is said often enough is heard.
-    let heard = async {
+    // A subscription may take a moment to begin, so the message is published until both have it.
+    let both_received = async {
         let both = futures::future::join(one.next(), two.next());
         assert_eq!(both.await, (Some("hello".to_owned()), Some("hello".to_owned())));
     };
-    let mut heard = std::pin::pin!(heard);
+    let mut both_received = std::pin::pin!(both_received);
     loop {
         pubsub.publish("hello".to_owned()).await.unwrap();
-        let soon = tokio::time::sleep(Duration::from_millis(50));
         tokio::select! {
-            () = &mut heard => return,
-            () = soon => {}
+            () = &mut both_received => return,
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
         }
     }
 }

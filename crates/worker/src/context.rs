@@ -1,19 +1,18 @@
-//! What a handler knows of the piece of work it has, and what it can do besides answering.
+//! The context of a handler: the facts of its attempt, and the calls it can make before it returns.
 
-use crate::engine::{HeldUp, Holding, Shared, State, Submitted};
+use crate::engine::{Backpressure, Engine, Origin, RunningAttempt, State};
 use crate::envelope::Envelope;
 use crate::error::Error;
-use crate::outcome::When;
-use crate::work::AnyJob;
+use crate::job::AnyJob;
 use std::fmt;
 use std::sync::Arc;
-use towline_domain::Trace;
+use towline_domain::{Condition, Trace};
 
-/// Clones are the same.
+/// The context of one attempt. Clones refer to the same attempt.
 #[derive(Clone)]
 pub struct Context {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) holding: Arc<Holding>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) running: Arc<RunningAttempt>,
 }
 
 impl fmt::Debug for Context {
@@ -28,7 +27,7 @@ impl fmt::Debug for Context {
 
 impl Context {
     pub(crate) fn envelope(&self) -> &Arc<Envelope> {
-        &self.holding.held.envelope
+        &self.running.attempt.envelope
     }
 
     #[must_use]
@@ -46,90 +45,91 @@ impl Context {
         &self.envelope().group
     }
 
-    /// Whose handler queued it.
+    /// The id of the work whose handler submitted this work.
     #[must_use]
     pub fn parent(&self) -> Option<&str> {
         self.envelope().parent.as_deref()
     }
 
-    /// What whoever queued it was at, as W3C Trace Context has it. Children are part of the same trace unless their options say
-    /// otherwise.
+    /// The W3C trace context of the submitter. Children inherit it unless their options set another.
     #[must_use]
     pub fn trace(&self) -> Option<&Trace> {
         self.envelope().trace.as_deref()
     }
 
-    /// From 1.
+    /// The number of this attempt. The first is 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.holding.held.attempt
+        self.running.attempt.number
     }
 
-    /// Whether there is no other attempt if this one fails.
+    /// Whether the work fails if this attempt is not successful.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.attempt() >= self.envelope().retry.attempts
     }
 
-    /// Whether this piece of work is the one in its system that may do what the key stands for. It stays so in its
-    /// later attempts.
+    /// Returns `true` for one piece of work of the system, and for its later attempts. All others get `false`.
     pub async fn claim(&self, key: &str) -> Result<bool, Error> {
-        let key = self.shared.keys.claim(key);
-        let store = &self.shared.backend.store;
-        if store.set_if_absent(&key, self.id().to_owned(), self.shared.config.results_kept).await? {
+        let key = self.engine.keys.claim(key);
+        let store = &self.engine.backend.store;
+        if store.set_if_absent(&key, self.id().to_owned(), self.engine.config.result_retention).await? {
             return Ok(true);
         }
         Ok(store.get(&key).await?.is_some_and(|holder| holder == self.id()))
     }
 
-    /// Queues in the same group, now, whatever becomes of this attempt.
-    pub async fn queue(&self, job: impl Into<AnyJob>) -> Result<String, Error> {
-        self.shared.open_group(self.envelope()).await?;
-        let submitted = Submitted { parent: Some(self.envelope()), id: None };
-        Ok(self.shared.submit(&job.into(), submitted, HeldUp::Never).await?.id)
+    /// Submits a job to the group of this work, now, even if this attempt fails later. Returns its id.
+    pub async fn submit(&self, job: impl Into<AnyJob>) -> Result<String, Error> {
+        self.engine.join_group(self.envelope()).await?;
+        let origin = Origin { parent: Some(self.envelope()), id: None };
+        Ok(self.engine.submit(&job.into(), origin, Backpressure::Skip).await?.id)
     }
 
-    /// Queues in the same group when those have ended.
-    pub async fn queue_after(
+    /// Submits a job to the group of this work when its dependencies meet the condition. Returns its id.
+    pub async fn submit_after(
         &self,
         job: impl Into<AnyJob>,
         ids: &[String],
-        when: When,
+        condition: Condition,
     ) -> Result<String, Error> {
-        self.shared.open_group(self.envelope()).await?;
-        let submitted = Submitted { parent: Some(self.envelope()), id: None };
-        Ok(self.shared.submit_after(&job.into(), submitted, ids, when).await?.id)
+        self.engine.join_group(self.envelope()).await?;
+        let origin = Origin { parent: Some(self.envelope()), id: None };
+        Ok(self.engine.submit_after(&job.into(), origin, ids, condition).await?.id)
     }
 
-    /// Who waits for this one to end, as far as they have said so by now.
+    /// The ids of the work that depends on this work, as far as it was submitted by now.
     pub async fn dependents(&self) -> Result<Vec<String>, Error> {
-        Ok(self.shared.dependents(self.id()).await?)
+        Ok(self.engine.dependents(self.id()).await?)
     }
 
-    /// How another piece of work stands; `None`: it has not ended, or is not known any more.
+    /// How other work ended: `Some(Err)` with its error if it failed. `None` if it has not ended, or if its result is
+    /// no longer retained.
     pub async fn ended(&self, id: &str) -> Result<Option<Result<(), String>>, Error> {
-        Ok(self.shared.record(id).await?.map(|record| record.ending()))
+        Ok(self.engine.result_record(id).await?.map(|record| record.outcome()))
     }
 
-    /// How another piece of work stands; `None`: it is not known, or not any more. That something is queued or runs is known in
-    /// systems that keep it ([`crate::Builder::keep_states`]).
+    /// The state of other work; `None` if it is unknown or no longer retained. Pending and processing work is known only
+    /// in systems that track states ([`crate::Builder::track_states`]).
     pub async fn state(&self, id: &str) -> Result<Option<State>, Error> {
-        Ok(self.shared.state(id).await?)
+        Ok(self.engine.state(id).await?)
     }
 
-    /// How those stand that belong to its group, the first thousand, in systems that keep it ([`crate::Builder::keep_states`]).
+    /// The states of the first thousand members of this work's group, in systems that track states
+    /// ([`crate::Builder::track_states`]).
     pub async fn group_states(&self) -> Result<Vec<(String, State)>, Error> {
-        Ok(self.shared.group_states(self.group()).await?)
+        Ok(self.engine.group_states(self.group()).await?)
     }
 
-    /// Whether the answer will not be taken any more: the lease was lost, or the time is over.
+    /// Whether the outcome of this attempt no longer counts: the lease is lost, the time limit passed, or the handler
+    /// has returned.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.holding.is_over()
+        self.running.is_over()
     }
 
-    /// Ends when the answer will not be taken any more.
+    /// Returns when [`Context::is_cancelled`] becomes `true`.
     pub async fn cancelled(&self) {
-        self.holding.over().await;
+        self.running.over().await;
     }
 }

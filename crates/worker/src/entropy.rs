@@ -1,24 +1,24 @@
-//! Randomness: names of work, and the jitter of retries.
+//! Randomness for ids of work and for the jitter of retries.
 
 use crate::clock::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A generator that is seeded once. Its names need to be different, not secret.
+/// A generator that is seeded once. Ids must be unique, not secret.
 #[derive(Debug)]
 pub(crate) struct Entropy(AtomicU64);
 
 impl Entropy {
-    #[expect(clippy::disallowed_methods, reason = "this is where the seed comes from")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads entropy")]
     pub(crate) fn new() -> Entropy {
         let mut seed = [0; 8];
-        // A system without entropy is one that just booted: an address differs there, too.
+        // A machine that just booted may have no entropy yet. An address on the stack also differs between processes.
         if getrandom::fill(&mut seed).is_err() {
             seed = (std::ptr::from_ref(&seed).addr() as u64).to_le_bytes();
         }
         Entropy(AtomicU64::new(u64::from_le_bytes(seed)))
     }
 
-    /// Splitmix: each step of the counter, scrambled.
+    /// The SplitMix64 generator.
     fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut x = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -27,14 +27,14 @@ impl Entropy {
         x ^ (x >> 31)
     }
 
-    /// From 0 up to but not 1.
+    /// A random number in the range from 0 to below 1.
     pub(crate) fn fraction(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
         let bits = (self.next() >> 11) as f64;
         bits / (1u64 << 53) as f64
     }
 
-    /// In order of time, and nobody else's.
+    /// A unique id that sorts by time.
     pub(crate) fn id(&self, now: Time) -> String {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.next().to_le_bytes());

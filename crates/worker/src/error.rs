@@ -1,4 +1,4 @@
-//! What can go wrong for who queues and waits.
+//! The errors of submitting work and of waiting for it.
 
 use crate::codec::CodecError;
 use crate::ports::PortError;
@@ -11,18 +11,16 @@ pub enum Error {
     Port(#[from] PortError),
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The work ended, and not well.
+    /// The work failed.
     #[error("{kind} {id} failed: {error}")]
     Failed { id: String, kind: String, error: String },
-    /// It ended well without saying anything, or it queued others that do.
-    #[error("{id} ended without a result; return one, or wait for its group")]
+    /// The work completed without a result, or it submitted other work that has one.
+    #[error("{id} completed without a result; return one, or wait for its group")]
     NoResult { id: String },
-    /// Too much waits, and whoever queued it has waited for as long as was said.
-    #[error(
-        "for {wait:?} there was no room in a queue in which {limit} may wait; start more workers, or queue it later"
-    )]
-    Full { limit: u64, wait: Duration },
-    /// The program asks for something that cannot work.
+    /// The queue was full for the whole time that [`crate::Builder::backpressure`] allows a submitter to wait.
+    #[error("the queue still held {limit} waiting items after {wait:?}; start more workers, or submit later")]
+    QueueFull { limit: u64, wait: Duration },
+    /// The program asked for something that cannot work.
     #[error("{0}")]
     Configuration(String),
 }

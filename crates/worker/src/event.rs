@@ -1,13 +1,13 @@
-//! What happens, for whoever watches, and how often it has.
+//! The events that a system reports, and their counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Something that happened here.
+/// Something that happened in this system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    Queued {
+    Submitted {
         id: String,
         kind: String,
     },
@@ -32,18 +32,18 @@ pub enum Event {
         kind: String,
         delay: Duration,
     },
-    /// It is a dead letter now, and can be redriven.
+    /// The work is now a dead letter and can be redriven.
     Failed {
         id: String,
         kind: String,
         error: String,
     },
-    /// Not run: no room, not this worker's, unknown here, or not due.
-    PutBack {
+    /// The system received an item that it does not run now, and deferred it. The attempt does not count.
+    Declined {
         kind: String,
-        why: &'static str,
+        reason: &'static str,
     },
-    /// Somebody else has it by now, or will have.
+    /// Another worker has the item, or will get it.
     LeaseLost {
         id: String,
         kind: String,
@@ -51,62 +51,63 @@ pub enum Event {
     GroupDone {
         group: String,
     },
-    /// An occurrence of a schedule was queued here.
-    Fired {
+    /// This system submitted an occurrence of a schedule.
+    ScheduleFired {
         schedule: String,
     },
-    /// More waits than was said to be normal.
+    /// More items wait in a queue than [`crate::Builder::backlog_alarm`] allows.
     Backlog {
         depth: u64,
     },
-    /// The backend did not do what it was asked. It is asked again.
-    Trouble {
-        doing: &'static str,
+    /// A call of the backend failed. The engine repeats it.
+    BackendError {
+        operation: &'static str,
         error: String,
     },
 }
 
-/// How often since the start.
+/// The events since the start, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    pub queued: u64,
+    pub submitted: u64,
     pub started: u64,
     pub completed: u64,
     pub retried: u64,
     pub deferred: u64,
     pub failed: u64,
-    pub put_back: u64,
-    pub lost: u64,
-    /// At this moment.
+    pub declined: u64,
+    pub leases_lost: u64,
+    /// How many attempts run now.
     pub running: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) queued: AtomicU64,
+    pub(crate) submitted: AtomicU64,
     pub(crate) started: AtomicU64,
     pub(crate) completed: AtomicU64,
     retried: AtomicU64,
     deferred: AtomicU64,
     failed: AtomicU64,
-    put_back: AtomicU64,
-    lost: AtomicU64,
+    declined: AtomicU64,
+    leases_lost: AtomicU64,
 }
 
 impl Counters {
     pub(crate) fn count(&self, event: &Event) {
         let counter = match event {
-            Event::Queued { .. } => &self.queued,
+            Event::Submitted { .. } => &self.submitted,
             Event::Started { .. } => &self.started,
             Event::Completed { .. } => &self.completed,
             Event::Retried { .. } => &self.retried,
             Event::Deferred { .. } => &self.deferred,
             Event::Failed { .. } => &self.failed,
-            Event::PutBack { .. } => &self.put_back,
-            Event::LeaseLost { .. } => &self.lost,
-            Event::GroupDone { .. } | Event::Fired { .. } | Event::Backlog { .. } | Event::Trouble { .. } => {
-                return;
-            }
+            Event::Declined { .. } => &self.declined,
+            Event::LeaseLost { .. } => &self.leases_lost,
+            Event::GroupDone { .. }
+            | Event::ScheduleFired { .. }
+            | Event::Backlog { .. }
+            | Event::BackendError { .. } => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -114,14 +115,14 @@ impl Counters {
     pub(crate) fn read(&self, running: u64) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            queued: read(&self.queued),
+            submitted: read(&self.submitted),
             started: read(&self.started),
             completed: read(&self.completed),
             retried: read(&self.retried),
             deferred: read(&self.deferred),
             failed: read(&self.failed),
-            put_back: read(&self.put_back),
-            lost: read(&self.lost),
+            declined: read(&self.declined),
+            leases_lost: read(&self.leases_lost),
             running,
         }
     }

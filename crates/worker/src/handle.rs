@@ -1,9 +1,10 @@
-//! Waiting for what was queued, wherever it is done.
+//! Handles: waiting for submitted work, wherever it runs.
 
 use crate::codec::Codec;
-use crate::engine::{Placed, Shared, State};
+use crate::engine::{Engine, ResultRecord, State, SubmittedWork};
 use crate::envelope::root_of;
 use crate::error::Error;
+use crate::ports::PortError;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -11,16 +12,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A message that was missed costs no more than this.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long it is known that somebody waits.
-const WAIT_KEPT: Duration = Duration::from_secs(3600);
+/// A waiter looks into the store at least this often, in case a message was lost.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+/// How long the store remembers that a waiter waits for a group.
+const WAITER_TTL: Duration = Duration::from_secs(3600);
 
-/// A piece of work that was queued.
+/// A submitted piece of work.
 ///
-/// Waiting has no end of its own: for work that never was, or whose result is no longer kept, it takes for ever.
+/// Waiting has no time limit: it never returns for work that does not exist or whose result is no longer retained.
 pub struct Handle<O> {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     id: String,
     group: String,
     codec: Option<Arc<dyn Codec>>,
@@ -34,8 +35,12 @@ impl<O> fmt::Debug for Handle<O> {
 }
 
 impl<O> Handle<O> {
-    pub(crate) fn new(shared: Arc<Shared>, placed: Placed, codec: Option<Arc<dyn Codec>>) -> Handle<O> {
-        Handle { shared, id: placed.id, group: placed.group, codec, result: PhantomData }
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        submitted: SubmittedWork,
+        codec: Option<Arc<dyn Codec>>,
+    ) -> Handle<O> {
+        Handle { engine, id: submitted.id, group: submitted.group, codec, result: PhantomData }
     }
 
     #[must_use]
@@ -43,102 +48,103 @@ impl<O> Handle<O> {
         &self.id
     }
 
-    /// What it and everything that came of it belong to.
+    /// The group of this work and of everything that comes of it.
     #[must_use]
     pub fn group_id(&self) -> &str {
         &self.group
     }
 
-    /// Waits until it has ended: well, or with an error.
+    /// Waits until the work has ended. Returns an error if it failed.
     pub async fn done(&self) -> Result<(), Error> {
-        self.ended().await?.into_result(&self.id).map(drop)
+        self.result_record().await?.into_result(&self.id).map(drop)
     }
 
-    async fn ended(&self) -> Result<crate::engine::Record, Error> {
-        let said = vec![self.shared.keys.said("done", &self.id)];
-        self.until(said, || self.shared.record(&self.id)).await
+    async fn result_record(&self) -> Result<ResultRecord, Error> {
+        let messages = vec![self.engine.keys.message("done", &self.id)];
+        self.wait(messages, || self.engine.result_record(&self.id)).await
     }
 
     /// Waits until the whole group has ended.
     pub async fn group_done(&self) -> Result<(), Error> {
-        let keys = &self.shared.keys;
-        let mut said = vec![keys.said("group", &self.group)];
-        // Of a root that is alone, only that is said.
-        said.extend(root_of(&self.group).map(|root| keys.said("done", root)));
-        self.until(said, || self.shared.is_group_done(&self.group)).await
+        let keys = &self.engine.keys;
+        let mut messages = vec![keys.message("group", &self.group)];
+        // A root that is alone in its group publishes only that the work is done.
+        messages.extend(root_of(&self.group).map(|root| keys.message("done", root)));
+        self.wait(messages, || self.engine.is_group_done(&self.group)).await
     }
 
-    /// Waits until the whole group has ended: what was last said to be its result.
+    /// Waits until the whole group has ended, and returns the last [`crate::Outcome::Result`] of its members.
     pub async fn group<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         self.group_done().await?;
-        let result = self.shared.group_result(&self.group).await?;
-        Ok(result.map(|text| self.shared.codec.decode(&text)).transpose()?)
+        let result = self.engine.group_result(&self.group).await?;
+        Ok(result.map(|text| self.engine.codec.decode(&text)).transpose()?)
     }
 
-    /// Waits until the whole group has ended: everything that was appended, in order.
+    /// Waits until the whole group has ended, and returns every [`crate::Outcome::Append`] of its members, in order.
     pub async fn group_all<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
         self.group_done().await?;
-        let (store, keys) = (&self.shared.backend.store, &self.shared.keys);
-        let count = self.shared.counter(&keys.appended(&self.group)).await?;
+        let (store, keys) = (&self.engine.backend.store, &self.engine.keys);
+        let count = self.engine.counter(&keys.appended_count(&self.group)).await?;
         let mut all = Vec::new();
         for n in 1..=count {
-            if let Some(text) = store.get(&keys.append(&self.group, n)).await? {
-                all.push(self.shared.codec.decode(&text)?);
+            if let Some(text) = store.get(&keys.appended(&self.group, n)).await? {
+                all.push(self.engine.codec.decode(&text)?);
             }
         }
         Ok(all)
     }
 
-    /// How it stands, at this moment; see [`crate::Context::state`].
+    /// The state of the work now; see [`crate::Context::state`].
     pub async fn state(&self) -> Result<Option<State>, Error> {
-        Ok(self.shared.state(&self.id).await?)
+        Ok(self.engine.state(&self.id).await?)
     }
 
-    /// How those stand that belong to its group, at this moment; see [`crate::Context::group_states`].
+    /// The states of the group's members now; see [`crate::Context::group_states`].
     pub async fn group_states(&self) -> Result<Vec<(String, State)>, Error> {
-        Ok(self.shared.group_states(&self.group).await?)
+        Ok(self.engine.group_states(&self.group).await?)
     }
 
-    /// Says that somebody waits for the group.
-    async fn waits(&self) -> Result<(), Error> {
-        let shared = &self.shared;
-        shared.backend.store.set(&shared.keys.waited(&self.group), "1".to_owned(), WAIT_KEPT).await?;
+    /// Records that a waiter waits for the group, so that the group is not an orphan.
+    async fn record_waiter(&self) -> Result<(), Error> {
+        let engine = &self.engine;
+        engine.backend.store.set(&engine.keys.group_waiter(&self.group), "1".to_owned(), WAITER_TTL).await?;
         Ok(())
     }
 
-    /// Looks whenever one of these is said, and now and then.
-    async fn until<T, F>(&self, said: Vec<String>, look: impl Fn() -> F) -> Result<T, Error>
+    /// Calls `check` when one of the messages arrives, and every [`CHECK_EVERY`], until it finds something.
+    async fn wait<T, F>(&self, messages: Vec<String>, check: impl Fn() -> F) -> Result<T, Error>
     where
-        F: Future<Output = Result<Option<T>, crate::ports::PortError>>,
+        F: Future<Output = Result<Option<T>, PortError>>,
     {
-        let shared = &self.shared;
-        // Before the first look: what is said after it is heard, and nobody is called about what is waited for.
-        let mut heard = shared.backend.pubsub.subscribe();
-        if shared.is_told_of_orphans() {
-            self.waits().await?;
+        let engine = &self.engine;
+        // Subscribe before the first check: a message after it is then not missed.
+        let mut published = engine.backend.pubsub.subscribe();
+        if engine.watches_orphans() {
+            self.record_waiter().await?;
         }
-        if let Some(found) = look().await? {
+        if let Some(found) = check().await? {
             return Ok(found);
         }
-        let mut said_at = None;
+        let mut recorded_at = None;
         loop {
-            let now = shared.clock.now();
-            if said_at.is_none_or(|said_at| now.since(said_at) > WAIT_KEPT / 2) {
-                self.waits().await?;
-                said_at = Some(now);
+            let now = engine.clock.now();
+            if recorded_at.is_none_or(|recorded_at| now.since(recorded_at) > WAITER_TTL / 2) {
+                self.record_waiter().await?;
+                recorded_at = Some(now);
             }
-            let mut again = shared.clock.sleep_until(shared.clock.now().after(LOOK_EVERY));
-            let mut told = heard.by_ref().filter(|message| std::future::ready(said.contains(message)));
+            let mut next_check = engine.clock.sleep_until(engine.clock.now().after(CHECK_EVERY));
+            let mut expected =
+                published.by_ref().filter(|message| std::future::ready(messages.contains(message)));
             tokio::select! {
-                message = told.next() => {
+                message = expected.next() => {
                     if message.is_none() {
-                        // Nobody will say anything any more.
-                        (&mut again).await;
+                        // The subscription has ended: only the timer is left.
+                        (&mut next_check).await;
                     }
                 }
-                () = &mut again => {}
+                () = &mut next_check => {}
             }
-            if let Some(found) = look().await? {
+            if let Some(found) = check().await? {
                 return Ok(found);
             }
         }
@@ -146,11 +152,11 @@ impl<O> Handle<O> {
 }
 
 impl<O: DeserializeOwned> Handle<O> {
-    /// Waits until it has ended: its result.
+    /// Waits until the work has ended, and returns its result.
     pub async fn result(&self) -> Result<O, Error> {
-        let result = self.ended().await?.into_result(&self.id)?;
+        let result = self.result_record().await?.into_result(&self.id)?;
         let text = result.ok_or_else(|| Error::NoResult { id: self.id.clone() })?;
-        let codec = self.codec.as_ref().unwrap_or(&self.shared.codec);
+        let codec = self.codec.as_ref().unwrap_or(&self.engine.codec);
         Ok(codec.decode(&text)?)
     }
 }

@@ -1,73 +1,64 @@
-//! How a handler ends.
+//! What a handler returns.
 
 use crate::clock::Time;
-use crate::work::AnyJob;
+use crate::job::AnyJob;
 use std::fmt;
 use std::time::Duration;
+use towline_domain::Condition;
 
-/// What came of it. A handler must say: a result that is computed and dropped does not compile.
+/// How a handler completed. A handler must return one: a result that is computed and dropped does not compile.
 #[derive(Debug)]
-#[must_use = "an outcome that is not returned did not happen"]
+#[must_use = "an outcome takes effect only if the handler returns it"]
 pub enum Outcome<O> {
-    /// Its result, and from now on its group's.
+    /// The result of the work. It replaces the result of the group.
     Result(O),
-    /// Its result, and one more of its group's.
+    /// The result of the work. It is appended to the values of the group.
     Append(O),
-    /// More to do, in the same group.
-    Queue(Children),
-    /// Nothing to tell.
+    /// More work, in the same group.
+    Submit(Children),
+    /// No result.
     Void,
 }
 
 impl<O> Outcome<O> {
-    /// Queues these, and then is done.
-    pub fn queue(jobs: impl IntoIterator<Item = impl Into<AnyJob>>) -> Outcome<O> {
-        Outcome::Queue(Children { jobs: jobs.into_iter().map(Into::into).collect(), next: None })
+    /// Submits these jobs and completes.
+    pub fn submit(jobs: impl IntoIterator<Item = impl Into<AnyJob>>) -> Outcome<O> {
+        Outcome::Submit(Children { jobs: jobs.into_iter().map(Into::into).collect(), next: None })
     }
 
-    /// Queues these, and the last one when they have ended in this way.
-    pub fn queue_then(
+    /// Submits these jobs, and `next` when they meet the condition.
+    pub fn submit_then(
         jobs: impl IntoIterator<Item = impl Into<AnyJob>>,
-        when: When,
+        condition: Condition,
         next: impl Into<AnyJob>,
     ) -> Outcome<O> {
         let jobs = jobs.into_iter().map(Into::into).collect();
-        Outcome::Queue(Children { jobs, next: Some((when, Box::new(next.into()))) })
+        Outcome::Submit(Children { jobs, next: Some((condition, Box::new(next.into()))) })
     }
 }
 
+/// The jobs that a handler submits by its outcome.
 #[derive(Debug)]
 pub struct Children {
     pub(crate) jobs: Vec<AnyJob>,
-    pub(crate) next: Option<(When, Box<AnyJob>)>,
+    pub(crate) next: Option<(Condition, Box<AnyJob>)>,
 }
 
-/// When something that waits for others is queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum When {
-    /// All have ended, well or not.
-    AllDone,
-    /// All have ended well. If one does not, it fails without having run.
-    AllSuccess,
-    /// So many have ended well. If too few are left, it fails without having run.
-    Count(u32),
-}
-
-/// Why a handler did not get to an outcome. Any error becomes one that is tried again.
+/// Why a handler did not complete. The `?` operator turns any error into a retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Another attempt, if there is one left; `after`: in place of the pause that is due.
+    /// Retries the work if it has attempts left. `after` replaces the pause of the retry policy.
     Retry { error: String, after: Option<Duration> },
-    /// No further attempt.
-    Abort { error: String },
-    /// Not now: the attempt does not count.
-    Defer(Until),
+    /// Fails the work without a further attempt.
+    Fail { error: String },
+    /// Runs the work later. The attempt does not count.
+    Defer(DeferUntil),
 }
 
+/// When deferred work runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    Passed(Duration),
+pub enum DeferUntil {
+    After(Duration),
     At(Time),
 }
 
@@ -83,30 +74,30 @@ impl Failure {
     }
 
     #[must_use]
-    pub fn abort(error: impl fmt::Display) -> Failure {
-        Failure::Abort { error: error.to_string() }
+    pub fn fail(error: impl fmt::Display) -> Failure {
+        Failure::Fail { error: error.to_string() }
     }
 
     #[must_use]
     pub fn defer(delay: Duration) -> Failure {
-        Failure::Defer(Until::Passed(delay))
+        Failure::Defer(DeferUntil::After(delay))
     }
 
     #[must_use]
     pub fn defer_until(at: impl Into<Time>) -> Failure {
-        Failure::Defer(Until::At(at.into()))
+        Failure::Defer(DeferUntil::At(at.into()))
     }
 }
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
-        // With its causes: the one that helps is often the last.
-        let mut told = error.to_string();
+        // The cause that helps is often the last one.
+        let mut message = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
-            told = format!("{told}: {cause}");
+            message = format!("{message}: {cause}");
             source = cause.source();
         }
-        Failure::Retry { error: told, after: None }
+        Failure::Retry { error: message, after: None }
     }
 }

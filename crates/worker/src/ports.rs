@@ -1,180 +1,186 @@
-//! The three ports that everything stands on. Anyone can implement them; [`crate::conformance`] is their contract as a
-//! test suite.
+//! The three ports that the library runs on: [`Queue`], [`PubSub`] and [`Store`]. A program can bring its own
+//! implementations; [`crate::conformance`] is their contract as a test suite.
 //!
-//! They are few and small on purpose. What must hold when a process dies between two calls is in one call: a retry is
-//! not an ack and a push, and a counter that must not count one thing twice is told what it counts.
+//! A worker may die between two calls. Steps that must not be torn apart are therefore one call: a retry is not a
+//! commit and a submit, and a counter is told what it counts, so that it counts each thing once.
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For so long, at least, a queue knows a key that was pushed with.
-pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// The least time for which a queue remembers an idempotency key after the submit.
+pub const IDEMPOTENCY_KEY_TTL: Duration = Duration::from_secs(24 * 3600);
 
-pub type Answer<'a, T> = BoxFuture<'a, Result<T, PortError>>;
+/// The future that a call of a port returns.
+pub type PortFuture<'a, T> = BoxFuture<'a, Result<T, PortError>>;
 
-/// Why a port could not do what it was asked.
+/// Why a port did not carry out a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
-    /// The lease lapsed, or the item was settled: it is somebody else's, or nobody's.
+    /// The lease lapsed, or it was used to settle the item.
     #[error("the lease is lost: it lapsed, or the item was settled")]
     LeaseLost,
-    /// Another time it may work; whether this time it did is not known.
-    #[error("the backend cannot be reached: {0}")]
+    /// The call may succeed later. It is unknown whether this one was carried out.
+    #[error("the backend is unavailable: {0}")]
     Unavailable(String),
-    /// It will not work another time either.
-    #[error("the backend refuses: {0}")]
+    /// The same call would be refused again.
+    #[error("the backend refused the call: {0}")]
     Refused(String),
 }
 
-/// Something to be queued.
+/// An item to submit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Push {
-    pub body: String,
-    /// Not to be seen before this has passed.
+pub struct SubmitRequest {
+    pub payload: String,
+    /// The queue does not deliver the item before this delay has passed.
     pub delay: Duration,
-    /// Higher comes first.
-    pub priority: i32,
-    /// A second push with the same key, within [`KEY_KEPT`] at least, does nothing.
-    pub dedupe_key: Option<String>,
+    /// The queue delivers lower numbers first.
+    pub priority: i16,
+    /// A second submit with the same key does nothing while the queue remembers the key ([`IDEMPOTENCY_KEY_TTL`]).
+    pub idempotency_key: Option<String>,
 }
 
-/// What whoever popped an item shows to speak for it.
+/// The token that the lease holder shows to settle an item or to send a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease(pub String);
 
+/// An item that a worker received, with its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pulled {
-    pub body: String,
+pub struct Delivery {
+    pub payload: String,
     pub lease: Lease,
-    /// From 1. Retries and leases that lapsed count, [`Queue::put_back`] does not.
+    /// Starts at 1. Retries and lapsed leases count; [`Queue::defer`] does not.
     pub attempt: u32,
-    /// From 1, however the last one ended.
-    pub delivery: u32,
+    /// Starts at 1. Every delivery counts.
+    pub deliveries: u32,
 }
 
-/// Back into the queue.
+/// How an item returns to the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Again {
+pub struct Redelivery {
     pub delay: Duration,
-    /// In place of the one it had.
-    pub body: Option<String>,
+    /// Replaces the payload of the item.
+    pub payload: Option<String>,
 }
 
+/// A failed item that the queue keeps for inspection and redrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    pub body: String,
+    pub payload: String,
     pub error: String,
 }
 
-/// A queue with leases: what is popped is nobody else's until its lease lapses.
+/// A queue with leases: it delivers an item to one worker at a time, until the lease lapses.
 ///
-/// **Contract.** An item that was pushed is delivered until it is acked or dead-lettered, at least once. A lease that
-/// lapsed or was used up is refused with [`PortError::LeaseLost`], whoever holds the item now; only the call that used it
-/// up may be told again that it did. `pop` gives what is ready by priority, and then in the order in which it became so:
-/// by a push, when its delay was over, when its lease lapsed. Each call is one step: whatever dies in its middle, it
-/// happened or it did not. A backend with a longest delay of its own may give an item out early.
+/// **Contract.** The queue delivers a submitted item at least once, and again until it is committed or failed. It
+/// refuses a lease that lapsed or was used with [`PortError::LeaseLost`], even if no other worker holds the item now;
+/// only the same call may be answered twice. [`Queue::receive`] delivers ready items by priority, then in the order in
+/// which they became ready: by a submit, when a delay ended, when a lease lapsed. Each call is one step: if a process
+/// dies in the middle, the call happened in full or not at all. A backend that limits the delay may deliver an item
+/// early.
 pub trait Queue: Send + Sync {
-    /// `false`: the key was known.
-    fn push(&self, push: Push) -> Answer<'_, bool>;
+    /// Returns `false` if the queue knows the idempotency key already.
+    fn submit(&self, request: SubmitRequest) -> PortFuture<'_, bool>;
 
-    /// Several together, in this order: for each, whether it is new. If it fails, some may have been pushed. The engine gives no more
-    /// than 500 at a time, and no more than 1 MiB of bodies unless one alone is larger.
-    fn push_all(&self, pushes: Vec<Push>) -> Answer<'_, Vec<bool>> {
+    /// Submits several items in order, and returns for each what [`Queue::submit`] returns. After an error some of them
+    /// may be in the queue. The engine passes at most 500 items and 1 MiB of payloads; a single payload may be larger.
+    fn submit_all(&self, requests: Vec<SubmitRequest>) -> PortFuture<'_, Vec<bool>> {
         Box::pin(async move {
-            let mut new = Vec::with_capacity(pushes.len());
-            for push in pushes {
-                new.push(self.push(push).await?);
+            let mut new = Vec::with_capacity(requests.len());
+            for request in requests {
+                new.push(self.submit(request).await?);
             }
             Ok(new)
         })
     }
 
-    /// Up to `max` items, each hidden for `visibility`.
-    fn pop(&self, max: usize, visibility: Duration) -> Answer<'_, Vec<Pulled>>;
+    /// Leases up to `max` ready items, each for the visibility timeout.
+    fn receive(&self, max: usize, visibility: Duration) -> PortFuture<'_, Vec<Delivery>>;
 
-    /// Hides it for `visibility` from now.
-    fn heartbeat<'a>(&'a self, lease: &'a Lease, visibility: Duration) -> Answer<'a, ()>;
-
-    /// It is done with.
-    fn ack<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()>;
-
-    /// It was not tried: the attempt does not count.
-    fn put_back<'a>(&'a self, lease: &'a Lease, again: Again) -> Answer<'a, ()>;
-
-    /// It was tried: the next time it is one attempt on.
-    fn retry<'a>(&'a self, lease: &'a Lease, again: Again, error: &'a str) -> Answer<'a, ()>;
-
-    /// Out of the queue, to where it can be looked at; `body` in place of the one it had.
-    fn dead_letter<'a>(&'a self, lease: &'a Lease, body: Option<String>, error: &'a str) -> Answer<'a, ()>;
-
-    /// Up to `max` dead letters back into the queue with all attempts before them; how many.
-    fn redrive(&self, max: usize) -> Answer<'_, usize>;
-
-    /// Up to `max` dead letters, oldest first.
-    fn letters(&self, max: usize) -> Answer<'_, Vec<DeadLetter>>;
-
-    /// How many wait, if it is known.
-    fn depth(&self) -> Answer<'_, Option<u64>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    /// How many are in it, waiting or held, if it is known; dead letters are not.
-    fn size(&self) -> Answer<'_, Option<u64>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    /// As [`Queue::pop`], but waits until there is something. Dropped before it ends, it gives back what it has taken, if
-    /// it can; the engine drops it only when it stops. By default it never ends, and what comes is found by whoever asks
-    /// next.
-    fn wait(&self, _max: usize, _visibility: Duration) -> Answer<'_, Vec<Pulled>> {
+    /// Like [`Queue::receive`], but waits until at least one item is ready. A caller that drops the future gives back
+    /// the items it would have received, where the backend can do that. The engine drops it only when it stops. The
+    /// default never returns; the engine then finds new items with its next poll.
+    fn long_poll(&self, _max: usize, _visibility: Duration) -> PortFuture<'_, Vec<Delivery>> {
         Box::pin(std::future::pending())
+    }
+
+    /// Extends the lease: it now lasts for the visibility timeout from this call on.
+    fn heartbeat<'a>(&'a self, lease: &'a Lease, visibility: Duration) -> PortFuture<'a, ()>;
+
+    /// Completes the item.
+    fn commit<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, ()>;
+
+    /// Returns the item to the queue. The attempt does not count.
+    fn defer<'a>(&'a self, lease: &'a Lease, redelivery: Redelivery) -> PortFuture<'a, ()>;
+
+    /// Returns the item to the queue for its next attempt.
+    fn retry<'a>(&'a self, lease: &'a Lease, redelivery: Redelivery, error: &'a str) -> PortFuture<'a, ()>;
+
+    /// Fails the item: it becomes a dead letter. `payload` replaces its payload.
+    fn fail<'a>(&'a self, lease: &'a Lease, payload: Option<String>, error: &'a str) -> PortFuture<'a, ()>;
+
+    /// Makes up to `max` dead letters ready again, with all attempts before them. Returns how many.
+    fn redrive(&self, max: usize) -> PortFuture<'_, usize>;
+
+    /// Returns up to `max` dead letters, oldest first.
+    fn dead_letters(&self, max: usize) -> PortFuture<'_, Vec<DeadLetter>>;
+
+    /// Returns how many items wait to be delivered, due or not; `None` if the backend cannot count.
+    fn depth(&self) -> PortFuture<'_, Option<u64>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Returns how many items wait or are leased, without dead letters; `None` if the backend cannot count.
+    fn size(&self) -> PortFuture<'_, Option<u64>> {
+        Box::pin(async { Ok(None) })
     }
 }
 
-/// Tells everybody who listens now. Best effort: nothing depends on it but how soon a waiter wakes.
+/// Sends messages to the current subscribers. Messages are not stored and may be lost: they only shorten the time until a
+/// waiter looks into the store.
 pub trait PubSub: Send + Sync {
-    fn publish(&self, message: String) -> Answer<'_, ()>;
+    fn publish(&self, message: String) -> PortFuture<'_, ()>;
 
-    /// What is published from now on.
+    /// Yields the messages that are published from now on.
     fn subscribe(&self) -> BoxStream<'static, String>;
 }
 
 /// An amount to add to a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count<'a> {
+pub struct Increment<'a> {
     pub by: i64,
-    /// What is counted: told a second time it changes nothing, and the answer is that of the first time.
+    /// Names the thing that is counted. A second increment with the same name changes nothing and returns the first
+    /// result.
     pub once: Option<&'a str>,
 }
 
-/// Keys and values that are forgotten after a time.
+/// Records and counters with a time to live.
 ///
-/// **Contract.** `set_if_absent` has one winner; `increment` loses nothing, and counts each `once` of a key once for the
-/// `ttl` of that call, at least.
+/// **Contract.** Of several [`Store::set_if_absent`] calls for one key, one wins. [`Store::increment`] loses no
+/// increment, and counts each `once` of a key once, for at least the `ttl` of that call.
 pub trait Store: Send + Sync {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Option<String>>;
+    fn get<'a>(&'a self, key: &'a str) -> PortFuture<'a, Option<String>>;
 
-    fn set<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> Answer<'a, ()>;
+    fn set<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> PortFuture<'a, ()>;
 
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, ()>;
+    fn delete<'a>(&'a self, key: &'a str) -> PortFuture<'a, ()>;
 
-    /// `true`: it was absent, and is this caller's.
-    fn set_if_absent<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> Answer<'a, bool>;
+    /// Returns `true` if the key was absent and now holds `value`.
+    fn set_if_absent<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> PortFuture<'a, bool>;
 
-    /// The counter afterwards.
-    fn increment<'a>(&'a self, key: &'a str, count: Count<'a>, ttl: Duration) -> Answer<'a, i64>;
+    /// Returns the counter after the increment.
+    fn increment<'a>(&'a self, key: &'a str, increment: Increment<'a>, ttl: Duration) -> PortFuture<'a, i64>;
 
-    /// Whether `increment` holds against other processes. Without that only one process may work on it.
+    /// Whether increments are atomic across processes. If not, only one process may use the store.
     fn is_shared(&self) -> bool {
         true
     }
 }
 
-/// The beginning of a text that is no longer than so many bytes.
+/// Truncates an error message to what a backend accepts, at a character boundary.
 #[cfg(any(feature = "broker", feature = "server"))]
-pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+pub(crate) fn truncated(text: &str, bytes_max: usize) -> &str {
     let mut end = bytes_max.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -182,7 +188,7 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// The three together.
+/// The ports of one backend.
 #[derive(Clone)]
 pub struct Backend {
     pub queue: Arc<dyn Queue>,

@@ -1,42 +1,43 @@
-//! The ports that are shipped, against their contract.
+//! The included backends keep the contract of the ports.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod backends;
 #[path = "../../postgres/tests/store/server.rs"]
 mod postgres;
-mod rig;
 
-use rig::{Kind, Rig};
+use backends::{BackendKind, TestBackend};
 use std::time::Duration;
+use towline::ports::SubmitRequest;
 use towline::{conformance, testing};
 
-async fn conforms(kind: Kind) {
+async fn conforms(kind: BackendKind) {
     let clock = testing::clock();
     let pass = async |span: Duration| clock.advance(span);
-    let rig = Rig::new(kind, clock.clone()).await;
-    conformance::queue(&*rig.backend.queue, &pass).await;
-    conformance::store(&*rig.backend.store, &pass).await;
-    conformance::pubsub(&*rig.backend.pubsub).await;
-    // Another queue has nothing to do with the first.
-    rig.backend.queue.push(towline::ports::Push::default()).await.unwrap();
-    conformance::queue(&*rig.queue("other"), &pass).await;
+    let backend = TestBackend::new(kind, clock.clone()).await;
+    conformance::queue(&*backend.ports.queue, &pass).await;
+    conformance::store(&*backend.ports.store, &pass).await;
+    conformance::pubsub(&*backend.ports.pubsub).await;
+    // Items of one queue do not appear in another.
+    backend.ports.queue.submit(SubmitRequest::default()).await.unwrap();
+    conformance::queue(&*backend.queue("other"), &pass).await;
 }
 
 #[tokio::test]
 async fn memory() {
-    conforms(Kind::Memory).await;
+    conforms(BackendKind::Memory).await;
 }
 
 #[tokio::test]
 async fn embedded() {
-    conforms(Kind::Embedded).await;
+    conforms(BackendKind::Embedded).await;
 }
 
 #[tokio::test]
 async fn server() {
-    conforms(Kind::Server).await;
+    conforms(BackendKind::Server).await;
 }
 
 #[tokio::test]
 async fn in_postgres() {
-    conforms(Kind::Postgres).await;
+    conforms(BackendKind::Postgres).await;
 }

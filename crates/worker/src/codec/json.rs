@@ -1,19 +1,19 @@
-//! Plain JSON, that any language reads.
+//! The codec for plain JSON.
 
-use super::fault::Fault;
-use super::text::{self, Writer};
+use super::json_reader;
+use super::json_writer::JsonWriter;
+use super::path_error::PathError;
 use super::{Codec, CodecError, ErrorValue, Integer, Value};
 use std::borrow::Cow;
 
-/// Plain JSON, as serde_json writes it. The default.
+/// Plain JSON, as serde_json writes it. The default codec.
 ///
-/// Refused, for JSON could not give it back: NaN and the infinities; integers that fit neither `i64` nor `u64`; bytes
-/// (what serde calls bytes: a `Vec<u8>` is a list of numbers, and fine); maps whose keys are not all text, all
-/// integers or all bools; a key that is there twice; `Some(None)`. The [marker types](super::Date) are their plain
-/// forms, and read from them.
+/// It refuses what JSON could not return unchanged: NaN and the infinities; integers that fit neither `i64` nor `u64`; bytes
+/// in the sense of serde (a `Vec<u8>` is a list of numbers and allowed); maps whose keys are not all strings, all integers or
+/// all bools; a key that occurs twice; `Some(None)`. It writes the [marker types](super::Date) in their plain forms.
 ///
-/// Not seen, for serde does not tell: a key that is an untagged enum's integer or bool comes back as its text if the
-/// enum has a variant for that.
+/// One loss cannot be detected, since serde does not report it: if a map key is an untagged enum, an integer or bool key comes
+/// back as a string, if the enum has a string variant.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -25,7 +25,7 @@ use std::borrow::Cow;
 /// let refused = codec.encode(&HashMap::from([((1, 2), "pair")])).unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
-///     "a list cannot be a key in JSON; use keys that are text, integers or bools, a list of pairs, \
+///     "a list cannot be a key in JSON; use keys that are strings, integers or bools, a list of pairs, \
 ///      or the tagged codec",
 /// );
 /// # Ok::<(), towline::codec::CodecError>(())
@@ -35,24 +35,24 @@ pub struct Json;
 
 impl Codec for Json {
     fn write(&self, value: &Value) -> Result<String, CodecError> {
-        let mut writer = Writer::default();
+        let mut writer = JsonWriter::default();
         write(&mut writer, value)?;
         Ok(writer.finish()?)
     }
 
     fn read(&self, text: &str) -> Result<Value, CodecError> {
-        Ok(text::read(text)?)
+        Ok(json_reader::read(text)?)
     }
 }
 
-fn write(writer: &mut Writer, value: &Value) -> Result<(), Fault> {
+fn write(writer: &mut JsonWriter, value: &Value) -> Result<(), PathError> {
     match value {
         Value::Null | Value::Undefined => writer.raw("null"),
         Value::Bool(bool) => writer.raw(if *bool { "true" } else { "false" }),
         Value::Integer(integer) | Value::BigInt(integer) => {
             if !fits_64_bits(*integer) {
-                return Err(Fault::new(format_args!(
-                    "{integer} does not fit 64 bits, and JSON readers would round it; use a text, or the tagged codec"
+                return Err(PathError::new(format_args!(
+                    "{integer} does not fit 64 bits, and JSON readers would round it; use a string, or the tagged codec"
                 )));
             }
             writer.integer(*integer);
@@ -75,16 +75,16 @@ fn write(writer: &mut Writer, value: &Value) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn write_error(writer: &mut Writer, error: &ErrorValue) -> Result<(), Fault> {
+pub(super) fn write_error(writer: &mut JsonWriter, error: &ErrorValue) -> Result<(), PathError> {
     let stack = error.stack.as_deref().map(|stack| ("stack", stack));
     let fields =
         [("name", error.name.as_str()), ("message", error.message.as_str())].into_iter().chain(stack);
-    writer.object(fields, Writer::text)
+    writer.object(fields, JsonWriter::text)
 }
 
-pub(super) fn no_bytes() -> Fault {
-    Fault::new(
-        "bytes cannot be written as JSON; use a list of numbers (Vec<u8> without serde_bytes), or a text",
+pub(super) fn no_bytes() -> PathError {
+    PathError::new(
+        "bytes cannot be written as JSON; use a list of numbers (Vec<u8> without serde_bytes), or a string",
     )
 }
 
@@ -92,28 +92,28 @@ fn fits_64_bits(integer: Integer) -> bool {
     i64::try_from(integer).is_ok() || u64::try_from(integer).is_ok()
 }
 
-/// The keys as text. All are of one kind: 1 and "1" would be read as one.
-fn keys(entries: &[(Value, Value)]) -> Result<Vec<Cow<'_, str>>, Fault> {
+/// The keys as strings. All must have the same type: 1 and "1" would become the same key.
+fn keys(entries: &[(Value, Value)]) -> Result<Vec<Cow<'_, str>>, PathError> {
     let mut kinds = entries.iter().map(|(key, _)| std::mem::discriminant(key));
     if let Some(first) = kinds.next()
         && !kinds.all(|kind| kind == first)
     {
-        return Err(Fault::new(
-            "the keys of this map are of several kinds, and in JSON they would all be text; use keys of one kind, a \
+        return Err(PathError::new(
+            "the keys of this map have several types, and in JSON they would all be strings; use keys of one type, a \
              list of pairs, or the tagged codec",
         ));
     }
     entries.iter().map(|(key, _)| key_text(key)).collect()
 }
 
-fn key_text(key: &Value) -> Result<Cow<'_, str>, Fault> {
+fn key_text(key: &Value) -> Result<Cow<'_, str>, PathError> {
     match key {
         Value::Text(text) => Ok(Cow::Borrowed(text)),
         Value::Integer(integer) | Value::BigInt(integer) => Ok(Cow::Owned(integer.to_string())),
         Value::Bool(bool) => Ok(Cow::Borrowed(if *bool { "true" } else { "false" })),
         Value::Date(date) => Ok(Cow::Owned(date.to_string())),
-        other => Err(Fault::new(format_args!(
-            "{} cannot be a key in JSON; use keys that are text, integers or bools, a list of pairs, or the tagged \
+        other => Err(PathError::new(format_args!(
+            "{} cannot be a key in JSON; use keys that are strings, integers or bools, a list of pairs, or the tagged \
              codec",
             other.kind()
         ))),

@@ -1,7 +1,7 @@
-//! Types that say what serde's data model cannot: this text is a date, this list is a set.
+//! Marker types for what serde's data model lacks: this string is a date, this list is a set.
 //!
-//! Each passes through serde as a newtype with a name of ours, which our serializer knows and any other sees through:
-//! elsewhere a date is its text and a set its list. Reading needs no names: whoever asks for a text also gets a date's.
+//! Each serializes as a newtype with a special name. The serializer of this module knows the names. Other serializers ignore
+//! them and write the plain string or list. Decoding needs no names: a date is also decoded from a plain string.
 
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -16,9 +16,9 @@ pub(super) const BIG_INT: &str = "$towline::BigInt";
 pub(super) const ERROR: &str = "$towline::Error";
 pub(super) const UNDEFINED: &str = "$towline::Undefined";
 
-/// A point in time that is a `Date` in JavaScript. With [`Json`](super::Json) it is its text.
+/// A point in time that is a `Date` in JavaScript. With [`Json`](super::Json) it is a string.
 ///
-/// A JavaScript `Date` counts milliseconds, so [`Tagged`](super::Tagged) refuses anything finer:
+/// A JavaScript `Date` counts milliseconds, so [`Tagged`](super::Tagged) refuses a finer time. Round it with
 /// `timestamp.round(jiff::Unit::Millisecond)`.
 ///
 /// ```
@@ -43,7 +43,9 @@ impl Serialize for Date {
 impl<'de> Deserialize<'de> for Date {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Date, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map(Date).map_err(|error| D::Error::custom(format_args!("{text:?} is no date: {error}")))
+        text.parse()
+            .map(Date)
+            .map_err(|error| D::Error::custom(format_args!("{text:?} is not a date: {error}")))
     }
 }
 
@@ -84,10 +86,10 @@ impl<'de, T: Deserialize<'de> + Ord> Deserialize<'de> for Set<T> {
     }
 }
 
-/// A map that is a `Map` in JavaScript, even if its keys are text or it is empty. With [`Json`](super::Json) it is an
+/// A map that is a `Map` in JavaScript, even if its keys are strings or it is empty. With [`Json`](super::Json) it is an
 /// object.
 ///
-/// Other maps are a `Map` there if they have a key that is no text, and an object if not.
+/// Other maps are a `Map` in JavaScript if a key is not a string, and an object otherwise.
 ///
 /// ```
 /// use towline::codec::{Codec, Map, Tagged};
@@ -124,9 +126,9 @@ impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Deserialize<'de> for M
     }
 }
 
-/// An integer that is a `BigInt` in JavaScript, however small. With [`Json`](super::Json) it is a number.
+/// An integer that is a `BigInt` in JavaScript, even if it is small. With [`Json`](super::Json) it is a number.
 ///
-/// Other integers are a `BigInt` there from 2^53 on, and a number below.
+/// Other integers are a `BigInt` in JavaScript from 2^53 on, and a number below.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BigInt(pub i128);
 
@@ -142,11 +144,11 @@ impl<'de> Deserialize<'de> for BigInt {
     }
 }
 
-/// An `Error` of JavaScript. With [`Json`](super::Json) it is an object.
+/// A JavaScript `Error`. With [`Json`](super::Json) it is an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorValue {
-    /// Its class: `TypeError`.
+    /// The class, for example `TypeError`.
     pub name: String,
     pub message: String,
     #[serde(default)]
@@ -175,9 +177,9 @@ impl fmt::Display for ErrorValue {
 
 impl std::error::Error for ErrorValue {}
 
-/// `undefined` of JavaScript. With [`Json`](super::Json) it is null.
+/// JavaScript's `undefined`. With [`Json`](super::Json) it is null.
 ///
-/// It is read wherever null is: as `None`, as `()`.
+/// It decodes wherever null does: as `None` or as `()`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Undefined;
 

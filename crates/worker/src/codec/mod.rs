@@ -1,11 +1,11 @@
-//! How inputs and results become text.
+//! Codecs: they encode inputs and results as text.
 //!
-//! A type becomes a [`Value`], and a [`Codec`] writes that as text; reading goes the same way back. [`Json`] is plain
-//! JSON; [`Tagged`] also has forms for dates, sets, big integers and the like, and is for queues shared with
-//! JavaScript workers. Other codecs implement the trait.
+//! The library turns a type into a [`Value`], and a [`Codec`] writes the value as text. Decoding goes the same way back.
+//! [`Json`] is plain JSON. [`Tagged`] adds forms for dates, sets, big integers and other JavaScript types, for queues that
+//! JavaScript workers share. A program can implement its own codec.
 //!
-//! **Invariant:** a codec loses nothing in silence. What it cannot hold and give back it refuses when the work is
-//! queued, in words that name the place and the remedy.
+//! **Invariant:** a codec loses nothing silently. It refuses a value that it could not decode again, when the work is
+//! submitted, with an error that names the place and the remedy.
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -21,18 +21,19 @@
 //! assert_eq!(codec.decode::<Parcel>(&text)?, parcel);
 //!
 //! let refused = codec.encode(&[Parcel { to: "Bergen".into(), weight: f64::NAN }]).unwrap_err();
-//! assert_eq!(refused.to_string(), "[0].weight: NaN cannot be written as JSON; use an Option, or a text");
+//! assert_eq!(refused.to_string(), "[0].weight: NaN cannot be written as JSON; use an Option, or a string");
 //! # Ok::<(), towline::codec::CodecError>(())
 //! ```
 
 mod deserializer;
-mod fault;
 mod json;
-mod key;
+mod json_reader;
+mod json_writer;
+mod key_deserializer;
 mod markers;
+mod path_error;
 mod serializer;
 mod tagged;
-mod text;
 mod value;
 
 pub use json::Json;
@@ -44,18 +45,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 
-/// How deep lists and objects may be nested in a text, as in the server's requests.
+/// The deepest nesting of lists and objects in a text. Requests to the server have the same limit.
 pub const DEPTH_MAX: usize = 100;
 
-/// Turns values into text and back. One for the whole system, or one for a type of work.
+/// Writes values as text and reads them back. A system has one codec; a kind of work may have its own.
 ///
-/// What `write` accepts, `read` must give back, so far as the types that are read can tell: a date may come back as
-/// its text, for whoever asks for a date reads it from either.
+/// `read` must return what `write` accepted, as far as the type that is decoded can tell. For example, a date may come back
+/// as a string, since a date is decoded from both.
 ///
 /// ```
 /// use towline::codec::{Codec, CodecError, Json, Value};
 ///
-/// /// JSON behind a version, so that texts of another make are known as such.
+/// /// JSON after a version number, so that text of another version is refused.
 /// #[derive(Debug)]
 /// struct Versioned;
 ///
@@ -65,7 +66,7 @@ pub const DEPTH_MAX: usize = 100;
 ///     }
 ///
 ///     fn read(&self, text: &str) -> Result<Value, CodecError> {
-///         let json = text.strip_prefix("v1:").ok_or_else(|| CodecError("not a text of version 1".into()))?;
+///         let json = text.strip_prefix("v1:").ok_or_else(|| CodecError("not text of version 1".into()))?;
 ///         Json.read(json)
 ///     }
 /// }
@@ -81,18 +82,18 @@ pub trait Codec: Send + Sync + fmt::Debug {
     fn read(&self, text: &str) -> Result<Value, CodecError>;
 }
 
-/// Why a value was not written, or a text not read: the place, what is wrong there, and mostly what to do.
+/// Why a value could not be encoded, or text not decoded: the place, the problem, and usually a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CodecError(pub String);
 
 impl dyn Codec + '_ {
-    /// The text of anything that serde can serialize.
+    /// Encodes anything that serde can serialize.
     pub fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<String, CodecError> {
         self.write(&serializer::to_value(value)?)
     }
 
-    /// Anything that serde can deserialize, from its text.
+    /// Decodes anything that serde can deserialize.
     pub fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CodecError> {
         Ok(deserializer::from_value(self.read(text)?)?)
     }

@@ -1,14 +1,14 @@
-//! The value between a type and its text.
+//! The value: the form between a type and its text.
 
 use super::ErrorValue;
 use jiff::Timestamp;
 use std::fmt;
 use std::str::FromStr;
 
-/// A value of serde's data model, between a type and its text, with the kinds that JavaScript has beyond it.
+/// A value of serde's data model, with the additional types of JavaScript.
 ///
-/// Structs, and maps whose keys are all text, are an `Object`; other maps are a `Map`. Enums are as in serde's JSON: a
-/// variant without content is its name, another an object with the name as its one key. `None` and `()` are `Null`.
+/// A struct, or a map whose keys are all strings, is an `Object`; other maps are a `Map`. A variant without content is its
+/// name; a variant with content is an object with the name as its only key. `None` and `()` are `Null`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -16,9 +16,9 @@ pub enum Value {
     Undefined,
     Bool(bool),
     Integer(Integer),
-    /// An integer that shall be a BigInt in JavaScript, however small.
+    /// An integer that is a BigInt in JavaScript, even if it is small.
     BigInt(Integer),
-    /// Any float: NaN and the infinities, too.
+    /// Any float, including NaN and the infinities.
     Float(f64),
     Text(String),
     Bytes(Vec<u8>),
@@ -31,7 +31,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What a path calls this key of a map.
+    /// The name of this map key in a path.
     pub(super) fn as_path_key(&self) -> String {
         match self {
             Value::Text(text) => text.clone(),
@@ -41,7 +41,7 @@ impl Value {
         }
     }
 
-    /// What a message calls a value of this kind.
+    /// The name of this type of value in a message.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -50,7 +50,7 @@ impl Value {
             Value::Integer(_) => "an integer",
             Value::BigInt(_) => "a BigInt",
             Value::Float(_) => "a float",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "a string",
             Value::Bytes(_) => "bytes",
             Value::List(_) => "a list",
             Value::Set(_) => "a set",
@@ -62,7 +62,7 @@ impl Value {
     }
 }
 
-/// An integer of any of Rust's types: from the least `i128` to the greatest `u128`.
+/// An integer of any Rust type, from the least `i128` to the greatest `u128`.
 ///
 /// ```
 /// use towline::codec::Integer;
@@ -74,12 +74,12 @@ impl Value {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Integer {
-    // Zero is not negative, and nothing is below the least i128: one form for each number, so that equality is derived.
+    // Zero is never negative, so each number has one form and equality can be derived.
     negative: bool,
     magnitude: u128,
 }
 
-/// The number does not fit the type asked for, or is no integer.
+/// The number does not fit the requested type, or is not an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an integer, or out of range")]
 pub struct OutOfRange;
@@ -166,7 +166,7 @@ impl fmt::Display for Integer {
 impl FromStr for Integer {
     type Err = OutOfRange;
 
-    /// Digits, and a minus before them if it is negative; nothing else.
+    /// Accepts digits with an optional minus sign, and nothing else.
     fn from_str(text: &str) -> Result<Integer, OutOfRange> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

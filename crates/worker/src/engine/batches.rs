@@ -1,86 +1,87 @@
-//! Pieces that wait for others of their kind, to be done together.
+//! Batches: work that waits for other work of its kind, to run together.
 
-use super::Shared;
-use super::run::died;
+use super::Engine;
+use super::run::task_failure;
+use crate::handler::{Handler, HandlerInput, HandlerResult};
 use crate::outcome::Failure;
-use crate::work::{Ended, Kind, Run, Taken};
+use crate::work::Kind;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
+/// The batches that are being filled, by kind.
 #[derive(Default)]
-pub(super) struct Batches(Mutex<HashMap<Arc<str>, Gathering>>);
+pub(super) struct Batches(Mutex<HashMap<Arc<str>, OpenBatch>>);
 
 #[derive(Default)]
-struct Gathering {
-    /// Which batch this is: a timer of an earlier one has nothing to say.
+struct OpenBatch {
+    /// The number of the batch. A timer of an earlier batch must not start this one.
     serial: u64,
-    pieces: Vec<(Taken, oneshot::Sender<Ended>)>,
+    entries: Vec<(HandlerInput, oneshot::Sender<HandlerResult>)>,
 }
 
 impl Batches {
-    pub(super) async fn add(&self, shared: &Arc<Shared>, kind: &Arc<Kind>, taken: Taken) -> Ended {
-        let Run::Batch { size, wait, .. } = &kind.run else {
-            return Err(Failure::abort("it is not done in batches"));
+    /// Adds work to the batch of its kind, and waits for its outcome.
+    pub(super) async fn run(
+        &self,
+        engine: &Arc<Engine>,
+        kind: &Arc<Kind>,
+        input: HandlerInput,
+    ) -> HandlerResult {
+        let Handler::Batch { size, wait, .. } = &kind.handler else {
+            return Err(Failure::fail("this kind of work does not run in batches"));
         };
-        let (answer, answered) = oneshot::channel();
+        let (outcome, outcome_received) = oneshot::channel();
         let (count, serial) = {
-            let mut all = self.lock();
-            let gathering = all.entry(Arc::clone(&kind.name)).or_default();
-            // Who does not wait for an answer any more is not done.
-            gathering.pieces.retain(|(_, answer)| !answer.is_closed());
-            gathering.pieces.push((taken, answer));
-            (gathering.pieces.len(), gathering.serial)
+            let mut batches = self.lock();
+            let batch = batches.entry(Arc::clone(&kind.name)).or_default();
+            // Attempts that ended meanwhile (a lost lease, a time limit) leave the batch.
+            batch.entries.retain(|(_, outcome)| !outcome.is_closed());
+            batch.entries.push((input, outcome));
+            (batch.entries.len(), batch.serial)
         };
-        if count >= *size || shared.is_stopping() {
-            self.go(kind, serial);
+        if count >= *size || engine.is_stopping() {
+            self.start(kind, serial);
         } else if count == 1 {
-            let (shared, kind, wait) = (Arc::clone(shared), Arc::clone(kind), *wait);
+            let (engine, kind, wait) = (Arc::clone(engine), Arc::clone(kind), *wait);
             tokio::spawn(async move {
-                let mut stopping = shared.stopping.subscribe();
-                tokio::select! {
-                    () = shared.sleep(wait) => {}
-                    _ = stopping.wait_for(|stopping| *stopping) => {}
-                }
-                shared.batches.go(&kind, serial);
+                let start_at = engine.clock.now().after(wait);
+                engine.sleep_unless_stopping(start_at).await;
+                engine.batches.start(&kind, serial);
             });
         }
-        answered.await.unwrap_or_else(|_| Err(Failure::retry("its batch ended without an answer")))
+        outcome_received.await.unwrap_or_else(|_| Err(Failure::retry("the batch ended without an outcome")))
     }
 
-    fn go(&self, kind: &Arc<Kind>, serial: u64) {
-        let Run::Batch { run, .. } = &kind.run else { return };
-        let pieces = {
-            let mut all = self.lock();
-            let Some(gathering) = all.get_mut(&kind.name).filter(|gathering| gathering.serial == serial)
-            else {
+    fn start(&self, kind: &Arc<Kind>, serial: u64) {
+        let Handler::Batch { run, .. } = &kind.handler else { return };
+        let entries = {
+            let mut batches = self.lock();
+            let Some(batch) = batches.get_mut(&kind.name).filter(|batch| batch.serial == serial) else {
                 return;
             };
-            gathering.serial += 1;
-            std::mem::take(&mut gathering.pieces)
+            batch.serial += 1;
+            std::mem::take(&mut batch.entries)
         };
-        let (taken, answers): (Vec<_>, Vec<_>) =
-            pieces.into_iter().filter(|(_, answer)| !answer.is_closed()).unzip();
-        if taken.is_empty() {
+        let (inputs, outcomes): (Vec<_>, Vec<_>) =
+            entries.into_iter().filter(|(_, outcome)| !outcome.is_closed()).unzip();
+        if inputs.is_empty() {
             return;
         }
-        let running = tokio::spawn(run(taken));
+        let handler = tokio::spawn(run(inputs));
         tokio::spawn(async move {
-            let ended = match running.await {
-                Ok(ended) => ended,
-                Err(error) => {
-                    let failure = died(error);
-                    answers.iter().map(|_| Err(failure.clone())).collect()
-                }
-            };
-            for (answer, ended) in answers.into_iter().zip(ended) {
-                // Who does not wait any more lost the lease.
-                let _ = answer.send(ended);
+            let results = handler.await.unwrap_or_else(|error| {
+                let failure = task_failure(error);
+                outcomes.iter().map(|_| Err(failure.clone())).collect()
+            });
+            for (outcome, result) in outcomes.into_iter().zip(results) {
+                // An attempt that ended meanwhile does not want its outcome.
+                let _ = outcome.send(result);
             }
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Gathering>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, OpenBatch>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

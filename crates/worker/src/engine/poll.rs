@@ -1,273 +1,193 @@
-//! Takes from every queue in turn, as much as there is room for.
+//! The poll loop: receives from all queues in turn, as much as there is room for.
 
-use super::Shared;
-use crate::doer::Doer;
+use super::Engine;
+use super::long_polls::{LongPolls, Received};
 use crate::event::Event;
-use crate::ports::{PortError, Pulled};
-
-use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The most that is taken at a time.
-const TAKEN_MAX: usize = 512;
-/// Where something is always found, a look comes so much sooner.
-const OFTEN: u32 = 16;
-/// A backend in trouble is not asked more often than this in the end.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The most items of one receive.
+pub(super) const RECEIVE_MAX: usize = 512;
+/// While polls find items, the interval shrinks down to the maximum divided by this.
+const SPEEDUP_MAX: u32 = 16;
+/// The longest pause after backend errors.
+const ERROR_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-impl Shared {
-    /// Ends when the engine is stopped.
-    pub(crate) fn poll(self: Arc<Shared>) -> impl Future<Output = ()> + Send {
-        let polling = Polling::new(self);
-        async move { polling.0.poll_until_stopped().await }
+impl Engine {
+    /// Polls until the engine stops.
+    pub(crate) fn poll(self: Arc<Engine>) -> impl Future<Output = ()> + Send {
+        let guard = PollGuard::new(self);
+        async move { guard.0.poll_until_stopped().await }
     }
 
-    async fn poll_until_stopped(self: &Arc<Shared>) {
+    async fn poll_until_stopped(self: &Arc<Engine>) {
         let mut stopping = self.stopping.subscribe();
-        let mut waits = Waits::new(self.queues.len());
-        let (mut lead, mut troubles, mut looks) = (0, 0, Looks::new(self.config.poll_interval));
+        let mut long_polls = LongPolls::new(self.queues.len());
+        let (mut first, mut errors) = (0, 0);
+        let mut interval = AdaptiveInterval::new(self.config.poll_interval);
         while !self.is_stopping() {
-            let room = self.room.notified();
-            let budget = self.budget();
+            let attempt_ended = self.attempt_ended.notified();
+            let budget = self.receive_budget();
             if budget == 0 {
-                let come = tokio::select! {
-                    () = room => None,
-                    come = waits.next(self) => Some(come),
+                let received = tokio::select! {
+                    () = attempt_ended => None,
+                    received = long_polls.next(self) => Some(received),
                     _ = stopping.wait_for(|stopping| *stopping) => None,
                 };
-                self.take_all(come).await;
+                self.dispatch_all(received).await;
                 continue;
             }
-            let round = self.round(budget, lead).await;
-            lead = round.next;
-            troubles = if round.trouble { troubles + 1 } else { 0 };
-            looks.found(round.pulled);
-            if round.more && round.started > 0 {
-                // Other tasks have their turn even if the queues never say "not yet".
+            let round = self.poll_round(budget, first).await;
+            first = round.next_first;
+            errors = if round.failed { errors + 1 } else { 0 };
+            interval.adapt(round.received);
+            if round.has_more && round.started > 0 {
+                // A queue that always has items must not starve the other tasks of this thread.
                 tokio::task::yield_now().await;
                 continue;
             }
-            // What was put back is for others: who did so does not stand in their way.
-            let stands_back = round.trouble || (round.pulled && round.started == 0);
-            let mut pause = looks.pause;
-            if stands_back {
-                pause = (self.config.poll_interval)
-                    .saturating_mul(2u32.saturating_pow(troubles))
-                    .mul_f64(1.0 + self.entropy.fraction() / 2.0);
+            // The items were declined: leave them to other workers for a while.
+            let backs_off = round.failed || (round.received && round.started == 0);
+            let mut pause = interval.current;
+            if backs_off {
+                pause = self.back_off_pause(errors);
             }
-            let everywhere = stands_back || waits.begin(self, lead);
-            let come = tokio::select! {
-                () = self.sleep(pause.min(PAUSE_MAX.max(self.config.poll_interval))) => None,
-                come = waits.next(self) => Some(come),
-                // There was none to wait with at every queue.
-                () = room, if !everywhere => None,
+            let at_all_queues = backs_off || long_polls.start(self, first);
+            let received = tokio::select! {
+                () = self.sleep(pause.min(ERROR_PAUSE_MAX.max(self.config.poll_interval))) => None,
+                received = long_polls.next(self) => Some(received),
+                // Some queue has no long poll for lack of room.
+                () = attempt_ended, if !at_all_queues => None,
                 _ = stopping.wait_for(|stopping| *stopping) => None,
             };
-            if !self.take_all(come).await {
-                self.stand_back(&mut waits, &mut stopping).await;
+            if !self.dispatch_all(received).await {
+                self.back_off(&mut long_polls, &mut stopping).await;
             }
         }
     }
 
-    /// What was put back is for others: a poll long nobody waits here for more of it.
-    async fn stand_back(self: &Arc<Shared>, waits: &mut Waits, stopping: &mut watch::Receiver<bool>) {
-        let pause = self.config.poll_interval.mul_f64(1.0 + self.entropy.fraction() / 2.0);
-        let mut over = pin!(self.sleep(pause));
+    fn back_off_pause(&self, errors: u32) -> Duration {
+        (self.config.poll_interval)
+            .saturating_mul(2u32.saturating_pow(errors))
+            .mul_f64(1.0 + self.entropy.fraction() / 2.0)
+    }
+
+    /// Receives nothing for a poll interval, except by the long polls that are under way, so that other workers get the
+    /// items that were declined here.
+    async fn back_off(self: &Arc<Engine>, long_polls: &mut LongPolls, stopping: &mut watch::Receiver<bool>) {
+        let mut over = pin!(self.sleep(self.back_off_pause(0)));
         loop {
-            let come = tokio::select! {
+            let received = tokio::select! {
                 () = &mut over => return,
                 _ = stopping.wait_for(|stopping| *stopping) => return,
-                come = waits.next(self) => Some(come),
+                received = long_polls.next(self) => Some(received),
             };
-            self.take_all(come).await;
+            self.dispatch_all(received).await;
         }
     }
 
-    /// `false`: something came, and all of it was put back.
-    async fn take_all(self: &Arc<Shared>, come: Option<Come>) -> bool {
-        let Some((at, pulled)) = come else { return true };
+    /// Returns `false` if all received items were declined.
+    async fn dispatch_all(self: &Arc<Engine>, received: Option<Received>) -> bool {
+        let Some((at, deliveries)) = received else { return true };
         let mut started = false;
-        for pulled in pulled {
-            started |= self.take(&self.queues[at], pulled).await;
+        for delivery in deliveries {
+            started |= self.dispatch(&self.queues[at], delivery).await;
         }
         started
     }
 
-    /// How many more are taken now, besides what is promised to who waits at the queues.
-    pub(super) fn budget(&self) -> usize {
-        let available = self.doers.iter().fold(0usize, |sum, doer| sum.saturating_add(doer.available()));
-        let left = available.saturating_sub(self.promised.now.load(Ordering::SeqCst));
-        if left < self.promised.few { 0 } else { left.min(TAKEN_MAX) }
-    }
-
-    /// Every queue has its share, and what others leave of theirs; each is the first in turn. Together they never take more than
-    /// there is room for: those for which nothing was left come first the next time.
-    async fn round(self: &Arc<Shared>, budget: usize, lead: usize) -> Round {
+    /// Receives from each queue an equal share of the budget, and what the queues before it left of theirs. Another queue
+    /// is the first each time. If the budget ends early, the next round begins with the queues that got nothing.
+    async fn poll_round(self: &Arc<Engine>, budget: usize, first: usize) -> PollRound {
         let queues = self.queues.len();
-        let (mut round, mut left) = (Round { next: (lead + 1) % queues, ..Round::default() }, budget);
-        for asked in 0..queues {
-            let (at, share) = ((lead + asked) % queues, left.div_ceil(queues - asked));
+        let mut round = PollRound { next_first: (first + 1) % queues, ..PollRound::default() };
+        let mut left = budget;
+        for polled in 0..queues {
+            let (at, share) = ((first + polled) % queues, left.div_ceil(queues - polled));
             if share == 0 {
-                round.next = at;
+                round.next_first = at;
                 break;
             }
             let queue = &self.queues[at];
-            match queue.pop(share, self.config.visibility).await {
-                Ok(pulled) => {
-                    round.more |= pulled.len() == share;
-                    round.pulled |= !pulled.is_empty();
-                    for pulled in pulled {
-                        round.started += usize::from(self.take(queue, pulled).await);
+            match queue.receive(share, self.config.visibility_timeout).await {
+                Ok(deliveries) => {
+                    round.has_more |= deliveries.len() == share;
+                    round.received |= !deliveries.is_empty();
+                    for delivery in deliveries {
+                        round.started += usize::from(self.dispatch(queue, delivery).await);
                     }
                     left = budget.saturating_sub(round.started);
                 }
                 Err(error) => {
-                    round.trouble = true;
-                    self.trouble("taking from a queue", &error);
+                    round.failed = true;
+                    self.report_error("receive from a queue", &error);
                 }
             }
         }
-        self.look_at_backlog().await;
+        self.check_backlog().await;
         round
     }
 
-    async fn look_at_backlog(&self) {
+    async fn check_backlog(&self) {
         let Some(alarm) = self.config.backlog_alarm else { return };
         for queue in &self.queues {
             if let Ok(Some(depth)) = queue.depth().await
                 && depth > alarm
             {
-                self.tell(&Event::Backlog { depth });
+                self.emit(&Event::Backlog { depth });
             }
         }
-    }
-}
-
-/// How long it is until the next look: queues that are looked at in vain are looked at seldom, those at which something is found often,
-/// so that a queue that cannot be waited for costs little while nothing comes and is quick while something does.
-struct Looks {
-    pause: Duration,
-    interval: Duration,
-}
-
-impl Looks {
-    fn new(interval: Duration) -> Looks {
-        Looks { pause: interval, interval }
-    }
-
-    fn found(&mut self, something: bool) {
-        self.pause = if something {
-            (self.pause / 2).max(self.interval / OFTEN)
-        } else {
-            (self.pause * 2).min(self.interval)
-        };
-    }
-}
-
-/// While it exists something may be taken.
-struct Polling(Arc<Shared>);
-
-impl Polling {
-    fn new(shared: Arc<Shared>) -> Polling {
-        shared.polling.fetch_add(1, Ordering::SeqCst);
-        Polling(shared)
-    }
-}
-
-impl Drop for Polling {
-    fn drop(&mut self) {
-        self.0.polling.fetch_sub(1, Ordering::SeqCst);
-        self.0.room.notify_waiters();
-    }
-}
-
-/// From which queue, and what.
-type Come = (usize, Vec<Pulled>);
-
-type Wait = BoxFuture<'static, (usize, Result<Vec<Pulled>, PortError>)>;
-
-/// Room for what is waited for. It may come at any time, or never, so nobody else may have it, and it is never all there is: while a
-/// slot is free, something is left for polls.
-pub(super) struct Promised {
-    now: AtomicUsize,
-    /// To each who waits.
-    share: usize,
-    /// What is left beside it is not worth a poll.
-    few: usize,
-}
-
-impl Promised {
-    pub(super) fn new(doers: &[Doer], queues: usize) -> Promised {
-        doers.iter().for_each(|doer| doer.serve(queues));
-        let all = doers.iter().map(Doer::promised_max).min().unwrap_or_default();
-        Promised {
-            now: AtomicUsize::new(0),
-            share: (all.min(TAKEN_MAX) / queues).max(1),
-            few: doers.iter().map(Doer::few).min().unwrap_or_default(),
-        }
-    }
-}
-
-/// Somebody waits at every queue, at most once. A wait goes on while the queues are polled beside it: what is on its way
-/// when a wait is dropped costs an attempt, so none is dropped until the engine stops.
-struct Waits {
-    under_way: FuturesUnordered<Wait>,
-    /// By queue: what was asked for, and promised. None: nobody waits there.
-    asked: Vec<usize>,
-}
-
-impl Waits {
-    fn new(queues: usize) -> Waits {
-        Waits { under_way: FuturesUnordered::new(), asked: vec![0; queues] }
-    }
-
-    /// Where nobody waits yet; `false`: there is not room for it everywhere.
-    fn begin(&mut self, shared: &Shared, lead: usize) -> bool {
-        let queues = shared.queues.len();
-        for at in (0..queues).map(|at| (lead + at) % queues) {
-            if self.asked[at] > 0 {
-                continue;
-            }
-            // As it is now: the round has taken some of what there was before it.
-            let share = shared.promised.share.min(shared.budget());
-            if share == 0 {
-                return false;
-            }
-            self.asked[at] = share;
-            shared.promised.now.fetch_add(share, Ordering::SeqCst);
-            let (queue, visibility) = (Arc::clone(&shared.queues[at]), shared.config.visibility);
-            self.under_way.push(Box::pin(async move { (at, queue.wait(share, visibility).await) }));
-        }
-        true
-    }
-
-    /// Never ends if nobody waits. A wait that brings nothing is begun anew with the next poll.
-    async fn next(&mut self, shared: &Shared) -> Come {
-        while let Some((at, come)) = self.under_way.next().await {
-            let share = std::mem::take(&mut self.asked[at]);
-            shared.promised.now.fetch_sub(share, Ordering::SeqCst);
-            match come {
-                Ok(pulled) if !pulled.is_empty() => return (at, pulled),
-                Ok(_) => {}
-                Err(error) => shared.trouble("waiting for a queue", &error),
-            }
-        }
-        std::future::pending().await
     }
 }
 
 #[derive(Default)]
-struct Round {
-    /// Which queue is the first in the next.
-    next: usize,
-    /// A queue had its whole share.
-    more: bool,
-    pulled: bool,
+struct PollRound {
+    /// The queue that the next round begins with.
+    next_first: usize,
+    /// A queue gave its whole share, so it may have more.
+    has_more: bool,
+    received: bool,
     started: usize,
-    trouble: bool,
+    failed: bool,
+}
+
+/// The poll interval. It halves when a poll finds items and doubles when it finds none: a queue without long polls costs
+/// little while it is empty and is fast while it is not.
+struct AdaptiveInterval {
+    current: Duration,
+    max: Duration,
+}
+
+impl AdaptiveInterval {
+    fn new(max: Duration) -> AdaptiveInterval {
+        AdaptiveInterval { current: max, max }
+    }
+
+    fn adapt(&mut self, received: bool) {
+        self.current = if received {
+            (self.current / 2).max(self.max / SPEEDUP_MAX)
+        } else {
+            (self.current * 2).min(self.max)
+        };
+    }
+}
+
+/// Counts a poll loop that may still receive items.
+struct PollGuard(Arc<Engine>);
+
+impl PollGuard {
+    fn new(engine: Arc<Engine>) -> PollGuard {
+        engine.poll_loops.fetch_add(1, Ordering::SeqCst);
+        PollGuard(engine)
+    }
+}
+
+impl Drop for PollGuard {
+    fn drop(&mut self) {
+        self.0.poll_loops.fetch_sub(1, Ordering::SeqCst);
+        self.0.attempt_ended.notify_waiters();
+    }
 }

@@ -1,280 +1,212 @@
-//! What came of a piece of work: stored, told, and then taken from the queue.
+//! Settling: stores how an attempt ended, tells dependents and the group, and then settles the item in its queue.
 
-use super::{HeldUp, Shared, State, Submitted};
+use super::running::{Attempt, Source};
+use super::{Backpressure, Engine, Origin, ResultRecord};
 use crate::envelope::{Envelope, child_id};
 use crate::error::Error;
 use crate::event::Event;
-use crate::outcome::{Children, Failure, Until};
-use crate::ports::{Again, KEY_KEPT, Lease, PortError, Queue};
-use crate::work::{Ended, Kind, Told};
-use serde::{Deserialize, Serialize};
+use crate::handler::{HandlerOutcome, HandlerResult};
+use crate::options::Retry;
+use crate::outcome::{Children, DeferUntil, Failure};
+use crate::ports::{IDEMPOTENCY_KEY_TTL, PortError, Redelivery};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The queue hears of an ending after it is stored.
-const KEY_MARGIN: Duration = Duration::from_secs(3600);
+/// The result of keyed work outlives its key by this margin, since it is stored before the item is settled.
+const KEYED_RESULT_MARGIN: Duration = Duration::from_secs(3600);
 
-/// How a piece of work ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    kind: String,
-    round: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) result: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// Of a root: others had joined its group.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) joined: bool,
-}
-
-impl Record {
-    fn completed(envelope: &Envelope, result: Option<String>, joined: bool) -> Record {
-        Record { kind: envelope.kind.clone(), round: envelope.round, result, error: None, joined }
-    }
-
-    pub(crate) fn failed(envelope: &Envelope, error: String, joined: bool) -> Record {
-        let (kind, round) = (envelope.kind.clone(), envelope.round);
-        Record { kind, round, result: None, error: Some(error), joined }
-    }
-
-    /// Of a root: its group's count when nobody is left.
-    pub(crate) fn last(&self) -> i64 {
-        -i64::from(self.joined)
-    }
-
-    pub(crate) fn round(&self) -> u32 {
-        self.round
-    }
-
-    pub(crate) fn into_state(self) -> State {
-        self.error.map_or(State::Completed, |error| State::Failed { error })
-    }
-
-    pub(crate) fn is_well(&self) -> bool {
-        self.error.is_none()
-    }
-
-    pub(crate) fn ending(&self) -> Result<(), String> {
-        self.error.clone().map_or(Ok(()), Err)
-    }
-
-    /// Its result, if it has one; if it did not end well, that is the error.
-    pub(crate) fn into_result(self, id: &str) -> Result<Option<String>, Error> {
-        match self.error {
-            Some(error) => Err(Error::Failed { id: id.to_owned(), kind: self.kind, error }),
-            None => Ok(self.result),
-        }
-    }
-}
-
-/// A piece of work in the hands of this process.
-#[derive(Clone)]
-pub(crate) struct Held {
-    pub(crate) envelope: Arc<Envelope>,
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) attempt: u32,
-    pub(crate) from: From,
-}
-
-#[derive(Clone)]
-pub(crate) enum From {
-    Queue(Arc<dyn Queue>, Lease),
-    /// It did not come through a queue.
-    Here,
-}
-
-impl Shared {
-    /// How it ended, if it has.
-    pub(crate) async fn record(&self, id: &str) -> Result<Option<Record>, PortError> {
-        let key = self.keys.result(id);
-        let Some(text) = self.backend.store.get(&key).await? else { return Ok(None) };
-        let record = serde_json::from_str(&text);
-        record.map(Some).map_err(|error| PortError::Refused(format!("{key} holds no ending: {error}")))
-    }
-
-    /// Whether an earlier delivery of it has ended: then only the queue has not heard of it.
-    pub(crate) async fn ended_before(&self, envelope: &Envelope) -> Result<Option<Record>, PortError> {
-        Ok(self.record(&envelope.id).await?.filter(|record| record.round == envelope.round))
-    }
-
-    /// What few pieces of work need is boxed: every one would carry it.
-    pub(crate) async fn settle(self: &Arc<Shared>, held: &Held, ended: &Ended) -> Result<(), PortError> {
-        match ended {
-            Ok(told) => match self.complete(held, told).await {
-                // The same will be refused the next time, too: too large, or too many.
-                Err(PortError::Refused(refusal)) => Box::pin(self.give_up(held, refusal)).await,
+impl Engine {
+    /// Futures that most attempts do not need are boxed, so that the common case stays small.
+    pub(super) async fn settle(
+        self: &Arc<Engine>,
+        attempt: &Attempt,
+        result: &HandlerResult,
+    ) -> Result<(), PortError> {
+        match result {
+            Ok(outcome) => match self.complete(attempt, outcome).await {
+                // The next attempt would be refused as well, for example because the result is too large.
+                Err(PortError::Refused(refusal)) => Box::pin(self.fail(attempt, refusal)).await,
                 completed => completed,
             },
-            Err(Failure::Defer(until)) => Box::pin(self.defer(held, *until)).await,
-            Err(Failure::Abort { error }) => Box::pin(self.give_up(held, error.clone())).await,
+            Err(Failure::Defer(until)) => Box::pin(self.defer(attempt, *until)).await,
+            Err(Failure::Fail { error }) => Box::pin(self.fail(attempt, error.clone())).await,
             Err(Failure::Retry { error, after }) => {
-                Box::pin(self.try_again(held, error.clone(), *after)).await
+                Box::pin(self.retry(attempt, error.clone(), *after)).await
             }
         }
     }
 
-    async fn complete(self: &Arc<Shared>, held: &Held, told: &Told) -> Result<(), PortError> {
-        let envelope = &held.envelope;
-        let (result, joined) = match told {
-            Told::Result { own, group, append } => {
-                let joined = self.is_joined(envelope).await?;
-                let group = group.as_ref().unwrap_or(own);
-                // What a root says that is alone is found in its record.
-                if joined || *append || own != group || !envelope.is_root() {
-                    Box::pin(self.add_to_group(envelope, group, *append)).await?;
+    async fn complete(
+        self: &Arc<Engine>,
+        attempt: &Attempt,
+        outcome: &HandlerOutcome,
+    ) -> Result<(), PortError> {
+        let envelope = &attempt.envelope;
+        let (result, joined) = match outcome {
+            HandlerOutcome::Result { result, group_value, append } => {
+                let joined = self.is_joined_root(envelope).await?;
+                let group_value = group_value.as_ref().unwrap_or(result);
+                // The result record of a root that is alone is also the result of its group.
+                if joined || *append || result != group_value || !envelope.is_root() {
+                    Box::pin(self.add_group_value(envelope, group_value, *append)).await?;
                 }
-                (Some(own.clone()), joined)
+                (Some(result.clone()), joined)
             }
-            Told::Queue(children) => match Box::pin(self.queue_children(envelope, children)).await {
-                Ok(()) => (None, self.is_joined(envelope).await?),
-                Err(Error::Port(error)) => return Err(error),
-                // The same children cannot be queued the next time either.
-                Err(error) => return Box::pin(self.give_up(held, error.to_string())).await,
-            },
-            Told::Void => (None, self.is_joined(envelope).await?),
+            HandlerOutcome::Submit(children) => {
+                match Box::pin(self.submit_children(envelope, children)).await {
+                    Ok(()) => (None, self.is_joined_root(envelope).await?),
+                    Err(Error::Port(error)) => return Err(error),
+                    // The next attempt could not submit the same children either.
+                    Err(error) => return Box::pin(self.fail(attempt, error.to_string())).await,
+                }
+            }
+            HandlerOutcome::Void => (None, self.is_joined_root(envelope).await?),
         };
-        let record = Record::completed(envelope, result, joined);
-        self.ended(envelope, &record).await?;
-        self.finish(held, &record).await
+        let record = ResultRecord::completed(envelope, result, joined);
+        self.store_result(envelope, &record).await?;
+        self.settle_item(attempt, &record).await
     }
 
-    /// Each has a name of its own: queued again after a crash in the middle, it is the same one.
-    async fn queue_children(
-        self: &Arc<Shared>,
+    /// Children have ids made of their parent's id: if they are submitted again after a crash, the queue knows them.
+    async fn submit_children(
+        self: &Arc<Engine>,
         parent: &Arc<Envelope>,
         children: &Children,
     ) -> Result<(), Error> {
-        // Before any of them: the group does not end before its parent has.
-        self.open_group(parent).await?;
-        let named = |what: &str| Submitted { parent: Some(parent), id: Some(child_id(parent, what)) };
+        // The parent must be counted before its children, so that the group does not end before the parent does.
+        self.join_group(parent).await?;
+        let origin = |what: &str| Origin { parent: Some(parent), id: Some(child_id(parent, what)) };
         let jobs = children.jobs.iter().enumerate();
-        let all = jobs.map(|(n, job)| self.prepare(job, named(&n.to_string()))).collect::<Result<_, _>>()?;
-        let placed = self.enqueue_all(all, HeldUp::Never).await?;
-        let ids: Vec<String> = placed.into_iter().map(|placed| placed.id).collect();
-        if let Some((when, next)) = &children.next {
-            self.submit_after(next, named("next"), &ids, *when).await?;
+        let all = jobs.map(|(n, job)| self.prepare(job, origin(&n.to_string()))).collect::<Result<_, _>>()?;
+        let submitted = self.submit_all(all, Backpressure::Skip).await?;
+        let ids: Vec<String> = submitted.into_iter().map(|submitted| submitted.id).collect();
+        if let Some((condition, next)) = &children.next {
+            self.submit_after(next, origin("next"), &ids, *condition).await?;
         }
         Ok(())
     }
 
-    /// Everything about an ending but for the queue. Done again, nothing changes.
-    pub(crate) async fn ended(
-        self: &Arc<Shared>,
+    /// Stores how the work ended, and everything that follows from it, except the settle of the item. Idempotent.
+    pub(super) async fn store_result(
+        self: &Arc<Engine>,
         envelope: &Envelope,
-        record: &Record,
+        record: &ResultRecord,
     ) -> Result<(), PortError> {
         let text = serde_json::to_string(record).map_err(|error| PortError::Refused(error.to_string()))?;
         let key = self.keys.result(&envelope.id);
-        let mut kept = self.config.results_kept;
+        let mut retention = self.config.result_retention;
         if envelope.keyed {
-            // Who queues it again while the key is known finds how it ended.
-            kept = kept.max(KEY_KEPT + KEY_MARGIN);
+            // A submitter that uses the key again must find the result.
+            retention = retention.max(IDEMPOTENCY_KEY_TTL + KEYED_RESULT_MARGIN);
         }
-        self.backend.store.set(&key, text, kept).await?;
-        self.forget_state(&envelope.id).await;
-        self.after_ending(envelope, record).await
+        self.backend.store.set(&key, text, retention).await?;
+        self.remove_state(&envelope.id).await;
+        self.propagate_result(envelope, record).await
     }
 
-    /// What follows from an ending that is stored.
-    pub(crate) async fn after_ending(
-        self: &Arc<Shared>,
+    /// Tells dependents, the group and waiters of a stored result. Idempotent.
+    pub(super) async fn propagate_result(
+        self: &Arc<Engine>,
         envelope: &Envelope,
-        record: &Record,
+        record: &ResultRecord,
     ) -> Result<(), PortError> {
-        self.tell_dependents(&envelope.id, record).await?;
-        self.close_group(envelope, record).await?;
+        self.notify_dependents(&envelope.id, record).await?;
+        self.leave_group(envelope, record).await?;
         self.publish("done", &envelope.id).await;
         Ok(())
     }
 
-    /// The queue hears of an ending that is stored.
-    pub(crate) async fn finish(&self, held: &Held, record: &Record) -> Result<(), PortError> {
-        match (&record.error, &held.from) {
-            (None, From::Queue(queue, lease)) => queue.ack(lease).await?,
-            (Some(error), From::Queue(queue, lease)) => {
-                queue.dead_letter(lease, Some(held.envelope.given_up().text()), error).await?;
+    /// Commits or fails the item in its queue. The result must be stored before.
+    pub(super) async fn settle_item(
+        &self,
+        attempt: &Attempt,
+        record: &ResultRecord,
+    ) -> Result<(), PortError> {
+        let envelope = &attempt.envelope;
+        match (&record.error, &attempt.source) {
+            (None, Source::Queue(queue, lease)) => queue.commit(lease).await?,
+            (Some(error), Source::Queue(queue, lease)) => {
+                queue.fail(lease, Some(envelope.dead_letter().text()), error).await?;
             }
-            (_, From::Here) => {}
+            (_, Source::Local) => {}
         }
-        let named = || (held.envelope.id.clone(), held.envelope.kind.clone());
+        let id_and_kind = || (envelope.id.clone(), envelope.kind.clone());
         match &record.error {
-            None => self.tell_often(Some(&self.counters.completed), || {
-                let (id, kind) = named();
+            None => self.emit_with(Some(&self.counters.completed), || {
+                let (id, kind) = id_and_kind();
                 Event::Completed { id, kind }
             }),
             Some(error) => {
-                let ((id, kind), error) = (named(), error.clone());
-                self.tell(&Event::Failed { id, kind, error });
+                let ((id, kind), error) = (id_and_kind(), error.clone());
+                self.emit(&Event::Failed { id, kind, error });
             }
         }
         Ok(())
     }
 
-    pub(crate) async fn give_up(self: &Arc<Shared>, held: &Held, error: String) -> Result<(), PortError> {
-        let record = Record::failed(&held.envelope, error, self.is_joined(&held.envelope).await?);
-        self.ended(&held.envelope, &record).await?;
-        self.finish(held, &record).await
+    pub(super) async fn fail(self: &Arc<Engine>, attempt: &Attempt, error: String) -> Result<(), PortError> {
+        let joined = self.is_joined_root(&attempt.envelope).await?;
+        let record = ResultRecord::failed(&attempt.envelope, error, joined);
+        self.store_result(&attempt.envelope, &record).await?;
+        self.settle_item(attempt, &record).await
     }
 
-    async fn try_again(
-        self: &Arc<Shared>,
-        held: &Held,
+    async fn retry(
+        self: &Arc<Engine>,
+        attempt: &Attempt,
         error: String,
         after: Option<Duration>,
     ) -> Result<(), PortError> {
-        let envelope = &held.envelope;
-        if held.attempt >= envelope.retry.attempts {
-            return self.give_up(held, error).await;
+        let envelope = &attempt.envelope;
+        if attempt.number >= envelope.retry.attempts {
+            return self.fail(attempt, error).await;
         }
-        let pause = after.unwrap_or_else(|| envelope.retry.pause(held.attempt, self.entropy.fraction()));
+        let pause = after.unwrap_or_else(|| envelope.retry.pause(attempt.number, self.entropy.fraction()));
         let start_at = self.clock.now().after(pause);
         if let Some(deadline) = envelope.deadline.filter(|deadline| *deadline <= start_at) {
-            let told = format!(
-                "{error}; the next attempt would be {:?} after its deadline",
-                start_at.since(deadline)
-            );
-            return self.give_up(held, told).await;
+            let late = start_at.since(deadline);
+            let error = format!("{error}; the next attempt would start {late:?} after the deadline");
+            return self.fail(attempt, error).await;
         }
-        let body = Envelope { start_at: Some(start_at), ..(**envelope).clone() };
-        self.note(envelope, None).await;
-        match &held.from {
-            From::Queue(queue, lease) => {
-                let again = Again { delay: pause, body: Some(body.text()) };
-                queue.retry(lease, again, &error).await?;
+        let next = Envelope { start_at: Some(start_at), ..(**envelope).clone() };
+        self.mark_pending(envelope).await;
+        match &attempt.source {
+            Source::Queue(queue, lease) => {
+                let redelivery = Redelivery { delay: pause, payload: Some(next.text()) };
+                queue.retry(lease, redelivery, &error).await?;
             }
-            From::Here => {
-                // In the queue it begins with one attempt less.
-                let retry = crate::options::Retry { attempts: body.retry.attempts - 1, ..body.retry };
-                self.push(&Envelope { retry, ..body }, self.queue_of(&held.kind), true).await?;
+            Source::Local => {
+                // The queue counts attempts from 1 again.
+                let retry = Retry { attempts: next.retry.attempts - 1, ..next.retry };
+                self.submit_envelope(&Envelope { retry, ..next }, self.queue_of(&attempt.kind), true).await?;
             }
         }
         let (id, kind) = (envelope.id.clone(), envelope.kind.clone());
-        self.tell(&Event::Retried { id, kind, attempt: held.attempt, error, pause });
+        self.emit(&Event::Retried { id, kind, attempt: attempt.number, error, pause });
         Ok(())
     }
 
-    async fn defer(self: &Arc<Shared>, held: &Held, until: Until) -> Result<(), PortError> {
-        let (envelope, now) = (&held.envelope, self.clock.now());
+    async fn defer(self: &Arc<Engine>, attempt: &Attempt, until: DeferUntil) -> Result<(), PortError> {
+        let (envelope, now) = (&attempt.envelope, self.clock.now());
         let start_at = match until {
-            Until::Passed(delay) => now.after(delay),
-            Until::At(at) => at,
+            DeferUntil::After(delay) => now.after(delay),
+            DeferUntil::At(at) => at,
         };
         if envelope.deadline.is_some_and(|deadline| deadline <= start_at) {
-            return self.give_up(held, "it was deferred beyond its deadline".to_owned()).await;
+            return self.fail(attempt, "the work was deferred beyond its deadline".to_owned()).await;
         }
-        let (delay, body) =
-            (start_at.since(now), Envelope { start_at: Some(start_at), ..(**envelope).clone() });
-        self.note(envelope, None).await;
-        match &held.from {
-            From::Queue(queue, lease) => {
-                queue.put_back(lease, Again { delay, body: Some(body.text()) }).await?;
+        let delay = start_at.since(now);
+        let next = Envelope { start_at: Some(start_at), ..(**envelope).clone() };
+        self.mark_pending(envelope).await;
+        match &attempt.source {
+            Source::Queue(queue, lease) => {
+                queue.defer(lease, Redelivery { delay, payload: Some(next.text()) }).await?;
             }
-            From::Here => {
-                self.push(&body, self.queue_of(&held.kind), true).await?;
+            Source::Local => {
+                self.submit_envelope(&next, self.queue_of(&attempt.kind), true).await?;
             }
         }
-        self.tell(&Event::Deferred { id: envelope.id.clone(), kind: envelope.kind.clone(), delay });
+        self.emit(&Event::Deferred { id: envelope.id.clone(), kind: envelope.kind.clone(), delay });
         Ok(())
     }
 }

@@ -1,28 +1,27 @@
-//! How pieces of work stand, for others that ask. That one has ended, or waits for others, is known in any case; that it is queued or
-//! runs, and who belongs to a group, is written down in systems that are told to.
+//! The states of work, for programs that ask. The engine always knows that work has ended or waits for dependencies. It
+//! stores that work is pending or processing, and which members a group has, only in systems that track states.
 //!
-//! What is written here keeps no work up: if it cannot be written, others know less.
+//! Tracking never holds work up: if a write fails, the engine reports it, and the state is unknown.
 
-use super::Shared;
-use super::submit::ABREAST;
+use super::{CONCURRENT_CALLS_MAX, Engine, ResultRecord};
 use crate::envelope::{Envelope, root_of};
-use crate::ports::{Answer, Count, PortError};
+use crate::ports::{Increment, PortError, PortFuture};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
-/// Of a group, at most.
-const STATES_MAX: i64 = 1000;
+/// The most members of a group whose states are returned.
+const MEMBERS_MAX: i64 = 1000;
 
-/// How a piece of work stands.
+/// The state of a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// For others to end.
+    /// It waits for its dependencies.
     Waiting,
-    /// For a worker, or for its time.
-    Queued,
-    /// Somewhere. One whose worker died runs until another has it.
-    Running {
+    /// It waits in the queue, for a worker or for its start time.
+    Pending,
+    /// A worker runs it. Work whose worker died stays in this state until another worker gets it.
+    Processing {
         attempt: u32,
     },
     Completed,
@@ -31,110 +30,127 @@ pub enum State {
     },
 }
 
-/// As it is stored while it has not ended.
+/// The stored state of work that has not ended.
 #[derive(Debug, Serialize, Deserialize)]
-struct Noted {
-    /// It runs.
+struct UnfinishedState {
+    /// Present while the work is processing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
     round: u32,
 }
 
-impl Noted {
-    fn state(&self) -> State {
-        self.attempt.map_or(State::Queued, |attempt| State::Running { attempt })
+impl UnfinishedState {
+    /// Numbers alone can always be written.
+    fn text(envelope: &Envelope, attempt: Option<u32>) -> String {
+        serde_json::to_string(&UnfinishedState { attempt, round: envelope.round }).unwrap_or_default()
     }
 }
 
-impl Shared {
-    /// It is in the queue for the first time, or will be when others have ended.
-    pub(super) async fn note_queued(&self, envelope: &Envelope) {
-        if self.config.states {
-            let noted = Box::pin(self.write_queued(envelope)).await;
-            self.noted_or_not(noted);
+impl From<UnfinishedState> for State {
+    fn from(unfinished: UnfinishedState) -> State {
+        unfinished.attempt.map_or(State::Pending, |attempt| State::Processing { attempt })
+    }
+}
+
+impl Engine {
+    /// Stores the state of work that was submitted, or that waits for its dependencies.
+    pub(super) async fn mark_submitted(&self, envelope: &Envelope) {
+        if self.config.track_states {
+            let marked = Box::pin(self.store_submitted(envelope)).await;
+            self.report_untracked(marked);
         }
     }
 
-    /// It runs from now on; `None`: it waits again.
-    pub(super) async fn note(&self, envelope: &Envelope, attempt: Option<u32>) {
-        if self.config.states {
-            let text = noted(envelope, attempt);
+    pub(super) async fn mark_processing(&self, envelope: &Envelope, attempt: u32) {
+        self.mark(envelope, Some(attempt)).await;
+    }
+
+    pub(super) async fn mark_pending(&self, envelope: &Envelope) {
+        self.mark(envelope, None).await;
+    }
+
+    async fn mark(&self, envelope: &Envelope, attempt: Option<u32>) {
+        if self.config.track_states {
+            let text = UnfinishedState::text(envelope, attempt);
             let key = self.keys.state(&envelope.id);
-            let written = self.backend.store.set(&key, text, self.config.unfinished_kept);
-            self.noted_or_not(written.await);
+            let marked = self.backend.store.set(&key, text, self.config.unfinished_retention).await;
+            self.report_untracked(marked);
         }
     }
 
-    /// It has ended, and that is known.
-    pub(super) async fn forget_state(&self, id: &str) {
-        if self.config.states {
-            self.noted_or_not(self.backend.store.delete(&self.keys.state(id)).await);
+    /// Removes the state of work whose result is stored.
+    pub(super) async fn remove_state(&self, id: &str) {
+        if self.config.track_states {
+            self.report_untracked(self.backend.store.delete(&self.keys.state(id)).await);
         }
     }
 
-    fn noted_or_not(&self, noted: Result<(), PortError>) {
-        if let Err(error) = noted {
-            self.trouble("noting how something stands", &error);
+    fn report_untracked(&self, marked: Result<(), PortError>) {
+        if let Err(error) = marked {
+            self.report_error("store a state", &error);
         }
     }
 
-    async fn write_queued(&self, envelope: &Envelope) -> Result<(), PortError> {
-        let (store, kept) = (&self.backend.store, self.config.unfinished_kept);
+    async fn store_submitted(&self, envelope: &Envelope) -> Result<(), PortError> {
+        let (store, retention) = (&self.backend.store, self.config.unfinished_retention);
         if !envelope.is_root() {
             let (group, id) = (&envelope.group, &envelope.id);
-            let count = Count { by: 1, once: Some(id) };
-            let n = store.increment(&self.keys.members(group), count, kept).await?;
-            store.set(&self.keys.member(group, n), id.clone(), kept).await?;
+            let increment = Increment { by: 1, once: Some(id) };
+            let n = store.increment(&self.keys.member_count(group), increment, retention).await?;
+            store.set(&self.keys.member(group, n), id.clone(), retention).await?;
         }
-        // It may run by now, or have ended: whoever ended it has stored that, and then forgotten how it stood.
+        // The work may have started or even ended by now. The engine stores a result before it removes the state. So if a
+        // result is there, the removal may have come before this write, and the state must be removed here.
         let key = self.keys.state(&envelope.id);
-        if store.set_if_absent(&key, noted(envelope, None), kept).await?
-            && self.ended_before(envelope).await?.is_some()
+        if store.set_if_absent(&key, UnfinishedState::text(envelope, None), retention).await?
+            && self.earlier_result(envelope).await?.is_some()
         {
             store.delete(&key).await?;
         }
         Ok(())
     }
 
-    /// `None`: it is not known, or not any more.
+    /// `None` if the work is unknown or no longer retained.
     pub(crate) async fn state(&self, id: &str) -> Result<Option<State>, PortError> {
-        let (store, record) = (&self.backend.store, self.record(id).await?);
+        let (store, record) = (&self.backend.store, self.result_record(id).await?);
         let text = store.get(&self.keys.state(id)).await?;
-        let noted: Option<Noted> = text.and_then(|text| serde_json::from_str(&text).ok());
-        match (record, noted) {
-            // One that was redriven runs again.
-            (Some(record), Some(noted)) if noted.round > record.round() => Ok(Some(noted.state())),
+        let unfinished: Option<UnfinishedState> = text.and_then(|text| serde_json::from_str(&text).ok());
+        match (record, unfinished) {
+            // The work failed in an earlier round and was redriven.
+            (Some(record), Some(unfinished)) if unfinished.round > record.round => {
+                Ok(Some(unfinished.into()))
+            }
             (Some(record), _) => Ok(Some(record.into_state())),
-            (None, Some(noted)) if noted.attempt.is_some() => Ok(Some(noted.state())),
-            (None, noted) => {
+            (None, Some(unfinished)) if unfinished.attempt.is_some() => Ok(Some(unfinished.into())),
+            (None, unfinished) => {
                 if store.get(&self.keys.dependent(id)).await?.is_some() {
                     return Ok(Some(State::Waiting));
                 }
-                // It may have ended while this looked.
-                let ended = self.record(id).await?.map(super::Record::into_state);
-                Ok(ended.or(noted.map(|noted| noted.state())))
+                // The work may have ended between the first read and this one.
+                let ended = self.result_record(id).await?.map(ResultRecord::into_state);
+                Ok(ended.or(unfinished.map(State::from)))
             }
         }
     }
 
-    /// Of those that are known, in the order in which they were queued; a root is the first.
+    /// The states of the known members, in the order in which they were submitted. A root comes first.
     pub(crate) async fn group_states(&self, group: &str) -> Result<Vec<(String, State)>, PortError> {
-        let count = self.counter(&self.keys.members(group)).await?;
-        let members = (1..=count.min(STATES_MAX)).map(|n| self.member(group, n)).collect();
-        let members: Vec<Option<String>> = abreast(members).await?;
+        let count = self.counter(&self.keys.member_count(group)).await?;
+        let members = (1..=count.min(MEMBERS_MAX)).map(|n| self.member(group, n)).collect();
+        let members: Vec<Option<String>> = concurrently(members).await?;
         let root = root_of(group).map(str::to_owned);
         let ids = root.into_iter().chain(members.into_iter().flatten());
         let states: Vec<Option<(String, State)>> =
-            abreast(ids.map(|id| self.named_state(id)).collect()).await?;
+            concurrently(ids.map(|id| self.state_with_id(id)).collect()).await?;
         Ok(states.into_iter().flatten().collect())
     }
 
-    fn member(&self, group: &str, n: i64) -> Answer<'_, Option<String>> {
+    fn member(&self, group: &str, n: i64) -> PortFuture<'_, Option<String>> {
         let key = self.keys.member(group, n);
         Box::pin(async move { self.backend.store.get(&key).await })
     }
 
-    fn named_state(&self, id: String) -> Answer<'_, Option<(String, State)>> {
+    fn state_with_id(&self, id: String) -> PortFuture<'_, Option<(String, State)>> {
         Box::pin(async move {
             let state = self.state(&id).await?;
             Ok(state.map(|state| (id, state)))
@@ -142,14 +158,9 @@ impl Shared {
     }
 }
 
-/// Several at a time; in order.
-async fn abreast<T>(calls: Vec<Answer<'_, T>>) -> Result<Vec<T>, PortError> {
-    stream::iter(calls).buffered(ABREAST).try_collect().await
-}
-
-/// Numbers alone: it can always be written.
-fn noted(envelope: &Envelope, attempt: Option<u32>) -> String {
-    serde_json::to_string(&Noted { attempt, round: envelope.round }).unwrap_or_default()
+/// Makes several calls at a time. The results are in the order of the calls.
+async fn concurrently<T>(calls: Vec<PortFuture<'_, T>>) -> Result<Vec<T>, PortError> {
+    stream::iter(calls).buffered(CONCURRENT_CALLS_MAX).try_collect().await
 }
 
 #[cfg(test)]
@@ -159,20 +170,20 @@ mod tests {
     use crate::{Outcome, State, System, work};
 
     #[tokio::test]
-    async fn who_notes_too_late_that_something_was_queued_leaves_nothing_behind() {
+    async fn marking_ended_work_as_submitted_leaves_no_state_behind() {
         let quick = work("quick", |(): (), _| async { Ok(Outcome::Result(())) });
-        let system = System::in_memory().work(&quick).keep_states().start().unwrap();
-        let handle = system.queue(quick.of(())).await.unwrap();
+        let system = System::in_memory().work(&quick).track_states().start().unwrap();
+        let handle = system.submit(quick.of(())).await.unwrap();
         handle.done().await.unwrap();
         system.idle().await.unwrap();
-        let (id, shared) = (handle.id(), &system.shared);
+        let (id, engine) = (handle.id(), &system.engine);
         let envelope = format!(
-            r#"{{"id":"{id}","kind":"quick","input":"null","group":"{}","queued_at":0}}"#,
+            r#"{{"id":"{id}","kind":"quick","input":"null","group":"{}","submitted_at":0}}"#,
             handle.group_id()
         );
-        shared.note_queued(&Envelope::read(&envelope).unwrap()).await;
-        // It would be there longer than the record.
-        assert_eq!(shared.backend.store.get(&shared.keys.state(id)).await, Ok(None));
+        engine.mark_submitted(&Envelope::read(&envelope).unwrap()).await;
+        // A state that stays would outlive the result record.
+        assert_eq!(engine.backend.store.get(&engine.keys.state(id)).await, Ok(None));
         assert_eq!(handle.state().await, Ok(Some(State::Completed)));
     }
 }

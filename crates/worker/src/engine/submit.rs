@@ -1,81 +1,86 @@
-//! Into the queue.
+//! Submitting: turns jobs into envelopes and puts them into their queues.
 
-use super::Shared;
-use super::pressure::HeldUp;
+use super::submit_batch::{SubmitBatch, SubmitBatches};
+use super::{Backpressure, CONCURRENT_CALLS_MAX, Engine};
 use crate::envelope::{Envelope, group_of};
 use crate::error::Error;
 use crate::event::Event;
+use crate::job::AnyJob;
 use crate::options::Options;
-use crate::ports::{Answer, PortError, Push, Queue};
-use crate::work::{AnyJob, Kind};
+use crate::ports::{PortError, PortFuture, Queue, SubmitRequest};
+use crate::work::Kind;
 use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 
-/// Pushed together at most, and how long their bodies are together unless one alone is longer.
-pub(super) const TOGETHER_MAX: usize = 500;
-const TOGETHER_BYTES_MAX: usize = 1 << 20;
-/// Calls that do not wait for each other, at a time.
-pub(super) const ABREAST: usize = 64;
-
-/// Where a piece of work comes from.
+/// Where a job comes from.
 #[derive(Debug, Default)]
-pub(crate) struct Submitted<'a> {
+pub(crate) struct Origin<'a> {
     pub(crate) parent: Option<&'a Envelope>,
-    /// A name that is the same when it is submitted again.
+    /// An id that is the same each time the origin submits the job.
     pub(crate) id: Option<String>,
 }
 
-/// Where to find what was submitted.
+/// The id and the group of submitted work.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct SubmittedWork {
     pub(crate) id: String,
     pub(crate) group: String,
 }
 
-impl Placed {
-    pub(crate) fn of(envelope: &Envelope) -> Placed {
-        Placed { id: envelope.id.clone(), group: envelope.group.clone() }
+impl SubmittedWork {
+    pub(super) fn of(envelope: &Envelope) -> SubmittedWork {
+        SubmittedWork { id: envelope.id.clone(), group: envelope.group.clone() }
     }
 }
 
-/// Ready to be pushed.
-pub(crate) struct Prepared {
-    pub(crate) envelope: Envelope,
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) skip_queue: bool,
-    pub(crate) named: Named,
+/// A job with all its options resolved.
+pub(crate) struct PreparedWork {
+    pub(super) envelope: Envelope,
+    pub(super) kind: Arc<Kind>,
+    pub(super) skip_queue: bool,
+    pub(super) id_source: IdSource,
 }
 
-/// Who gave a piece of work its name.
+/// What the id of a piece of work is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// Nobody: it is queued once.
-    Anew,
-    /// Whoever queued it. Others may have queued it before, for themselves.
-    ByKey,
-    /// The engine, which may have queued it before.
-    ByOrigin,
+pub(super) enum IdSource {
+    /// The work is submitted once.
+    Random,
+    /// Other submitters may have used the same key, in their own groups.
+    IdempotencyKey,
+    /// The engine may have submitted it before: a child, or an occurrence of a schedule.
+    Origin,
 }
 
-impl Shared {
+impl IdSource {
+    fn is_repeatable(self) -> bool {
+        self != IdSource::Random
+    }
+}
+
+impl Engine {
     pub(crate) async fn submit(
-        self: &Arc<Shared>,
+        self: &Arc<Engine>,
         job: &AnyJob,
-        from: Submitted<'_>,
-        held_up: HeldUp,
-    ) -> Result<Placed, Error> {
-        let prepared = self.prepare(job, from)?;
+        origin: Origin<'_>,
+        backpressure: Backpressure,
+    ) -> Result<SubmittedWork, Error> {
+        let prepared = self.prepare(job, origin)?;
         if self.skips_queue(&prepared) {
-            return self.enqueue_here(prepared).await;
+            return self.submit_locally(prepared).await;
         }
-        if self.config.pressure.is_some() {
-            Box::pin(self.wait_for_room(self.queue_of(&prepared.kind), 1, held_up)).await?;
+        if self.config.backlog_limit.is_some() {
+            Box::pin(self.wait_for_room(self.queue_of(&prepared.kind), 1, backpressure)).await?;
         }
-        self.enqueue(prepared).await
+        let PreparedWork { envelope, kind, id_source, .. } = prepared;
+        let is_new = self.submit_envelope(&envelope, self.queue_of(&kind), id_source.is_repeatable()).await?;
+        self.after_submit(&envelope, id_source, is_new).await?;
+        let Envelope { id, group, .. } = envelope;
+        Ok(SubmittedWork { id, group })
     }
 
-    /// Decides everything about it.
-    pub(crate) fn prepare(&self, job: &AnyJob, from: Submitted<'_>) -> Result<Prepared, Error> {
+    /// Resolves the options, the id and the group of a job, and encodes its input.
+    pub(crate) fn prepare(&self, job: &AnyJob, origin: Origin<'_>) -> Result<PreparedWork, Error> {
         let now = self.clock.now();
         let Options {
             delay,
@@ -86,64 +91,56 @@ impl Shared {
             deadline,
             timeout,
             skip_queue,
-            dedupe_key,
+            idempotency_key,
             trace,
-        } = job.resolved(&self.config.defaults);
-        // A name of its own for each key, so that whoever queues it again waits for the same. The times of a schedule have
-        // theirs, whatever the key.
-        let keyed = dedupe_key
-            .filter(|_| from.id.is_none() || from.parent.is_some())
+        } = job.resolved_options(&self.config.defaults);
+        // Each key has its own id, so that a second submitter waits for the same work. An occurrence of a schedule has the
+        // id of the occurrence, whatever its key.
+        let keyed_id = idempotency_key
+            .filter(|_| origin.id.is_none() || origin.parent.is_some())
             .map(|key| format!("{}:{key}", job.kind.name));
-        let (id, named) = match (keyed, from.id) {
-            (Some(id), _) => (id, Named::ByKey),
-            (None, Some(id)) => (id, Named::ByOrigin),
-            (None, None) => (self.entropy.id(now), Named::Anew),
+        let (id, id_source) = match (keyed_id, origin.id) {
+            (Some(id), _) => (id, IdSource::IdempotencyKey),
+            (None, Some(id)) => (id, IdSource::Origin),
+            (None, None) => (self.entropy.id(now), IdSource::Random),
         };
         let codec = job.kind.codec.as_ref().unwrap_or(&self.codec);
         let input = (job.encode)(&**codec)?;
-        let group = group.or_else(|| from.parent.map(|parent| parent.group.clone()));
+        let group = group.or_else(|| origin.parent.map(|parent| parent.group.clone()));
         let envelope = Envelope {
             group: group.unwrap_or_else(|| group_of(&id)),
             id,
             kind: job.kind.name.as_ref().to_owned(),
             input,
-            parent: from.parent.map(|parent| parent.id.clone()),
-            queued_at: now,
+            parent: origin.parent.map(|parent| parent.id.clone()),
+            submitted_at: now,
             start_at: run_at.or(delay.filter(|delay| !delay.is_zero()).map(|delay| now.after(delay))),
             deadline: deadline.map(|deadline| now.after(deadline)),
             timeout,
             priority: priority.unwrap_or_default(),
             retry: retry.unwrap_or_default(),
             prefix: self.keys.prefix(),
-            trace: trace.or_else(|| from.parent.and_then(|parent| parent.trace.clone())),
-            keyed: named == Named::ByKey,
+            trace: trace.or_else(|| origin.parent.and_then(|parent| parent.trace.clone())),
+            keyed: id_source == IdSource::IdempotencyKey,
             round: 0,
         };
-        // What this process knows of the kind is what counts here.
+        // A remote kind and the kind that this process runs may have the same name. The latter knows its queue.
         let kind = self.kinds.get(&job.kind.name).unwrap_or(&job.kind);
-        Ok(Prepared { envelope, kind: Arc::clone(kind), skip_queue: skip_queue.unwrap_or_default(), named })
+        let skip_queue = skip_queue.unwrap_or_default();
+        Ok(PreparedWork { envelope, kind: Arc::clone(kind), skip_queue, id_source })
     }
 
-    /// It is counted when it is in the queue, and counts itself if nobody lived to do so.
-    async fn enqueue(&self, prepared: Prepared) -> Result<Placed, Error> {
-        let Prepared { envelope, kind, named, .. } = prepared;
-        let is_new = self.push(&envelope, self.queue_of(&kind), named != Named::Anew).await?;
-        self.queued(&envelope, named, is_new).await?;
-        let Envelope { id, group, .. } = envelope;
-        Ok(Placed { id, group })
-    }
-
-    /// Many: those that come into the same queue are pushed together. If one cannot be queued, others may have been.
-    pub(crate) async fn enqueue_all(
-        self: &Arc<Shared>,
-        all: Vec<Prepared>,
-        held_up: HeldUp,
-    ) -> Result<Vec<Placed>, Error> {
-        let placed = all.iter().map(|prepared| Placed::of(&prepared.envelope)).collect();
-        let mut by_queue: Vec<(Arc<dyn Queue>, Vec<Prepared>)> = Vec::new();
+    /// Submits the jobs of each queue together. After an error some of them may be in their queue.
+    pub(crate) async fn submit_all(
+        self: &Arc<Engine>,
+        all: Vec<PreparedWork>,
+        backpressure: Backpressure,
+    ) -> Result<Vec<SubmittedWork>, Error> {
+        let submitted = all.iter().map(|prepared| SubmittedWork::of(&prepared.envelope)).collect();
+        let mut by_queue: Vec<(Arc<dyn Queue>, Vec<PreparedWork>)> = Vec::new();
         for prepared in all {
             if self.skips_queue(&prepared) {
-                self.enqueue_here(prepared).await?;
+                self.submit_locally(prepared).await?;
                 continue;
             }
             let queue = self.queue_of(&prepared.kind);
@@ -152,146 +149,116 @@ impl Shared {
                 None => by_queue.push((Arc::clone(queue), vec![prepared])),
             }
         }
-        let together_max = self.together_max(held_up);
+        let batch_max = self.submit_batch_max(backpressure);
         for (queue, of_queue) in by_queue {
-            let mut parts = Parts::new(together_max);
+            let mut batches = SubmitBatches::new(batch_max);
             for prepared in of_queue {
-                let push = self.as_push(&prepared.envelope, prepared.named != Named::Anew);
-                if let Some(part) = parts.add(prepared, push) {
-                    self.enqueue_part(&queue, part, held_up).await?;
+                let request = self.submit_request(&prepared.envelope, prepared.id_source.is_repeatable());
+                if let Some(full) = batches.add(prepared, request) {
+                    self.submit_batch(&queue, full, backpressure).await?;
                 }
             }
-            self.enqueue_part(&queue, parts.rest(), held_up).await?;
+            self.submit_batch(&queue, batches.take(), backpressure).await?;
         }
-        Ok(placed)
+        Ok(submitted)
     }
 
-    async fn enqueue_part(
-        self: &Arc<Shared>,
+    async fn submit_batch(
+        self: &Arc<Engine>,
         queue: &Arc<dyn Queue>,
-        part: Part,
-        held_up: HeldUp,
+        batch: SubmitBatch,
+        backpressure: Backpressure,
     ) -> Result<(), Error> {
-        let Part { prepared, pushes } = part;
+        let SubmitBatch { prepared, requests } = batch;
         if prepared.is_empty() {
             return Ok(());
         }
-        self.wait_for_room(queue, prepared.len(), held_up).await?;
-        let new = queue.push_all(pushes).await?;
-        let queued = prepared.iter().zip(new);
-        let counts: Vec<Answer<'_, ()>> =
-            queued.map(|(one, is_new)| self.queued_boxed(&one.envelope, one.named, is_new)).collect();
-        // One that is not counted keeps nobody from counting the others.
-        let counted: Vec<Result<(), PortError>> =
-            stream::iter(counts).buffer_unordered(ABREAST).collect().await;
-        Ok(counted.into_iter().collect::<Result<(), PortError>>()?)
+        self.wait_for_room(queue, prepared.len(), backpressure).await?;
+        let new = queue.submit_all(requests).await?;
+        let calls: Vec<PortFuture<'_, ()>> = (prepared.iter().zip(new))
+            .map(|(work, is_new)| self.after_submit_boxed(&work.envelope, work.id_source, is_new))
+            .collect();
+        // Completes all calls before it returns an error: every member must be counted if possible.
+        let results: Vec<Result<(), PortError>> =
+            stream::iter(calls).buffer_unordered(CONCURRENT_CALLS_MAX).collect().await;
+        Ok(results.into_iter().collect::<Result<(), PortError>>()?)
     }
 
-    /// Only the queue knows whether what has a name was there before.
-    fn skips_queue(&self, prepared: &Prepared) -> bool {
+    /// Work with a repeatable id always goes through the queue: only the queue knows whether it was submitted before.
+    fn skips_queue(&self, prepared: &PreparedWork) -> bool {
         prepared.skip_queue
-            && prepared.named == Named::Anew
+            && prepared.id_source == IdSource::Random
             && self.kinds.contains_key(prepared.envelope.kind.as_str())
             && !self.is_stopping()
     }
 
-    async fn enqueue_here(self: &Arc<Shared>, prepared: Prepared) -> Result<Placed, Error> {
-        let Prepared { envelope, kind, .. } = prepared;
-        self.open_group(&envelope).await?;
-        self.note_queued(&envelope).await;
-        self.tell_queued(&envelope);
-        let placed = Placed::of(&envelope);
-        self.run_here(envelope, kind);
-        Ok(placed)
+    async fn submit_locally(self: &Arc<Engine>, prepared: PreparedWork) -> Result<SubmittedWork, Error> {
+        let PreparedWork { envelope, kind, .. } = prepared;
+        self.join_group(&envelope).await?;
+        self.mark_submitted(&envelope).await;
+        self.emit_submitted(&envelope);
+        let submitted = SubmittedWork::of(&envelope);
+        self.run_locally(envelope, kind);
+        Ok(submitted)
     }
 
-    fn queued_boxed<'a>(&'a self, envelope: &'a Envelope, named: Named, is_new: bool) -> Answer<'a, ()> {
-        Box::pin(self.queued(envelope, named, is_new))
+    fn after_submit_boxed<'a>(
+        &'a self,
+        envelope: &'a Envelope,
+        id_source: IdSource,
+        is_new: bool,
+    ) -> PortFuture<'a, ()> {
+        Box::pin(self.after_submit(envelope, id_source, is_new))
     }
 
-    /// What follows when it is in the queue.
-    async fn queued(&self, envelope: &Envelope, named: Named, is_new: bool) -> Result<(), PortError> {
-        match named {
-            // It is done again until all of it is.
-            Named::ByOrigin => self.open_group(envelope).await?,
-            Named::Anew | Named::ByKey if is_new => {
-                if let Err(error) = self.open_group(envelope).await {
-                    self.trouble("counting for a group", &error);
+    /// Counts submitted work into its group. If this process dies before, the work counts itself when it ends.
+    async fn after_submit(
+        &self,
+        envelope: &Envelope,
+        id_source: IdSource,
+        is_new: bool,
+    ) -> Result<(), PortError> {
+        match id_source {
+            // The origin repeats the submit until all of it has succeeded.
+            IdSource::Origin => self.join_group(envelope).await?,
+            IdSource::Random | IdSource::IdempotencyKey if is_new => {
+                if let Err(error) = self.join_group(envelope).await {
+                    self.report_error("count a member into its group", &error);
                 }
             }
-            // Others queued it by the same key, in their group.
-            Named::Anew | Named::ByKey => {}
+            // Another submitter used the same key. The work belongs to that submitter's group.
+            IdSource::Random | IdSource::IdempotencyKey => {}
         }
         if is_new {
-            self.note_queued(envelope).await;
+            self.mark_submitted(envelope).await;
         }
-        self.tell_queued(envelope);
+        self.emit_submitted(envelope);
         Ok(())
     }
 
-    fn tell_queued(&self, envelope: &Envelope) {
-        self.tell_often(Some(&self.counters.queued), || Event::Queued {
+    fn emit_submitted(&self, envelope: &Envelope) {
+        self.emit_with(Some(&self.counters.submitted), || Event::Submitted {
             id: envelope.id.clone(),
             kind: envelope.kind.clone(),
         });
     }
 
-    pub(crate) fn queue_of<'a>(&'a self, kind: &'a Kind) -> &'a Arc<dyn Queue> {
-        kind.queue.as_ref().unwrap_or(&self.backend.queue)
-    }
-
-    pub(crate) async fn push(
+    /// Returns `false` if the queue knows the work already. `repeatable`: the work may be submitted more than once.
+    pub(super) async fn submit_envelope(
         &self,
         envelope: &Envelope,
         queue: &Arc<dyn Queue>,
-        again: bool,
+        repeatable: bool,
     ) -> Result<bool, PortError> {
-        queue.push(self.as_push(envelope, again)).await
+        queue.submit(self.submit_request(envelope, repeatable)).await
     }
 
-    fn as_push(&self, envelope: &Envelope, again: bool) -> Push {
-        Push {
-            body: envelope.text(),
+    fn submit_request(&self, envelope: &Envelope, repeatable: bool) -> SubmitRequest {
+        SubmitRequest {
+            payload: envelope.text(),
             delay: envelope.start_at.map(|at| at.since(self.clock.now())).unwrap_or_default(),
             priority: envelope.priority,
-            dedupe_key: again.then(|| [self.keys.0.as_str(), &envelope.id].concat()),
+            idempotency_key: repeatable.then(|| [self.keys.0.as_str(), &envelope.id].concat()),
         }
-    }
-}
-
-/// What is pushed together.
-#[derive(Default)]
-struct Part {
-    prepared: Vec<Prepared>,
-    pushes: Vec<Push>,
-}
-
-/// Cuts many into parts that a queue takes at once.
-struct Parts {
-    next: Part,
-    bytes: usize,
-    together_max: usize,
-}
-
-impl Parts {
-    fn new(together_max: usize) -> Parts {
-        Parts { next: Part::default(), bytes: 0, together_max }
-    }
-
-    /// The part before this one, if it is full with it.
-    fn add(&mut self, prepared: Prepared, push: Push) -> Option<Part> {
-        let bytes = push.body.len();
-        let is_full = self.next.pushes.len() >= self.together_max
-            || (self.bytes + bytes > TOGETHER_BYTES_MAX && !self.next.pushes.is_empty());
-        let full = is_full.then(|| self.rest());
-        self.bytes += bytes;
-        self.next.prepared.push(prepared);
-        self.next.pushes.push(push);
-        full
-    }
-
-    fn rest(&mut self) -> Part {
-        self.bytes = 0;
-        std::mem::take(&mut self.next)
     }
 }

@@ -1,4 +1,4 @@
-//! Codecs that a user writes.
+//! Codecs that a program implements.
 
 use crate::round_trip;
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 use towline::codec::{Codec, CodecError, Json, Value};
 
-/// Runs of one character shortened, around any other codec.
+/// Run-length encoding around another codec.
 #[derive(Debug)]
-struct Squeezed(Arc<dyn Codec>);
+struct RunLength(Arc<dyn Codec>);
 
-impl Codec for Squeezed {
+impl Codec for RunLength {
     fn write(&self, value: &Value) -> Result<String, CodecError> {
         let text = self.0.write(value)?;
         let mut out = String::new();
@@ -30,7 +30,7 @@ impl Codec for Squeezed {
         let mut rest = text;
         while !rest.is_empty() {
             let digits = rest.find(|c: char| !c.is_ascii_digit());
-            // A digit that was squeezed looks like the count before it: this toy holds texts without digits.
+            // A digit in the text looks like part of the count. This toy codec works only for text without digits.
             let broken = || CodecError(format!("no count before a character in {text:?}"));
             let (count, after) = rest.split_at(digits.ok_or_else(broken)?);
             let char = after.chars().next().ok_or_else(broken)?;
@@ -42,7 +42,7 @@ impl Codec for Squeezed {
     }
 }
 
-/// Holds what JSON does not, in a form of its own: bytes as text with a mark before it.
+/// JSON, and bytes as hex digits after a `#`.
 #[derive(Debug)]
 struct Hex;
 
@@ -60,7 +60,7 @@ impl Codec for Hex {
         let Some(hex) = text.strip_prefix('#') else { return Json.read(text) };
         let byte = |at| hex.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
         let bytes = (0..hex.len()).step_by(2).map(byte).collect::<Option<_>>();
-        bytes.map(Value::Bytes).ok_or_else(|| CodecError(format!("{text:?} is no hex")))
+        bytes.map(Value::Bytes).ok_or_else(|| CodecError(format!("{text:?} is not hex")))
     }
 }
 
@@ -72,14 +72,14 @@ struct Line {
 
 #[test]
 fn a_codec_around_another() {
-    let codec = Squeezed(Arc::new(Json));
+    let codec = RunLength(Arc::new(Json));
     let text = round_trip(&codec, &Line { text: "a".repeat(40), ends: None });
     assert!(text.contains("40a"), "{text}");
     let error = (&codec as &dyn Codec).decode::<Line>("{").unwrap_err();
     assert_eq!(error.to_string(), "no count before a character in \"{\"");
 }
 
-/// What serde calls bytes.
+/// Bytes in the sense of serde.
 #[derive(Debug)]
 struct Bytes(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Texts and types made to hurt: each is an error, none a panic.
+//! Malicious text and types: each causes an error, none a panic.
 
 use crate::{JSON, TAGGED, refused, unreadable};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use towline::codec::{Codec, DEPTH_MAX, Value};
 const CODECS: [&dyn Codec; 2] = [JSON, TAGGED];
 
 #[test]
-fn deep_texts() {
+fn deeply_nested_text_is_refused() {
     for codec in CODECS {
         let deepest = "[".repeat(DEPTH_MAX) + &"]".repeat(DEPTH_MAX);
         let value = codec.read(&deepest).unwrap();
@@ -35,12 +35,12 @@ struct Chain {
     next: Option<Box<Chain>>,
 }
 
-/// Leaves no trace in the text, however deep.
+/// Its nesting does not appear in the text.
 #[derive(Debug, Serialize, Deserialize)]
 struct Endless(Option<Box<Endless>>);
 
 #[test]
-fn deep_types() {
+fn deeply_nested_types_are_refused() {
     let chain = |count| (0..count).fold(Chain { next: None }, |next, _| Chain { next: Some(next.into()) });
     for codec in CODECS {
         let text = codec.encode(&chain(DEPTH_MAX - 1)).unwrap();
@@ -70,7 +70,7 @@ fn tags_count_towards_the_depth() {
 }
 
 #[test]
-fn broken_texts() {
+fn malformed_text_is_refused() {
     let broken = [
         "",
         " ",
@@ -108,10 +108,10 @@ fn broken_texts() {
 }
 
 #[test]
-fn duplicate_keys_surrogates_and_huge_numbers() {
+fn duplicate_keys_lone_surrogates_and_huge_numbers_are_refused() {
     for codec in CODECS {
         let error = codec.read(r#"[{"a":1,"b":2,"\u0061":3}]"#).unwrap_err().to_string();
-        assert!(error.contains(r#"the key "a" is there twice at line 1 column"#), "{error}");
+        assert!(error.contains(r#"the key "a" occurs twice at line 1 column"#), "{error}");
         for lone in [r#""\ud800""#, r#""\udc00""#, r#"{"\ud800":1}"#, r#""\ud800\ud800""#] {
             assert!(codec.read(lone).is_err(), "{lone}");
         }
@@ -127,7 +127,7 @@ fn duplicate_keys_surrogates_and_huge_numbers() {
 }
 
 #[test]
-fn a_wide_number_deep_down_costs_no_more_than_the_depth_allows() {
+fn a_wide_number_in_deep_nesting_is_read_in_bounded_time() {
     let text = "[".repeat(DEPTH_MAX) + &"18446744073709551616,".repeat(1000) + "0" + &"]".repeat(DEPTH_MAX);
     let mut value = JSON.read(&text).unwrap();
     while let Value::List(items) = value {
@@ -138,22 +138,22 @@ fn a_wide_number_deep_down_costs_no_more_than_the_depth_allows() {
 
 proptest! {
     #[test]
-    fn any_text(text in "[\\[\\]{}:,\"$a-z0-9eE.+\\\\ -]{0,40}|\\PC{0,40}") {
+    fn any_text_is_read_as_serde_json_reads_it(text in "[\\[\\]{}:,\"$a-z0-9eE.+\\\\ -]{0,40}|\\PC{0,40}") {
         for codec in CODECS {
             let _ = codec.decode::<crate::shapes::Shape>(&text);
         }
-        // What is JSON to serde_json is JSON here, but for a key that comes twice.
+        // The codec accepts what serde_json accepts, except for duplicate keys.
         if let Err(error) = JSON.read(&text) {
-            let twice = error.to_string().contains("is there twice");
+            let twice = error.to_string().contains("occurs twice");
             prop_assert!(twice || serde_json::from_str::<serde_json::Value>(&text).is_err(), "{}", error);
         } else {
             prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
         }
     }
 
-    /// A good text with one character changed.
+    /// One character of valid text is replaced.
     #[test]
-    fn a_text_that_was_damaged(shape in crate::shapes::shape(), at: prop::sample::Index, with: char) {
+    fn damaged_text_does_not_panic(shape in crate::shapes::shape(), at: prop::sample::Index, with: char) {
         for codec in CODECS {
             let Ok(text) = codec.encode(&shape) else { continue };
             let mut chars: Vec<char> = text.chars().collect();

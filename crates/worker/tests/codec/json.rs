@@ -1,3 +1,5 @@
+//! The JSON codec.
+
 use crate::shapes::{Shape, plain_value, shape};
 use crate::{JSON, TAGGED, refused, round_trip};
 use proptest::prelude::*;
@@ -44,13 +46,13 @@ fn order() -> Order {
 }
 
 #[test]
-fn is_what_serde_json_writes() {
+fn writes_the_same_text_as_serde_json() {
     let text = round_trip(JSON, &order());
     assert_eq!(text, serde_json::to_string(&order()).unwrap());
 }
 
 #[test]
-fn keeps_the_bounds_of_64_bits_and_refuses_beyond() {
+fn accepts_64_bit_integers_and_refuses_larger_ones() {
     for integer in [i128::from(i64::MIN), -1, 0, i128::from(u64::MAX)] {
         assert_eq!(round_trip(JSON, &integer), integer.to_string());
     }
@@ -58,7 +60,7 @@ fn keeps_the_bounds_of_64_bits_and_refuses_beyond() {
         assert_eq!(
             refused(JSON, &[integer]),
             format!(
-                "[0]: {integer} does not fit 64 bits, and JSON readers would round it; use a text, or the tagged codec"
+                "[0]: {integer} does not fit 64 bits, and JSON readers would round it; use a string, or the tagged codec"
             )
         );
     }
@@ -66,17 +68,17 @@ fn keeps_the_bounds_of_64_bits_and_refuses_beyond() {
 }
 
 #[test]
-fn names_the_place_of_what_it_refuses() {
+fn an_error_names_the_place_of_the_value() {
     let mut order = order();
     order.items[1].weight = f64::NAN;
     assert_eq!(
         refused(JSON, &order),
-        "items[1].weight: NaN cannot be written as JSON; use an Option, or a text"
+        "items[1].weight: NaN cannot be written as JSON; use an Option, or a string"
     );
     let nested = BTreeMap::from([("a key", vec![BTreeMap::from([(7, f32::NEG_INFINITY)])])]);
     assert_eq!(
         refused(JSON, &nested),
-        r#"["a key"][0].7: -inf cannot be written as JSON; use an Option, or a text"#
+        r#"["a key"][0].7: -inf cannot be written as JSON; use an Option, or a string"#
     );
     let long = BTreeMap::from([("k".repeat(1000), f64::INFINITY)]);
     assert!(refused(JSON, &long).len() < 200);
@@ -96,7 +98,7 @@ impl Serialize for Bytes {
 fn refuses_bytes_but_not_lists_of_numbers() {
     assert_eq!(
         refused(JSON, &[Bytes]),
-        "[0]: bytes cannot be written as JSON; use a list of numbers (Vec<u8> without serde_bytes), or a text"
+        "[0]: bytes cannot be written as JSON; use a list of numbers (Vec<u8> without serde_bytes), or a string"
     );
     assert_eq!(round_trip(JSON, &vec![1u8, 255]), "[1,255]");
 }
@@ -110,7 +112,7 @@ enum Colour {
 }
 
 #[test]
-fn keys_are_text_integers_bools_and_names_of_variants() {
+fn keys_may_be_strings_integers_bools_and_variants() {
     assert_eq!(round_trip(JSON, &BTreeMap::from([(Id(3), 1)])), r#"{"3":1}"#);
     assert_eq!(round_trip(JSON, &BTreeMap::from([(Colour::Red, 1)])), r#"{"Red":1}"#);
     assert_eq!(round_trip(JSON, &BTreeMap::from([('x', 1)])), r#"{"x":1}"#);
@@ -128,7 +130,7 @@ fn keys_are_text_integers_bools_and_names_of_variants() {
     ] {
         assert!(refusal.starts_with(&format!("{key} cannot be a key in JSON")), "{refusal}");
     }
-    assert!(refused(JSON, &BTreeMap::from([(None, 1), (Some(1), 1)])).contains("of several kinds"));
+    assert!(refused(JSON, &BTreeMap::from([(None, 1), (Some(1), 1)])).contains("several types"));
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -138,13 +140,13 @@ enum Either {
     Name(String),
 }
 
-/// The one loss that cannot be seen from here: serde does not tell that a key is of an untagged enum.
+/// The one loss that the codec cannot detect: serde does not report that a key is an untagged enum.
 #[test]
-fn a_key_of_an_untagged_enum_is_text_when_it_comes_back() {
+fn a_key_of_an_untagged_enum_is_decoded_as_a_string() {
     let text = JSON.encode(&BTreeMap::from([(Either::Flag(true), 1)])).unwrap();
     assert_eq!(JSON.decode(&text), Ok(BTreeMap::from([(Either::Name("true".into()), 1)])));
     let mixed = BTreeMap::from([(Either::Flag(true), 1), (Either::Name("true".into()), 2)]);
-    assert!(refused(JSON, &mixed).contains("of several kinds"));
+    assert!(refused(JSON, &mixed).contains("several types"));
     assert_eq!(round_trip(TAGGED, &mixed), r#"{"$ayepi":"Map","value":[[true,1],["true",2]]}"#);
 }
 
@@ -156,14 +158,14 @@ struct Flattened {
 }
 
 #[test]
-fn refuses_a_key_that_is_there_twice() {
+fn refuses_a_duplicate_key() {
     let value = Flattened { a: 1, rest: BTreeMap::from([("a".into(), 2)]) };
-    assert_eq!(refused(JSON, &[value]), r#"[0]: the key "a" is there twice; rename one of the two"#);
+    assert_eq!(refused(JSON, &[value]), r#"[0]: the key "a" occurs twice; rename one of the two"#);
 }
 
 #[test]
 fn refuses_a_some_that_would_be_read_as_none() {
-    let refusal = "[0]: a Some that holds nothing cannot be told from None; use an enum of your own instead of the Option";
+    let refusal = "[0]: a Some without content would be read as None; use an enum instead of the Option";
     assert_eq!(refused(JSON, &[Some(None::<u8>)]), refusal);
     assert_eq!(refused(JSON, &[Some(())]), refusal);
     assert_eq!(refused(JSON, &[Some(Undefined)]), refusal);
@@ -173,11 +175,14 @@ fn refuses_a_some_that_would_be_read_as_none() {
 #[test]
 fn refuses_a_raw_value() {
     let raw = serde_json::value::RawValue::from_string("[1]".into()).unwrap();
-    assert_eq!(refused(JSON, &[raw]), "[0]: a RawValue cannot be encoded; use serde_json::Value, or a text");
+    assert_eq!(
+        refused(JSON, &[raw]),
+        "[0]: a RawValue cannot be encoded; use serde_json::Value, or a string"
+    );
 }
 
 #[test]
-fn markers_are_plain() {
+fn marker_types_have_plain_forms() {
     let precise: jiff::Timestamp = "2024-02-29T12:00:00.123456789Z".parse().unwrap();
     assert_eq!(round_trip(JSON, &Date(precise)), r#""2024-02-29T12:00:00.123456789Z""#);
     assert_eq!(round_trip(JSON, &Set::from_iter([2, 1])), "[1,2]");
@@ -186,11 +191,11 @@ fn markers_are_plain() {
     assert_eq!(round_trip(JSON, &Undefined), "null");
     let error = ErrorValue { name: "E".into(), message: "m".into(), stack: None };
     assert_eq!(round_trip(JSON, &error), r#"{"name":"E","message":"m"}"#);
-    // Other serializers see through them, too.
+    // Other serializers write the plain forms too.
     assert_eq!(serde_json::to_string(&(Set::from_iter([1]), Undefined)).unwrap(), "[[1],null]");
 }
 
-/// Whether JSON holds the value: said here once more, in other words.
+/// Whether JSON can hold the value. Independent of the implementation of the codec.
 fn holds(value: &Value) -> bool {
     match value {
         Value::Integer(integer) => {
@@ -209,7 +214,7 @@ fn holds(value: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn gives_back_every_value_that_it_accepts(value in plain_value()) {
+    fn reads_every_value_that_it_writes(value in plain_value()) {
         match JSON.write(&value) {
             Ok(text) => {
                 prop_assert!(holds(&value));
@@ -220,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn gives_back_every_type_that_it_accepts_as_serde_json_writes_it(shape in shape()) {
+    fn reads_every_type_that_it_writes_and_agrees_with_serde_json(shape in shape()) {
         if let Ok(text) = JSON.encode(&shape) {
             let back: Shape = JSON.decode(&text).unwrap();
             prop_assert_eq!(format!("{back:?}"), format!("{shape:?}"));
@@ -229,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn keeps_f32(float: f32) {
+    fn round_trips_f32(float: f32) {
         round_trip(JSON, &float);
     }
 }

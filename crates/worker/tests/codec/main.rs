@@ -1,5 +1,4 @@
-//! The codecs from outside: what they accept they give back, what they cannot hold they refuse by name, and no text
-//! makes them panic.
+//! The codecs through their public interface: they decode what they encode, refuse what they cannot hold, and never panic.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod custom;
@@ -17,12 +16,12 @@ use towline::codec::{Codec, Json, Tagged};
 const JSON: &dyn Codec = &Json;
 const TAGGED: &dyn Codec = &Tagged;
 
-/// Checks that the value comes back, and tells its text. Compared as they are shown: to `==`, -0.0 is 0.0.
+/// Checks that the value is decoded unchanged, and returns its text. Compares the debug forms, since -0.0 equals 0.0.
 #[track_caller]
 fn round_trip<T: Serialize + DeserializeOwned + Debug>(codec: &dyn Codec, value: &T) -> String {
     let text = codec.encode(value).unwrap();
     let back: T = codec.decode(&text).unwrap_or_else(|error| panic!("{error}, reading {text}"));
-    assert_eq!(format!("{back:?}"), format!("{value:?}"), "by way of {text}");
+    assert_eq!(format!("{back:?}"), format!("{value:?}"), "encoded as {text}");
     text
 }
 

@@ -1,4 +1,4 @@
-//! What is read from texts of others: the types that serde has, and words for what does not fit.
+//! Decoding text of other programs: every form of serde's types, and errors that name the place.
 
 use crate::{JSON, TAGGED, round_trip, unreadable};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ struct Inner {
 }
 
 #[test]
-fn every_way_that_serde_has_to_write_an_enum_or_a_struct() {
+fn every_serde_form_of_enums_and_structs_is_decoded() {
     let outer = Outer {
         many_things: vec![
             Untagged::Integer(1),
@@ -81,7 +81,7 @@ enum Kind {
 }
 
 #[test]
-fn names_the_place_of_what_does_not_fit() {
+fn an_error_names_the_place_of_the_value() {
     for (text, refusal) in [
         (
             r#"{"weight":1,"items":[{"count":256,"kind":"Box"}]}"#,
@@ -95,15 +95,18 @@ fn names_the_place_of_what_does_not_fit() {
         (r#"{"weight":1,"items":[{"count":1,"kind":"Bag"}]}"#, "items[0].kind: unknown variant `Bag`"),
         (
             r#"{"weight":1,"items":[{"count":1,"kind":"Sack"}]}"#,
-            "items[0].kind: the variant Sack lacks its content",
+            "items[0].kind: the variant Sack has no content",
         ),
         (
             r#"{"weight":1,"items":[{"count":1,"kind":{"Sack":"x"}}]}"#,
             "items[0].kind.Sack: invalid type: string",
         ),
-        (r#"{"weight":1,"items":[{"count":1,"kind":{"Box":1}}]}"#, "items[0].kind: Box has no content"),
-        (r#"{"weight":1,"items":[{"count":1,"kind":{}}]}"#, "items[0].kind: an object is no enum"),
-        (r#"{"weight":1,"items":[{"count":1,"kind":3}]}"#, "items[0].kind: an integer is no enum"),
+        (
+            r#"{"weight":1,"items":[{"count":1,"kind":{"Box":1}}]}"#,
+            "items[0].kind: the variant Box takes no content",
+        ),
+        (r#"{"weight":1,"items":[{"count":1,"kind":{}}]}"#, "items[0].kind: an object is not an enum"),
+        (r#"{"weight":1,"items":[{"count":1,"kind":3}]}"#, "items[0].kind: an integer is not an enum"),
         (r#"{"weight":1,"items":[{"kind":"Box"}]}"#, "items[0]: missing field `count`"),
         (r#"{"weight":1,"items":[],"colour":1}"#, "unknown field `colour`"),
     ] {
@@ -117,8 +120,8 @@ fn names_the_place_of_what_does_not_fit() {
 }
 
 #[test]
-fn nothing_is_rounded_or_dropped_on_the_way_in() {
-    // serde_json alone would make 1e20 of it.
+fn decoding_rounds_and_drops_nothing() {
+    // serde_json alone would round it to 1e20.
     assert_eq!(JSON.decode::<i128>("100000000000000000001"), Ok(100_000_000_000_000_000_001));
     assert_eq!(
         JSON.decode(r#"{"a":[-170141183460469231731687303715884105728]}"#),

@@ -1,4 +1,4 @@
-//! Types and values for the properties.
+//! Types and values for the property tests.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline::codec::{Date, ErrorValue, Integer, Map, Set, Value};
 
-/// One type with most of what serde's types are made of.
+/// A type with most forms of serde's data model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Shape {
     Unit,
@@ -43,7 +43,7 @@ pub enum Internal {
     },
 }
 
-/// Text with what trips writers of JSON: quotes, escapes, controls, and the key of the tags.
+/// Strings that are hard to write as JSON: quotes, escapes, control characters, and the key of the tags.
 pub fn text() -> impl Strategy<Value = String> {
     prop_oneof![4 => ".{0,6}", 1 => "[\"\\\\/\u{0}-\u{1f}\u{2028}😀]{0,4}", 1 => Just("$ayepi".to_owned()), 1 => Just("kind".to_owned())]
 }
@@ -94,7 +94,7 @@ pub fn shape() -> impl Strategy<Value = Shape> {
     })
 }
 
-/// Values of the kinds that a JSON text can have, with numbers that it cannot.
+/// Values of JSON's types, including numbers that JSON cannot hold.
 pub fn plain_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -114,7 +114,7 @@ pub fn plain_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Values of every kind.
+/// Values of every type.
 pub fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

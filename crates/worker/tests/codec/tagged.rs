@@ -1,3 +1,5 @@
+//! The tagged codec.
+
 use crate::shapes::{Shape, any_value, shape};
 use crate::{TAGGED, refused, round_trip, unreadable};
 use proptest::prelude::*;
@@ -18,9 +20,9 @@ struct Example {
     tags: Set<String>,
 }
 
-/// The vectors: what is written today is read by workers of tomorrow, and of other languages.
+/// Golden vectors: later versions and other languages must read this text.
 #[test]
-fn writes_the_forms_and_reads_them() {
+fn writes_and_reads_every_tag() {
     let example =
         Example { when: date("1970-01-01T00:00:00Z"), n: BigInt(10), tags: Set::from_iter(["a".into()]) };
     assert_eq!(
@@ -53,7 +55,7 @@ fn writes_the_forms_and_reads_them() {
             r#"[{"$ayepi":"Date","value":"2024-02-29T12:00:00.070Z"}]}]}"#,
         )
     );
-    // As toISOString writes a year before 0.
+    // A year before 0, as `toISOString` writes it.
     assert_eq!(
         round_trip(TAGGED, &date("-000001-01-01T00:00:00Z")),
         r#"{"$ayepi":"Date","value":"-000001-01-01T00:00:00.000Z"}"#
@@ -61,7 +63,7 @@ fn writes_the_forms_and_reads_them() {
 }
 
 #[test]
-fn integers_are_numbers_while_javascript_can_count() {
+fn integers_beyond_the_safe_range_are_big_ints() {
     assert_eq!(round_trip(TAGGED, &SAFE), "9007199254740991");
     assert_eq!(round_trip(TAGGED, &-SAFE), "-9007199254740991");
     assert_eq!(round_trip(TAGGED, &(SAFE + 1)), r#"{"$ayepi":"BigInt","value":"9007199254740992"}"#);
@@ -76,21 +78,21 @@ fn integers_are_numbers_while_javascript_can_count() {
 }
 
 #[test]
-fn a_number_that_javascript_rounded_is_no_integer() {
-    // JavaScript's 2 ** 60, by JSON.stringify.
+fn a_number_that_javascript_rounded_is_not_an_integer() {
+    // 2 ** 60 as `JSON.stringify` writes it.
     let text = "1152921504606847000";
     assert_eq!(TAGGED.decode::<f64>(text), Ok(2f64.powi(60)));
     assert_eq!(
         unreadable::<u64>(TAGGED, text),
-        "1152921504606847000 is a float, and floats from 2^53 on are not exact; an integer is expected (from \
-         JavaScript, a BigInt)"
+        "1152921504606847000 is a float, and floats from 2^53 on are not exact; use an integer (in JavaScript, a \
+         BigInt)"
     );
     assert_eq!(TAGGED.decode::<f64>("100000000000000000000"), Ok(1e20));
     assert_eq!(TAGGED.decode::<u64>("9007199254740991"), Ok(SAFE as u64));
 }
 
 #[test]
-fn a_big_int_is_read_into_any_integer_that_it_fits() {
+fn a_big_int_is_decoded_as_any_integer_that_it_fits() {
     let text = r#"{"$ayepi":"BigInt","value":"200"}"#;
     assert_eq!(TAGGED.decode::<u8>(text), Ok(200));
     assert_eq!(TAGGED.decode::<i128>(text), Ok(200));
@@ -100,17 +102,17 @@ fn a_big_int_is_read_into_any_integer_that_it_fits() {
     assert!(unreadable::<Vec<u128>>(TAGGED, &beyond).starts_with("[0]: the BigInt \"3402823669"));
     for digits in ["", "-", "+1", "0x10", "1.0", "1n", " 1", "--1"] {
         let text = format!(r#"{{"$ayepi":"BigInt","value":"{digits}"}}"#);
-        assert!(unreadable::<i64>(TAGGED, &text).contains("is no integer"), "{digits}");
+        assert!(unreadable::<i64>(TAGGED, &text).contains("is not an integer"), "{digits}");
     }
 }
 
 #[test]
-fn negative_zero_stays() {
+fn negative_zero_is_kept() {
     assert_eq!(round_trip(TAGGED, &-0.0), "-0.0");
 }
 
 #[test]
-fn maps_with_keys_that_are_no_text_are_a_map() {
+fn maps_with_other_keys_than_strings_are_a_map() {
     assert_eq!(
         round_trip(TAGGED, &BTreeMap::from([(1, "a".to_owned()), (2, "b".to_owned())])),
         r#"{"$ayepi":"Map","value":[[1,"a"],[2,"b"]]}"#
@@ -137,7 +139,7 @@ struct Usual {
 }
 
 #[test]
-fn usual_types_read_what_javascript_wrote() {
+fn ordinary_types_decode_what_javascript_wrote() {
     let text = r#"{
         "at": {"$ayepi": "Date", "value": "2024-02-29T12:00:00.000Z"},
         "items": {"value": [1, {"$ayepi": "BigInt", "value": "2"}], "$ayepi": "Set"},
@@ -164,20 +166,20 @@ fn refuses_what_would_be_lost() {
     assert_eq!(
         refused(TAGGED, &[date("2024-02-29T12:00:00.0001Z")]),
         "[0]: 2024-02-29T12:00:00.0001Z is finer than a millisecond, which a Date in JavaScript cannot hold; round \
-         it with round(jiff::Unit::Millisecond), or use a text"
+         it with round(jiff::Unit::Millisecond), or use a string"
     );
     let one = || Value::Integer(1.into());
     for value in [Value::Set(vec![one(), one()]), Value::Map(vec![(one(), one()), (one(), Value::Null)])] {
-        assert!(TAGGED.write(&value).unwrap_err().to_string().contains("1 is there twice"));
+        assert!(TAGGED.write(&value).unwrap_err().to_string().contains("1 occurs twice"));
     }
-    // Two in Rust, and one in JavaScript.
+    // They differ in Rust and are equal in JavaScript.
     for twice in [vec![Value::Float(0.0), Value::Float(-0.0)], vec![one(), Value::Float(1.0)]] {
-        assert!(TAGGED.write(&Value::Set(twice)).unwrap_err().to_string().contains("is there twice"));
+        assert!(TAGGED.write(&Value::Set(twice)).unwrap_err().to_string().contains("occurs twice"));
     }
 }
 
 #[test]
-fn an_object_with_the_key_of_tags_is_refused_and_a_map_is_not() {
+fn an_object_with_the_tag_key_is_refused_and_a_map_is_accepted() {
     let plain = BTreeMap::from([("$ayepi".to_owned(), "Date".to_owned())]);
     assert_eq!(
         refused(TAGGED, &[&plain]),
@@ -188,20 +190,20 @@ fn an_object_with_the_key_of_tags_is_refused_and_a_map_is_not() {
 }
 
 #[test]
-fn refuses_tags_that_are_not_what_they_should_be() {
+fn refuses_malformed_tags() {
     for (text, refusal) in [
-        (r#"{"$ayepi":"RegExp","value":"x"}"#, "the tag \"RegExp\" is not known"),
-        (r#"{"$ayepi":"date","value":"x"}"#, "the tag \"date\" is not known"),
-        (r#"{"$ayepi":7}"#, "an integer is no name of a tag"),
+        (r#"{"$ayepi":"RegExp","value":"x"}"#, "the tag \"RegExp\" is unknown"),
+        (r#"{"$ayepi":"date","value":"x"}"#, "the tag \"date\" is unknown"),
+        (r#"{"$ayepi":7}"#, "an integer is not the name of a tag"),
         (r#"{"$ayepi":"undefined","value":1}"#, "the tag \"undefined\" cannot hold an integer"),
-        (r#"{"$ayepi":"BigInt"}"#, "the tag \"BigInt\" cannot hold nothing"),
+        (r#"{"$ayepi":"BigInt"}"#, "the tag \"BigInt\" needs a value"),
         (r#"{"$ayepi":"BigInt","value":1}"#, "the tag \"BigInt\" cannot hold an integer"),
-        (r#"{"$ayepi":"Set","value":[1],"more":1}"#, "a tag has no \"more\""),
+        (r#"{"$ayepi":"Set","value":[1],"more":1}"#, "a tag cannot have the key \"more\""),
         (r#"{"$ayepi":"Set","value":{"a":1}}"#, "the tag \"Set\" cannot hold an object"),
-        (r#"{"$ayepi":"Set","value":["a","a"]}"#, "\"a\" is there twice"),
-        (r#"{"$ayepi":"Map","value":[[1,2],[1,3]]}"#, "1 is there twice"),
-        (r#"{"$ayepi":"Map","value":[[1,2],[1,2,3]]}"#, "[1]: 3 items are no pair"),
-        (r#"{"$ayepi":"Map","value":[1]}"#, "[0]: an integer is no pair"),
+        (r#"{"$ayepi":"Set","value":["a","a"]}"#, "\"a\" occurs twice"),
+        (r#"{"$ayepi":"Map","value":[[1,2],[1,3]]}"#, "1 occurs twice"),
+        (r#"{"$ayepi":"Map","value":[[1,2],[1,2,3]]}"#, "[1]: 3 items are not a pair"),
+        (r#"{"$ayepi":"Map","value":[1]}"#, "[0]: an integer is not a pair"),
         (r#"{"$ayepi":"Date","value":"yesterday"}"#, "the Date \"yesterday\" cannot be read"),
         (r#"{"$ayepi":"Date","value":"+275760-09-13T00:00:00.000Z"}"#, "the Date \"+275760"),
         (r#"{"$ayepi":"Error","value":{"name":"E"}}"#, "the Error cannot be read: missing field `message`"),
@@ -218,21 +220,21 @@ fn refuses_tags_that_are_not_what_they_should_be() {
         assert!(error.starts_with(refusal), "{text}: {error}");
     }
     let error = TAGGED.read(r#"{"a":[{"b":{"$ayepi":"Map","value":[[1,{"$ayepi":"?"}]]}}]}"#).unwrap_err();
-    assert!(error.to_string().starts_with("a[0].b.1: the tag \"?\" is not known"), "{error}");
+    assert!(error.to_string().starts_with("a[0].b.1: the tag \"?\" is unknown"), "{error}");
 }
 
 proptest! {
     #[test]
-    fn gives_back_every_value_that_it_accepts(value in any_value()) {
+    fn reads_every_value_that_it_writes(value in any_value()) {
         if let Ok(text) = TAGGED.write(&value) {
             prop_assert_eq!(format!("{:?}", TAGGED.read(&text).unwrap()), format!("{value:?}"));
-            // It is JSON to everybody else.
+            // Other programs can read it as JSON.
             prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
         }
     }
 
     #[test]
-    fn gives_back_every_type_that_it_accepts(shape in shape()) {
+    fn reads_every_type_that_it_writes(shape in shape()) {
         if let Ok(text) = TAGGED.encode(&shape) {
             let back: Shape = TAGGED.decode(&text).unwrap();
             prop_assert_eq!(format!("{back:?}"), format!("{shape:?}"));
@@ -240,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn holds_every_integer_and_every_map(integers: BTreeMap<(i128, u128), Option<u64>>) {
+    fn round_trips_every_integer_and_every_map(integers: BTreeMap<(i128, u128), Option<u64>>) {
         round_trip(TAGGED, &integers);
     }
 }

@@ -1,54 +1,56 @@
-//! A worker process: this test binary, started again.
+//! A worker process: the test binary starts itself.
 
 use crate::DAY;
-use crate::place::{self, Place};
+use crate::address::{self, BackendAddress};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use towline::ports::{Count, Store};
-use towline::{Context, Doer, Event, Options, Outcome, Retry, Schedule, System, Work, elsewhere, work};
+use towline::ports::{Increment, Store};
+use towline::{
+    ConcurrencyLimiter, Context, Event, Options, Outcome, Retry, Schedule, System, Work, remote, work,
+};
 
-const PLACE: &str = "TOWLINE_TEST_PLACE";
+const ADDRESS: &str = "TOWLINE_TEST_ADDRESS";
 const NAME: &str = "TOWLINE_TEST_NAME";
 const ORDER: &str = "TOWLINE_TEST_ORDER";
-/// Work of a process that died is given to another after this.
+/// Another process gets the work of a killed process after this time.
 const VISIBILITY: Duration = Duration::from_secs(2);
 
 /// The kinds of work that all processes know.
-pub struct Works {
-    /// Tells by whom it was done.
-    pub who: Work<(), String>,
-    /// So many leaves, which are held until somebody says "go".
+pub struct Kinds {
+    /// Returns the name of the process that ran it.
+    pub whoami: Work<(), String>,
+    /// Submits this many leaves. They run until the record `go` is set.
     pub tree: Work<u32, ()>,
     pub leaf: Work<u32, u32>,
     pub deadly: Work<(), ()>,
     pub tick: Work<u64, ()>,
 }
 
-impl Works {
-    pub fn elsewhere() -> Works {
-        Works {
-            who: elsewhere("who"),
-            tree: elsewhere("tree"),
-            leaf: elsewhere("leaf"),
-            deadly: elsewhere("deadly"),
-            tick: elsewhere("tick"),
+impl Kinds {
+    pub fn remote() -> Kinds {
+        Kinds {
+            whoami: remote("whoami"),
+            tree: remote("tree"),
+            leaf: remote("leaf"),
+            deadly: remote("deadly"),
+            tick: remote("tick"),
         }
     }
 
-    fn here(name: &str, store: &Arc<dyn Store>) -> Works {
+    fn here(name: &str, store: &Arc<dyn Store>) -> Kinds {
         let leaf = {
             let (store, name) = (Arc::clone(store), name.to_owned());
             work("leaf", move |n: u32, context: Context| {
                 let (store, name) = (Arc::clone(&store), name.clone());
                 async move {
-                    count(&*store, &format!("held by {name}")).await;
-                    say(&format!("holds {n}"));
+                    count(&*store, &format!("running in {name}")).await;
+                    print_line(&format!("running {n}"));
                     while store.get("go").await?.is_none() {
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
-                    say(&format!("leaf at attempt {}", context.attempt()));
+                    print_line(&format!("leaf at attempt {}", context.attempt()));
                     Ok(Outcome::Append(n))
                 }
             })
@@ -57,16 +59,16 @@ impl Works {
             let leaf = leaf.clone();
             work("tree", move |count: u32, _| {
                 let jobs: Vec<_> = (0..count).map(|n| leaf.of(n)).collect();
-                async move { Ok(Outcome::<()>::queue(jobs)) }
+                async move { Ok(Outcome::<()>::submit(jobs)) }
             })
         };
-        let who = {
+        let whoami = {
             let (store, name) = (Arc::clone(store), name.to_owned());
-            work("who", move |(): (), _| {
+            work("whoami", move |(): (), _| {
                 let (store, name) = (Arc::clone(&store), name.clone());
                 async move {
                     count(&*store, "ran").await;
-                    // Work that takes a moment, so that the other one has its turn.
+                    // It takes a moment, so that the other process gets some of the work.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     Ok(Outcome::Result(name))
                 }
@@ -85,11 +87,11 @@ impl Works {
         };
         let deadly = work("deadly", |(): (), _| async { std::process::abort() });
         let many = Options::new().retry(Retry::attempts(20));
-        Works {
-            // Four at a time in each process: neither of two can have all of them.
-            who: who.doer(Doer::balanced(4)),
+        Kinds {
+            // Four at a time in each process, so that no process can run all of them.
+            whoami: whoami.concurrency(ConcurrencyLimiter::balanced(4)),
             tree,
-            leaf: leaf.options(many).doer(Doer::balanced(8)),
+            leaf: leaf.options(many).concurrency(ConcurrencyLimiter::balanced(8)),
             deadly,
             tick,
         }
@@ -97,32 +99,32 @@ impl Works {
 }
 
 async fn count(store: &dyn Store, key: &str) -> i64 {
-    store.increment(key, Count { by: 1, once: None }, DAY).await.unwrap_or_default()
+    store.increment(key, Increment { by: 1, once: None }, DAY).await.unwrap_or_default()
 }
 
-fn say(words: &str) {
+fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
-    // Whoever listened is gone, and this process with it in a moment.
-    let _ = writeln!(out, "\nsays {words}");
+    // An error means that the test has ended. This process will end as well.
+    let _ = writeln!(out, "\nworker: {text}");
     let _ = out.flush();
 }
 
-/// In the process itself: works until its parent is gone.
+/// Runs in the worker process, until the parent process ends.
 pub fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let backend = place::open(&std::env::var(PLACE).unwrap()).await;
+        let backend = address::open(&std::env::var(ADDRESS).unwrap()).await;
         let name = std::env::var(NAME).unwrap();
-        let works = Works::here(&name, &backend.store);
+        let kinds = Kinds::here(&name, &backend.store);
         let store = Arc::clone(&backend.store);
-        let tick = works.tick.clone();
+        let tick = kinds.tick.clone();
         let system = System::on(backend)
-            .visibility(VISIBILITY)
-            .work(&works.who)
-            .work(&works.tree)
-            .work(&works.leaf)
-            .work(&works.deadly)
-            .work(&works.tick)
+            .visibility_timeout(VISIBILITY)
+            .work(&kinds.whoami)
+            .work(&kinds.tree)
+            .work(&kinds.leaf)
+            .work(&kinds.deadly)
+            .work(&kinds.tick)
             .schedule(Schedule::every("tick", Duration::from_secs(1), move |at| tick.of(at.0)))
             .on_event(move |event| {
                 if let Event::GroupDone { group } = event {
@@ -137,40 +139,40 @@ pub fn run() {
             .unwrap();
         match std::env::var(ORDER).unwrap_or_default().split(' ').collect::<Vec<_>>()[..] {
             ["tree", leaves] => {
-                let options = Options::new().dedupe_key("the tree");
-                system.queue(works.tree.of(leaves.parse().unwrap()).options(options)).await.unwrap();
+                let options = Options::new().idempotency_key("the tree");
+                system.submit(kinds.tree.of(leaves.parse().unwrap()).options(options)).await.unwrap();
             }
             ["let", "go"] => {
                 let store = &system.backend().store;
                 store.set("go", "1".to_owned(), DAY).await.unwrap();
-                let handle = system.handle(&works.tree, "tree:the tree");
+                let handle = system.handle(&kinds.tree, "tree:the tree");
                 let all: Vec<u32> = handle.group_all().await.unwrap();
-                say(if all.len() == 5 { "group done" } else { "group is not whole" });
+                print_line(if all.len() == 5 { "group done" } else { "group is incomplete" });
             }
             _ => {}
         }
-        // It ends when whoever started it does, however that ends.
+        // Standard input ends when the parent process does, even if that is killed.
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().ok();
         std::process::exit(0);
     });
 }
 
-/// Killed when it is dropped.
+/// A running worker process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
-    said: Arc<Mutex<Vec<String>>>,
+    lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Worker {
-    pub fn start(place: &Place, name: &str) -> Worker {
-        Worker::start_with(place, name, "")
+    pub fn start(address: &BackendAddress, name: &str) -> Worker {
+        Worker::start_with(address, name, "")
     }
 
-    pub fn start_with(place: &Place, name: &str, order: &str) -> Worker {
+    pub fn start_with(address: &BackendAddress, name: &str, order: &str) -> Worker {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "worker_process", "--nocapture"])
-            .env(PLACE, &place.words)
+            .env(ADDRESS, &address.text)
             .env(NAME, name)
             .env(ORDER, order)
             .stdin(Stdio::piped())
@@ -178,21 +180,21 @@ impl Worker {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let said: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (out, heard) = (child.stdout.take().unwrap(), Arc::clone(&said));
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (out, printed) = (child.stdout.take().unwrap(), Arc::clone(&lines));
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if let Some(words) = line.strip_prefix("says ") {
-                    heard.lock().unwrap().push(words.to_owned());
+                if let Some(text) = line.strip_prefix("worker: ") {
+                    printed.lock().unwrap().push(text.to_owned());
                 }
             }
         });
-        Worker { child, said }
+        Worker { child, lines }
     }
 
-    /// How often it said something that begins so.
-    pub fn said(&self, words: &str) -> usize {
-        self.said.lock().unwrap().iter().filter(|said| said.starts_with(words)).count()
+    /// How many lines the process printed that begin like this.
+    pub fn printed(&self, prefix: &str) -> usize {
+        self.lines.lock().unwrap().iter().filter(|line| line.starts_with(prefix)).count()
     }
 
     pub async fn died(&mut self) {
@@ -204,7 +206,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SIGKILL: it has no time for anything.
+        // SIGKILL: the process cannot clean up.
         self.child.kill().ok();
         self.child.wait().ok();
     }
