@@ -1,8 +1,8 @@
-//! What the Rust client sends again when a connection fails, and what it must not.
+//! Which calls the Rust client retries when a connection fails, and which it must not.
 
 use crate::proxy::{Fate, Proxy};
 use crate::raw::{Raw, head_that_asks, padded};
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::json;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -11,19 +11,19 @@ use towline_api::{
 };
 
 struct Scene {
-    rig: Rig,
+    server: TestServer,
     proxy: Proxy,
     client: Client,
 }
 
-/// A queue `jobs` behind a proxy; the client's first connection meets this fate.
+/// A queue `jobs` behind a proxy. `fate` is what happens to the first connection of the client.
 async fn scene(fate: Fate) -> Scene {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let proxy = Proxy::start(rig.address).await;
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let proxy = Proxy::start(server.address).await;
     proxy.plan([fate]);
     let client = Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
-    Scene { rig, proxy, client }
+    Scene { server, proxy, client }
 }
 
 fn keyed(key: &str) -> NewItem {
@@ -36,48 +36,48 @@ fn assert_unreachable<T: std::fmt::Debug>(answer: Result<T, ClientError>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submit_without_keys_is_never_repeated() {
+async fn a_submit_without_idempotency_keys_is_never_retried() {
     for (fate, items) in [(Fate::CutBefore, 0), (Fate::CutAfter, 1)] {
-        let Scene { rig, proxy, client } = scene(fate).await;
+        let Scene { server, proxy, client } = scene(fate).await;
         assert_unreachable(client.submit("jobs", vec![NewItem::default()]).await);
-        assert_eq!(rig.counts("jobs").await["pending"], items, "{fate:?}");
+        assert_eq!(server.counts("jobs").await["pending"], items, "{fate:?}");
         assert_eq!(proxy.accepted(), 1);
     }
-    // One item without a key is enough.
-    let Scene { rig, client, proxy: _proxy } = scene(Fate::CutAfter).await;
+    // One item without a key prevents the retry.
+    let Scene { server, client, proxy: _proxy } = scene(Fate::CutAfter).await;
     assert_unreachable(client.submit("jobs", vec![keyed("a"), NewItem::default()]).await);
-    assert_eq!(rig.counts("jobs").await["pending"], 2);
+    assert_eq!(server.counts("jobs").await["pending"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submit_with_keys_is_repeated_and_makes_each_item_once() {
+async fn a_submit_with_idempotency_keys_is_retried_and_creates_each_item_once() {
     for (fate, created) in [(Fate::CutBefore, true), (Fate::CutAfter, false)] {
-        let Scene { rig, proxy, client } = scene(fate).await;
+        let Scene { server, proxy, client } = scene(fate).await;
         let answer = client.submit("jobs", vec![keyed("a"), keyed("b")]).await.unwrap();
         assert!(answer.iter().all(|item| item.created == Some(created)), "{fate:?}: {answer:?}");
-        assert_eq!(rig.counts("jobs").await["pending"], 2);
+        assert_eq!(server.counts("jobs").await["pending"], 2);
         assert_eq!(proxy.accepted(), 2);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receive_is_never_repeated() {
+async fn the_client_never_retries_a_receive() {
     for (fate, held) in [(Fate::CutBefore, 0), (Fate::CutAfter, 1)] {
-        let Scene { rig, proxy, client } = scene(fate).await;
-        rig.submit("jobs", json!([{}, {}])).await;
+        let Scene { server, proxy, client } = scene(fate).await;
+        server.submit("jobs", json!([{}, {}])).await;
         assert_unreachable(client.receive("jobs", &ReceiveRequest::default()).await);
-        assert_eq!(rig.counts("jobs").await["processing"], held, "{fate:?}");
+        assert_eq!(server.counts("jobs").await["processing"], held, "{fate:?}");
         assert_eq!(proxy.accepted(), 1);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_lease_holder_says_is_repeated() {
+async fn the_client_retries_calls_of_lease_holders() {
     for fate in [Fate::CutBefore, Fate::CutAfter] {
         for verb in VerbName::ALL {
             for batch in [false, true] {
-                let Scene { rig, proxy, client } = scene(fate).await;
-                let (id, lease) = rig.hold("jobs").await;
+                let Scene { server, proxy, client } = scene(fate).await;
+                let (id, lease) = server.hold("jobs").await;
                 let (id, lease): (ItemId, LeaseToken) = (id.parse().unwrap(), lease.parse().unwrap());
                 let action = Action::new(verb, id, lease);
                 let settled = if batch {
@@ -105,7 +105,7 @@ async fn what_a_lease_holder_says_is_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changes_nothing_the_second_time_is_repeated() {
+async fn the_client_retries_idempotent_calls() {
     for fate in [Fate::CutBefore, Fate::CutAfter] {
         let reader = scene(fate).await;
         reader.client.counts("jobs").await.unwrap();
@@ -113,16 +113,16 @@ async fn what_changes_nothing_the_second_time_is_repeated() {
         maker.client.put_queue("new", &PutQueue::default()).await.unwrap();
         let closer = scene(fate).await;
         assert_eq!(closer.client.close_queue("jobs").await.unwrap().state, "completed");
-        // The second deletion would be told that there is nothing.
+        // A second deletion would get "not found".
         let deleter = scene(fate).await;
         assert_unreachable(deleter.client.delete_queue("jobs", false).await);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_yet_is_waited_for() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn the_client_retries_while_the_server_starts() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -130,34 +130,34 @@ async fn a_server_that_is_not_there_yet_is_waited_for() {
     let refused = client.clone().patience(Duration::ZERO).submit("jobs", vec![NewItem::default()]).await;
     assert!(refused.as_ref().unwrap_err().to_string().contains(&address.to_string()), "{refused:?}");
     assert_unreachable(refused);
-    // Nothing was sent, so that everything may be sent again: also what is never repeated otherwise.
+    // Nothing was sent, so the client may retry every call.
     let patient = client.patience(Duration::from_secs(60));
     let (first, second) = (patient.clone(), patient.clone());
     let submit = tokio::spawn(async move { first.submit("jobs", vec![NewItem::default()]).await });
     let request = ReceiveRequest { wait: Some(Duration::from_secs(60).into()), ..ReceiveRequest::default() };
     let receive = tokio::spawn(async move { second.receive("jobs", &request).await });
-    let proxy = Proxy::start_on(TcpListener::bind(address).await.unwrap(), rig.address);
+    let proxy = Proxy::start_on(TcpListener::bind(address).await.unwrap(), server.address);
     assert_eq!(submit.await.unwrap().unwrap()[0].created, Some(true));
     assert_eq!(receive.await.unwrap().unwrap().items.len(), 1);
     assert!(proxy.accepted() >= 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_final_and_busy_is_not() {
-    let rig = Rig::start_with(|settings| settings.bodies_bytes_max = 1 << 20).await;
-    rig.queue("jobs", json!({})).await;
-    let mut other = Raw::connect(rig.address).await;
+async fn the_client_retries_busy_but_no_refusal() {
+    let server = TestServer::start_with(|settings| settings.bodies_bytes_max = 1 << 20).await;
+    server.queue("jobs", json!({})).await;
+    let mut other = Raw::connect(server.address).await;
     let body = padded(r#"{"items":[]}"#, 900_000);
     other.send(head_that_asks("POST", "/v1/queues/jobs/items", body.len())).await;
     assert_eq!(other.answer().await.unwrap().status.as_u16(), 100);
     let large = || vec![NewItem { payload: Some(vec![0; 500_000].into()), ..NewItem::default() }];
-    let hasty = rig.client().patience(Duration::ZERO);
+    let hasty = server.client().patience(Duration::ZERO);
     let busy = hasty.submit("jobs", large()).await.unwrap_err();
     assert_eq!(busy.code(), Some(Code::Busy));
-    let patient = rig.client().patience(Duration::from_secs(60));
+    let patient = server.client().patience(Duration::from_secs(60));
     let submit = tokio::spawn(async move { patient.submit("jobs", large()).await });
     other.send(&body).await;
-    other.answer().await.unwrap().good();
+    other.answer().await.unwrap().success();
     submit.await.unwrap().unwrap();
-    assert_eq!(rig.counts("jobs").await["pending"], 1);
+    assert_eq!(server.counts("jobs").await["pending"], 1);
 }

@@ -1,40 +1,41 @@
-//! Paths and queries that lead nowhere are told so.
+//! Invalid paths and query strings are rejected with a reason.
 
 use crate::raw::Raw;
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use http::Method;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_with_a_character_that_none_has() {
-    let rig = Rig::start().await;
+async fn queue_names_with_invalid_characters_are_rejected() {
+    let server = TestServer::start().await;
     for byte in 0..=255_u8 {
         let fine = byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let path = format!("/v1/queues/a%{byte:02X}b");
-        let answer = rig.put(&path, json!({})).await;
+        let answer = server.put(&path, json!({})).await;
         if fine {
-            answer.good();
+            answer.success();
         } else {
-            answer.refused("invalid");
+            answer.problem("invalid");
         }
     }
     for name in ["-a", ".a", "..", "%2e%2e", "a%20b", "%C3%BC", "%F0%9F%98%80", "a%00", "%", "a%zz"] {
-        let answer = rig.put(&format!("/v1/queues/{name}"), json!({})).await;
+        let answer = server.put(&format!("/v1/queues/{name}"), json!({})).await;
         assert!(matches!(answer.code(), "invalid" | "route_not_found"), "{name}: {}", answer.json());
     }
-    rig.put(&format!("/v1/queues/{}", "x".repeat(255)), json!({})).await.good();
-    let detail = rig.put(&format!("/v1/queues/{}", "x".repeat(256)), json!({})).await.refused("invalid");
+    server.put(&format!("/v1/queues/{}", "x".repeat(255)), json!({})).await.success();
+    let detail = server.put(&format!("/v1/queues/{}", "x".repeat(256)), json!({})).await.problem("invalid");
     assert!(detail.contains("255"), "{detail}");
-    let detail = rig.put(&format!("/v1/queues/{}", "x".repeat(50_000)), json!({})).await.refused("invalid");
+    let detail =
+        server.put(&format!("/v1/queues/{}", "x".repeat(50_000)), json!({})).await.problem("invalid");
     assert!(detail.len() < 1_000, "{detail}");
-    // The same name in another spelling.
-    rig.put("/v1/queues/%6a%6F%62s", json!({})).await.good();
-    assert_eq!(rig.get("/v1/queues/jobs").await.good()["name"], "jobs");
+    // The same name, percent-encoded.
+    server.put("/v1/queues/%6a%6F%62s", json!({})).await.success();
+    assert_eq!(server.get("/v1/queues/jobs").await.success()["name"], "jobs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ids_that_are_none() {
-    let rig = Rig::start().await;
+async fn invalid_item_ids_are_rejected() {
+    let server = TestServer::start().await;
     for id in ["1", "x", "%00", "%FF", "01890000-0000-7000-8000-00000000000g", &"a".repeat(10_000)] {
         for (method, rest) in [
             (Method::GET, ""),
@@ -44,15 +45,15 @@ async fn ids_that_are_none() {
             (Method::POST, "/commit"),
         ] {
             let body = (method == Method::POST).then(|| json!({}));
-            let detail = rig.call(method, &format!("/v1/items/{id}{rest}"), body).await.refused("invalid");
+            let detail = server.call(method, &format!("/v1/items/{id}{rest}"), body).await.problem("invalid");
             assert!(detail.len() < 1_000, "{detail}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_there() {
-    let rig = Rig::start().await;
+async fn unknown_paths_are_not_found() {
+    let server = TestServer::start().await;
     let id = "01890000-0000-7000-8000-000000000000";
     for path in [
         "/",
@@ -67,19 +68,19 @@ async fn nothing_is_there() {
         "/healthz/",
         "//healthz",
     ] {
-        let detail = rig.get(path).await.refused("route_not_found");
+        let detail = server.get(path).await.problem("route_not_found");
         assert!(detail.contains("/v1/openapi.json"), "{detail}");
     }
-    let detail = rig.get("/v1/queues//items").await.refused("invalid");
+    let detail = server.get("/v1/queues//items").await.problem("invalid");
     assert!(detail.contains("must not be empty"), "{detail}");
-    let detail = rig.post(&format!("/v1/items/{id}/comit"), json!({})).await.refused("route_not_found");
+    let detail = server.post(&format!("/v1/items/{id}/comit"), json!({})).await.problem("route_not_found");
     assert!(detail.contains("comit") && detail.contains("commit") && detail.contains("redrive"), "{detail}");
-    rig.get(&format!("/{}", "x".repeat(60_000))).await.refused("route_not_found");
+    server.get(&format!("/{}", "x".repeat(60_000))).await.problem("route_not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_wrong_method() {
-    let rig = Rig::start().await;
+async fn the_wrong_method_is_rejected_with_the_allowed_ones() {
+    let server = TestServer::start().await;
     let id = "01890000-0000-7000-8000-000000000000";
     for (method, path, allowed) in [
         (Method::POST, "/v1/queues".to_owned(), "GET,HEAD"),
@@ -94,24 +95,24 @@ async fn the_wrong_method() {
         (Method::TRACE, "/v1/openapi.json".to_owned(), "GET,HEAD"),
         (Method::from_bytes(b"BREW").unwrap(), "/v1/queues".to_owned(), "GET,HEAD"),
     ] {
-        let answer = rig.call(method.clone(), &path, None).await;
-        let detail = answer.refused("method_not_allowed");
+        let answer = server.call(method.clone(), &path, None).await;
+        let detail = answer.problem("method_not_allowed");
         assert!(detail.contains(method.as_str()), "{detail}");
-        let mut told: Vec<&str> = answer.headers["allow"].to_str().unwrap().split(',').collect();
+        let mut listed: Vec<&str> = answer.headers["allow"].to_str().unwrap().split(',').collect();
         let mut allowed: Vec<&str> = allowed.split(',').collect();
-        told.sort_unstable();
+        listed.sort_unstable();
         allowed.sort_unstable();
-        assert_eq!(told, allowed, "{path}");
+        assert_eq!(listed, allowed, "{path}");
     }
-    let head = rig.call(Method::HEAD, "/healthz", None).await;
+    let head = server.call(Method::HEAD, "/healthz", None).await;
     assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_nobody_reads_is_refused() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let (id, lease) = rig.hold("jobs").await;
+async fn an_unknown_query_parameter_is_rejected() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let (id, lease) = server.hold("jobs").await;
     for (method, path, body) in [
         (Method::GET, "/v1/queues?page=1".to_owned(), None),
         (Method::GET, "/v1/queues/jobs?fields=".to_owned(), None),
@@ -134,17 +135,17 @@ async fn a_query_nobody_reads_is_refused() {
         (Method::POST, format!("/v1/items/{id}/resume?x"), None),
         (Method::POST, format!("/v1/items/{id}/commit?lease={lease}"), Some(json!({"lease": lease}))),
     ] {
-        let detail = rig.call(method, &path, body).await.refused("invalid");
-        assert!(detail.contains("not known here"), "{path}: {detail}");
+        let detail = server.call(method, &path, body).await.problem("invalid");
+        assert!(detail.contains("not a parameter of this route"), "{path}: {detail}");
     }
-    assert_eq!(rig.counts("jobs").await["processing"], 1);
-    // Nothing after the question mark is nothing.
-    rig.get("/v1/queues/jobs?").await.good();
+    assert_eq!(server.counts("jobs").await["processing"], 1);
+    // An empty query string is no query.
+    server.get("/v1/queues/jobs?").await.success();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_http_harms_nobody() {
-    let rig = Rig::start().await;
+async fn bytes_that_are_not_http_do_no_harm() {
+    let server = TestServer::start().await;
     for bytes in [
         "GARBAGE\r\n\r\n".to_owned(),
         "GET /healthz HTTP/9.9\r\n\r\n".to_owned(),
@@ -157,10 +158,10 @@ async fn what_is_no_http_harms_nobody() {
             .to_owned(),
         "POST /v1/settle HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n".to_owned(),
     ] {
-        let mut raw = Raw::connect(rig.address).await;
+        let mut raw = Raw::connect(server.address).await;
         raw.send_some(bytes).await;
         raw.finish_some().await;
         raw.hung_up().await;
     }
-    assert_eq!(rig.get("/healthz").await.good()["status"], "ok");
+    assert_eq!(server.get("/healthz").await.success()["status"], "ok");
 }

@@ -1,6 +1,6 @@
-//! Spans, as a collector gets them.
+//! Exported spans, as a collector receives them.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// Takes spans as a collector does.
+/// Receives spans like a collector.
 struct Collector {
     url: String,
     posts: mpsc::UnboundedReceiver<(String, HeaderMap, ExportTraceServiceRequest)>,
@@ -58,16 +58,16 @@ impl Collector {
         Collector { url, posts, seen, services, headers }
     }
 
-    async fn rig(&self) -> Rig {
+    async fn server(&self) -> TestServer {
         let url = format!("{}/v1/traces", self.url);
-        Rig::start_with(|settings| {
+        TestServer::start_with(|settings| {
             settings.traces.endpoint = Some(url);
             settings.traces.headers = vec![("x-team".to_owned(), towline_api::Hidden("mri".to_owned()))];
         })
         .await
     }
 
-    /// Waits for a span of that name.
+    /// Waits for a span with this name.
     async fn span(&mut self, name: &str) -> Span {
         loop {
             if let Some(span) = self.seen.iter().find(|span| span.name == name) {
@@ -98,50 +98,50 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-async fn submit(rig: &Rig, headers: &[(&str, &str)], body: Value) -> Value {
-    let mut request = Request::post(format!("{}/v1/queues/jobs/items", rig.url()))
+async fn submit(server: &TestServer, headers: &[(&str, &str)], body: Value) -> Value {
+    let mut request = Request::post(format!("{}/v1/queues/jobs/items", server.url()))
         .header("content-type", "application/json");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    rig.send(request.body(Full::new(Bytes::from(body.to_string()))).unwrap()).await.good()
+    server.send(request.body(Full::new(Bytes::from(body.to_string()))).unwrap()).await.success()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_goes_from_the_submitter_through_the_queue() {
+async fn a_trace_continues_from_the_submitter_to_the_receiver() {
     let mut collector = Collector::start().await;
-    let rig = collector.rig().await;
-    rig.queue("jobs", json!({})).await;
-    submit(&rig, &[("traceparent", PARENT), ("tracestate", "congo=t61")], json!({"items": [{}]})).await;
+    let server = collector.server().await;
+    server.queue("jobs", json!({})).await;
+    submit(&server, &[("traceparent", PARENT), ("tracestate", "congo=t61")], json!({"items": [{}]})).await;
 
     let request = collector.span("POST /v1/queues/{queue}/items").await;
     assert_eq!(
         (hex(&request.trace_id).as_str(), hex(&request.parent_span_id).as_str()),
         (TRACE, "00f067aa0ba902b7")
     );
-    assert_eq!((request.kind, request.trace_state.as_str()), (2, "congo=t61"), "a server's");
-    let said = |name: &str| text(&request.attributes, name);
-    assert_eq!(said("http.request.method").as_deref(), Some("POST"));
-    assert_eq!(said("http.route").as_deref(), Some("/v1/queues/{queue}/items"));
-    assert_eq!(said("http.response.status_code").as_deref(), Some("200"));
+    assert_eq!((request.kind, request.trace_state.as_str()), (2, "congo=t61"), "the kind of a server span");
+    let attribute = |name: &str| text(&request.attributes, name);
+    assert_eq!(attribute("http.request.method").as_deref(), Some("POST"));
+    assert_eq!(attribute("http.route").as_deref(), Some("/v1/queues/{queue}/items"));
+    assert_eq!(attribute("http.response.status_code").as_deref(), Some("200"));
     let sent = collector.span("submit jobs").await;
     assert_eq!((&sent.trace_id, &sent.parent_span_id), (&request.trace_id, &request.span_id));
-    assert_eq!(sent.kind, 4, "a producer's");
+    assert_eq!(sent.kind, 4, "the kind of a producer span");
     assert_eq!(text(&sent.attributes, "messaging.destination.name").as_deref(), Some("jobs"));
     assert_eq!(text(&sent.attributes, "messaging.operation.type").as_deref(), Some("send"));
 
-    let item = rig.receive("jobs").await;
+    let item = server.receive("jobs").await;
     let carried = format!("00-{TRACE}-{}-01", hex(&sent.span_id));
     assert_eq!(
         item["trace"],
         json!({"traceparent": carried, "tracestate": "congo=t61"}),
-        "its submit's span"
+        "the span of its submit"
     );
     let given = collector.span("receive jobs").await;
-    assert_ne!(hex(&given.trace_id), TRACE, "its receiver is at something else");
-    assert_eq!(given.kind, 5, "a consumer's");
+    assert_ne!(hex(&given.trace_id), TRACE, "the receive is in another trace");
+    assert_eq!(given.kind, 5, "the kind of a consumer span");
     let (id, lease) = (item["id"].as_str().unwrap(), item["lease"].as_str().unwrap());
-    rig.act(id, "commit", json!({"lease": lease})).await.good();
+    server.act(id, "commit", json!({"lease": lease})).await.success();
     let settled = collector.span("commit jobs").await;
     assert_eq!(text(&settled.attributes, "messaging.operation.type").as_deref(), Some("settle"));
     for span in [&given, &settled] {
@@ -150,23 +150,23 @@ async fn a_trace_goes_from_the_submitter_through_the_queue() {
     }
     let act = collector.span("POST /v1/items/{id}/{verb}").await;
     assert_eq!((&settled.trace_id, &settled.parent_span_id), (&act.trace_id, &act.span_id));
-    assert!(act.parent_span_id.is_empty(), "a trace begins here");
+    assert!(act.parent_span_id.is_empty(), "a new trace starts here");
     assert!(collector.services.iter().all(|service| service == "towline"), "{:?}", collector.services);
     assert_eq!(collector.headers["x-team"], "mri");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_to_be_recorded_is_not() {
+async fn unsampled_traces_are_not_recorded() {
     let mut collector = Collector::start().await;
-    let rig = collector.rig().await;
-    rig.queue("jobs", json!({})).await;
+    let server = collector.server().await;
+    server.queue("jobs", json!({})).await;
     let unsampled = "00-11111111111111111111111111111111-2222222222222222-00";
-    submit(&rig, &[("traceparent", unsampled)], json!({"items": [{}]})).await;
+    submit(&server, &[("traceparent", unsampled)], json!({"items": [{}]})).await;
     let own = json!({"items": [{"trace": {"traceparent": PARENT}}]});
-    submit(&rig, &[], own).await;
-    rig.get("/healthz").await;
-    rig.get("/metrics").await;
-    rig.get("/v1/queues/none").await.refused("queue_not_found");
+    submit(&server, &[], own).await;
+    server.get("/healthz").await;
+    server.get("/metrics").await;
+    server.get("/v1/queues/none").await.problem("queue_not_found");
     let missing = collector.span("GET /v1/queues/{queue}").await;
     assert_eq!(text(&missing.attributes, "http.response.status_code").as_deref(), Some("404"));
     let names: Vec<&str> = collector.seen.iter().map(|span| span.name.as_str()).collect();
@@ -174,35 +174,35 @@ async fn what_is_not_to_be_recorded_is_not() {
     assert_eq!(submits, 1, "{names:?}");
     assert!(!names.iter().any(|name| name.contains("healthz") || name.contains("metrics")), "{names:?}");
     let trace = |item: &Value| item["trace"]["traceparent"].as_str().unwrap_or("").to_owned();
-    let first = trace(&rig.receive("jobs").await);
+    let first = trace(&server.receive("jobs").await);
     assert!(first.starts_with("00-11111111111111111111111111111111-") && first.ends_with("-00"), "{first}");
-    assert_eq!(trace(&rig.receive("jobs").await), PARENT, "its own is left alone");
+    assert_eq!(trace(&server.receive("jobs").await), PARENT, "the trace of the item stays");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_down_holds_nobody_up() {
-    // Taken and let go: nobody listens there.
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let mut rig = Rig::start_with(|settings| {
-        settings.traces.endpoint = Some(format!("http://{nobody}/v1/traces"));
+async fn a_collector_that_is_down_delays_no_request() {
+    // The port is free again: no collector listens there.
+    let free_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let mut server = TestServer::start_with(|settings| {
+        settings.traces.endpoint = Some(format!("http://{free_address}/v1/traces"));
     })
     .await;
-    rig.queue("jobs", json!({})).await;
+    server.queue("jobs", json!({})).await;
     for _ in 0..5000 {
-        rig.get("/v1/queues/jobs").await;
+        server.get("/v1/queues/jobs").await;
     }
-    rig.submit("jobs", json!([{}])).await;
-    let (id, lease) = rig.hold("jobs").await;
-    rig.act(&id, "commit", json!({"lease": lease})).await.good();
-    let figures = String::from_utf8(rig.get("/metrics").await.body.to_vec()).unwrap();
+    server.submit("jobs", json!([{}])).await;
+    let (id, lease) = server.hold("jobs").await;
+    server.act(&id, "commit", json!({"lease": lease})).await.success();
+    let figures = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
     let count = |outcome: &str| {
         let name = format!("towline_spans_total{{outcome=\"{outcome}\"}} ");
         let line = figures.lines().find_map(|line| line.strip_prefix(name.as_str()));
         line.unwrap_or_else(|| panic!("{figures}")).parse::<u64>().unwrap()
     };
     assert_eq!(count("sent"), 0);
-    assert!(count("dropped") + count("lost") > 0, "more than are held");
-    // Within its own time: the test has none of its own.
-    rig.stop();
-    rig.stopped().await;
+    assert!(count("dropped") + count("lost") > 0, "more than the queue of spans holds");
+    // Within the limit of the server. The test adds none.
+    server.stop();
+    server.stopped().await;
 }

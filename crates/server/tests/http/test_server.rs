@@ -1,4 +1,4 @@
-//! A server in this process, on a free port and in a directory of its own.
+//! A server in the test process, with a free port and its own directory.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 use towline_api::{Client, Code, NewToken};
 use towline_server::{Server, Settings, Tokens};
 
-pub struct Rig {
+pub struct TestServer {
     pub address: SocketAddr,
-    /// Shown with every call, if the server asks for tokens.
+    /// Sent with every request, if the server requires tokens.
     token: Option<String>,
     http: Http<HttpConnector, Full<Bytes>>,
     stop: Option<oneshot::Sender<()>>,
@@ -23,26 +23,26 @@ pub struct Rig {
     directory: tempfile::TempDir,
 }
 
-pub struct Answer {
+pub struct TestResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-impl Answer {
+impl TestResponse {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {:?}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// The body of a success.
+    /// The body of a successful response.
     #[track_caller]
-    pub fn good(self) -> Value {
+    pub fn success(self) -> Value {
         assert!(self.status.is_success(), "{}: {}", self.status, String::from_utf8_lossy(&self.body));
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// The code of a problem, checked to be a whole problem that stands in the table.
+    /// The code of a problem. Checks that the problem is complete and its code known.
     #[track_caller]
     pub fn code(&self) -> &'static str {
         assert!(!self.status.is_success(), "not refused: {}", String::from_utf8_lossy(&self.body));
@@ -57,26 +57,26 @@ impl Answer {
         code.name()
     }
 
-    /// The words of a problem with this code.
+    /// The detail of a problem. Checks its code.
     #[track_caller]
-    pub fn refused(&self, code: &str) -> String {
+    pub fn problem(&self, code: &str) -> String {
         assert_eq!(self.code(), code, "{}", self.json());
         self.json()["detail"].as_str().unwrap().to_owned()
     }
 }
 
-impl Rig {
-    pub async fn start() -> Rig {
-        Rig::start_with(|_| {}).await
+impl TestServer {
+    pub async fn start() -> TestServer {
+        TestServer::start_with(|_| {}).await
     }
 
-    pub async fn start_with(change: impl FnOnce(&mut Settings)) -> Rig {
+    pub async fn start_with(change: impl FnOnce(&mut Settings)) -> TestServer {
         let directory = tempfile::tempdir().unwrap();
-        Rig::start_in(directory, change).await
+        TestServer::start_in(directory, change).await
     }
 
-    /// One that asks for tokens, called with one that allows everything.
-    pub async fn start_with_tokens(change: impl FnOnce(&mut Settings)) -> Rig {
+    /// A server that requires tokens, and an admin token for it.
+    pub async fn start_with_tokens(change: impl FnOnce(&mut Settings)) -> TestServer {
         let directory = tempfile::tempdir().unwrap();
         let settings = Settings { data: directory.path().join("data"), ..Settings::default() };
         let made = tokio::spawn(async move {
@@ -88,14 +88,14 @@ impl Rig {
             made
         });
         let token = Some(made.await.unwrap().token.0);
-        let rig = Rig::start_in(directory, |settings| {
+        let server = TestServer::start_in(directory, |settings| {
             settings.require_tokens = true;
             change(settings);
         });
-        Rig { token, ..rig.await }
+        TestServer { token, ..server.await }
     }
 
-    async fn start_in(directory: tempfile::TempDir, change: impl FnOnce(&mut Settings)) -> Rig {
+    async fn start_in(directory: tempfile::TempDir, change: impl FnOnce(&mut Settings)) -> TestServer {
         let data: PathBuf = directory.path().join("data");
         let mut settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), data, ..Settings::default() };
         change(&mut settings);
@@ -104,7 +104,7 @@ impl Rig {
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run_until(async { drop(stopped.await) }));
         let http = Http::builder(TokioExecutor::new()).build_http();
-        Rig { address, token: None, http, stop: Some(stop), running: Some(running), directory }
+        TestServer { address, token: None, http, stop: Some(stop), running: Some(running), directory }
     }
 
     pub fn url(&self) -> String {
@@ -115,21 +115,21 @@ impl Rig {
         Client::new(&self.url()).unwrap()
     }
 
-    pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Answer {
+    pub async fn send(&self, mut request: Request<Full<Bytes>>) -> TestResponse {
         if let Some(token) = &self.token {
             request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
         self.send_bare(request).await
     }
 
-    async fn send_bare(&self, request: Request<Full<Bytes>>) -> Answer {
+    async fn send_bare(&self, request: Request<Full<Bytes>>) -> TestResponse {
         let response = self.http.request(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        Answer { status, headers, body }
+        TestResponse { status, headers, body }
     }
 
-    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> TestResponse {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url()));
         if body.is_some() {
             request = request.header("content-type", "application/json");
@@ -138,41 +138,41 @@ impl Rig {
         self.send(request.body(Full::new(body)).unwrap()).await
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> TestResponse {
         self.call(Method::GET, path, None).await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
+    pub async fn put(&self, path: &str, body: Value) -> TestResponse {
         self.call(Method::PUT, path, Some(body)).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub async fn post(&self, path: &str, body: Value) -> TestResponse {
         self.call(Method::POST, path, Some(body)).await
     }
 
-    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+    pub async fn patch(&self, path: &str, body: Value) -> TestResponse {
         self.call(Method::PATCH, path, Some(body)).await
     }
 
-    /// A body as it is, with these headers.
+    /// Sends raw bytes with these headers.
     pub async fn send_bytes(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> TestResponse {
         self.send(self.request(method, path, headers, body)).await
     }
 
-    /// With these headers and no token but one that is among them.
+    /// Sends these headers, without the default token.
     pub async fn send_as_is(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> TestResponse {
         self.send_bare(self.request(method, path, headers, body)).await
     }
 
@@ -190,45 +190,51 @@ impl Rig {
         request.body(Full::new(body.into())).unwrap()
     }
 
-    /// With another token than the rig's own.
-    pub async fn call_as(&self, token: &str, method: Method, path: &str, body: Option<Value>) -> Answer {
+    /// Sends another token.
+    pub async fn call_as(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> TestResponse {
         let bearer = format!("Bearer {token}");
         let mut headers = vec![("authorization", bearer.as_str())];
         headers.extend(body.is_some().then_some(("content-type", "application/json")));
         self.send_as_is(method, path, &headers, body.map_or(String::new(), |body| body.to_string())).await
     }
 
-    pub async fn post_as(&self, token: &str, path: &str, body: Value) -> Answer {
+    pub async fn post_as(&self, token: &str, path: &str, body: Value) -> TestResponse {
         self.call_as(token, Method::POST, path, Some(body)).await
     }
 
-    /// A new token with these scopes, and its id.
+    /// Creates a token with these scopes. Returns the token and its id.
     pub async fn token_for(&self, scopes: &[&str]) -> (String, String) {
-        let made = self.post("/v1/tokens", json!({"name": "somebody", "scopes": scopes})).await.good();
+        let made = self.post("/v1/tokens", json!({"name": "test client", "scopes": scopes})).await.success();
         let text = |name: &str| made[name].as_str().unwrap().to_owned();
         (text("token"), text("id"))
     }
 
-    /// A text that says it is JSON.
-    pub async fn post_text(&self, path: &str, body: impl Into<Bytes>) -> Answer {
+    /// Sends text with the content type of JSON.
+    pub async fn post_text(&self, path: &str, body: impl Into<Bytes>) -> TestResponse {
         self.send_bytes(Method::POST, path, &[("content-type", "application/json")], body).await
     }
 
-    /// Makes a queue.
+    /// Creates a queue.
     pub async fn queue(&self, name: &str, policy: Value) {
-        self.put(&format!("/v1/queues/{name}"), json!({"policy": policy})).await.good();
+        self.put(&format!("/v1/queues/{name}"), json!({"policy": policy})).await.success();
     }
 
-    /// A buffer with something in it.
+    /// Creates a buffer with this content.
     pub async fn buffer(&self) -> String {
-        let made = self.post("/v1/buffers", json!({})).await.good();
+        let made = self.post("/v1/buffers", json!({})).await.success();
         let id = made["id"].as_str().unwrap().to_owned();
-        self.fill(&id, "data").await.good();
+        self.fill(&id, "data").await.success();
         id
     }
 
     /// Writes a whole buffer.
-    pub async fn fill(&self, id: &str, content: impl Into<Bytes>) -> Answer {
+    pub async fn fill(&self, id: &str, content: impl Into<Bytes>) -> TestResponse {
         let headers = [("content-type", "application/octet-stream")];
         self.send_bytes(Method::PUT, &format!("/v1/buffers/{id}/content"), &headers, content).await
     }
@@ -241,28 +247,29 @@ impl Rig {
                 if path.is_dir() { find(&path, id, name) } else { is_it.then_some(path) }
             })
         }
-        let path = find(self.directory.path(), id, &format!("{n:08}")).expect("the chunk is a file");
+        let path = find(self.directory.path(), id, &format!("{n:08}")).expect("the chunk file exists");
         let mut bytes = std::fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).unwrap();
     }
 
-    /// Submits items, all of which are accepted, and tells their ids.
+    /// Submits items and returns their ids. All must be accepted.
     pub async fn submit(&self, queue: &str, items: Value) -> Vec<String> {
-        let answer = self.post(&format!("/v1/queues/{queue}/items"), json!({"items": items})).await.good();
+        let answer = self.post(&format!("/v1/queues/{queue}/items"), json!({"items": items})).await.success();
         let id = |item: &Value| item["id"].as_str().unwrap_or_else(|| panic!("{item}")).to_owned();
         answer["items"].as_array().unwrap().iter().map(id).collect()
     }
 
-    /// Receives one item that is there.
+    /// Receives a ready item.
     pub async fn receive(&self, queue: &str) -> Value {
-        let answer = self.post(&format!("/v1/queues/{queue}/receive"), json!({"wait": "30s"})).await.good();
+        let answer =
+            self.post(&format!("/v1/queues/{queue}/receive"), json!({"wait": "30s"})).await.success();
         assert_eq!(answer["items"].as_array().unwrap().len(), 1, "{answer}");
         answer["items"][0].clone()
     }
 
-    /// A new item and its holder's lease.
+    /// Submits and receives an item: its id and its lease.
     pub async fn hold(&self, queue: &str) -> (String, String) {
         self.submit(queue, json!([{}])).await;
         let item = self.receive(queue).await;
@@ -270,28 +277,28 @@ impl Rig {
     }
 
     /// One call of a lease holder.
-    pub async fn act(&self, id: &str, verb: &str, body: Value) -> Answer {
+    pub async fn act(&self, id: &str, verb: &str, body: Value) -> TestResponse {
         self.post(&format!("/v1/items/{id}/{verb}"), body).await
     }
 
     pub async fn item(&self, id: &str) -> Value {
-        self.get(&format!("/v1/items/{id}")).await.good()
+        self.get(&format!("/v1/items/{id}")).await.success()
     }
 
     pub async fn counts(&self, queue: &str) -> Value {
-        self.get(&format!("/v1/queues/{queue}/counts")).await.good()
+        self.get(&format!("/v1/queues/{queue}/counts")).await.success()
     }
 
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub async fn delete(&self, path: &str) -> TestResponse {
         self.call(Method::DELETE, path, None).await
     }
 
-    /// Tells the server to stop.
+    /// Tells the server to stop, without waiting.
     pub fn stop(&mut self) {
         drop(self.stop.take());
     }
 
-    /// Waits until it has.
+    /// Waits until the server has stopped.
     pub async fn stopped(&mut self) {
         self.stop();
         if let Some(running) = self.running.take() {
@@ -299,9 +306,9 @@ impl Rig {
         }
     }
 
-    /// Stops it, and starts another on the same data.
-    pub async fn restart(mut self) -> Rig {
+    /// Stops the server and starts another one on the same data.
+    pub async fn restart(mut self) -> TestServer {
         self.stopped().await;
-        Rig::start_in(self.directory, |_| {}).await
+        TestServer::start_in(self.directory, |_| {}).await
     }
 }

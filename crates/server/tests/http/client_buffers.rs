@@ -1,7 +1,7 @@
 //! Whole buffers through the Rust client, over connections that break.
 
 use crate::proxy::{Fate, Proxy};
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::json;
 use std::io::Cursor;
 use std::time::Duration;
@@ -17,8 +17,8 @@ fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 1000 % 251) as u8).collect()
 }
 
-async fn empty(rig: &Rig) -> String {
-    rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned()
+async fn empty(server: &TestServer) -> String {
+    server.post("/v1/buffers", json!({})).await.success()["id"].as_str().unwrap().to_owned()
 }
 
 async fn download(client: Client, id: &str) -> Result<Vec<u8>, ClientError> {
@@ -30,7 +30,7 @@ async fn download(client: Client, id: &str) -> Result<Vec<u8>, ClientError> {
     Ok(all)
 }
 
-/// Connections that break after ever more bytes.
+/// Connections that break after more and more bytes.
 const BREAKS: usize = 8;
 
 fn breaking() -> impl Iterator<Item = Fate> {
@@ -38,12 +38,12 @@ fn breaking() -> impl Iterator<Item = Fate> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_connections_change_nothing() {
-    let rig = Rig::start().await;
-    let proxy = Proxy::start(rig.address).await;
+async fn transfers_survive_broken_connections() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(server.address).await;
     let client = || Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
-    let (id, bytes) = (empty(&rig).await, content(10 * CHUNK_BYTES + 12_345));
-    // The reader comes first, by the same bad road.
+    let (id, bytes) = (empty(&server).await, content(10 * CHUNK_BYTES + 12_345));
+    // The reader starts first, over the same unreliable proxy.
     proxy.plan(breaking());
     let reading = tokio::spawn({
         let (client, id) = (client(), id.clone());
@@ -66,11 +66,11 @@ async fn broken_connections_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_input_that_fails_or_breaks_off_does_not_finish() {
-    let rig = Rig::start().await;
+async fn an_upload_with_a_failing_source_does_not_complete_the_buffer() {
+    let server = TestServer::start().await;
     for end in [Some(Cut::Failed(std::io::Error::other("torn"))), None] {
-        let id = empty(&rig).await;
-        let mut upload = Upload::begin(rig.client(), &id, WRITER).await.unwrap();
+        let id = empty(&server).await;
+        let mut upload = Upload::begin(server.client(), &id, WRITER).await.unwrap();
         let (sender, receiver) = mpsc::channel(4);
         sender.send(Cut::Chunk(cut::Chunk::new("half".into()).unwrap())).await.unwrap();
         if let Some(end) = end {
@@ -79,22 +79,22 @@ async fn an_input_that_fails_or_breaks_off_does_not_finish() {
         drop(sender);
         let ended = upload.run(receiver, |_| {}).await;
         assert!(matches!(ended, Err(UploadError::Input(_))), "{ended:?}");
-        assert_eq!(rig.get(&format!("/v1/buffers/{id}")).await.good()["state"], "writing");
+        assert_eq!(server.get(&format!("/v1/buffers/{id}")).await.success()["state"], "writing");
         upload.fail("torn").await.unwrap();
-        let read = download(rig.client(), &id).await.unwrap_err();
+        let read = download(server.client(), &id).await.unwrap_err();
         assert!(read.to_string().contains("torn"), "{read}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_on_the_disk_is_never_given_out() {
-    let rig = Rig::start().await;
-    let (id, bytes) = (empty(&rig).await, content(2 * CHUNK_BYTES));
-    rig.fill(&id, bytes).await.good();
-    rig.damage_chunk(&id, 1);
-    let error = download(rig.client(), &id).await.unwrap_err();
+async fn damaged_chunks_are_never_returned() {
+    let server = TestServer::start().await;
+    let (id, bytes) = (empty(&server).await, content(2 * CHUNK_BYTES));
+    server.fill(&id, bytes).await.success();
+    server.damage_chunk(&id, 1);
+    let error = download(server.client(), &id).await.unwrap_err();
     assert_eq!(error.code(), Some(towline_api::Code::Damaged), "{error}");
-    let mut content = rig.client().content(&id, 0..u64::MAX).await.unwrap();
+    let mut content = server.client().content(&id, 0..u64::MAX).await.unwrap();
     let broken = loop {
         match content.next().await {
             Ok(Some(_)) => {}

@@ -1,14 +1,14 @@
-//! Many calls of lease holders in one: each is answered by itself, in its place.
+//! Batches of calls of lease holders: each gets its own result.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mixed_verbs_and_bad_elements() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    rig.submit("jobs", json!(vec![json!({}); 8])).await;
-    let held = rig.post("/v1/queues/jobs/receive", json!({"max": 8})).await.good();
+async fn a_batch_may_mix_verbs_and_invalid_elements() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!(vec![json!({}); 8])).await;
+    let held = server.post("/v1/queues/jobs/receive", json!({"max": 8})).await.success();
     let item = |n: usize, verb: &str| json!({"verb": verb, "id": held["items"][n]["id"], "lease": held["items"][n]["lease"]});
     let with = |mut action: Value, name: &str, value: Value| {
         action[name] = value;
@@ -42,7 +42,7 @@ async fn mixed_verbs_and_bad_elements() {
         (item(7, "commit"), Ok("completed")),
     ];
     let actions: Vec<&Value> = cases.iter().map(|(action, _)| action).collect();
-    let answer = rig.post("/v1/settle", json!({"actions": actions})).await.good();
+    let answer = server.post("/v1/settle", json!({"actions": actions})).await.success();
     let results = answer["results"].as_array().unwrap();
     assert_eq!(results.len(), cases.len());
     for (result, (action, expected)) in results.iter().zip(&cases) {
@@ -62,15 +62,15 @@ async fn mixed_verbs_and_bad_elements() {
     }
     let message = results[14]["error"]["message"].as_str().unwrap();
     assert!(message.contains("comit") && message.contains("commit"), "{message}");
-    assert_eq!(rig.item(held["items"][5]["id"].as_str().unwrap()).await["state"], "processing");
+    assert_eq!(server.item(held["items"][5]["id"].as_str().unwrap()).await["state"], "processing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_in_a_call_and_not_one_more() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    rig.submit("jobs", json!(vec![json!({}); 10_000])).await;
-    let held = rig.post("/v1/queues/jobs/receive", json!({"max": 10_000})).await.good();
+async fn a_batch_has_at_most_ten_thousand_elements() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!(vec![json!({}); 10_000])).await;
+    let held = server.post("/v1/queues/jobs/receive", json!({"max": 10_000})).await.success();
     let mut actions: Vec<Value> = held["items"]
         .as_array()
         .unwrap()
@@ -79,10 +79,10 @@ async fn ten_thousand_in_a_call_and_not_one_more() {
         .collect();
     assert_eq!(actions.len(), 10_000);
     actions.push(actions[0].clone());
-    rig.post("/v1/settle", json!({"actions": actions})).await.refused("too_large");
+    server.post("/v1/settle", json!({"actions": actions})).await.problem("too_large");
     actions.pop();
-    let answer = rig.post("/v1/settle", json!({"actions": actions})).await.good();
+    let answer = server.post("/v1/settle", json!({"actions": actions})).await.success();
     assert!(answer["results"].as_array().unwrap().iter().all(|result| result["state"] == "completed"));
-    assert_eq!(rig.counts("jobs").await["completed"], 10_000);
-    assert_eq!(rig.post("/v1/settle", json!({"actions": []})).await.good(), json!({"results": []}));
+    assert_eq!(server.counts("jobs").await["completed"], 10_000);
+    assert_eq!(server.post("/v1/settle", json!({"actions": []})).await.success(), json!({"results": []}));
 }

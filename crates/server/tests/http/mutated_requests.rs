@@ -1,10 +1,10 @@
-//! Whatever is sent, the answer is whole and the server's own mistakes are none of it.
+//! Mutated requests get a complete response, and never an internal error.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use http::Method;
 use serde_json::{Value, json};
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -102,10 +102,10 @@ fn bodies(id: &str, lease: &str) -> Vec<(Method, String, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mutated_bodies_in_both_formats() {
-    let rig = Rig::start_with(|settings| settings.durability = towline_embedded_interval()).await;
-    rig.queue("jobs", json!({"max_retries": 10_000, "visibility_timeout": "30d"})).await;
-    let (id, lease) = rig.hold("jobs").await;
+async fn mutated_bodies_get_proper_responses_in_both_formats() {
+    let server = TestServer::start_with(|settings| settings.durability = towline_embedded_interval()).await;
+    server.queue("jobs", json!({"max_retries": 10_000, "visibility_timeout": "30d"})).await;
+    let (id, lease) = server.hold("jobs").await;
     let mut dice = Dice(7);
     let (mut good, mut refused) = (0, 0);
     for round in 0..300 {
@@ -115,7 +115,7 @@ async fn mutated_bodies_in_both_formats() {
                 ("application/msgpack", rmp_serde::to_vec_named(&body).unwrap()),
             ] {
                 let sent = if round == 0 { plain } else { mutate(&mut dice, &plain) };
-                let answer = rig
+                let answer = server
                     .send_bytes(method.clone(), &path, &[("content-type", content_type)], sent.clone())
                     .await;
                 if answer.status.is_success() {
@@ -134,28 +134,29 @@ async fn mutated_bodies_in_both_formats() {
         }
     }
     assert!(good > 100 && refused > 1_000, "{good} {refused}");
-    // And whoever reads what has come of it can.
+    // The result of it all is readable.
     for accept in ["application/json", "application/msgpack", "application/x-ndjson"] {
         let path = "/v1/queues/jobs/items?limit=10000&fields=payload,state_blob,metadata,parameters";
-        let answer = rig.send_bytes(Method::GET, path, &[("accept", accept)], "").await;
+        let answer = server.send_bytes(Method::GET, path, &[("accept", accept)], "").await;
         assert_eq!(answer.status.as_u16(), 200, "{accept}");
     }
-    rig.client()
+    server
+        .client()
         .receive("jobs", &towline_api::ReceiveRequest { max: Some(10_000), ..Default::default() })
         .await
         .unwrap();
 }
 
-/// Thousands of calls need not wait for the disk each.
+/// Thousands of requests, without a disk sync for each.
 fn towline_embedded_interval() -> towline_embedded::Durability {
     towline_embedded::Durability::Interval(std::time::Duration::from_millis(50))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mutated_addresses() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let id = rig.submit("jobs", json!([{}])).await.remove(0);
+async fn mutated_paths_get_proper_responses() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let id = server.submit("jobs", json!([{}])).await.remove(0);
     let mut dice = Dice(11);
     let paths = [
         format!("/v1/items/{id}"),
@@ -180,11 +181,11 @@ async fn mutated_addresses() {
                 }
             }
             let path = format!("/{}", String::from_utf8(bytes).unwrap());
-            // A mutated timeout may be a long one.
+            // A mutated timeout may be long.
             if path.contains("wait") && !path.ends_with("timeout=1ms") {
                 continue;
             }
-            let answer = rig.get(&path).await;
+            let answer = server.get(&path).await;
             if !answer.status.is_success() {
                 assert!(answer.status.is_client_error(), "{path}: {}", answer.json());
                 answer.code();
