@@ -28,7 +28,7 @@ impl Args for ServeArgs {
             match setting.flag {
                 Flag::Value(name) => arg.value_name(name),
                 Flag::Repeated(name) => arg.value_name(name).action(ArgAction::Append),
-                Flag::Switch | Flag::SwitchOff(_) => arg.action(ArgAction::SetTrue),
+                Flag::Switch | Flag::SwitchOff(..) => arg.action(ArgAction::SetTrue),
             }
         });
         command.arg(config).args(flags)
@@ -54,12 +54,10 @@ impl FromArgMatches for ServeArgs {
                 Some(values.join(" "))
             }
             Flag::Switch => matches.get_flag(name).then(|| "true".to_owned()),
-            Flag::SwitchOff(_) => matches.get_flag(name).then(|| "false".to_owned()),
+            Flag::SwitchOff(..) => matches.get_flag(name).then(|| "false".to_owned()),
         };
-        let given = |setting: &towline_server::config::Setting| {
-            Some((setting.name, value(setting.name, setting.flag)?))
-        };
-        self.settings = SETTINGS.iter().filter_map(given).collect();
+        let values = SETTINGS.iter().map(|setting| (setting.name, value(setting.name, setting.flag)));
+        self.settings = values.filter_map(|(name, value)| Some((name, value?))).collect();
         Ok(())
     }
 }

@@ -188,13 +188,7 @@ async fn check_requirement(
         }
         Requirement::EachItem(right) => access.some_queue(right),
         Requirement::EveryQueue(right) => access.every_queue(right),
-        Requirement::ReadBuffers => access.read_buffers(),
-        Requirement::WriteBuffers => access.write_buffers(),
-        Requirement::CopyBuffers => access.read_buffers() && access.write_buffers(),
-        Requirement::ReadRecords => access.read_records(),
-        Requirement::WriteRecords => access.write_records(),
-        Requirement::Publish => access.publish(),
-        Requirement::Subscribe => access.subscribe(),
+        Requirement::Scope(scope) => access.named(scope),
         Requirement::Item(_) | Requirement::Schedule(_) => false,
         Requirement::Admin => access.admin(),
     };

@@ -1,7 +1,7 @@
 //! What each route requires of a token. Routes declare it in their OpenAPI description, under `security`; a route that declares
 //! nothing requires the `admin` scope.
 
-use super::scope::Right;
+use super::scope::{NamedScope, Right};
 use axum::extract::{MatchedPath, Request};
 use http::Method;
 use serde_json::Value;
@@ -27,19 +27,12 @@ pub(crate) enum Requirement {
     /// A right on the queue of each item in the body. The route itself checks each one.
     EachItem(Right),
     EveryQueue(Right),
-    ReadBuffers,
-    WriteBuffers,
-    /// Reading and writing.
-    CopyBuffers,
-    ReadRecords,
-    WriteRecords,
-    Publish,
-    Subscribe,
+    Scope(&'static NamedScope),
     Admin,
 }
 
 impl Requirement {
-    const ALL: [Requirement; 24] = [
+    const ALL: [Requirement; 17] = [
         Requirement::Token,
         Requirement::Queue(Right::Submit),
         Requirement::Queue(Right::Receive),
@@ -56,19 +49,13 @@ impl Requirement {
         Requirement::EachItem(Right::Admin),
         Requirement::EveryQueue(Right::Read),
         Requirement::EveryQueue(Right::Admin),
-        Requirement::ReadBuffers,
-        Requirement::WriteBuffers,
-        Requirement::CopyBuffers,
-        Requirement::ReadRecords,
-        Requirement::WriteRecords,
-        Requirement::Publish,
-        Requirement::Subscribe,
         Requirement::Admin,
     ];
 
     /// Parses a name from the OpenAPI description.
     pub(crate) fn parse(name: &str) -> Option<Requirement> {
-        Requirement::ALL.into_iter().find(|requirement| requirement.to_string() == name)
+        let scope = NamedScope::find(name).map(Requirement::Scope);
+        scope.or_else(|| Requirement::ALL.into_iter().find(|requirement| requirement.to_string() == name))
     }
 
     /// Whether calls of the route go to the audit log.
@@ -95,13 +82,7 @@ impl fmt::Display for Requirement {
             Requirement::Schedule(right) => write!(f, "queue:{{queue of the schedule}}:{right}"),
             Requirement::EachItem(right) => write!(f, "queue:{{queue of each item}}:{right}"),
             Requirement::EveryQueue(right) => write!(f, "queue:*:{right}"),
-            Requirement::ReadBuffers => f.write_str("buffer:read"),
-            Requirement::WriteBuffers => f.write_str("buffer:write"),
-            Requirement::CopyBuffers => f.write_str("buffer:*"),
-            Requirement::ReadRecords => f.write_str("kv:read"),
-            Requirement::WriteRecords => f.write_str("kv:write"),
-            Requirement::Publish => f.write_str("topic:publish"),
-            Requirement::Subscribe => f.write_str("topic:subscribe"),
+            Requirement::Scope(scope) => f.write_str(scope.name),
             Requirement::Admin => f.write_str("admin"),
         }
     }
@@ -167,11 +148,12 @@ pub(crate) fn declared(security: &Value) -> Option<Requirement> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scope::NAMED_SCOPES;
     use super::*;
 
     #[test]
     fn requirements_have_distinct_names() {
-        for requirement in Requirement::ALL {
+        for requirement in Requirement::ALL.into_iter().chain(NAMED_SCOPES.iter().map(Requirement::Scope)) {
             assert_eq!(Requirement::parse(&requirement.to_string()), Some(requirement));
         }
     }

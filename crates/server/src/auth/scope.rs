@@ -42,21 +42,52 @@ impl fmt::Display for Right {
     }
 }
 
+/// A right that does not concern queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Permission {
+    ReadBuffers,
+    WriteBuffers,
+    ReadRecords,
+    WriteRecords,
+    Publish,
+    Subscribe,
+    ManageCompute,
+}
+
+use Permission::{ManageCompute, Publish, ReadBuffers, ReadRecords, Subscribe, WriteBuffers, WriteRecords};
+
+/// A scope with a fixed name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NamedScope {
+    pub(crate) name: &'static str,
+    permissions: &'static [Permission],
+}
+
+pub(crate) static NAMED_SCOPES: [NamedScope; 10] = [
+    NamedScope { name: "buffer:read", permissions: &[ReadBuffers] },
+    NamedScope { name: "buffer:write", permissions: &[WriteBuffers] },
+    NamedScope { name: "buffer:*", permissions: &[ReadBuffers, WriteBuffers] },
+    NamedScope { name: "kv:read", permissions: &[ReadRecords] },
+    NamedScope { name: "kv:write", permissions: &[WriteRecords] },
+    NamedScope { name: "kv:*", permissions: &[ReadRecords, WriteRecords] },
+    NamedScope { name: "topic:publish", permissions: &[Publish] },
+    NamedScope { name: "topic:subscribe", permissions: &[Subscribe] },
+    NamedScope { name: "topic:*", permissions: &[Publish, Subscribe] },
+    NamedScope { name: "compute:admin", permissions: &[ManageCompute] },
+];
+
+impl NamedScope {
+    pub(crate) fn find(name: &str) -> Option<&'static NamedScope> {
+        NAMED_SCOPES.iter().find(|scope| scope.name == name)
+    }
+}
+
 /// One scope of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
     Admin,
     Queue { pattern: Pattern, right: Right },
-    BufferRead,
-    BufferWrite,
-    Buffer,
-    KvRead,
-    KvWrite,
-    Kv,
-    TopicPublish,
-    TopicSubscribe,
-    Topic,
-    ComputeAdmin,
+    Named(&'static NamedScope),
 }
 
 impl FromStr for Scope {
@@ -75,36 +106,7 @@ impl FromStr for Scope {
                 let right = Right::parse(right).ok_or_else(wrong)?;
                 Ok(Scope::Queue { pattern: pattern.parse()?, right })
             }
-            ["buffer", "read"] => Ok(Scope::BufferRead),
-            ["buffer", "write"] => Ok(Scope::BufferWrite),
-            ["buffer", "*"] => Ok(Scope::Buffer),
-            ["kv", "read"] => Ok(Scope::KvRead),
-            ["kv", "write"] => Ok(Scope::KvWrite),
-            ["kv", "*"] => Ok(Scope::Kv),
-            ["topic", "publish"] => Ok(Scope::TopicPublish),
-            ["topic", "subscribe"] => Ok(Scope::TopicSubscribe),
-            ["topic", "*"] => Ok(Scope::Topic),
-            ["compute", "admin"] => Ok(Scope::ComputeAdmin),
-            _ => Err(wrong()),
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Scope::Admin => f.write_str("admin"),
-            Scope::Queue { pattern, right } => write!(f, "queue:{}:{right}", pattern.0),
-            Scope::BufferRead => f.write_str("buffer:read"),
-            Scope::BufferWrite => f.write_str("buffer:write"),
-            Scope::Buffer => f.write_str("buffer:*"),
-            Scope::KvRead => f.write_str("kv:read"),
-            Scope::KvWrite => f.write_str("kv:write"),
-            Scope::Kv => f.write_str("kv:*"),
-            Scope::TopicPublish => f.write_str("topic:publish"),
-            Scope::TopicSubscribe => f.write_str("topic:subscribe"),
-            Scope::Topic => f.write_str("topic:*"),
-            Scope::ComputeAdmin => f.write_str("compute:admin"),
+            _ => NamedScope::find(text).map(Scope::Named).ok_or_else(wrong),
         }
     }
 }
@@ -178,28 +180,12 @@ impl Access {
         self.any(|scope| matches!(scope, Scope::Queue { right, .. } if right.includes(needed)))
     }
 
-    pub(crate) fn read_buffers(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Buffer | Scope::BufferRead))
-    }
-
-    pub(crate) fn write_buffers(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Buffer | Scope::BufferWrite))
-    }
-
-    pub(crate) fn read_records(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Kv | Scope::KvRead))
-    }
-
-    pub(crate) fn write_records(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Kv | Scope::KvWrite))
-    }
-
-    pub(crate) fn publish(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Topic | Scope::TopicPublish))
-    }
-
-    pub(crate) fn subscribe(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Topic | Scope::TopicSubscribe))
+    /// Whether the scopes include everything that the named scope permits.
+    pub(crate) fn named(&self, needed: &NamedScope) -> bool {
+        let permits = |permission: &Permission| {
+            self.any(|scope| matches!(scope, Scope::Named(named) if named.permissions.contains(permission)))
+        };
+        needed.permissions.iter().all(permits)
     }
 
     pub(crate) fn admin(&self) -> bool {
@@ -213,6 +199,10 @@ mod tests {
 
     fn access(scopes: &[&str]) -> Access {
         Access::new(scopes.iter().map(|scope| scope.parse().unwrap()).collect())
+    }
+
+    fn has(access: &Access, name: &str) -> bool {
+        access.named(NamedScope::find(name).unwrap())
     }
 
     fn name(text: &str) -> QueueName {
@@ -241,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_parsed_and_printed_and_invalid_scopes_are_refused() {
+    fn scopes_are_parsed_and_invalid_scopes_are_refused() {
         for text in [
             "admin",
             "queue:jobs:submit",
@@ -258,7 +248,12 @@ mod tests {
             "topic:*",
             "compute:admin",
         ] {
-            assert_eq!(text.parse::<Scope>().unwrap().to_string(), text);
+            let scope = match text.parse::<Scope>().unwrap() {
+                Scope::Admin => "admin".to_owned(),
+                Scope::Queue { pattern, right } => format!("queue:{}:{right}", pattern.0),
+                Scope::Named(scope) => scope.name.to_owned(),
+            };
+            assert_eq!(scope, text);
         }
         let long = format!("queue:{}:read", "x".repeat(300));
         for text in [
@@ -285,21 +280,31 @@ mod tests {
     }
 
     #[test]
+    fn a_scope_for_all_equals_the_scopes_of_its_parts() {
+        let both = access(&["kv:read", "kv:write"]);
+        assert!(has(&both, "kv:*") && has(&access(&["kv:*"]), "kv:read") && !has(&both, "topic:publish"));
+        assert!(!has(&access(&["kv:read"]), "kv:*"));
+    }
+
+    #[test]
     fn scopes_grant_rights() {
         let worker = access(&["queue:a-*:receive", "buffer:read"]);
         assert!(worker.queue(&name("a-1"), Right::Receive));
         assert!(!worker.queue(&name("a-1"), Right::Submit) && !worker.queue(&name("a-1"), Right::Read));
         assert!(!worker.queue(&name("b"), Right::Receive));
-        assert!(worker.read_buffers() && !worker.write_buffers() && !worker.admin());
+        assert!(has(&worker, "buffer:read") && !has(&worker, "buffer:write") && !worker.admin());
         assert!(!worker.every_queue(Right::Receive));
         let operator = access(&["queue:*:admin"]);
         for right in Right::ALL {
             assert!(operator.queue(&name("x"), right) && operator.every_queue(right));
         }
-        assert!(!operator.admin() && !operator.read_buffers());
+        assert!(!operator.admin() && !has(&operator, "buffer:read"));
         let admin = access(&["admin"]);
         assert!(
-            admin.admin() && admin.every_queue(Right::Admin) && admin.write_buffers() && admin.read_buffers()
+            admin.admin()
+                && admin.every_queue(Right::Admin)
+                && has(&admin, "buffer:write")
+                && has(&admin, "buffer:read")
         );
         let none = access(&[]);
         assert!(!none.admin() && !none.queue(&name("x"), Right::Read));

@@ -24,8 +24,8 @@ pub enum Flag {
     Repeated(&'static str),
     /// `--name` sets the setting to `true`.
     Switch,
-    /// A flag with its own name sets the setting to `false`.
-    SwitchOff(&'static str),
+    /// A flag with its own name and help sets the setting to `false`.
+    SwitchOff(&'static str, &'static str),
 }
 
 /// What applies if a setting is not given.
@@ -66,8 +66,8 @@ settings! {
         "Where queues and items are stored: embedded, or postgres://user@host/database. Several databases are used as shards; separate them with spaces";
     "store_password_file", Value("FILE"), DefaultValue::None, |s, v| s.set_store_password(&parse::secret_file(v)?)?,
         "File that contains the password of the database";
-    "store_migrate", SwitchOff("no-migrate"), Text("true"), |s, v| s.store_migrate = parse::boolean(v)?,
-        "Migrate the schema of the database at start. If false, run `towline migrate` before a new version starts";
+    "store_migrate", SwitchOff("no-migrate", "Do not migrate the schema of the database at start; `towline migrate` does it"), Text("true"), |s, v| s.store_migrate = parse::boolean(v)?,
+        "Migrate the schema of the database at start. If `false`, run `towline migrate` before you start a new version";
     "durability", Value("POLICY"), Text("sync"), |s, v| s.durability = parse::durability(v)?,
         "When the embedded store acknowledges a write: sync (it is on disk) or interval:<ms> (the operating system has it, and it is on disk within that many milliseconds)";
     "insecure", Switch, Text("false"), |s, v| s.insecure = parse::boolean(v)?,
@@ -132,7 +132,7 @@ impl Setting {
     #[must_use]
     pub fn flag_name(&self) -> String {
         match self.flag {
-            SwitchOff(name) => name.to_owned(),
+            SwitchOff(name, _) => name.to_owned(),
             _ => self.name.replace('_', "-"),
         }
     }
@@ -141,7 +141,8 @@ impl Setting {
     #[must_use]
     pub fn flag_help(&self) -> String {
         match (self.flag, self.default) {
-            (Switch | SwitchOff(_), _) | (_, DefaultValue::None) => self.help.to_owned(),
+            (SwitchOff(_, help), _) => help.to_owned(),
+            (Switch, _) | (_, DefaultValue::None) => self.help.to_owned(),
             (_, Text(text) | Described(text)) => format!("{} [default: {text}]", self.help),
             (_, Variable(name)) => format!("{} [default: ${name}]", self.help),
         }

@@ -32,7 +32,6 @@ const TIME_MAX: Duration = Duration::from_secs(5);
     ),
     responses(
         (status = 200, description = "How many items were deleted. A `state` is required; `all` selects every state.", body = Purged),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn purge(
     State(app): State<App>,
@@ -71,7 +70,6 @@ pub(super) async fn purge(
     ),
     responses(
         (status = 200, description = "How many items were changed.", body = BulkResult),
-        (status = 400, description = "ProblemResponse."),
         (status = 404, description = "The queue or the bulk action does not exist."),
         (status = 409, description = "The target queue is closed."),
     ))]
@@ -153,7 +151,6 @@ async fn check_open(app: &App, queue: &QueueName) -> Result<(), ProblemResponse>
     ),
     responses(
         (status = 200, description = "The number of items.", body = CountShown),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn count(
     State(app): State<App>,
@@ -169,7 +166,6 @@ pub(super) async fn count(
     params(ItemFilter, ("cursor" = Option<String>, Query, description = "`next` of the previous response")),
     responses(
         (status = 200, description = "The number of items.", body = CountShown),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn count_all_queues(
     State(app): State<App>,

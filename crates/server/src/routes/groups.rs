@@ -22,7 +22,6 @@ use towline_store::{BulkAction, Filter};
     params(("group" = String, Path)),
     responses(
         (status = 200, description = "How many members are terminal, by result.", body = GroupShown),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn show(
     State(app): State<App>,
@@ -44,7 +43,6 @@ pub(super) async fn show(
     ),
     responses(
         (status = 200, description = "The group. `done` says whether all members are terminal.", body = GroupShown),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn wait(
     State(app): State<App>,
@@ -77,7 +75,6 @@ pub(super) async fn wait(
     ),
     responses(
         (status = 200, description = "How many items were cancelled.", body = BulkResult),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn cancel(
     State(app): State<App>,

@@ -22,7 +22,23 @@ const STREAM_PAGE: usize = 500;
 /// The same with payloads, which may be large and offloaded.
 const STREAM_PAGE_PAYLOADS: usize = 4;
 
-/// The parameters of a list.
+/// The parameters of a list besides the filter, for the OpenAPI description.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only described; ListRequest parses the query string")]
+struct ListParams {
+    /// Maximum number of items. Default: 100 for a page, which has at most 10000; all for a stream
+    #[param(minimum = 1)]
+    limit: Option<usize>,
+    /// `next` of the previous page
+    cursor: Option<String>,
+    /// Payload fields to include, separated by commas. Default: none
+    fields: Option<String>,
+    /// `full`, or `summary` without inputs, parameters, outputs and payload. Default: `full`
+    view: Option<String>,
+}
+
+/// The parsed parameters of a list.
 struct ListRequest {
     filter: Filter,
     after: Option<Cursor>,
@@ -104,14 +120,10 @@ pub(super) async fn describe_all(app: &App, items: Vec<StoredItem>) -> Result<Ve
     params(
         ("queue" = String, Path),
         ItemFilter,
-        ("limit" = Option<usize>, Query, description = "Maximum number of items. Default: 100 for a page, which has at most 10000; all for a stream", minimum = 1),
-        ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
-        ("fields" = Option<String>, Query, description = "Payload fields to include, separated by commas. Default: none"),
-        ("view" = Option<String>, Query, description = "`full`, or `summary` without inputs, parameters, outputs and payload. Default: `full`"),
+        ListParams,
     ),
     responses(
         (status = 200, description = "A page, or a stream.", content((ItemPage = "application/json"), (ItemShown = "application/x-ndjson"))),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -130,14 +142,10 @@ pub(super) async fn list(
 #[utoipa::path(get, path = "/v1/items", operation_id = "list_all_items", tag = "items", security(("token" = ["queue:*:read"])),
     params(
         ItemFilter,
-        ("limit" = Option<usize>, Query, description = "Maximum number of items. Default: 100 for a page, which has at most 10000; all for a stream", minimum = 1),
-        ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
-        ("fields" = Option<String>, Query, description = "Payload fields to include, separated by commas. Default: none"),
-        ("view" = Option<String>, Query, description = "`full`, or `summary` without inputs, parameters, outputs and payload. Default: `full`"),
+        ListParams,
     ),
     responses(
         (status = 200, description = "A page, or a stream.", content((ItemPage = "application/json"), (ItemShown = "application/x-ndjson"))),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn list_all(
     State(app): State<App>,

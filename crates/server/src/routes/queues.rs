@@ -43,7 +43,6 @@ async fn change_and_show(
     ),
     responses(
         (status = 200, description = "A page.", body = QueuePage),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -68,7 +67,6 @@ pub(super) async fn list(
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), request_body = PutQueue,
     responses(
         (status = 200, description = "The queue.", body = QueueShown),
-        (status = 400, description = "ProblemResponse."),
         (status = 409, description = "The queue exists with another schema or policy."),
     ))]
 pub(super) async fn put(
@@ -89,7 +87,6 @@ pub(super) async fn put(
 #[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "change_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), request_body = PatchQueue,
     responses(
         (status = 200, description = "The changed queue.", body = QueueShown),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn change(
     State(app): State<App>,

@@ -14,7 +14,6 @@ use towline_domain::{FieldSet, Refusal};
 #[utoipa::path(post, path = "/v1/queues/{queue}/receive", operation_id = "receive_items", tag = "items", security(("token" = ["queue:{queue}:receive"])), params(("queue" = String, Path)), request_body = ReceiveRequest,
     responses(
         (status = 200, description = "The state of the queue, and the items.", body = ReceiveAnswer),
-        (status = 400, description = "ProblemResponse."),
         (status = 503, description = "The server is stopping or busy; try again."),
     ))]
 pub(super) async fn receive(

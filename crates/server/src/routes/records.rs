@@ -21,7 +21,6 @@ use towline_domain::limits::KV_PAGE_MAX;
     ),
     responses(
         (status = 200, description = "A page.", body = KvList),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -41,7 +40,6 @@ pub(super) async fn list(
 /// Show a record.
 #[utoipa::path(get, path = "/v1/kv/{key}", operation_id = "get_record", tag = "records", security(("token" = ["kv:read"])), params(("key" = String, Path)), responses(
     (status = 200, description = "The record.", body = KvShown),
-    (status = 400, description = "ProblemResponse."),
     (status = 404, description = "The record does not exist, or it has expired."),
 ))]
 pub(super) async fn get(
@@ -60,7 +58,6 @@ pub(super) async fn get(
 /// Set a record. With `if_absent`, set it only if it does not exist.
 #[utoipa::path(put, path = "/v1/kv/{key}", operation_id = "set_record", tag = "records", security(("token" = ["kv:write"])), params(("key" = String, Path)), request_body = SetRecord, responses(
     (status = 200, description = "Whether the record was set.", body = RecordSet),
-    (status = 400, description = "ProblemResponse."),
     (status = 507, description = "The store is full."),
 ))]
 pub(super) async fn set(
@@ -100,7 +97,6 @@ pub(super) async fn increment(
 /// Delete a record.
 #[utoipa::path(delete, path = "/v1/kv/{key}", operation_id = "delete_record", tag = "records", security(("token" = ["kv:write"])), params(("key" = String, Path)), responses(
     (status = 200, description = "Whether the record existed.", body = RecordDeleted),
-    (status = 400, description = "ProblemResponse."),
 ))]
 pub(super) async fn delete(
     State(app): State<App>,

@@ -30,7 +30,6 @@ async fn find(app: &App, name: &ScheduleName) -> Result<Schedule, ProblemRespons
     ),
     responses(
         (status = 200, description = "A page.", body = SchedulePage),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn list(
     State(app): State<App>,

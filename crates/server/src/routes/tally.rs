@@ -27,7 +27,6 @@ const DAY_MS: u64 = 86_400_000;
     ),
     responses(
         (status = 200, description = "The counts.", body = TallyShown),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn tally(
     State(app): State<App>,

@@ -20,7 +20,6 @@ use towline_domain::limits;
     request_body = NewToken,
     responses(
         (status = 200, description = "The token.", body = TokenMade),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -47,7 +46,6 @@ pub(super) async fn create(
     ),
     responses(
         (status = 200, description = "A page. A page with few or no entries may still have a `next` page.", body = TokenPage),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(super) async fn list(
     State(app): State<App>,

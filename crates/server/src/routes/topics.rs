@@ -18,7 +18,6 @@ use towline_broker::{Subscription, Told};
 /// Publish a message to the current subscribers of this server. It is not stored.
 #[utoipa::path(post, path = "/v1/topics/{topic}", operation_id = "publish", tag = "topics", security(("token" = ["topic:publish"])), params(("topic" = String, Path)), request_body = TopicMessage, responses(
     (status = 200, description = "The number of subscribers that were sent the message.", body = Published),
-    (status = 400, description = "ProblemResponse."),
 ))]
 pub(super) async fn publish(
     State(app): State<App>,
@@ -41,7 +40,6 @@ pub(super) async fn publish(
     ),
     responses(
         (status = 200, description = "The messages.", content((TopicMessage = "text/event-stream"))),
-        (status = 400, description = "ProblemResponse."),
         (status = 503, description = "The server is stopping."),
         (status = 507, description = "The maximum number of subscribers is reached."),
     ))]

@@ -26,7 +26,6 @@ fn new(body: NewBuffer, now: Timestamp) -> Result<towline_buffers::NewBuffer, Pr
 #[utoipa::path(post, path = "/v1/buffers", operation_id = "create_buffer", tag = "buffers", security(("token" = ["buffer:write"])), request_body = NewBuffer,
     responses(
         (status = 200, description = "The buffer, with its id.", body = BufferShown),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -49,7 +48,6 @@ pub(crate) async fn create(
     ),
     responses(
         (status = 200, description = "A page. A page with few or no entries may still have a `next` page.", body = BufferPage),
-        (status = 400, description = "ProblemResponse."),
     ))]
 pub(crate) async fn list(
     State(app): State<App>,

@@ -42,7 +42,6 @@ const LAST_EVENT_ID: &str = "last-event-id";
     responses(
         (status = 200, description = "A stream, or a page.", content((EventShown = "text/event-stream"), (EventPage = "application/json"))),
         (status = 101, description = "A WebSocket. Each event is one text message."),
-        (status = 400, description = "ProblemResponse."),
         (status = 410, description = "The events after this one are no longer available."),
         (status = 503, description = "The server is stopping, or the maximum number of followers is reached."),
     ))]
