@@ -18,7 +18,7 @@ const ITEMS: &str = "/v1/queues/jobs/items";
 async fn an_error_names_the_field_that_is_wrong() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
-    for (path, body, detail) in [
+    for (path, body, expected) in [
         (ITEMS, r#"{"items":[{},{},{},{"priority":"high"}]}"#, &["items[3].priority", "string \"high\""][..]),
         (ITEMS, r#"{"items":[{"params":{"a":[1,}}]}"#, &["items[0].params", "column"]),
         (ITEMS, r#"{"items":[{"tags":{"a":1}}]}"#, &["items[0].tags.a", "integer `1`"]),
@@ -70,9 +70,9 @@ async fn an_error_names_the_field_that_is_wrong() {
         ("/v1/queues/jobs/receive", r#"{"fields":[1]}"#, &["fields[0]"]),
     ] {
         let detail = server.post_text(path, body).await.problem("malformed_body");
-        assert!(detail.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+        assert!(expected.iter().all(|word| detail.contains(word)), "{body}: {detail}");
     }
-    for (body, detail) in [
+    for (body, expected) in [
         (r#"{"policy":{"order":{"score":{"fee":1}}}}"#, &["policy.order", "unknown field `fee`"][..]),
         (r#"{"policy":{"order":{"score":{},"more":1}}}"#, &["policy.order", "unknown field `more`"]),
         (r#"{"policy":{"order":5}}"#, &["policy.order", "`fifo`"]),
@@ -88,7 +88,7 @@ async fn an_error_names_the_field_that_is_wrong() {
         let json = [("content-type", "application/json")];
         let detail =
             server.send_bytes(Method::PUT, "/v1/queues/new", &json, body).await.problem("malformed_body");
-        assert!(detail.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+        assert!(expected.iter().all(|word| detail.contains(word)), "{body}: {detail}");
     }
     assert_eq!(server.counts("jobs").await["pending"], 0);
 }

@@ -97,7 +97,7 @@ async fn an_invalid_filter_is_rejected_with_a_suggestion() {
         (Method::POST, "/v1/queues/jobs/items/pause"),
     ];
     for (method, path) in calls {
-        for (query, detail) in [
+        for (query, expected) in [
             ("stat=failed", "\"state\""),
             ("tagprefix=a=b", "\"tag_prefix\""),
             ("priority-min=1", "\"priority_min\""),
@@ -115,7 +115,7 @@ async fn an_invalid_filter_is_rejected_with_a_suggestion() {
                 if method == Method::DELETE && !query.contains("state") { "state=failed&" } else { "" };
             let answer = server.call(method.clone(), &format!("{path}?{state}{query}"), None).await;
             let detail = answer.problem("invalid");
-            assert!(detail.contains(detail), "{method} {path}?{query}: {detail}");
+            assert!(detail.contains(expected), "{method} {path}?{query}: {detail}");
         }
         let long = "x".repeat(1025);
         server
@@ -166,7 +166,7 @@ async fn an_impossible_bulk_action_is_rejected_as_a_whole() {
     run(&server, "explode", "").await.problem("route_not_found");
     run(&server, "move", "state=all&to=nowhere").await.problem("queue_not_found");
     run(&server, "move", "state=all&to=closed").await.problem("queue_closed");
-    for (name, query, detail) in [
+    for (name, query, expected) in [
         ("move", "", "to:"),
         ("move", "to=a/b", "to"),
         ("set-priority", "", "to:"),
@@ -178,7 +178,7 @@ async fn an_impossible_bulk_action_is_rejected_as_a_whole() {
         ("redrive", "dry_run=maybe", "dry_run"),
     ] {
         let detail = run(&server, name, query).await.problem("invalid");
-        assert!(detail.contains(detail), "{name}?{query}: {detail}");
+        assert!(detail.contains(expected), "{name}?{query}: {detail}");
     }
     assert_eq!(server.counts("jobs").await["pending"], 1);
 }

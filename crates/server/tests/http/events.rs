@@ -164,7 +164,7 @@ async fn a_filter_selects_events() {
             assert_eq!(&stream.next().await.data, event, "{query}");
         }
     }
-    for (query, detail) in [
+    for (query, expected) in [
         ("kind=item.complete", "item.completed"),
         ("kind=carried", "item.*"),
         ("queue=a b", "queue"),
@@ -181,7 +181,7 @@ async fn a_filter_selects_events() {
             continue;
         }
         let detail = answer.problem("invalid");
-        assert!(detail.contains(detail), "{query}: {detail}");
+        assert!(detail.contains(expected), "{query}: {detail}");
     }
 }
 

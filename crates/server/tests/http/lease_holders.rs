@@ -162,7 +162,7 @@ async fn fields_that_a_verb_does_not_support_are_named() {
         body["lease"] = json!(lease);
         server.act(&id, verb, body)
     };
-    for (verb, body, detail) in [
+    for (verb, body, expected) in [
         ("commit", json!({"reason": "x"}), "reason: not for commit; it goes with fail, retry"),
         ("heartbeat", json!({"outputs": {"a": "b"}}), "outputs: not for heartbeat"),
         ("fail", json!({"output_params": {"a": 1}}), "output_params"),
@@ -187,19 +187,19 @@ async fn fields_that_a_verb_does_not_support_are_named() {
         let answer = call(verb, body.clone()).await;
         assert!(matches!(answer.code(), "invalid" | "too_large"), "{verb} {body}: {}", answer.json());
         assert!(
-            answer.json()["detail"].as_str().unwrap().contains(detail),
+            answer.json()["detail"].as_str().unwrap().contains(expected),
             "{verb} {body}: {}",
             answer.json()
         );
     }
-    for (body, detail) in [
+    for (body, expected) in [
         (json!({"set": {"inputs": ""}}), "set"),
         (json!({"colour": "red"}), "colour"),
         (json!({"priority": "high"}), "priority"),
         (json!({"unset": "blob"}), "unset"),
     ] {
         let detail = call("edit", body.clone()).await.problem("malformed_body");
-        assert!(detail.contains(detail), "{body}: {detail}");
+        assert!(detail.contains(expected), "{body}: {detail}");
     }
     assert_eq!(server.item(&id).await, before);
     // The body may repeat what the path says.

@@ -125,7 +125,7 @@ async fn lists_contain_payload_fields_only_on_request() {
 async fn invalid_query_parameters_are_rejected() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
-    for (query, detail) in [
+    for (query, expected) in [
         ("state=gone", "gone"),
         ("state=pending&status=failed", "choose one"),
         ("state=pending&state=failed", "2 times"),
@@ -152,7 +152,7 @@ async fn invalid_query_parameters_are_rejected() {
                 .send_bytes(http::Method::GET, &path, &[("accept", accept)], "")
                 .await
                 .problem("invalid");
-            assert!(detail.contains(detail), "{query}: {detail}");
+            assert!(detail.contains(expected), "{query}: {detail}");
         }
     }
     let many = "tag=a=b&".repeat(101);

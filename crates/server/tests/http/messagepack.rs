@@ -201,7 +201,7 @@ async fn messagepack_types_that_json_lacks_are_rejected() {
         // {"items": [{"params": {"x": value}}]}
         [b"\x81\xa5items\x91\x81\xa6params\x81\xa1x", value].concat()
     };
-    for (value, detail) in [
+    for (value, expected) in [
         (b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00".to_vec(), "NaN"),
         (b"\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00".to_vec(), "inf"),
         (b"\xca\x7f\x80\x00\x00".to_vec(), "inf"),
@@ -222,7 +222,7 @@ async fn messagepack_types_that_json_lacks_are_rejected() {
             .send_bytes(Method::POST, "/v1/queues/jobs/items", &[("content-type", PACKED)], within(&value))
             .await;
         let detail = answer.problem("malformed_body");
-        assert!(detail.contains(detail), "{:?}: {detail}", &value[..value.len().min(10)]);
+        assert!(detail.contains(expected), "{:?}: {detail}", &value[..value.len().min(10)]);
     }
     let deep = server
         .send_bytes(Method::POST, "/v1/queues/jobs/items", &[("content-type", PACKED)], within(&nested(100)))

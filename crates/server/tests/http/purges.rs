@@ -34,7 +34,7 @@ async fn a_purge_without_a_state_is_rejected() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
     server.submit("jobs", json!([{}])).await;
-    for (query, detail) in [
+    for (query, expected) in [
         ("", "state=all"),
         ("?tag=a=b", "state=all"),
         ("?force=true", "state=all"),
@@ -51,7 +51,7 @@ async fn a_purge_without_a_state_is_rejected() {
             continue;
         }
         let detail = server.delete(&format!("/v1/queues/jobs/items{query}")).await.problem("invalid");
-        assert!(detail.contains(detail), "{query}: {detail}");
+        assert!(detail.contains(expected), "{query}: {detail}");
     }
     assert_eq!(server.counts("jobs").await["pending"], 1);
 }

@@ -89,7 +89,7 @@ async fn a_policy_is_patched() {
     assert_eq!(server.get("/v1/queues/jobs").await.success(), changed);
     assert_eq!(server.patch("/v1/queues/jobs", json!({})).await.success(), changed);
 
-    for (body, code, detail) in [
+    for (body, code, expected) in [
         (json!({"max_retries": 10_001}), "invalid", "max_retries"),
         (json!({"policy": {"max_retries": -1}}), "invalid", "max_retries"),
         (json!({"policy": {"order": "fifo"}}), "invalid", "cannot be changed"),
@@ -103,7 +103,7 @@ async fn a_policy_is_patched() {
         (json!({"policy": []}), "malformed_body", "an object"),
     ] {
         let detail = server.patch("/v1/queues/jobs", body.clone()).await.problem(code);
-        assert!(detail.contains(detail), "{body}: {detail}");
+        assert!(detail.contains(expected), "{body}: {detail}");
     }
     assert_eq!(server.get("/v1/queues/jobs").await.success(), changed);
 }
@@ -112,7 +112,7 @@ async fn a_policy_is_patched() {
 async fn invalid_numbers_and_names_of_a_policy_are_refused() {
     let server = TestServer::start().await;
     server.put("/v1/queues/most", json!({"policy": {"max_retries": 10_000}})).await.success();
-    for (policy, detail) in [
+    for (policy, expected) in [
         (json!({"max_retries": 10_001}), "max_retries"),
         (json!({"max_retries": 1_u64 << 40}), "max_retries"),
         (json!({"visibility_timeout": 99}), "visibility_timeout"),
@@ -129,16 +129,16 @@ async fn invalid_numbers_and_names_of_a_policy_are_refused() {
         (json!({"lease": {"renewal_permille": 0}}), "renewal_permille"),
     ] {
         let detail = server.put("/v1/queues/a", json!({"policy": policy})).await.problem("invalid");
-        assert!(detail.contains(detail), "{policy}: {detail}");
+        assert!(detail.contains(expected), "{policy}: {detail}");
     }
-    for (schema, detail) in [
+    for (schema, expected) in [
         (json!({"inputs": ["Raw"]}), "Raw"),
         (json!({"outputs": ["?"]}), "empty"),
         (json!({"input_params": ["x".repeat(64)]}), "63"),
         (json!({"inputs": (0..65).map(|n| format!("s{n}")).collect::<Vec<_>>()}), "64"),
     ] {
         let detail = server.put("/v1/queues/a", json!({"schema": schema})).await.problem("invalid");
-        assert!(detail.contains(detail), "{schema}: {detail}");
+        assert!(detail.contains(expected), "{schema}: {detail}");
     }
     server.get("/v1/queues/a").await.problem("queue_not_found");
 }

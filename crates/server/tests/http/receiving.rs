@@ -101,7 +101,7 @@ async fn invalid_receives_are_refused_with_a_reason() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
     server.submit("jobs", json!([{}])).await;
-    for (body, code, detail) in [
+    for (body, code, expected) in [
         (json!({"max": 0}), "invalid", "max"),
         (json!({"max": -1}), "invalid", "max"),
         (json!({"max": 10_001}), "invalid", "10000"),
@@ -116,7 +116,7 @@ async fn invalid_receives_are_refused_with_a_reason() {
         (json!({"maximum": 5}), "malformed_body", "maximum"),
     ] {
         let detail = server.post("/v1/queues/jobs/receive", body.clone()).await.problem(code);
-        assert!(detail.contains(detail), "{body}: {detail}");
+        assert!(detail.contains(expected), "{body}: {detail}");
     }
     // None of these requests has changed the item.
     // A queue without slots has no buffers.

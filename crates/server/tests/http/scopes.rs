@@ -5,8 +5,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 /// All scopes except the required one.
-fn all_but(need: &str, queue: &str) -> Vec<Vec<String>> {
-    let right = need.rsplit(':').next().unwrap();
+fn all_but(requirement: &str, queue: &str) -> Vec<Vec<String>> {
+    let right = requirement.rsplit(':').next().unwrap();
     let other_scopes: Vec<String> = ["submit", "receive", "read"]
         .into_iter()
         .filter(|other| *other != right)
@@ -16,7 +16,7 @@ fn all_but(need: &str, queue: &str) -> Vec<Vec<String>> {
         let more = more.iter().map(|scope| (*scope).to_owned());
         other_scopes.iter().cloned().chain(more).collect::<Vec<String>>()
     };
-    match need {
+    match requirement {
         "any" => Vec::new(),
         "admin" => vec![with(&["queue:*:admin", "buffer:*", "kv:*", "topic:*", "compute:admin"])],
         "buffer:read" => vec![with(&["queue:*:admin", "buffer:write"])],
@@ -31,12 +31,12 @@ fn all_but(need: &str, queue: &str) -> Vec<Vec<String>> {
 }
 
 /// The smallest scope that meets the requirement.
-fn enough(need: &str, queue: &str) -> Vec<String> {
-    let scope = match need.split(':').collect::<Vec<_>>()[..] {
+fn enough(requirement: &str, queue: &str) -> Vec<String> {
+    let scope = match requirement.split(':').collect::<Vec<_>>()[..] {
         ["any"] => "queue:other:read".to_owned(),
         ["queue", "*", right] => format!("queue:*:{right}"),
         ["queue", _, right] => format!("queue:{queue}:{right}"),
-        _ => need.to_owned(),
+        _ => requirement.to_owned(),
     };
     vec![scope]
 }
@@ -74,7 +74,7 @@ async fn every_described_route_enforces_its_scope() {
             let name = operation["operationId"].as_str().unwrap();
             let security =
                 operation["security"].as_array().unwrap_or_else(|| panic!("{name} declares nothing"));
-            let need = security[0].get("token").map(|scopes| scopes[0].as_str().unwrap());
+            let requirement = security[0].get("token").map(|scopes| scopes[0].as_str().unwrap());
             // A new queue for each route: some routes delete it.
             let queue = format!("q-{seen}");
             server.queue(&queue, json!({})).await;
@@ -112,15 +112,15 @@ async fn every_described_route_enforces_its_scope() {
             });
             let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
             let scene = Scene { server: &server, method, path, body };
-            check(&scene, name, need, &queue).await;
+            check(&scene, name, requirement, &queue).await;
             seen += 1;
         }
     }
     assert!(seen >= 40, "{seen}");
 }
 
-async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
-    let Some(need) = need else {
+async fn check(scene: &Scene<'_>, name: &str, requirement: Option<&str>, queue: &str) {
+    let Some(requirement) = requirement else {
         let answer = scene.call(None).await;
         assert!(answer.status.is_success(), "{name} needs no token");
         return;
@@ -128,7 +128,7 @@ async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
     let answer = scene.call(None).await;
     assert_eq!(answer.code(), "unauthenticated", "{name}");
     assert_eq!(answer.headers["www-authenticate"], "Bearer realm=\"towline\"", "{name}");
-    for scopes in all_but(need, queue) {
+    for scopes in all_but(requirement, queue) {
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let answer = scene.call(Some(&scene.server.token_for(&scopes).await.0)).await;
         if answer.status.is_success() && name == "follow_events" {
@@ -136,13 +136,14 @@ async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
             assert!(!body.contains(queue), "{name} {scopes:?}: {body}");
             continue;
         }
-        if answer.status.is_success() && need.contains("each item") {
+        if answer.status.is_success() && requirement.contains("each item") {
             assert_eq!(answer.json()["results"][0]["error"]["code"], "item_not_found", "{name} {scopes:?}");
             continue;
         }
         // The response hides whether the item or schedule exists.
-        let hidden =
-            ["item", "schedule"].into_iter().find(|what| need.contains(&format!("queue of the {what}")));
+        let hidden = ["item", "schedule"]
+            .into_iter()
+            .find(|what| requirement.contains(&format!("queue of the {what}")));
         let hidden =
             hidden.filter(|_| name != "put_schedule" && scopes.iter().any(|scope| scope.contains("other")));
         let code = hidden.map_or_else(|| "forbidden".to_owned(), |what| format!("{what}_not_found"));
@@ -151,7 +152,7 @@ async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
             assert!(answer.headers["www-authenticate"].to_str().unwrap().contains("insufficient_scope"));
         }
     }
-    let scopes = enough(need, queue);
+    let scopes = enough(requirement, queue);
     let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
     let answer = scene.call(Some(&scene.server.token_for(&scopes).await.0)).await;
     if !answer.status.is_success() {
@@ -170,23 +171,23 @@ async fn each_item_of_a_batch_is_authorized_and_hidden_items_are_not_found() {
     server.queue("other", json!({})).await;
     let (mine, my_lease) = server.hold("mine").await;
     let (other, other_lease) = server.hold("other").await;
-    let nobodys = "0199aa3d-98e9-7000-8000-0d81c4c5fb00";
+    let missing = "0199aa3d-98e9-7000-8000-0d81c4c5fb00";
     let worker = server.token_for(&["queue:mine:receive"]).await.0;
     let commit = |id: &str, lease: &str| json!({"id": id, "verb": "commit", "lease": lease});
-    let actions = json!({"actions": [commit(&other, &other_lease), commit(&mine, &my_lease), commit(nobodys, &my_lease)]});
+    let actions = json!({"actions": [commit(&other, &other_lease), commit(&mine, &my_lease), commit(missing, &my_lease)]});
     let answer = server.post_as(&worker, "/v1/settle", actions).await.success();
     let error = |at: usize, id: &str| answer["results"][at]["error"].to_string().replace(id, "ID");
     assert_eq!(answer["results"][1]["state"], "completed", "{answer}");
     assert!(error(0, &other).contains("item_not_found"), "{answer}");
-    assert_eq!(error(0, &other), error(2, nobodys));
+    assert_eq!(error(0, &other), error(2, missing));
     assert_eq!(server.item(&other).await["state"], "processing", "the item is unchanged");
 
     let alone =
         server.post_as(&worker, &format!("/v1/items/{other}/commit"), json!({"lease": other_lease})).await;
     let absent =
-        server.post_as(&worker, &format!("/v1/items/{nobodys}/commit"), json!({"lease": other_lease})).await;
+        server.post_as(&worker, &format!("/v1/items/{missing}/commit"), json!({"lease": other_lease})).await;
     let detail = |answer: &TestResponse, id: &str| answer.problem("item_not_found").replace(id, "ID");
-    assert_eq!(detail(&alone, &other), detail(&absent, nobodys));
+    assert_eq!(detail(&alone, &other), detail(&absent, missing));
 }
 
 #[tokio::test(flavor = "multi_thread")]

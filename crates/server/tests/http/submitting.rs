@@ -130,7 +130,7 @@ async fn a_replace_key_keeps_one_pending_item() {
     );
     let third = submit(json!({"replace_key": "doc-7", "delay": "1h", "delay_max": "2h"})).await;
     assert!(third["created"] == true && third["id"] != id, "{third}");
-    for (item, detail) in [
+    for (item, expected) in [
         (json!({"replace_key": ""}), "replace_key"),
         (json!({"replace_key": "k", "idempotency_key": "k"}), "idempotency_key"),
         (json!({"replace_key": "k", "group": "g"}), "group"),
@@ -140,7 +140,7 @@ async fn a_replace_key_keeps_one_pending_item() {
     ] {
         let refused = submit(item.clone()).await;
         assert_eq!(refused["error"]["code"], "invalid", "{item}: {refused}");
-        assert!(refused["error"]["message"].as_str().unwrap().contains(detail), "{item}: {refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(expected), "{item}: {refused}");
     }
 }
 

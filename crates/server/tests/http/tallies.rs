@@ -61,7 +61,7 @@ async fn a_tally_counts_by_hour_day_and_tag() {
 async fn invalid_items_are_refused_with_a_reason() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({"tally_tags": ["team"]})).await;
-    for (query, detail) in [
+    for (query, expected) in [
         ("by=minute", "neither hour nor day"),
         ("from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", "is not before"),
         ("from=yesterday", "yesterday"),
@@ -70,7 +70,7 @@ async fn invalid_items_are_refused_with_a_reason() {
         ("since=1d", "since"),
     ] {
         let detail = server.get(&format!("/v1/queues/jobs/tally?{query}")).await.problem("invalid");
-        assert!(detail.contains(detail), "{query}: {detail}");
+        assert!(detail.contains(expected), "{query}: {detail}");
     }
     assert_eq!(server.get("/v1/queues/jobs/tally?tag=team").await.success()["rows"], json!([]));
     server.get("/v1/queues/missing/tally").await.problem("queue_not_found");
