@@ -8,7 +8,7 @@ use clap::Args;
 use std::io::{self, BufReader, BufWriter};
 use std::path::PathBuf;
 use towline_server::Settings;
-use towline_server::moving::{self, MoveError, Moved};
+use towline_server::transfer::{self, TransferError, TransferSummary};
 
 /// Larger than most lines.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -50,14 +50,14 @@ pub struct ImportArgs {
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     let settings = args.place.settings()?;
     let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
-    let moved = runtime()?.block_on(moving::export(&settings, out));
+    let moved = runtime()?.block_on(transfer::export(&settings, out));
     told("exported", moved)
 }
 
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let settings = args.place.settings()?;
     let input = BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock());
-    let moved = runtime()?.block_on(moving::import(&settings, input));
+    let moved = runtime()?.block_on(transfer::import(&settings, input));
     told("imported", moved)
 }
 
@@ -85,13 +85,13 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(built.context("cannot start")?)
 }
 
-fn told(what: &str, moved: Result<Moved, MoveError>) -> Result<(), Failure> {
+fn told(what: &str, moved: Result<TransferSummary, TransferError>) -> Result<(), Failure> {
     match moved {
         Ok(moved) => {
             output::say(format!("{what} {moved}"));
             Ok(())
         }
-        Err(MoveError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+        Err(TransferError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Err(Failure::ReaderGone)
         }
         Err(error) => Err(Failure::refused(error)),

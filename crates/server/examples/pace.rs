@@ -1,9 +1,9 @@
-//! How well receivers that wait use up a rate.
+//! Measures how much of a rate waiting receivers use.
 //!
 //! `cargo run -p towline-server --example pace -- [rate] [receivers] [seconds]`: an embedded store and its broker in
-//! one process, by default 1000/s, 16 receivers and 10 seconds. Each receiver takes one item at a time, and commits it.
+//! one process, by default 1000/s, 16 receivers and 10 seconds. Each receiver receives and commits one item at a time.
 
-#![allow(clippy::print_stdout, reason = "a measurement, told to whoever runs it")]
+#![allow(clippy::print_stdout, reason = "prints a measurement")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

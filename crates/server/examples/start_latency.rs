@@ -1,9 +1,9 @@
-//! How soon a receiver that waits at one server has what was submitted to another.
+//! Measures how soon a receiver that waits at one server gets an item submitted to another server.
 //!
-//! `cargo run --release -p towline-server --example start_latency -- <address of a database> [rounds]`: with notifications
-//! and without, in turns. Each turn has a schema of its own, which is dropped.
+//! `cargo run --release -p towline-server --example start_latency -- <database URL> [rounds]`: alternates between servers with and
+//! without notifications. Each turn has its own schema, and drops it.
 
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement, told to whoever runs it")]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "prints a measurement")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ type Fault = Box<dyn std::error::Error>;
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Fault> {
     let mut arguments = std::env::args().skip(1);
-    let address: tokio_postgres::Config = arguments.next().ok_or("name a database")?.parse()?;
+    let address: tokio_postgres::Config = arguments.next().ok_or("give the URL of a database")?.parse()?;
     let rounds: usize = arguments.next().map_or(Ok(200), |text| text.parse())?;
     for turn in 0..4 {
         let notify = turn % 2 == 0;
         let mut waits = measure(&address, turn, notify, rounds).await?;
         waits.sort();
         let at = |permille: usize| waits[(waits.len() - 1) * permille / 1000].as_secs_f64() * 1000.0;
-        let how = if notify { "with notifications" } else { "by asking alone" };
+        let how = if notify { "with notifications" } else { "by polling" };
         println!("{how:>20}: p50 {:.1} ms, p99 {:.1} ms, {rounds} rounds", at(500), at(990));
     }
     Ok(())
@@ -53,7 +53,7 @@ async fn measure(
     let (here, there) = (servers[0].1.clone(), servers[1].1.clone());
     here.update(vec![create]).await?;
     let (listening, store) = (there.clone(), servers[1].0.clone());
-    let news = tokio::spawn(async move {
+    let listener = tokio::spawn(async move {
         loop {
             let heard = store.peer_hints().await;
             listening.peers_heard(heard.hears);
@@ -75,7 +75,7 @@ async fn measure(
         };
         let receiver = there.clone();
         let received = tokio::spawn(async move { (receiver.receive(request).await, Instant::now()) });
-        // Somewhere in the interval at which servers ask, and not in step with it.
+        // Varies the delay, so that submits are not in step with the polling interval.
         tokio::time::sleep(Duration::from_millis(60 + (round as u64 * 37) % 200)).await;
         let submission = Box::new(Submission::default());
         here.update(vec![Operation::Submit { queue: queue.clone(), submission }]).await?;
@@ -84,7 +84,7 @@ async fn measure(
         assert_eq!(answer?.map_err(|refusal| refusal.to_string())?.items.len(), 1);
         waits.push(at.saturating_duration_since(submitted));
     }
-    news.abort();
+    listener.abort();
     servers.iter().for_each(|(_, broker)| broker.stop());
     drop(servers);
     let (client, connection) = address.connect(tokio_postgres::NoTls).await?;

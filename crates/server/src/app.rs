@@ -1,4 +1,4 @@
-//! What every route works with.
+//! The state that all routes share.
 
 use crate::auth::Auth;
 use crate::backend::Backend;
@@ -13,30 +13,30 @@ use towline_domain::Timestamp;
 use towline_embedded::Embedded;
 use towline_shards::{ShardHealth, Shards};
 
-/// Room for request bodies is counted in pieces of this size.
-pub(crate) const ROOM_BYTES: usize = 1024;
+/// The memory of request bodies is counted in units of this many bytes.
+pub(crate) const BODY_MEMORY_UNIT: usize = 1024;
 
-/// Clones share everything.
+/// Clones share the state.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) broker: Broker,
     pub(crate) body_bytes_max: usize,
-    /// For bodies, in pieces of [`ROOM_BYTES`].
-    pub(crate) room: Arc<Semaphore>,
-    pub(crate) room_pieces: usize,
-    /// Only these may be named as the host: a page elsewhere that had its name point here is told no.
+    /// Free memory for request bodies, in units of [`BODY_MEMORY_UNIT`].
+    pub(crate) body_memory: Arc<Semaphore>,
+    pub(crate) body_memory_units: usize,
+    /// Whether the `Host` header must be a loopback name. This stops DNS rebinding.
     pub(crate) loopback_only: bool,
-    /// Whether connections are encrypted here, and not by somebody in between.
+    /// Whether this server itself terminates TLS.
     pub(crate) tls: bool,
     pub(crate) auth: Auth,
     pub(crate) metrics: Metrics,
-    /// Only where a collector is configured.
+    /// `None` if no collector is configured.
     pub(crate) traces: Option<Traces>,
-    /// For its figures; all else goes by way of the broker.
+    /// For metrics only. Everything else goes through the broker.
     embedded: Option<Arc<Embedded>>,
-    /// For their health.
+    /// For their health only.
     shards: Option<Arc<Shards>>,
     stopping: watch::Sender<bool>,
 }
@@ -57,12 +57,12 @@ impl App {
         auth: Auth,
         settings: &Settings,
     ) -> App {
-        let room_pieces = settings.bodies_bytes_max / ROOM_BYTES;
+        let body_memory_units = settings.bodies_bytes_max / BODY_MEMORY_UNIT;
         App(Arc::new(Inner {
             broker,
             body_bytes_max: settings.body_bytes_max,
-            room: Arc::new(Semaphore::new(room_pieces)),
-            room_pieces,
+            body_memory: Arc::new(Semaphore::new(body_memory_units)),
+            body_memory_units,
             loopback_only: settings.listen.ip().is_loopback(),
             tls: settings.tls_files().is_some(),
             auth,
@@ -78,12 +78,12 @@ impl App {
         self.embedded.as_deref()
     }
 
-    /// How each of several databases is; empty if there is one store.
-    pub(crate) fn shards(&self) -> Vec<ShardHealth> {
+    /// The health of each shard. Empty if the store is not sharded.
+    pub(crate) fn shard_health(&self) -> Vec<ShardHealth> {
         self.shards.as_ref().map_or_else(Vec::new, |shards| shards.health())
     }
 
-    /// Receives are refused from now on, and those that wait are let go.
+    /// Stops receives: new ones are refused, and waiting ones return without items.
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
         self.broker.stop();
@@ -93,23 +93,23 @@ impl App {
         *self.stopping.borrow()
     }
 
-    /// Ready when the server is told to stop: for calls that would go on for long.
+    /// Completes when the server begins to stop. Long requests end then.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.stopping.subscribe();
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
-    /// Waits until nobody follows what happens: a WebSocket is no part of its connection any more.
-    pub(crate) async fn unfollowed(&self, at_most: Duration) {
-        let nobody = async {
+    /// Waits until all event streams have ended. A WebSocket outlives the connection task that the server waits for.
+    pub(crate) async fn wait_for_followers(&self, time_max: Duration) {
+        let no_followers = async {
             while self.broker.followers() > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let _ = tokio::time::timeout(at_most, nobody).await;
+        let _ = tokio::time::timeout(time_max, no_followers).await;
     }
 
-    /// For telling scheduled items from ready ones; the store has the last word on what is due.
+    /// The time for display and token checks. The store itself decides what is due.
     pub(crate) fn now(&self) -> Timestamp {
         self.broker.now()
     }

@@ -1,16 +1,16 @@
-//! What the server says about itself, on standard error.
+//! Logs on standard error.
 
 use crate::config::{LogFormat, Settings};
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging, once a process.
+/// Starts logging. Only the first call in a process has an effect.
 pub fn start(settings: &Settings) {
-    // Checked when the settings were read.
+    // The filter was checked when the settings were read.
     let filter = EnvFilter::try_new(&settings.log).unwrap_or_default();
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let logs =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);
-    // Somebody who embeds the server may have started it already.
+    // Fails if the program that embeds the server has already started logging.
     let _ = match settings.log_format {
         LogFormat::Pretty => logs.with_target(false).try_init(),
         LogFormat::Json => logs.json().try_init(),

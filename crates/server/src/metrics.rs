@@ -1,8 +1,8 @@
-//! StoreMetrics for Prometheus: what the server has done, what it holds, and how long requests took.
+//! Metrics for Prometheus.
 
 use crate::app::App;
-use crate::refuse::Refused;
-use crate::traces::Sent;
+use crate::response::ProblemResponse;
+use crate::traces::SpanCounts;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -17,9 +17,9 @@ use towline_broker::{CALLS, LATENCY_BOUNDS, VERBS};
 use towline_domain::{Ending, Millis, Order, limits};
 use towline_store::{DurationHistogram, RetryReason, StoreMetrics};
 
-/// Queues that are told one by one; a monitor that is told of more breaks down.
-const QUEUES_TOLD_MAX: usize = 1000;
-/// Of a request, in seconds. The long ones are those that wait.
+/// Queues with metrics of their own. More would be too many time series for a monitoring system.
+const QUEUES_MAX: usize = 1000;
+/// Request durations in seconds. Requests that wait are the long ones.
 const BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
 
@@ -34,13 +34,13 @@ impl Metrics {
     pub(crate) fn new() -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
         let requests = IntCounterVec::new(
-            Opts::new("towline_http_requests_total", "Requests answered, by method, route and status."),
+            Opts::new("towline_http_requests_total", "Requests by method, route and status."),
             &["method", "route", "status"],
         )?;
         let seconds = HistogramVec::new(
             HistogramOpts::new(
                 "towline_http_request_seconds",
-                "From a request's head to its answer's, by method and route.",
+                "Time from the head of a request to the head of its response, by method and route.",
             )
             .buckets(BUCKETS.to_vec()),
             &["method", "route"],
@@ -51,30 +51,30 @@ impl Metrics {
         Ok(Metrics { registry, requests, seconds })
     }
 
-    /// Everything there is, as text.
-    pub(crate) async fn tell(&self, app: &App) -> Result<Vec<u8>, Refused> {
-        let now = Now::new();
-        let figures = app.broker.store().metrics().await?;
-        now.tell(app, &figures).await?;
+    /// All metrics in the text format of Prometheus.
+    pub(crate) async fn render(&self, app: &App) -> Result<Vec<u8>, ProblemResponse> {
+        let snapshot = Snapshot::new();
+        let metrics = app.broker.store().metrics().await?;
+        snapshot.collect(app, &metrics).await?;
         let mut families = self.registry.gather();
-        families.extend(now.0.gather());
-        families.extend(spans(app, &figures));
+        families.extend(snapshot.0.gather());
+        families.extend(histograms(app, &metrics));
         let mut text = Vec::new();
         TextEncoder::new().encode(&families, &mut text).map_err(internal)?;
         Ok(text)
     }
 }
 
-fn internal(error: prometheus::Error) -> Refused {
-    Refused::new(Code::Internal, error.to_string())
+fn internal(error: prometheus::Error) -> ProblemResponse {
+    ProblemResponse::new(Code::Internal, error.to_string())
 }
 
-/// Histograms that others keep.
-fn spans(app: &App, figures: &StoreMetrics) -> [MetricFamily; 3] {
-    let items = |name: &str, help: &str, spans: &DurationHistogram| {
+/// The histograms of the store and the broker.
+fn histograms(app: &App, metrics: &StoreMetrics) -> [MetricFamily; 3] {
+    let items = |name: &str, help: &str, durations: &DurationHistogram| {
         let bounds = DurationHistogram::BOUNDS_MS.map(Duration::from_millis);
-        let sum = Duration::from_millis(spans.sum().0);
-        histogram(name, help, vec![metric(None, &bounds, spans.counts(), sum)])
+        let sum = Duration::from_millis(durations.sum().0);
+        histogram(name, help, vec![metric(None, &bounds, durations.counts(), sum)])
     };
     let latencies = CALLS.into_iter().zip(app.broker.latencies());
     let updates = latencies
@@ -82,13 +82,17 @@ fn spans(app: &App, figures: &StoreMetrics) -> [MetricFamily; 3] {
     [
         items(
             "towline_item_wait_seconds",
-            "From when an item could be given out until it was, at every delivery.",
-            &figures.waited,
+            "Time from when an item was ready until it was delivered, per delivery.",
+            &metrics.waited,
         ),
-        items("towline_item_run_seconds", "From a delivery until its holder settled it.", &figures.ran),
+        items(
+            "towline_item_run_seconds",
+            "Time from a delivery until the lease holder settled it.",
+            &metrics.ran,
+        ),
         histogram(
             "towline_store_update_seconds",
-            "From handing the store a batch to its durable answer, by what it begins with.",
+            "Time until an update of the store was durable, by the first operation of its batch.",
             updates.collect(),
         ),
     ]
@@ -103,14 +107,14 @@ fn histogram(name: &str, help: &str, metrics: Vec<Metric>) -> MetricFamily {
     family
 }
 
-/// `counts`: for each bound, and those beyond the last.
+/// `counts`: the count of each bucket, and of the values above the last bound.
 fn metric(label: Option<(&str, &str)>, bounds: &[Duration], counts: &[u64], sum: Duration) -> Metric {
-    let mut so_far = 0;
+    let mut cumulative = 0;
     let buckets = bounds.iter().zip(counts).map(|(bound, count)| {
-        so_far += count;
+        cumulative += count;
         let mut bucket = Bucket::default();
         bucket.set_upper_bound(bound.as_secs_f64());
-        bucket.set_cumulative_count(so_far);
+        bucket.set_cumulative_count(cumulative);
         bucket
     });
     let mut histogram = Histogram::default();
@@ -128,60 +132,64 @@ fn metric(label: Option<(&str, &str)>, bounds: &[Duration], counts: &[u64], sum:
     metric
 }
 
-/// What is read when somebody asks.
-struct Now(Registry);
+/// The metrics that are read for each request of `/metrics`.
+struct Snapshot(Registry);
 
-impl Now {
-    fn new() -> Now {
-        Now(Registry::new())
+impl Snapshot {
+    fn new() -> Snapshot {
+        Snapshot(Registry::new())
     }
 
-    async fn tell(&self, app: &App, figures: &StoreMetrics) -> Result<(), Refused> {
+    async fn collect(&self, app: &App, metrics: &StoreMetrics) -> Result<(), ProblemResponse> {
         let done = app.broker.done();
-        self.counter("towline_items_submitted_total", "Items that were new.", done.submitted)?;
+        self.counter(
+            "towline_items_submitted_total",
+            "Items submitted. Repeated submits with the same idempotency key are not counted.",
+            done.submitted,
+        )?;
         self.counter("towline_items_received_total", "Deliveries.", done.received)?;
-        let swept = "Items that time alone changed: leases that lapsed, items that expired or were removed.";
+        let swept = "Items changed by time: leases that lapsed, items that expired, items removed after their retention.";
         self.counter("towline_items_swept_total", swept, done.swept)?;
-        self.counter("towline_refusals_total", "Operations that were refused.", done.refused)?;
+        self.counter("towline_refusals_total", "Operations that the store refused.", done.refused)?;
         let calls = VERBS.into_iter().zip(done.verbs);
-        self.counters("towline_lease_calls_total", "Calls of lease holders.", "verb", calls)?;
-        let completed = figures.finished.get(Ending::Completed);
-        self.counter("towline_items_completed_total", "Items that were committed.", completed)?;
+        self.counters("towline_lease_calls_total", "Calls of lease holders, by verb.", "verb", calls)?;
+        let completed = metrics.finished.get(Ending::Completed);
+        self.counter("towline_items_completed_total", "Items that completed.", completed)?;
         let failed = Ending::ALL.into_iter().filter(|ending| *ending != Ending::Completed);
-        let failed = failed.map(|ending| (ending.name(), figures.finished.get(ending)));
+        let failed = failed.map(|ending| (ending.name(), metrics.finished.get(ending)));
         self.counters("towline_items_failed_total", "Items that failed, by kind.", "kind", failed)?;
-        let retried = RetryReason::ALL.into_iter().map(|reason| (reason.name(), figures.retried(reason)));
-        let words = "Attempts that ended without a result and are made again, by reason.";
-        self.counters("towline_items_retried_total", words, "reason", retried)?;
-        let gone = app.broker.collected();
+        let retried = RetryReason::ALL.into_iter().map(|reason| (reason.name(), metrics.retried(reason)));
+        let help = "Attempts that failed and are retried, by reason.";
+        self.counters("towline_items_retried_total", help, "reason", retried)?;
+        let collected = app.broker.collected();
         let removed = [
-            ("output", gone.outputs),
-            ("field", gone.fields),
-            ("expired", gone.expired),
-            ("orphan", gone.orphans),
+            ("output", collected.outputs),
+            ("field", collected.fields),
+            ("expired", collected.expired),
+            ("orphan", collected.orphans),
         ];
-        let words = "Removed from object storage: outputs nobody committed, payload fields no item names, buffers whose \
-                     time was over, and what belonged to nothing.";
-        self.counters("towline_collected_total", words, "kind", removed.into_iter())?;
+        let help = "Objects removed from buffer storage: uncommitted outputs, payload fields without an item, expired \
+                     buffers, and orphans.";
+        self.counters("towline_collected_total", help, "kind", removed.into_iter())?;
         if let Some(traces) = &app.traces {
-            let Sent { sent, dropped, lost } = traces.sent();
-            let words = "DurationHistogram, by what became of them: sent, dropped for want of room, or lost because nobody took them.";
+            let SpanCounts { sent, dropped, lost } = traces.counts();
+            let help = "Spans by outcome: sent, dropped because the queue was full, or lost because the collector did not accept them.";
             let spans = [("sent", sent), ("dropped", dropped), ("lost", lost)];
-            self.counters("towline_spans_total", words, "outcome", spans.into_iter())?;
+            self.counters("towline_spans_total", help, "outcome", spans.into_iter())?;
         }
         let followers = app.broker.followers() as u64;
-        self.gauge("towline_event_followers", "Who follows events at this server.", followers)?;
+        self.gauge("towline_event_followers", "Open event streams.", followers)?;
         self.shards(app)?;
         self.queues(app).await?;
         self.store(app).await
     }
 
-    fn shards(&self, app: &App) -> Result<(), Refused> {
-        let shards = app.shards();
+    fn shards(&self, app: &App) -> Result<(), ProblemResponse> {
+        let shards = app.shard_health();
         if shards.is_empty() {
             return Ok(());
         }
-        let opts = Opts::new("towline_shard_up", "Whether a database answers, of several.");
+        let opts = Opts::new("towline_shard_up", "Whether a shard responds.");
         let up = IntGaugeVec::new(opts, &["shard"]).map_err(internal)?;
         for shard in &shards {
             up.with_label_values(&[shard.name.as_str()]).set(shard.down.is_none().into());
@@ -189,16 +197,16 @@ impl Now {
         self.0.register(Box::new(up)).map_err(internal)
     }
 
-    async fn queues(&self, app: &App) -> Result<(), Refused> {
-        let opts = Opts::new("towline_items", "Items by queue and state, of the first 1000 queues by name.");
+    async fn queues(&self, app: &App) -> Result<(), ProblemResponse> {
+        let opts = Opts::new("towline_items", "Items by queue and state, for the first 1000 queues by name.");
         let items = IntGaugeVec::new(opts, &["queue", "state"]).map_err(internal)?;
         let oldest = Opts::new(
             "towline_oldest_ready_seconds",
-            "How long the item waits that is ready for longest, of the same queues; 0: none is ready.",
+            "How long the oldest ready item has been ready, for the same queues. 0 if no item is ready.",
         );
         let oldest = GaugeVec::new(oldest, &["queue"]).map_err(internal)?;
         let now = app.now();
-        let queues = app.broker.store().queues(None, QUEUES_TOLD_MAX.min(limits::PAGE_MAX)).await?;
+        let queues = app.broker.store().queues(None, QUEUES_MAX.min(limits::PAGE_MAX)).await?;
         for view in &queues {
             let counts = &view.counts;
             if !matches!(view.queue.policy.order, Order::Score(_)) {
@@ -221,33 +229,37 @@ impl Now {
         self.0.register(Box::new(items)).map_err(internal)
     }
 
-    async fn store(&self, app: &App) -> Result<(), Refused> {
+    async fn store(&self, app: &App) -> Result<(), ProblemResponse> {
         let Some(store) = app.embedded() else { return Ok(()) };
         let status = store.status().await?;
         self.counter("towline_store_syncs_total", "Syncs of the log.", store.syncs())?;
         self.counter("towline_store_written_bytes_total", "Bytes written to the log.", status.bytes_written)?;
-        let carried = "Of these, bytes that collection carried forward.";
+        let carried = "Bytes written to the log by collection, to carry live records forward.";
         self.counter("towline_store_carried_bytes_total", carried, status.bytes_carried)?;
-        self.gauge("towline_store_live_bytes", "Bytes of the log that are needed.", status.live_bytes)?;
+        self.gauge("towline_store_live_bytes", "Live bytes of the log.", status.live_bytes)?;
         let disk = (status.segments + status.segments_free) * status.segment_bytes;
-        self.gauge("towline_store_disk_bytes", "Bytes of all segments, those kept for reuse too.", disk)?;
+        self.gauge("towline_store_disk_bytes", "Bytes of all segments, including free ones.", disk)?;
         self.gauge("towline_store_items", "Items in the store.", status.items)?;
         self.gauge("towline_store_queues", "Queues in the store.", status.queues)?;
         self.gauge(
             "towline_store_full",
-            "Whether submits are refused for want of space.",
+            "Whether the store is full and refuses submits.",
             status.full.is_some().into(),
         )?;
-        self.gauge("towline_store_damaged", "Whether damage was met.", status.damage.is_some().into())
+        self.gauge(
+            "towline_store_damaged",
+            "Whether the store has found damage.",
+            status.damage.is_some().into(),
+        )
     }
 
-    fn gauge(&self, name: &str, help: &str, value: u64) -> Result<(), Refused> {
+    fn gauge(&self, name: &str, help: &str, value: u64) -> Result<(), ProblemResponse> {
         let gauge = IntGauge::new(name, help).map_err(internal)?;
         gauge.set(value.cast_signed());
         self.0.register(Box::new(gauge)).map_err(internal)
     }
 
-    fn counter(&self, name: &str, help: &str, value: u64) -> Result<(), Refused> {
+    fn counter(&self, name: &str, help: &str, value: u64) -> Result<(), ProblemResponse> {
         let counter = prometheus::IntCounter::new(name, help).map_err(internal)?;
         counter.inc_by(value);
         self.0.register(Box::new(counter)).map_err(internal)
@@ -259,7 +271,7 @@ impl Now {
         help: &str,
         label: &str,
         values: impl Iterator<Item = (&'static str, u64)>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ProblemResponse> {
         let counters = IntCounterVec::new(Opts::new(name, help), &[label]).map_err(internal)?;
         for (value, count) in values {
             counters.with_label_values(&[value]).inc_by(count);
@@ -268,12 +280,12 @@ impl Now {
     }
 }
 
-/// Measures every request.
-#[expect(clippy::disallowed_methods, reason = "how long something took decides nothing")]
+/// Counts and times every request.
+#[expect(clippy::disallowed_methods, reason = "durations are only measured")]
 pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
+    let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    // Methods of a client's own making would be without number.
+    // Clients can invent any number of methods, and each would be a time series.
     let method = match request.method().as_str() {
         method @ ("GET" | "HEAD" | "PUT" | "POST" | "PATCH" | "DELETE" | "OPTIONS") => method.to_owned(),
         _ => "other".to_owned(),
@@ -282,6 +294,6 @@ pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next
     let route = route.as_ref().map_or("none", |route| route.as_str());
     let metrics = &app.metrics;
     metrics.requests.with_label_values(&[method.as_str(), route, response.status().as_str()]).inc();
-    metrics.seconds.with_label_values(&[method.as_str(), route]).observe(begun.elapsed().as_secs_f64());
+    metrics.seconds.with_label_values(&[method.as_str(), route]).observe(started.elapsed().as_secs_f64());
     response
 }

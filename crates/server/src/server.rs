@@ -1,15 +1,15 @@
-//! The server as a whole: open, run, stop.
+//! Opening, running and stopping the server.
 
 use crate::app::App;
 use crate::auth::Auth;
-use crate::auth::audit::Audit;
-use crate::auth::records::{self, Place};
+use crate::auth::audit::AuditLog;
+use crate::auth::token_store::TokenStore;
 use crate::backend::Backend;
 use crate::config::Settings;
+use crate::connection::{self, Tls, TlsError};
 use crate::metrics::Metrics;
-use crate::tls::{Tls, TlsError};
+use crate::routes;
 use crate::traces::Traces;
-use crate::{listen, routes};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ use towline_buffers::{BufferError, Buffers, Location};
 use towline_embedded::OpenError;
 use towline_store::{Clock, StoreError};
 
-/// How long the last spans may take on their way out.
-const LAST_SPANS: Duration = Duration::from_secs(2);
+/// How long a stopping server tries to send its last spans.
+const SPAN_FLUSH_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -33,29 +33,29 @@ pub enum ServerError {
     #[error("cannot use the database: {0}")]
     Postgres(StoreError),
     #[error(
-        "cannot listen on {address}: {error}; stop whatever does, or choose another address with --listen"
+        "cannot listen on {address}: {error}; stop the program that uses the port, or choose another address with --listen"
     )]
     Listen { address: SocketAddr, error: io::Error },
-    #[error("cannot use {place} for buffers: {error}; correct that, or name another place with --buffers")]
-    Buffers { place: String, error: BufferError },
-    #[error("cannot speak TLS: {0}")]
+    #[error("cannot store buffers in {location}: {error}; fix this, or give another location with --buffers")]
+    Buffers { location: String, error: BufferError },
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] TlsError),
-    #[error("cannot write to the audit log {path}: {error}; name another file with --audit-log", path = .path.display())]
+    #[error("cannot write to the audit log {path}: {error}; give another file with --audit-log", path = .path.display())]
     Audit { path: PathBuf, error: io::Error },
     #[error(
-        "this server asks for tokens and there are none: make the first one with \
-         `towline token create NAME --scope admin`, with --data or --store as here"
+        "this server requires tokens and the store has none; create the first one with \
+         `towline token create NAME --scope admin` and the same --data or --store"
     )]
     NoTokens,
     #[error("cannot send spans: {0}")]
     Traces(String),
-    #[error("cannot keep figures: {0}")]
+    #[error("cannot set up metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
 }
 
-/// A server that is ready to run: its store is open and its port is taken.
+/// A server that is ready to run: its store is open and its port is bound.
 pub struct Server {
     settings: Settings,
     backend: Backend,
@@ -64,7 +64,7 @@ pub struct Server {
     metrics: Metrics,
     traces: Option<Traces>,
     tls: Option<Arc<Tls>>,
-    audit: Arc<Audit>,
+    audit: Arc<AuditLog>,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -80,21 +80,21 @@ impl Server {
         Server::open_with_clock(settings, Arc::new(SteadyClock::new())).await
     }
 
-    /// With another clock for its embedded store, for tests. PostgreSQL has its own.
+    /// Opens the server with another clock for its embedded store, for tests. PostgreSQL has its own clock.
     pub async fn open_with_clock(settings: Settings, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         raise_file_limit();
         let tls = settings.tls_files().map(Tls::open).transpose()?.map(Arc::new);
-        let audit = Audit::open(settings.audit_log.clone()).map_err(|error| ServerError::Audit {
+        let audit = AuditLog::open(settings.audit_log.clone()).map_err(|error| ServerError::Audit {
             path: settings.audit_log.clone().unwrap_or_default(),
             error,
         })?;
-        // The port before the store: it is the cheaper one to find taken.
+        // The port first: finding it in use is cheaper than opening the store.
         let listen = |error| ServerError::Listen { address: settings.listen, error };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let backend = Backend::open(&settings, clock.clone()).await?;
-        // A store that cannot say so now will be asked again.
-        if settings.asks_for_tokens() && records::any(Place::Alone(&*backend.store())).await == Ok(false) {
+        // If the store cannot answer now, the server starts, and each request checks its token.
+        if settings.requires_tokens() && TokenStore::Store(&*backend.store()).any().await == Ok(false) {
             return Err(ServerError::NoTokens);
         }
         let buffers = open_buffers(&settings).await?;
@@ -118,7 +118,7 @@ impl Server {
         self.address
     }
 
-    /// What a client on this machine is told.
+    /// The URL for clients on this machine.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -134,7 +134,7 @@ impl Server {
     pub async fn run(self) -> Result<(), ServerError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
-        let rereading = self.reread_on_hangup()?;
+        let reload = self.reload_on_hangup()?;
         self.run_until(async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -142,12 +142,13 @@ impl Server {
             }
         })
         .await;
-        rereading.inspect(JoinHandle::abort);
+        reload.inspect(JoinHandle::abort);
         Ok(())
     }
 
-    /// SIGHUP ends a server that has nothing to read again: its terminal is gone.
-    fn reread_on_hangup(&self) -> Result<Option<JoinHandle<()>>, ServerError> {
+    /// Reloads the certificate and reopens the audit log on SIGHUP. Without either, SIGHUP ends the server, because it then means
+    /// that the terminal is gone.
+    fn reload_on_hangup(&self) -> Result<Option<JoinHandle<()>>, ServerError> {
         let (tls, audit) = (self.tls.clone(), Arc::clone(&self.audit));
         if tls.is_none() && !audit.has_file() {
             return Ok(None);
@@ -156,66 +157,68 @@ impl Server {
         Ok(Some(tokio::spawn(async move {
             while hangup.recv().await.is_some() {
                 match tokio::task::block_in_place(|| tls.as_ref().map(|tls| tls.reload())) {
-                    Some(Ok(())) => tracing::info!("the certificate was read anew"),
-                    Some(Err(error)) => tracing::error!("the certificate stays the old one: {error}"),
+                    Some(Ok(())) => tracing::info!("reloaded the certificate"),
+                    Some(Err(error)) => {
+                        tracing::error!("cannot reload the certificate, the old one stays in use: {error}")
+                    }
                     None => {}
                 }
                 if let Err(error) = tokio::task::block_in_place(|| audit.reopen()) {
-                    tracing::error!("the audit log goes on in the old file: {error}");
+                    tracing::error!("cannot reopen the audit log, the old file stays in use: {error}");
                 }
             }
         })))
     }
 
-    /// Serves until `stop` is ready, then stops: no new receives, what is in flight is answered, the store is synced
-    /// and closed.
+    /// Serves until `stop` completes, then stops: refuses new receives, finishes requests in progress, syncs and closes the
+    /// store.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Server { settings, backend, buffers, clock, metrics, traces, tls, audit, listener, address } =
             self;
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
-        let auth = Auth::new(settings.asks_for_tokens(), audit);
+        let auth = Auth::new(settings.requires_tokens(), audit);
         let app = App::new(broker, &backend, metrics, traces, auth, &settings);
-        let checking = app.auth.required.then(|| tokio::spawn(Auth::keep_checking(app.clone())));
+        let refreshing = app.auth.required.then(|| tokio::spawn(Auth::keep_tokens_fresh(app.clone())));
         let router = routes::router(app.clone());
-        tracing::info!(%address, tls = tls.is_some(), tokens = app.auth.required, store = %settings.store_shown(), durability = ?settings.durability, "serving");
+        tracing::info!(%address, tls = tls.is_some(), tokens = app.auth.required, store = %settings.store_description(), durability = ?settings.durability, "serving");
         let stop = async {
             stop.await;
-            tracing::info!("stopping: receives are refused, what is under way is finished");
+            tracing::info!("stopping: refusing receives, finishing requests in progress");
             app.stop();
         };
-        listen::serve(listener, tls, router, settings.connections_max, stop, settings.drain).await;
-        app.unfollowed(settings.drain).await;
+        connection::serve(listener, tls, router, settings.connections_max, stop, settings.drain).await;
+        app.wait_for_followers(settings.drain).await;
         listening.inspect(JoinHandle::abort);
-        checking.inspect(JoinHandle::abort);
+        refreshing.inspect(JoinHandle::abort);
         if let Some(traces) = &app.traces {
-            traces.stop(LAST_SPANS).await;
+            traces.stop(SPAN_FLUSH_MAX).await;
         }
         drop(app);
         let closed = tokio::task::spawn_blocking(move || backend.close()).await;
         if !closed.unwrap_or(false) {
-            tracing::warn!("the store is still in use and is left to recover at the next start");
+            tracing::warn!("the store is still in use and was not closed; the next start recovers it");
         }
         tracing::info!("stopped");
     }
 }
 
-/// Proved before anything is served: a bucket that is not there is better told now than to the first writer.
+/// Opens buffer storage and writes a test object, so that a missing bucket is an error at start and not for the first writer.
 async fn open_buffers(settings: &Settings) -> Result<Buffers, ServerError> {
     let location = settings.buffers.location(&settings.data);
-    let place = match &location {
+    let name = match &location {
         Location::Directory(path) => path.display().to_string(),
         Location::S3 { bucket, prefix } => format!("s3://{bucket}/{prefix}"),
     };
-    let refused = |error| ServerError::Buffers { place: place.clone(), error };
+    let refused = |error| ServerError::Buffers { location: name.clone(), error };
     let open = || Buffers::open(&location, settings.buffers.options());
     let buffers = tokio::task::block_in_place(open).map_err(refused)?;
     buffers.check(entropy::bytes()).await.map_err(refused)?;
     Ok(buffers)
 }
 
-/// A store keeps a file open for every segment, and every connection takes one.
+/// The embedded store keeps each segment open, and each connection needs a file descriptor.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,6 +1,6 @@
-//! Tokens in a store that no server serves, or that servers share: how the first one comes to be.
+//! Managing the tokens of a store without a server. This is how an operator creates the first token.
 
-use crate::auth::records::{self, Place};
+use crate::auth::token_store::TokenStore;
 use crate::backend::Backend;
 use crate::config::Settings;
 use crate::server::ServerError;
@@ -19,12 +19,12 @@ pub enum TokenError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    #[error("there is no token {0:?}; see `towline token list`")]
+    ProblemResponse(#[from] Refusal),
+    #[error("there is no token {0:?}; run `towline token list`")]
     NotFound(String),
 }
 
-/// The tokens of a store, without a server.
+/// The tokens of a store.
 #[derive(Debug)]
 pub struct Tokens {
     backend: Backend,
@@ -32,7 +32,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// An embedded store is made if it is not there, and must not be in use.
+    /// Opens the store. An embedded store is created if it does not exist, and no server may use it.
     pub async fn open(settings: &Settings) -> Result<Tokens, TokenError> {
         let clock = Arc::new(SteadyClock::new());
         Ok(Tokens { backend: Backend::open(settings, clock.clone()).await?, clock })
@@ -40,16 +40,16 @@ impl Tokens {
 
     pub async fn create(&self, new: NewToken) -> Result<TokenMade, TokenError> {
         let store = self.backend.store();
-        let made = records::create(Place::Alone(&*store), new, entropy::token_seed().0, self.clock.now());
-        let (text, record) = made.await??;
-        Ok(TokenMade { token: Hidden(text), shown: record.shown(None) })
+        let seed = entropy::token_seed().0;
+        let (text, record) = TokenStore::Store(&*store).create(new, seed, self.clock.now()).await??;
+        Ok(TokenMade { token: Hidden(text), shown: record.describe(None) })
     }
 
     pub async fn list(&self) -> Result<Vec<TokenShown>, TokenError> {
         let store = self.backend.store();
         let (mut all, mut after) = (Vec::new(), 0);
         loop {
-            let (tokens, next) = records::list(Place::Alone(&*store), after, PAGE).await?;
+            let (tokens, next) = TokenStore::Store(&*store).list(after, PAGE).await?;
             all.extend(tokens);
             let Some(next) = next else { return Ok(all) };
             after = next;
@@ -58,13 +58,13 @@ impl Tokens {
 
     pub async fn revoke(&self, id: &str) -> Result<TokenShown, TokenError> {
         let store = self.backend.store();
-        let absent = || TokenError::NotFound(id.chars().take(64).collect());
-        let number = crate::auth::secret::parse_id(id).ok_or_else(absent)?;
-        let record = records::revoke(Place::Alone(&*store), number, self.clock.now()).await?;
-        Ok(record.ok_or_else(absent)?.shown(None))
+        let not_found = || TokenError::NotFound(id.chars().take(64).collect());
+        let number = crate::auth::secret::parse_id(id).ok_or_else(not_found)?;
+        let record = TokenStore::Store(&*store).revoke(number, self.clock.now()).await?;
+        Ok(record.ok_or_else(not_found)?.describe(None))
     }
 
-    /// Syncs and closes the store, which may block.
+    /// Syncs and closes the store. This may block.
     pub fn close(self) {
         self.backend.close();
     }

@@ -59,7 +59,7 @@ fn how_it_ends_is_in_the_exit_code() {
     for once in [&["--once"][..], &[]] {
         let gone = Run::of(&mut server.command(&[&["events", "--after", "00000000-1-0"], once].concat()));
         assert_eq!(gone.code, Some(1), "{gone:?}");
-        assert!(gone.stderr.contains("not kept any more"), "{gone:?}");
+        assert!(gone.stderr.contains("no longer available"), "{gone:?}");
         let wrong = Run::of(&mut server.command(&[&["events", "--kind", "item.complete"], once].concat()));
         assert_eq!(wrong.code, Some(1), "{wrong:?}");
         assert!(wrong.stderr.contains("item.completed"), "{wrong:?}");

@@ -99,10 +99,10 @@ fn half_an_export_is_told_from_a_whole_one() {
     };
     let last = lines.len() - 1;
     for (n, (export, words)) in [
-        (String::new(), "no export of towline"),
-        (without(0), "no export of towline"),
-        (without(last), "breaks off"),
-        (without(last - 1), "6 items were exported, 3 queues, 5 items came"),
+        (String::new(), "not a Towline export"),
+        (without(0), "not a Towline export"),
+        (without(last), "incomplete"),
+        (without(last - 1), "6 items were exported, but 3 queues, 5 items were read"),
         (whole.replacen("\"export\":1", "\"export\":99", 1), "use a newer towline"),
         (format!("{}\nnonsense", lines[0]), "line 2"),
         (whole.replacen("\"blob\":\"", "\"blob\":\"!", 1), "base64"),
@@ -128,7 +128,7 @@ fn only_an_empty_store_is_imported_into_and_only_a_store_is_exported() {
     let whole = export(&data).ok(&["export"]);
     let refused = import(&whole, &data);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("import into an empty one"), "{refused:?}");
+    assert!(refused.stderr.contains("import into an empty store"), "{refused:?}");
     let nowhere = export(&data.join("nowhere"));
     assert_eq!(nowhere.code, Some(1), "{nowhere:?}");
     assert!(nowhere.stderr.contains("--data"), "{nowhere:?}");

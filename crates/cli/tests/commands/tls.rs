@@ -81,7 +81,7 @@ fn a_hangup_has_the_certificate_read_anew_under_calls_that_go_on() {
     // Half a change: the old one stays, and that is told.
     std::fs::write(server.directory().join("cert.pem"), "garbage").unwrap();
     signal(server.pid(), Signal::HUP);
-    until("the bad certificate is told", || server.log().contains("the certificate stays the old one"));
+    until("the bad certificate is told", || server.log().contains("the old one stays in use"));
     assert!(server.log().contains("cert.pem"), "{}", server.log());
     assert_eq!(list(&old), Some(0));
 

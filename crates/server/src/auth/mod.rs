@@ -1,133 +1,129 @@
-//! Who may call: tokens, what they allow, and the record of what administrators did.
+//! Authentication and authorization: tokens, scopes, rate limits, and the audit log.
 
-mod admit;
 pub(crate) mod audit;
-mod needs;
-mod rate;
-pub(crate) mod records;
-mod registry;
+mod middleware;
+mod rate_limit;
+mod requirement;
+mod revocable_body;
 mod scope;
 pub(crate) mod secret;
-mod until;
+mod token_cache;
+pub(crate) mod token_store;
 
-pub(crate) use admit::admit;
-pub(crate) use needs::{SCHEME, Table};
+pub(crate) use middleware::authorize;
+pub(crate) use requirement::{RouteRequirements, SCHEME};
 pub(crate) use scope::Right;
 
 use crate::app::App;
-use crate::refuse::Refused;
-use audit::Audit;
+use crate::response::ProblemResponse;
+use audit::AuditLog;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use rate::Failures;
-use registry::{Holder, Registry};
+use middleware::{forbidden, hidden_items};
+use rate_limit::FailureLimiter;
 use secret::TokenId;
 use std::sync::Arc;
+use token_cache::{ActiveToken, TokenCache};
+use token_store::TokenRecord;
 use towline_api::Code;
 use towline_domain::{ItemId, QueueName};
 
-/// What the server knows of callers.
 #[derive(Debug)]
 pub(crate) struct Auth {
-    /// Whether a token is asked for.
+    /// Whether requests need a token.
     pub(crate) required: bool,
-    registry: Registry,
-    failures: Failures,
-    audit: Arc<Audit>,
+    tokens: TokenCache,
+    failures: FailureLimiter,
+    audit: Arc<AuditLog>,
 }
 
-/// Which words go with a refusal, for clients that know RFC 6750.
+/// The `error` parameter of a `WWW-Authenticate` header (RFC 6750).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failed {
-    BadToken,
-    Scope,
+pub(crate) enum AuthChallenge {
+    InvalidToken,
+    InsufficientScope,
 }
 
 impl Auth {
-    pub(crate) fn new(required: bool, audit: Arc<Audit>) -> Auth {
-        Auth { required, registry: Registry::default(), failures: Failures::new(), audit }
+    pub(crate) fn new(required: bool, audit: Arc<AuditLog>) -> Auth {
+        Auth { required, tokens: TokenCache::default(), failures: FailureLimiter::new(), audit }
     }
 
-    /// Ends what goes on under a token that was revoked here.
+    /// Ends the requests of a token that was revoked through this server.
     pub(crate) fn end(&self, id: TokenId) {
-        self.registry.end(id);
+        self.tokens.end(id);
     }
 
-    /// Asks about tokens in use, again and again.
-    pub(crate) async fn keep_checking(app: App) {
+    /// Reloads the tokens in use from the store, again and again.
+    pub(crate) async fn keep_tokens_fresh(app: App) {
         loop {
-            tokio::time::sleep(registry::CHECK_EVERY).await;
-            if let Err(error) = app.auth.registry.check(&app.broker).await {
-                tracing::warn!("cannot ask about tokens: {error}");
+            tokio::time::sleep(token_cache::REFRESH_INTERVAL).await;
+            if let Err(error) = app.auth.tokens.refresh(&app.broker).await {
+                tracing::warn!("cannot reload tokens: {error}");
             }
         }
     }
 }
 
-/// Who calls. Without tokens, somebody who may do everything.
+/// The client of a request. Without a token it may do everything: then the server does not require tokens.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(Option<Arc<Holder>>);
+pub(crate) struct Caller(Option<Arc<ActiveToken>>);
 
 impl Caller {
-    fn token(holder: Arc<Holder>) -> Caller {
-        Caller(Some(holder))
+    fn token(token: Arc<ActiveToken>) -> Caller {
+        Caller(Some(token))
     }
 
     #[cfg(test)]
-    pub(crate) fn anybody() -> Caller {
+    pub(crate) fn without_token() -> Caller {
         Caller(None)
     }
 
-    pub(crate) fn record(&self) -> Option<&records::Record> {
-        self.0.as_ref().map(|holder| &holder.record)
+    pub(crate) fn record(&self) -> Option<&TokenRecord> {
+        self.0.as_ref().map(|token| &token.record)
     }
 
     pub(crate) fn may(&self, queue: &QueueName, right: Right) -> bool {
-        self.0.as_ref().is_none_or(|holder| holder.record.access.queue(queue, right))
+        self.0.as_ref().is_none_or(|token| token.record.access.queue(queue, right))
     }
 
     pub(crate) fn may_all(&self, right: Right) -> bool {
-        self.0.as_ref().is_none_or(|holder| holder.record.access.every_queue(right))
+        self.0.as_ref().is_none_or(|token| token.record.access.every_queue(right))
     }
 
-    /// Ready when the caller's token is good no longer.
+    /// Completes when the client's token ends.
     pub(crate) async fn ended(&self) {
         match &self.0 {
-            Some(holder) => holder.ended().await,
+            Some(token) => token.ended().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Refuses a queue that the caller may not read.
-    pub(crate) fn check_read(&self, queue: &QueueName) -> Result<(), Refused> {
+    /// Rejects a request about a queue for which the client lacks the right.
+    pub(crate) fn check(&self, queue: &QueueName, right: Right) -> Result<(), ProblemResponse> {
         match &self.0 {
-            Some(holder) if !holder.record.access.queue(queue, Right::Read) => {
-                Err(admit::forbidden(holder, &format!("queue:{queue}:{}", Right::Read)))
+            Some(token) if !token.record.access.queue(queue, right) => {
+                Err(forbidden(token, &format!("queue:{queue}:{right}")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses to let items go to a queue that the caller may not submit to.
-    pub(crate) fn check_target(&self, queue: Option<&QueueName>) -> Result<(), Refused> {
-        match (&self.0, queue) {
-            (Some(holder), Some(queue)) if !holder.record.access.queue(queue, Right::Submit) => {
-                Err(admit::forbidden(holder, &format!("queue:{queue}:{}", Right::Submit)))
-            }
-            _ => Ok(()),
-        }
+    /// Rejects a request that sends items to a queue to which the client may not submit.
+    pub(crate) fn check_target(&self, queue: Option<&QueueName>) -> Result<(), ProblemResponse> {
+        queue.map_or(Ok(()), |queue| self.check(queue, Right::Submit))
     }
 
-    /// Those of the items that the caller has not this right to: to it, they are not there.
-    pub(crate) async fn foreign(
+    /// The items for which the client lacks the right. To this client they do not exist.
+    pub(crate) async fn hidden_items(
         &self,
         app: &App,
         ids: &[ItemId],
         right: Right,
-    ) -> Result<Vec<ItemId>, Refused> {
+    ) -> Result<Vec<ItemId>, ProblemResponse> {
         match &self.0 {
-            Some(holder) if !holder.record.access.every_queue(right) => {
-                admit::check_items(app, holder, ids, right).await
+            Some(token) if !token.record.access.every_queue(right) => {
+                hidden_items(app, token, ids, right).await
             }
             _ => Ok(Vec::new()),
         }
@@ -135,14 +131,14 @@ impl Caller {
 }
 
 impl FromRequestParts<App> for Caller {
-    type Rejection = Refused;
+    type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Refused> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, ProblemResponse> {
         match parts.extensions.get::<Caller>() {
             Some(caller) => Ok(caller.clone()),
             None if !app.auth.required => Ok(Caller(None)),
-            // Nobody gets here without having been asked.
-            None => Err(Refused::new(Code::Internal, "nobody knows who calls")),
+            // Unreachable: the middleware runs before every route.
+            None => Err(ProblemResponse::new(Code::Internal, "the request was not authenticated")),
         }
     }
 }

@@ -1,16 +1,17 @@
-//! What a token allows, and what a route needs.
+//! Scopes: what a token permits.
 
+use crate::request::excerpt;
 use std::fmt;
 use std::str::FromStr;
 use towline_domain::{QueueName, limits};
 
-/// What can be done with a queue and its items.
+/// A right on a queue and its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
     Submit,
     Receive,
     Read,
-    /// All of these, and to make, change and delete.
+    /// All other rights, and creating, changing and deleting.
     Admin,
 }
 
@@ -30,7 +31,7 @@ impl Right {
         Right::ALL.into_iter().find(|right| right.name() == text)
     }
 
-    fn allows(self, needed: Right) -> bool {
+    fn includes(self, needed: Right) -> bool {
         self == needed || self == Right::Admin
     }
 }
@@ -41,21 +42,52 @@ impl fmt::Display for Right {
     }
 }
 
-/// One line of what a token allows.
+/// A right that does not concern queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Permission {
+    ReadBuffers,
+    WriteBuffers,
+    ReadRecords,
+    WriteRecords,
+    Publish,
+    Subscribe,
+    ManageCompute,
+}
+
+use Permission::{ManageCompute, Publish, ReadBuffers, ReadRecords, Subscribe, WriteBuffers, WriteRecords};
+
+/// A scope with a fixed name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NamedScope {
+    pub(crate) name: &'static str,
+    permissions: &'static [Permission],
+}
+
+pub(crate) static NAMED_SCOPES: [NamedScope; 10] = [
+    NamedScope { name: "buffer:read", permissions: &[ReadBuffers] },
+    NamedScope { name: "buffer:write", permissions: &[WriteBuffers] },
+    NamedScope { name: "buffer:*", permissions: &[ReadBuffers, WriteBuffers] },
+    NamedScope { name: "kv:read", permissions: &[ReadRecords] },
+    NamedScope { name: "kv:write", permissions: &[WriteRecords] },
+    NamedScope { name: "kv:*", permissions: &[ReadRecords, WriteRecords] },
+    NamedScope { name: "topic:publish", permissions: &[Publish] },
+    NamedScope { name: "topic:subscribe", permissions: &[Subscribe] },
+    NamedScope { name: "topic:*", permissions: &[Publish, Subscribe] },
+    NamedScope { name: "compute:admin", permissions: &[ManageCompute] },
+];
+
+impl NamedScope {
+    pub(crate) fn find(name: &str) -> Option<&'static NamedScope> {
+        NAMED_SCOPES.iter().find(|scope| scope.name == name)
+    }
+}
+
+/// One scope of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
     Admin,
     Queue { pattern: Pattern, right: Right },
-    BufferRead,
-    BufferWrite,
-    Buffer,
-    KvRead,
-    KvWrite,
-    Kv,
-    TopicPublish,
-    TopicSubscribe,
-    Topic,
-    ComputeAdmin,
+    Named(&'static NamedScope),
 }
 
 impl FromStr for Scope {
@@ -63,9 +95,9 @@ impl FromStr for Scope {
 
     fn from_str(text: &str) -> Result<Scope, String> {
         let wrong = || {
-            let shown: String = text.chars().take(100).collect();
             format!(
-                "scope {shown:?}: use admin, queue:<pattern>:<submit|receive|read|admin>, buffer:<read|write|*>, kv:<read|write|*>, topic:<publish|subscribe|*> or compute:admin"
+                "scope {:?}: use admin, queue:<pattern>:<submit|receive|read|admin>, buffer:<read|write|*>, kv:<read|write|*>, topic:<publish|subscribe|*> or compute:admin",
+                excerpt(text)
             )
         };
         match text.split(':').collect::<Vec<_>>()[..] {
@@ -74,41 +106,12 @@ impl FromStr for Scope {
                 let right = Right::parse(right).ok_or_else(wrong)?;
                 Ok(Scope::Queue { pattern: pattern.parse()?, right })
             }
-            ["buffer", "read"] => Ok(Scope::BufferRead),
-            ["buffer", "write"] => Ok(Scope::BufferWrite),
-            ["buffer", "*"] => Ok(Scope::Buffer),
-            ["kv", "read"] => Ok(Scope::KvRead),
-            ["kv", "write"] => Ok(Scope::KvWrite),
-            ["kv", "*"] => Ok(Scope::Kv),
-            ["topic", "publish"] => Ok(Scope::TopicPublish),
-            ["topic", "subscribe"] => Ok(Scope::TopicSubscribe),
-            ["topic", "*"] => Ok(Scope::Topic),
-            ["compute", "admin"] => Ok(Scope::ComputeAdmin),
-            _ => Err(wrong()),
+            _ => NamedScope::find(text).map(Scope::Named).ok_or_else(wrong),
         }
     }
 }
 
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Scope::Admin => f.write_str("admin"),
-            Scope::Queue { pattern, right } => write!(f, "queue:{}:{right}", pattern.0),
-            Scope::BufferRead => f.write_str("buffer:read"),
-            Scope::BufferWrite => f.write_str("buffer:write"),
-            Scope::Buffer => f.write_str("buffer:*"),
-            Scope::KvRead => f.write_str("kv:read"),
-            Scope::KvWrite => f.write_str("kv:write"),
-            Scope::Kv => f.write_str("kv:*"),
-            Scope::TopicPublish => f.write_str("topic:publish"),
-            Scope::TopicSubscribe => f.write_str("topic:subscribe"),
-            Scope::Topic => f.write_str("topic:*"),
-            Scope::ComputeAdmin => f.write_str("compute:admin"),
-        }
-    }
-}
-
-/// A queue's name in which `*` stands for anything, also for nothing.
+/// A queue name in which each `*` matches any text, including none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(String);
 
@@ -116,11 +119,10 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Pattern, String> {
-        // With letters for stars it must be a name.
+        // With a letter in place of each star it must be a valid queue name.
         let filled = text.replace('*', "x");
         if text.len() > limits::QUEUE_NAME_BYTES_MAX || filled.parse::<QueueName>().is_err() {
-            let shown: String = text.chars().take(100).collect();
-            return Err(format!("pattern {shown:?}: use the name of a queue, with * for any part of it"));
+            return Err(format!("pattern {:?}: use a queue name, with * for any part of it", excerpt(text)));
         }
         Ok(Pattern(text.to_owned()))
     }
@@ -131,7 +133,8 @@ impl Pattern {
         self.0.bytes().all(|byte| byte == b'*')
     }
 
-    /// Each part between stars is taken where it first occurs; the first part begins the name, the last one ends it.
+    /// The first part is a prefix of the name and the last part a suffix. Each part between stars matches where it first
+    /// occurs.
     fn matches(&self, name: &str) -> bool {
         let Some((first, rest)) = self.0.split_once('*') else { return self.0 == name };
         let Some(mut name) = name.strip_prefix(first) else { return false };
@@ -144,7 +147,7 @@ impl Pattern {
     }
 }
 
-/// What a caller may do.
+/// All scopes of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Access(Vec<Scope>);
 
@@ -153,149 +156,40 @@ impl Access {
         Access(scopes)
     }
 
-    fn any(&self, allows: impl Fn(&Scope) -> bool) -> bool {
-        self.0.iter().any(|scope| *scope == Scope::Admin || allows(scope))
+    fn any(&self, permits: impl Fn(&Scope) -> bool) -> bool {
+        self.0.iter().any(|scope| *scope == Scope::Admin || permits(scope))
     }
 
     pub(crate) fn queue(&self, queue: &QueueName, needed: Right) -> bool {
         self.any(|scope| match scope {
-            Scope::Queue { pattern, right } => right.allows(needed) && pattern.matches(queue.as_str()),
+            Scope::Queue { pattern, right } => right.includes(needed) && pattern.matches(queue.as_str()),
             _ => false,
         })
     }
 
-    /// Whether it holds of every queue, also of those to come.
+    /// Whether the right holds for every queue, including queues created later.
     pub(crate) fn every_queue(&self, needed: Right) -> bool {
         self.any(|scope| match scope {
-            Scope::Queue { pattern, right } => right.allows(needed) && pattern.is_everything(),
+            Scope::Queue { pattern, right } => right.includes(needed) && pattern.is_everything(),
             _ => false,
         })
     }
 
-    /// Whether it holds of any queue at all.
+    /// Whether the right holds for at least one queue name.
     pub(crate) fn some_queue(&self, needed: Right) -> bool {
-        self.any(|scope| matches!(scope, Scope::Queue { right, .. } if right.allows(needed)))
+        self.any(|scope| matches!(scope, Scope::Queue { right, .. } if right.includes(needed)))
     }
 
-    pub(crate) fn read_buffers(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Buffer | Scope::BufferRead))
-    }
-
-    pub(crate) fn write_buffers(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Buffer | Scope::BufferWrite))
-    }
-
-    pub(crate) fn read_records(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Kv | Scope::KvRead))
-    }
-
-    pub(crate) fn write_records(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Kv | Scope::KvWrite))
-    }
-
-    pub(crate) fn publish(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Topic | Scope::TopicPublish))
-    }
-
-    pub(crate) fn subscribe(&self) -> bool {
-        self.any(|scope| matches!(scope, Scope::Topic | Scope::TopicSubscribe))
+    /// Whether the scopes include everything that the named scope permits.
+    pub(crate) fn named(&self, needed: &NamedScope) -> bool {
+        let permits = |permission: &Permission| {
+            self.any(|scope| matches!(scope, Scope::Named(named) if named.permissions.contains(permission)))
+        };
+        needed.permissions.iter().all(permits)
     }
 
     pub(crate) fn admin(&self) -> bool {
         self.any(|_| false)
-    }
-}
-
-/// What a route needs, as its description says under `security`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    /// Not even a token.
-    Nothing,
-    /// A token, whatever it allows: the route itself looks at what that is.
-    Token,
-    /// On the queue in the path.
-    Queue(Right),
-    /// On the queue of the item in the path.
-    Item(Right),
-    /// On the queue that the schedule in the path submits to. One that is not there yet has none: the route itself looks at
-    /// the one it is given.
-    Schedule(Right),
-    /// On the queues of the items in the body, which the route itself looks at one by one.
-    Each(Right),
-    EveryQueue(Right),
-    ReadBuffers,
-    WriteBuffers,
-    /// Both.
-    CopyBuffers,
-    ReadRecords,
-    WriteRecords,
-    Publish,
-    Subscribe,
-    Admin,
-}
-
-impl Needs {
-    const ALL: [Needs; 24] = [
-        Needs::Token,
-        Needs::Queue(Right::Submit),
-        Needs::Queue(Right::Receive),
-        Needs::Queue(Right::Read),
-        Needs::Queue(Right::Admin),
-        Needs::Item(Right::Submit),
-        Needs::Item(Right::Receive),
-        Needs::Item(Right::Read),
-        Needs::Item(Right::Admin),
-        Needs::Schedule(Right::Submit),
-        Needs::Schedule(Right::Read),
-        Needs::Each(Right::Read),
-        Needs::Each(Right::Receive),
-        Needs::Each(Right::Admin),
-        Needs::EveryQueue(Right::Read),
-        Needs::EveryQueue(Right::Admin),
-        Needs::ReadBuffers,
-        Needs::WriteBuffers,
-        Needs::CopyBuffers,
-        Needs::ReadRecords,
-        Needs::WriteRecords,
-        Needs::Publish,
-        Needs::Subscribe,
-        Needs::Admin,
-    ];
-
-    /// From the names in a description.
-    pub(crate) fn parse(name: &str) -> Option<Needs> {
-        Needs::ALL.into_iter().find(|needs| needs.to_string() == name)
-    }
-
-    /// Whether it is an act that the audit log tells of.
-    pub(crate) fn is_administrative(self) -> bool {
-        use Needs::{Admin, Each, EveryQueue, Item, Queue};
-        matches!(
-            self,
-            Admin | Queue(Right::Admin) | Item(Right::Admin) | Each(Right::Admin) | EveryQueue(Right::Admin)
-        )
-    }
-}
-
-impl fmt::Display for Needs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Needs::Nothing => f.write_str("nothing"),
-            Needs::Token => f.write_str("any"),
-            Needs::Queue(right) => write!(f, "queue:{{queue}}:{right}"),
-            Needs::Item(right) => write!(f, "queue:{{queue of the item}}:{right}"),
-            Needs::Schedule(right) => write!(f, "queue:{{queue of the schedule}}:{right}"),
-            Needs::Each(right) => write!(f, "queue:{{queue of each item}}:{right}"),
-            Needs::EveryQueue(right) => write!(f, "queue:*:{right}"),
-            Needs::ReadBuffers => f.write_str("buffer:read"),
-            Needs::WriteBuffers => f.write_str("buffer:write"),
-            Needs::CopyBuffers => f.write_str("buffer:*"),
-            Needs::ReadRecords => f.write_str("kv:read"),
-            Needs::WriteRecords => f.write_str("kv:write"),
-            Needs::Publish => f.write_str("topic:publish"),
-            Needs::Subscribe => f.write_str("topic:subscribe"),
-            Needs::Admin => f.write_str("admin"),
-        }
     }
 }
 
@@ -307,12 +201,16 @@ mod tests {
         Access::new(scopes.iter().map(|scope| scope.parse().unwrap()).collect())
     }
 
+    fn has(access: &Access, name: &str) -> bool {
+        access.named(NamedScope::find(name).unwrap())
+    }
+
     fn name(text: &str) -> QueueName {
         text.parse().unwrap()
     }
 
     #[test]
-    fn patterns() {
+    fn patterns_match_queue_names() {
         for (pattern, yes, no) in [
             ("jobs", &["jobs"][..], &["job", "jobs2", "xjobs", "JOBS"][..]),
             ("*", &["jobs", "x"], &[]),
@@ -333,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_read_back_and_nonsense_is_refused() {
+    fn scopes_are_parsed_and_invalid_scopes_are_refused() {
         for text in [
             "admin",
             "queue:jobs:submit",
@@ -350,7 +248,12 @@ mod tests {
             "topic:*",
             "compute:admin",
         ] {
-            assert_eq!(text.parse::<Scope>().unwrap().to_string(), text);
+            let scope = match text.parse::<Scope>().unwrap() {
+                Scope::Admin => "admin".to_owned(),
+                Scope::Queue { pattern, right } => format!("queue:{}:{right}", pattern.0),
+                Scope::Named(scope) => scope.name.to_owned(),
+            };
+            assert_eq!(scope, text);
         }
         let long = format!("queue:{}:read", "x".repeat(300));
         for text in [
@@ -377,30 +280,33 @@ mod tests {
     }
 
     #[test]
-    fn rights() {
+    fn a_scope_for_all_equals_the_scopes_of_its_parts() {
+        let both = access(&["kv:read", "kv:write"]);
+        assert!(has(&both, "kv:*") && has(&access(&["kv:*"]), "kv:read") && !has(&both, "topic:publish"));
+        assert!(!has(&access(&["kv:read"]), "kv:*"));
+    }
+
+    #[test]
+    fn scopes_grant_rights() {
         let worker = access(&["queue:a-*:receive", "buffer:read"]);
         assert!(worker.queue(&name("a-1"), Right::Receive));
         assert!(!worker.queue(&name("a-1"), Right::Submit) && !worker.queue(&name("a-1"), Right::Read));
         assert!(!worker.queue(&name("b"), Right::Receive));
-        assert!(worker.read_buffers() && !worker.write_buffers() && !worker.admin());
+        assert!(has(&worker, "buffer:read") && !has(&worker, "buffer:write") && !worker.admin());
         assert!(!worker.every_queue(Right::Receive));
         let operator = access(&["queue:*:admin"]);
         for right in Right::ALL {
             assert!(operator.queue(&name("x"), right) && operator.every_queue(right));
         }
-        assert!(!operator.admin() && !operator.read_buffers());
+        assert!(!operator.admin() && !has(&operator, "buffer:read"));
         let admin = access(&["admin"]);
         assert!(
-            admin.admin() && admin.every_queue(Right::Admin) && admin.write_buffers() && admin.read_buffers()
+            admin.admin()
+                && admin.every_queue(Right::Admin)
+                && has(&admin, "buffer:write")
+                && has(&admin, "buffer:read")
         );
-        let nobody = access(&[]);
-        assert!(!nobody.admin() && !nobody.queue(&name("x"), Right::Read));
-    }
-
-    #[test]
-    fn what_a_route_needs_has_a_name_of_its_own() {
-        for needs in Needs::ALL {
-            assert_eq!(Needs::parse(&needs.to_string()), Some(needs));
-        }
+        let none = access(&[]);
+        assert!(!none.admin() && !none.queue(&name("x"), Right::Read));
     }
 }

@@ -5,71 +5,70 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 
 const PREFIX: &str = "tow_";
-/// Bytes of randomness. Nobody tries them all, and no list of likely ones exists: one round of SHA-256 hides such a
-/// secret as well as a slow hash would, and a slow one would be paid with every first call.
+/// Random bytes. They cannot be guessed, so one round of SHA-256 protects them as well as a slow password hash would.
 const SECRET_BYTES: usize = 32;
 
-/// What identifies a token, counted from 1.
+/// Counts from 1.
 pub(crate) type TokenId = u64;
 
-/// A token as its holder has it.
-pub(crate) struct Secret {
+/// The token that a client sends.
+pub(crate) struct TokenSecret {
     pub(crate) id: TokenId,
     secret: [u8; SECRET_BYTES],
 }
 
-/// What is kept of it.
+/// The stored form of a secret.
 #[derive(Clone, Copy)]
-pub(crate) struct Hash([u8; 32]);
+pub(crate) struct SecretHash([u8; 32]);
 
-impl Secret {
-    pub(crate) fn new(id: TokenId, secret: [u8; SECRET_BYTES]) -> Secret {
-        Secret { id, secret }
+impl TokenSecret {
+    pub(crate) fn new(id: TokenId, secret: [u8; SECRET_BYTES]) -> TokenSecret {
+        TokenSecret { id, secret }
     }
 
-    /// `None`: nothing of the kind.
-    pub(crate) fn parse(text: &str) -> Option<Secret> {
+    /// `None` if the text is not a token.
+    pub(crate) fn parse(text: &str) -> Option<TokenSecret> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
-        Some(Secret { id: parse_id(id)?, secret: unhex(secret)? })
+        Some(TokenSecret { id: parse_id(id)?, secret: unhex(secret)? })
     }
 
     pub(crate) fn text(&self) -> String {
         format!("{PREFIX}{}_{}", self.id, hex(&self.secret))
     }
 
-    pub(crate) fn hash(&self) -> Hash {
-        Hash(Sha256::digest(self.secret).into())
+    pub(crate) fn hash(&self) -> SecretHash {
+        SecretHash(Sha256::digest(self.secret).into())
     }
 
-    /// Takes as long whatever the answer is.
-    pub(crate) fn is(&self, hash: &Hash) -> bool {
+    /// Compares in constant time.
+    pub(crate) fn matches(&self, hash: &SecretHash) -> bool {
         self.hash().0.ct_eq(&hash.0).into()
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for TokenSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}_(hidden)", self.id)
     }
 }
 
-impl Hash {
+impl SecretHash {
     pub(crate) fn to_hex(self) -> String {
         hex(&self.0)
     }
 
-    pub(crate) fn parse(text: &str) -> Option<Hash> {
-        unhex(text).map(Hash)
+    pub(crate) fn parse(text: &str) -> Option<SecretHash> {
+        unhex(text).map(SecretHash)
     }
 }
 
-impl fmt::Debug for Hash {
+impl fmt::Debug for SecretHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
 }
 
-/// One way to write a number, so that no two texts are the same token.
+/// Accepts only the canonical form of a number, so that each token has exactly one text.
 pub(crate) fn parse_id(text: &str) -> Option<TokenId> {
     text.parse().ok().filter(|id: &TokenId| *id > 0 && id.to_string() == text)
 }
@@ -96,21 +95,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_back_and_its_secret_is_not_shown() {
-        let secret = Secret::new(12, std::array::from_fn(|at| at as u8));
+    fn a_token_is_printed_and_parsed_and_debug_output_hides_its_secret() {
+        let secret = TokenSecret::new(12, std::array::from_fn(|at| at as u8));
         let text = secret.text();
         assert!(text.starts_with("tow_12_000102"), "{text}");
-        let read = Secret::parse(&text).unwrap();
+        let read = TokenSecret::parse(&text).unwrap();
         assert_eq!(read.id, 12);
-        assert!(read.is(&secret.hash()));
-        assert!(read.is(&Hash::parse(&secret.hash().to_hex()).unwrap()));
-        assert!(!Secret::new(12, [0; 32]).is(&secret.hash()));
+        assert!(read.matches(&secret.hash()));
+        assert!(read.matches(&SecretHash::parse(&secret.hash().to_hex()).unwrap()));
+        assert!(!TokenSecret::new(12, [0; 32]).matches(&secret.hash()));
         assert_eq!(format!("{secret:?} {:?}", secret.hash()), "tow_12_(hidden) (hidden)");
     }
 
     #[test]
-    fn other_texts_are_no_tokens() {
-        let good = Secret::new(7, [0xab; 32]).text();
+    fn other_texts_are_not_tokens() {
+        let good = TokenSecret::new(7, [0xab; 32]).text();
         let upper = good.replace("ab", "AB");
         let plus = good.replace("_7_", "_+7_");
         let zero = good.replace("_7_", "_07_");
@@ -131,7 +130,7 @@ mod tests {
             &long,
             "tow_7_ü",
         ] {
-            assert!(Secret::parse(text).is_none(), "{text}");
+            assert!(TokenSecret::parse(text).is_none(), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where buffers are, and how to get there.
+//! Settings of buffer storage.
 
 use std::path::Path;
 use towline_buffers::{Location, Options, S3Options, Secret, WriteOnce};
@@ -6,11 +6,11 @@ use towline_domain::Millis;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BufferSettings {
-    /// `None`: beside the store's own files.
+    /// `None`: the directory `buffers` in the data directory.
     pub location: Option<Location>,
-    /// A writer that is silent for so long has vanished.
+    /// A buffer fails if its writer is silent for this long.
     pub writer_timeout: Millis,
-    /// What is `None` from here on comes from the usual `AWS_...` variables.
+    /// If this or one of the following fields is `None`, the `AWS_...` variable applies.
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub access_key_id: Option<String>,

@@ -1,16 +1,17 @@
-//! Configuration: defaults, then `towline.toml`, then `TOWLINE_*` in the environment, then flags.
+//! Configuration: defaults, then `towline.toml`, then `TOWLINE_*` in the environment, then flags. A later source wins.
 //!
-//! [`KEYS`] is the one table of what can be configured; every source goes through it.
+//! [`SETTINGS`] is the only list of settings. Every source goes through it.
 
 mod buffers;
-mod keys;
+mod parse;
+mod table;
 mod traces;
 
 pub use buffers::BufferSettings;
-pub use keys::{KEYS, Key};
+pub use table::{DefaultValue, Flag, SETTINGS, Setting};
 pub use traces::TraceSettings;
 
-use crate::tls::TlsFiles;
+use crate::connection::TlsFiles;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,11 +20,11 @@ use towline_broker::{CollectionRule, OffloadRule};
 use towline_embedded::Durability;
 use towline_postgres::Address;
 
-/// Read from the working directory if it is there and no other file is named.
-pub const FILE_DEFAULT: &str = "towline.toml";
-/// What the names of environment variables begin with.
+/// Read from the working directory if it exists and no other file is given.
+const FILE_DEFAULT: &str = "towline.toml";
+/// The prefix of environment variables.
 const PREFIX: &str = "TOWLINE_";
-/// Variables of Towline that are not for the server.
+/// Variables with the prefix that clients use. The server ignores them.
 const CLIENT_VARIABLES: [&str; 4] = ["TOWLINE_URL", "TOWLINE_TOKEN", "TOWLINE_TOKEN_FILE", "TOWLINE_CA_FILE"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,25 +32,25 @@ pub struct Settings {
     pub listen: SocketAddr,
     pub data: PathBuf,
     pub store: StoreChoice,
-    /// Bring the schema of the database up to date at the start.
+    /// Whether to migrate the schema of the database at start.
     pub store_migrate: bool,
     pub durability: Durability,
-    /// Allow other addresses than loopback although nothing is encrypted and nobody is asked for a token.
+    /// Whether to allow an address other than loopback without TLS and without tokens.
     pub insecure: bool,
-    /// Both or neither.
+    /// Set together with `tls_key`, or not at all.
     pub tls_cert: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
-    /// Ask for tokens on loopback, too.
+    /// Whether to require tokens on loopback too.
     pub require_tokens: bool,
-    /// Where administrative acts are told; without, in the log.
+    /// The file of the audit log. Without one, audit entries go to the log.
     pub audit_log: Option<PathBuf>,
-    /// How long stopping may take before connections are cut.
+    /// How long a stopping server waits before it cuts connections.
     pub drain: Duration,
     pub log: String,
     pub log_format: LogFormat,
     pub connections_max: usize,
     pub body_bytes_max: usize,
-    /// Bytes of request bodies held at one time.
+    /// Bytes of all request bodies in memory.
     pub bodies_bytes_max: usize,
     pub buffers: BufferSettings,
     pub offload: OffloadRule,
@@ -57,12 +58,12 @@ pub struct Settings {
     pub traces: TraceSettings,
 }
 
-/// Where queues and items are.
+/// Where queues and items are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreChoice {
     /// In the directory [`Settings::data`].
     Embedded,
-    /// One database or several, which are its shards. Their `Debug` leaves passwords out.
+    /// One database, or several as shards. `Debug` omits their passwords.
     Postgres(Vec<Address>),
 }
 
@@ -79,30 +80,29 @@ impl Settings {
         Some(TlsFiles { cert, key })
     }
 
-    /// Whether callers are asked for tokens: always if other machines can reach the server, unless it is said to be
-    /// insecure.
+    /// Whether clients need tokens. They do if other machines can reach the server, unless `insecure` is set.
     #[must_use]
-    pub fn asks_for_tokens(&self) -> bool {
+    pub fn requires_tokens(&self) -> bool {
         self.require_tokens || !self.listen.ip().is_loopback() && !self.insecure
     }
 
-    /// Where queues and items are, for people; no secrets.
+    /// Describes the store for logs and terminals, without secrets.
     #[must_use]
-    pub fn store_shown(&self) -> String {
+    pub fn store_description(&self) -> String {
         match &self.store {
             StoreChoice::Embedded => {
                 std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone()).display().to_string()
             }
             StoreChoice::Postgres(addresses) => {
-                let shown: Vec<String> = addresses.iter().map(shown).collect();
-                format!("PostgreSQL {}", shown.join(" and "))
+                let databases: Vec<String> = addresses.iter().map(display_address).collect();
+                format!("PostgreSQL {}", databases.join(" and "))
             }
         }
     }
 }
 
-/// A database, for people; no secrets.
-pub(crate) fn shown(address: &Address) -> String {
+/// Describes a database without its password.
+pub(crate) fn display_address(address: &Address) -> String {
     let config = &address.config;
     let host = |host: &Host| match host {
         Host::Tcp(name) => name.clone(),
@@ -141,7 +141,7 @@ impl Default for Settings {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("{source_name}: there is no setting {name:?}; {remedy}")]
+    #[error("{source_name}: unknown setting {name:?}; {remedy}")]
     Unknown { source_name: String, name: String, remedy: String },
     #[error("{source_name}: {name} = {value:?}: {why}")]
     Value { source_name: String, name: &'static str, value: String, why: String },
@@ -149,11 +149,11 @@ pub enum ConfigError {
     File { path: PathBuf, error: std::io::Error },
     #[error("{path}: {why}")]
     Toml { path: PathBuf, why: String },
-    #[error("{given} goes with {missing}; name both files")]
+    #[error("{given} is set but {missing} is not; set both")]
     HalfTls { given: &'static str, missing: &'static str },
     #[error(
-        "{listen} can be reached from other machines, and nothing is encrypted: name a certificate with --tls-cert and \
-         --tls-key (callers are asked for tokens then), or listen on 127.0.0.1, or say --insecure if the network around it is trusted"
+        "other machines can reach {listen}, and TLS is not configured: give a certificate with --tls-cert and --tls-key (clients \
+         then need tokens), or listen on 127.0.0.1, or use --insecure if the network is trusted"
     )]
     Exposed { listen: SocketAddr },
 }
@@ -166,67 +166,42 @@ impl Settings {
         flags: &[(&str, String)],
     ) -> Result<Settings, ConfigError> {
         let environment: Vec<(String, String)> = environment.into_iter().collect();
-        let traces = TraceSettings::of(&environment).map_err(|(name, why)| {
-            let value = environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-            let (source_name, value) = ("the environment".to_owned(), value.unwrap_or_default());
-            ConfigError::Value { source_name, name, value, why }
-        })?;
-        let mut settings = Settings { traces, ..Settings::default() };
+        let mut assignments = Vec::new();
         match file {
-            Some(path) => settings.read_file(path)?,
-            None if Path::new(FILE_DEFAULT).exists() => settings.read_file(Path::new(FILE_DEFAULT))?,
+            Some(path) => read_file(path, &mut assignments)?,
+            None if Path::new(FILE_DEFAULT).exists() => {
+                read_file(Path::new(FILE_DEFAULT), &mut assignments)?;
+            }
             None => {}
         }
-        for (name, value) in environment {
-            let Some(key) = name.strip_prefix(PREFIX) else { continue };
-            if CLIENT_VARIABLES.contains(&name.as_str()) || is_service_link(key) {
-                continue;
+        for (variable, value) in &environment {
+            let Some(name) = variable.strip_prefix(PREFIX) else { continue };
+            if !CLIENT_VARIABLES.contains(&variable.as_str()) && !is_service_link(name) {
+                assignments.push(Assignment::new(variable, &name.to_ascii_lowercase(), value)?);
             }
-            settings.set(&name, &key.to_ascii_lowercase(), &value)?;
         }
         for (name, value) in flags {
-            settings.set(&format!("--{}", name.replace('_', "-")), name, value)?;
+            assignments.push(Assignment::new(&format!("--{}", name.replace('_', "-")), name, value)?);
+        }
+        // In the order of the table, whatever the order in the environment: `store_password_file` needs `store`.
+        assignments.sort_by_key(|assignment| assignment.position);
+        let mut settings =
+            Settings { traces: TraceSettings::from_environment(&environment)?, ..Settings::default() };
+        for assignment in assignments {
+            assignment.apply(&mut settings)?;
         }
         settings.check()?;
         Ok(settings)
     }
 
-    fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::File { path: path.to_owned(), error })?;
-        let wrong = |why: String| ConfigError::Toml { path: path.to_owned(), why };
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-        for (name, value) in table {
-            let value = match value {
-                toml::Value::String(text) => text,
-                toml::Value::Integer(number) => number.to_string(),
-                toml::Value::Boolean(yes) => yes.to_string(),
-                toml::Value::Array(several) => {
-                    let texts: Option<Vec<&str>> = several.iter().map(toml::Value::as_str).collect();
-                    texts.ok_or_else(|| wrong(format!("{name}: use strings in a list")))?.join(" ")
-                }
-                _ => return Err(wrong(format!("{name}: use a string, a number, true or false"))),
-            };
-            self.set(&path.display().to_string(), &name, &value)?;
+    fn set_store_password(&mut self, password: &str) -> Result<(), String> {
+        let StoreChoice::Postgres(addresses) = &mut self.store else {
+            return Err("it needs store = postgres://...".to_owned());
+        };
+        for address in addresses {
+            address.config.password(password);
         }
         Ok(())
-    }
-
-    fn set(&mut self, source: &str, name: &str, value: &str) -> Result<(), ConfigError> {
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            let remedy = keys::nearest(name);
-            return Err(ConfigError::Unknown {
-                source_name: source.to_owned(),
-                name: name.to_owned(),
-                remedy,
-            });
-        };
-        (key.set)(self, value).map_err(|why| ConfigError::Value {
-            source_name: source.to_owned(),
-            name: key.name,
-            value: value.chars().take(100).collect(),
-            why,
-        })
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -242,7 +217,57 @@ impl Settings {
     }
 }
 
-/// Kubernetes sets such variables for a service that is named `towline`.
+/// A value for a setting, and the source it came from.
+struct Assignment {
+    position: usize,
+    setting: &'static Setting,
+    source_name: String,
+    value: String,
+}
+
+impl Assignment {
+    fn new(source: &str, name: &str, value: &str) -> Result<Assignment, ConfigError> {
+        let source_name = source.to_owned();
+        let Some((position, setting)) = Setting::find(name) else {
+            let remedy = Setting::suggestion(name);
+            return Err(ConfigError::Unknown { source_name, name: name.to_owned(), remedy });
+        };
+        Ok(Assignment { position, setting, source_name, value: value.to_owned() })
+    }
+
+    fn apply(self, settings: &mut Settings) -> Result<(), ConfigError> {
+        let Assignment { setting, source_name, value, .. } = self;
+        (setting.set)(settings, &value).map_err(|why| ConfigError::Value {
+            source_name,
+            name: setting.name,
+            value: value.chars().take(100).collect(),
+            why,
+        })
+    }
+}
+
+fn read_file(path: &Path, assignments: &mut Vec<Assignment>) -> Result<(), ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| ConfigError::File { path: path.to_owned(), error })?;
+    let wrong = |why: String| ConfigError::Toml { path: path.to_owned(), why };
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+    for (name, value) in table {
+        let value = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(boolean) => boolean.to_string(),
+            toml::Value::Array(values) => {
+                let texts: Option<Vec<&str>> = values.iter().map(toml::Value::as_str).collect();
+                texts.ok_or_else(|| wrong(format!("{name}: use strings in a list")))?.join(" ")
+            }
+            _ => return Err(wrong(format!("{name}: use a string, a number, true or false"))),
+        };
+        assignments.push(Assignment::new(&path.display().to_string(), &name, &value)?);
+    }
+    Ok(())
+}
+
+/// Kubernetes sets these variables in every pod if a service has the name `towline`.
 fn is_service_link(key: &str) -> bool {
     key == "PORT" || key.starts_with("PORT_") || key.starts_with("SERVICE_")
 }
@@ -266,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_beats_the_environment_which_beats_the_file() {
+    fn flags_override_the_environment_which_overrides_the_file() {
         let toml = "listen = \"127.0.0.1:1\"\ndata = \"here\"\ndrain = \"5s\"";
         let settings = load(
             toml,
@@ -280,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused_and_the_nearest_is_named() {
+    fn an_unknown_setting_is_rejected_with_a_suggestion() {
         for (toml, environment) in [
             ("durabilty = \"sync\"", &[][..]),
             ("", &[("TOWLINE_DURABILTY", "sync")]),
@@ -292,8 +317,8 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_are_not_the_servers_are_left_alone() {
-        let others = [
+    fn variables_of_clients_and_of_kubernetes_are_ignored() {
+        let ignored = [
             ("TOWLINE_URL", "http://elsewhere"),
             ("TOWLINE_TOKEN", "secret"),
             ("TOWLINE_SERVICE_HOST", "10.0.0.1"),
@@ -301,11 +326,11 @@ mod tests {
             ("TOWLINE_PORT_7420_TCP_ADDR", "10.0.0.1"),
             ("HOME", "/root"),
         ];
-        assert_eq!(load("", &others, &[]).unwrap(), Settings::default());
+        assert_eq!(load("", &ignored, &[]).unwrap(), Settings::default());
     }
 
     #[test]
-    fn a_wrong_value_is_named_with_its_source() {
+    fn an_error_names_the_source_and_the_wrong_value() {
         for (name, value) in [
             ("listen", "somewhere"),
             ("durability", "interval:0"),
@@ -337,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_come_from_files_and_are_not_shown() {
+    fn secrets_are_read_from_files_and_omitted_from_debug_output() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         std::fs::write(&path, "hush\n").unwrap();
@@ -347,10 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn where_spans_go_is_said_in_the_usual_words_or_in_our_own() {
+    fn the_collector_comes_from_otel_variables_or_from_settings() {
         let endpoint = |environment: &[(&str, &str)], flags: &[(&str, &str)]| {
             let settings = load("", environment, flags).unwrap();
-            settings.traces.wanted().map(str::to_owned)
+            settings.traces.active_endpoint().map(str::to_owned)
         };
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/otlp/");
         assert_eq!(endpoint(&[], &[]), None);
@@ -375,13 +400,32 @@ mod tests {
         let path = directory.path().join("headers");
         std::fs::write(&path, "authorization: Bearer hush\n\nx-team: a: b\n").unwrap();
         let settings = load("", &[], &[("otlp_headers_file", path.to_str().unwrap())]).unwrap();
-        let known = |name: &str, value: &str| (name.to_owned(), towline_api::Hidden(value.to_owned()));
-        assert_eq!(settings.traces.headers, [known("authorization", "Bearer hush"), known("x-team", "a: b")]);
+        let header = |name: &str, value: &str| (name.to_owned(), towline_api::Hidden(value.to_owned()));
+        assert_eq!(
+            settings.traces.headers,
+            [header("authorization", "Bearer hush"), header("x-team", "a: b")]
+        );
         assert!(!format!("{settings:?}").contains("hush"));
     }
 
     #[test]
-    fn a_certificate_needs_its_key() {
+    fn a_password_file_is_applied_after_the_store_of_any_source() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("password");
+        std::fs::write(&path, "hush").unwrap();
+        let password = ("TOWLINE_STORE_PASSWORD_FILE", path.to_str().unwrap());
+        let store = "postgres://user@host/database";
+        for settings in [
+            load("", &[password, ("TOWLINE_STORE", store)], &[]).unwrap(),
+            load("", &[password], &[("store", store)]).unwrap(),
+        ] {
+            let StoreChoice::Postgres(addresses) = settings.store else { panic!() };
+            assert_eq!(addresses[0].config.get_password(), Some(&b"hush"[..]));
+        }
+    }
+
+    #[test]
+    fn a_certificate_without_a_key_is_rejected() {
         assert!(matches!(load("tls_cert = \"c\"", &[], &[]), Err(ConfigError::HalfTls { .. })));
         assert!(matches!(load("", &[("TOWLINE_TLS_KEY", "k")], &[]), Err(ConfigError::HalfTls { .. })));
         let both = load("tls_cert = \"c\"", &[], &[("tls_key", "k")]).unwrap();
@@ -389,15 +433,15 @@ mod tests {
     }
 
     #[test]
-    fn an_address_others_can_reach_needs_a_word() {
+    fn a_public_address_needs_tls_or_the_insecure_setting() {
         assert!(matches!(load("listen = \"0.0.0.0:7420\"", &[], &[]), Err(ConfigError::Exposed { .. })));
         let insecure = load("listen = \"0.0.0.0:7420\"\ninsecure = true", &[], &[]).unwrap();
-        assert!(!insecure.asks_for_tokens());
+        assert!(!insecure.requires_tokens());
         let files = "tls_cert = \"c\"\ntls_key = \"k\"\n";
-        assert!(load(&format!("{files}listen = \"[::]:1\""), &[], &[]).unwrap().asks_for_tokens());
+        assert!(load(&format!("{files}listen = \"[::]:1\""), &[], &[]).unwrap().requires_tokens());
         let behind_a_proxy = [("insecure", "true"), ("require_tokens", "true")];
-        assert!(load("listen = \"0.0.0.0:7420\"", &[], &behind_a_proxy).unwrap().asks_for_tokens());
-        assert!(!load(files, &[], &[]).unwrap().asks_for_tokens());
-        assert!(load("", &[("TOWLINE_REQUIRE_TOKENS", "true")], &[]).unwrap().asks_for_tokens());
+        assert!(load("listen = \"0.0.0.0:7420\"", &[], &behind_a_proxy).unwrap().requires_tokens());
+        assert!(!load(files, &[], &[]).unwrap().requires_tokens());
+        assert!(load("", &[("TOWLINE_REQUIRE_TOKENS", "true")], &[]).unwrap().requires_tokens());
     }
 }

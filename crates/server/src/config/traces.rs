@@ -1,76 +1,81 @@
-//! Where spans go.
+//! Settings of tracing: which collector receives spans.
 
+use super::ConfigError;
 use http::Uri;
 use towline_api::Hidden;
 
-/// What is not here comes from the usual `OTEL_...` variables: the name of the service, the sampler, headers.
+/// The OpenTelemetry SDK itself reads the other `OTEL_...` variables: service name, sampler and headers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceSettings {
-    /// Where spans are posted to; `None`: nowhere, and none are made.
+    /// The URL that receives spans. `None` disables tracing.
     pub endpoint: Option<String>,
-    /// Sent along, to be let in.
+    /// Headers of every request to the collector.
     pub headers: Vec<(String, Hidden)>,
-    /// Of a million traces that begin here, how many are recorded; `None`: as `OTEL_TRACES_SAMPLER` says, or all.
+    /// How many of a million traces started by this server are recorded. `None`: what `OTEL_TRACES_SAMPLER` says, or all.
     pub sample_ppm: Option<u32>,
-    /// `OTEL_SDK_DISABLED`, or `OTEL_TRACES_EXPORTER` says `none`.
+    /// Set by `OTEL_SDK_DISABLED`, or by `none` in `OTEL_TRACES_EXPORTER`.
     pub disabled: bool,
 }
 
-/// The path that collectors listen at.
+/// The path at which collectors receive spans.
 const PATH: &str = "/v1/traces";
 
 impl TraceSettings {
-    /// What the variables say that everybody knows. They come before all else, which may say otherwise.
-    pub(super) fn of(environment: &[(String, String)]) -> Result<TraceSettings, (&'static str, String)> {
-        let said = |name: &str| {
-            let said = environment.iter().find(|(known, value)| known == name && !value.trim().is_empty());
-            said.map(|(_, value)| value.trim())
+    /// Reads the standard OpenTelemetry variables. Settings override them.
+    pub(super) fn from_environment(environment: &[(String, String)]) -> Result<TraceSettings, ConfigError> {
+        let variable = |name: &str| {
+            let found = environment.iter().find(|(known, value)| known == name && !value.trim().is_empty());
+            found.map(|(_, value)| value.trim())
         };
-        let disabled = said("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
-            || said("OTEL_TRACES_EXPORTER") == Some("none");
+        let wrong = |name: &'static str, why: String| ConfigError::Value {
+            source_name: "the environment".to_owned(),
+            name,
+            value: variable(name).unwrap_or_default().to_owned(),
+            why,
+        };
+        let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+            || variable("OTEL_TRACES_EXPORTER") == Some("none");
         let (traces, all) = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT");
-        let endpoint = match (said(traces), said(all)) {
-            (Some(endpoint), _) => Some(endpoint_of(endpoint, false).map_err(|why| (traces, why))?),
-            (None, Some(base)) => Some(endpoint_of(base, true).map_err(|why| (all, why))?),
+        let endpoint = match (variable(traces), variable(all)) {
+            (Some(url), _) => Some(parse_endpoint(url, false).map_err(|why| wrong(traces, why))?),
+            (None, Some(base)) => Some(parse_endpoint(base, true).map_err(|why| wrong(all, why))?),
             (None, None) => None,
         };
         for name in ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"] {
-            if endpoint.is_some()
-                && !disabled
-                && said(name).is_some_and(|protocol| protocol != "http/protobuf")
-            {
-                return Err((name, "use http/protobuf, and the port of the collector for it".to_owned()));
+            let unsupported = variable(name).is_some_and(|protocol| protocol != "http/protobuf");
+            if endpoint.is_some() && !disabled && unsupported {
+                return Err(wrong(name, "use http/protobuf, and the collector's port for it".to_owned()));
             }
         }
         Ok(TraceSettings { endpoint, disabled, ..TraceSettings::default() })
     }
 
-    /// Where spans are to be posted.
-    pub(crate) fn wanted(&self) -> Option<&str> {
+    /// The URL that receives spans, unless tracing is disabled.
+    pub(crate) fn active_endpoint(&self) -> Option<&str> {
         self.endpoint.as_deref().filter(|_| !self.disabled)
     }
 }
 
-/// `base`: the path of a collector is put behind whatever path there is.
-fn endpoint_of(text: &str, base: bool) -> Result<String, String> {
-    let uri: Uri = text.parse().map_err(|_| "it is no address")?;
+/// `is_base`: whether to append the path of the collector.
+fn parse_endpoint(text: &str, is_base: bool) -> Result<String, String> {
+    let uri: Uri = text.parse().map_err(|_| "not a URL")?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() || uri.query().is_some() {
         return Err("use http://host:4318, or https://...".to_owned());
     }
     let text = text.trim_end_matches('/');
-    Ok(if base { format!("{text}{PATH}") } else { text.to_owned() })
+    Ok(if is_base { format!("{text}{PATH}") } else { text.to_owned() })
 }
 
-/// As a setting: a collector, or where exactly it takes spans.
+/// Parses the setting: a URL without a path is a collector, any other URL receives spans itself.
 pub(super) fn endpoint(text: &str) -> Result<String, String> {
     let is_base = text.parse::<Uri>().is_ok_and(|uri| matches!(uri.path(), "" | "/"));
-    endpoint_of(text, is_base)
+    parse_endpoint(text, is_base)
 }
 
-/// A line for each, like `authorization: Bearer ...`.
+/// Parses one header per line, like `authorization: Bearer ...`.
 pub(super) fn headers(text: &str) -> Result<Vec<(String, Hidden)>, String> {
-    let header = |(nth, line): (usize, &str)| {
-        let wrong = || format!("line {} is no header; write name: value", nth + 1);
+    let header = |(index, line): (usize, &str)| {
+        let wrong = || format!("line {} is not a header; use name: value", index + 1);
         let (name, value) = line.split_once(':').ok_or_else(wrong)?;
         let name = http::HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
         http::HeaderValue::try_from(value.trim()).map_err(|_| wrong())?;
@@ -80,7 +85,7 @@ pub(super) fn headers(text: &str) -> Result<Vec<(String, Hidden)>, String> {
     lines.map(header).collect()
 }
 
-/// A share of one, in millionths.
+/// Parses a share from 0 to 1 into millionths.
 pub(super) fn sample(text: &str) -> Result<u32, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok((share * 1e6).round() as u32),

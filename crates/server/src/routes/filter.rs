@@ -1,18 +1,18 @@
-//! The one filter of lists, counts and acts: read from the address, whatever the route.
+//! The filter in the query string of lists, counts and bulk actions.
 
 use crate::app::App;
-use crate::query::{Query, invalid, shown};
-use crate::refuse::Refused;
+use crate::request::{Query, excerpt, invalid};
+use crate::response::ProblemResponse;
 use std::str::FromStr;
 use towline_domain::{FailureKind, HeadFilter, QueueName, Refusal, StateName};
 use towline_store::{Cursor, ErrorText, Filter};
 
-/// Which items are meant, of a queue that must be there; without one, of all queues.
+/// Parses the filter. Without a queue, it selects items of all queues.
 pub(super) async fn filter(
     app: &App,
     queue: Option<QueueName>,
     query: &mut Query,
-) -> Result<Filter, Refused> {
+) -> Result<Filter, ProblemResponse> {
     let (state, failure) = state(query)?;
     let (priority_min, priority_max) = range(query, "priority", ["priority_min", "priority_max"])?;
     let (attempt_min, attempt_max) = range(query, "attempt", ["attempt_min", "attempt_max"])?;
@@ -20,7 +20,7 @@ pub(super) async fn filter(
     tags.extend(query.one("type")?.map(|kind| ("type".to_owned(), kind)));
     let error = query.one("error")?;
     if error.as_ref().is_some_and(String::is_empty) {
-        return Err(invalid("error", "an empty text is in every error; say what to look for"));
+        return Err(invalid("error", "the text is empty; give the text to look for"));
     }
     let filter = Filter {
         queue: queue.clone(),
@@ -51,39 +51,39 @@ pub(super) async fn filter(
     Ok(filter)
 }
 
-fn pairs(query: &mut Query, name: &'static str) -> Result<Vec<(String, String)>, Refused> {
+fn pairs(query: &mut Query, name: &'static str) -> Result<Vec<(String, String)>, ProblemResponse> {
     let pair = |text: String| match text.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => Err(invalid(name, format!("{:?}; use key=value", shown(&text)))),
+        None => Err(invalid(name, format!("{:?}; use key=value", excerpt(&text)))),
     };
     query.all(name).into_iter().map(pair).collect()
 }
 
-/// One number, or the least and the most.
+/// Parses an exact number, or a minimum and a maximum.
 fn range<T: FromStr<Err: std::fmt::Display> + Copy>(
     query: &mut Query,
     name: &'static str,
     [min, max]: [&'static str; 2],
-) -> Result<(Option<T>, Option<T>), Refused> {
+) -> Result<(Option<T>, Option<T>), ProblemResponse> {
     match (query.parse(name)?, query.parse(min)?, query.parse(max)?) {
         (None, min, max) => Ok((min, max)),
-        (exactly @ Some(_), None, None) => Ok((exactly, exactly)),
-        (Some(_), _, _) => Err(invalid(name, format!("`{min}` or `{max}` is given too; choose one"))),
+        (exact @ Some(_), None, None) => Ok((exact, exact)),
+        (Some(_), _, _) => Err(invalid(name, format!("`{min}` or `{max}` is also given; choose one"))),
     }
 }
 
-/// The state, and the kind of failure, which some call a state.
-fn state(query: &mut Query) -> Result<(Option<StateName>, Option<FailureKind>), Refused> {
-    // The Tyger document's word for it, and ours.
+/// Parses the state and the kind of failure. A kind of failure is also accepted as a state.
+fn state(query: &mut Query) -> Result<(Option<StateName>, Option<FailureKind>), ProblemResponse> {
+    // `status` is an alias of `state`.
     let text = match (query.one("state")?, query.one("status")?) {
-        (Some(_), Some(_)) => return Err(invalid("status", "`state` is given too; choose one")),
+        (Some(_), Some(_)) => return Err(invalid("status", "`state` is also given; choose one")),
         (one, other) => one.or(other),
     };
     let kinds = FailureKind::ALL.map(FailureKind::name).join(", ");
     let failure = match query.one("failure")? {
         None => None,
         Some(text) => match FailureKind::parse(&text) {
-            None => return Err(invalid("failure", format!("{:?} is not one of {kinds}", shown(&text)))),
+            None => return Err(invalid("failure", format!("{:?} is not one of {kinds}", excerpt(&text)))),
             kind => kind,
         },
     };
@@ -97,11 +97,11 @@ fn state(query: &mut Query) -> Result<(Option<StateName>, Option<FailureKind>), 
     let names = "pending, ready, scheduled, processing, paused, completed, failed, unfinished";
     match StateName::parse(&text) {
         Some(state) => Ok((Some(state), failure)),
-        None => Err(invalid("state", format!("{:?} is not one of {names}", shown(&text)))),
+        None => Err(invalid("state", format!("{:?} is not one of {names}", excerpt(&text)))),
     }
 }
 
-pub(super) fn cursor(query: &mut Query) -> Result<Option<Cursor>, Refused> {
+pub(super) fn cursor(query: &mut Query) -> Result<Option<Cursor>, ProblemResponse> {
     Ok(query.parse("cursor")?.map(Cursor))
 }
 

@@ -1,14 +1,13 @@
-//! Whether the server can do its work.
+//! Health, readiness and metrics of the server.
 
-use crate::answer::Reply;
 use crate::app::App;
-use crate::query::NoQuery;
-use crate::refuse::Refused;
+use crate::request::NoQuery;
+use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
-use towline_api::{Code, Problem};
+use towline_api::Code;
 use utoipa::ToSchema;
 
 #[derive(Serialize, ToSchema)]
@@ -17,57 +16,61 @@ struct Health {
     version: &'static str,
 }
 
-/// Whether it can be given work, and by how many of its databases. Which they are is not for everybody: `/metrics` tells.
+/// Readiness of the server and the number of its shards. Their names are only in `/metrics`, because this route needs no token.
 #[derive(Serialize, ToSchema)]
 struct Readiness {
-    /// `ok`, or `degraded` while a database is gone.
+    /// `ok`, or `degraded` while a shard does not respond.
     status: &'static str,
-    /// Of several databases: how many there are.
+    /// How many shards the store has, if it is sharded.
     #[serde(skip_serializing_if = "Option::is_none")]
     shards: Option<usize>,
-    /// How many of them answer.
+    /// How many shards respond.
     #[serde(skip_serializing_if = "Option::is_none")]
     shards_up: Option<usize>,
 }
 
-/// Figures for Prometheus.
+/// Show metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "server", security(("token" = ["queue:*:read"])), responses(
-    (status = 200, description = "The figures, in Prometheus' text format.", body = String, content_type = "text/plain"),
-    (status = 503, description = "The store cannot be used.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "Metrics in the text format of Prometheus.", body = String, content_type = "text/plain"),
+    (status = 503, description = "The store is not available."),
 ))]
-pub(super) async fn metrics(State(app): State<App>, _: NoQuery) -> Result<Response, Refused> {
-    let text = app.metrics.tell(&app).await?;
+pub(super) async fn metrics(State(app): State<App>, _: NoQuery) -> Result<Response, ProblemResponse> {
+    let text = app.metrics.render(&app).await?;
     Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
-/// Whether the server is up and its store can be used.
+/// Show whether the server is up and its store is available.
 #[utoipa::path(get, path = "/healthz", operation_id = "show_health", tag = "server", security(()), responses(
-    (status = 200, description = "It is.", body = Health),
-    (status = 503, description = "It is stopping, or the store cannot be used.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The server is healthy.", body = Health),
+    (status = 503, description = "The server is stopping, or the store is not available."),
 ))]
-pub(super) async fn healthz(State(app): State<App>, reply: Reply) -> Result<Response, Refused> {
+pub(super) async fn healthz(State(app): State<App>, respond: Responder) -> Result<Response, ProblemResponse> {
     if app.is_stopping() {
-        return Err(Refused::new(Code::Stopping, "the server is stopping"));
+        return Err(ProblemResponse::new(Code::Stopping, "the server is stopping"));
     }
     app.broker.store().next_wake().await?;
-    reply.with(&Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+    respond.with(&Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Whether the server can be given work: for balancers. Of several databases one is enough.
+/// Show whether the server accepts work, for load balancers. Of several shards one is enough.
 #[utoipa::path(get, path = "/readyz", operation_id = "show_readiness", tag = "server", security(()), responses(
-    (status = 200, description = "It can.", body = Readiness),
-    (status = 503, description = "It is stopping, or no store can be used.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The server is ready.", body = Readiness),
+    (status = 503, description = "The server is stopping, or no store is available."),
 ))]
-pub(super) async fn readyz(State(app): State<App>, _: NoQuery, reply: Reply) -> Result<Response, Refused> {
+pub(super) async fn readyz(
+    State(app): State<App>,
+    _: NoQuery,
+    respond: Responder,
+) -> Result<Response, ProblemResponse> {
     if app.is_stopping() {
-        return Err(Refused::new(Code::Stopping, "the server is stopping"));
+        return Err(ProblemResponse::new(Code::Stopping, "the server is stopping"));
     }
-    // Asks every store that is up: one that went away unnoticed is noticed here.
+    // Asks every shard, so that a shard that went down since the last call is noticed here.
     app.broker.store().next_wake().await?;
-    let shards = app.shards();
+    let shards = app.shard_health();
     let up = shards.iter().filter(|shard| shard.down.is_none()).count();
     let status = if up < shards.len() { "degraded" } else { "ok" };
-    let several = !shards.is_empty();
-    let (shards, shards_up) = (several.then_some(shards.len()), several.then_some(up));
-    reply.with(&Readiness { status, shards, shards_up })
+    let is_sharded = !shards.is_empty();
+    let (shards, shards_up) = (is_sharded.then_some(shards.len()), is_sharded.then_some(up));
+    respond.with(&Readiness { status, shards, shards_up })
 }

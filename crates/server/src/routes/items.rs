@@ -1,172 +1,167 @@
-//! Items as anybody may act on them: shown, waited for, cancelled, redriven, paused, deleted.
+//! Single items without a lease: show, wait, cancel, redrive, pause, resume, delete.
 
-use super::list::shown_all;
-use super::receive::check_wait;
+use super::list::describe_all;
 use super::{unexpected, update};
-use crate::answer::Reply;
 use crate::app::App;
-use crate::body::Wire;
-use crate::path::ItemPath;
-use crate::query::{NoQuery, Query};
-use crate::refuse::Refused;
+use crate::request::{DecodedBody, ItemPath, NoQuery, Query};
+use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use std::time::Duration;
-use towline_api::{CancelRequest, ItemShown, Problem, Settled, Span};
+use towline_api::{CancelRequest, ItemShown, Settled, Span};
 use towline_broker::Waited;
 use towline_domain::change::Answer;
 use towline_domain::{FieldSet, ItemId, Refusal};
 use towline_store::{Operation, StoredItem};
 
-async fn shown(app: &App, stored: StoredItem) -> Result<ItemShown, Refused> {
-    let mut shown = shown_all(app, vec![stored]).await?;
-    shown.pop().ok_or_else(unexpected)
+async fn describe(app: &App, stored: StoredItem) -> Result<ItemShown, ProblemResponse> {
+    let mut items = describe_all(app, vec![stored]).await?;
+    items.pop().ok_or_else(unexpected)
 }
 
-fn not_found(id: ItemId) -> Refused {
+fn not_found(id: ItemId) -> ProblemResponse {
     Refusal::ItemNotFound { id }.into()
 }
 
-/// An item, with its result, its errors and its payload.
+/// Show an item with its result, its errors and its payload.
 #[utoipa::path(get, path = "/v1/items/{id}", operation_id = "show_item", tag = "items", security(("token" = ["queue:{queue of the item}:read"])),
     params(
         ("id" = String, Path, format = Uuid),
-        ("fields" = Option<String>, Query, description = "Payload fields to bring along, with commas between: all"),
-        ("view" = Option<String>, Query, description = "`summary` leaves out inputs, parameters, outputs and payload: `full`"),
+        ("fields" = Option<String>, Query, description = "Payload fields to include, separated by commas. Default: all"),
+        ("view" = Option<String>, Query, description = "`full`, or `summary` without inputs, parameters, outputs and payload. Default: `full`"),
     ),
     responses(
         (status = 200, description = "The item.", body = ItemShown),
-        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn show(
     State(app): State<App>,
-    reply: Reply,
+    respond: Responder,
     ItemPath(id): ItemPath,
     mut query: Query,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let (fields, summary) = (query.fields()?, query.summary()?);
     query.end()?;
     let fields = fields.unwrap_or(if summary { FieldSet::NONE } else { FieldSet::ALL });
     let found = app.broker.store().get(vec![id], fields).await?.pop().flatten();
     let mut found = found.ok_or_else(|| not_found(id))?;
     app.broker.fetch(std::slice::from_mut(&mut found)).await?;
-    let item = shown(&app, found).await?;
-    if summary { reply.with(&item.summary()) } else { reply.with(&item) }
+    let item = describe(&app, found).await?;
+    if summary { respond.with(&item.summary()) } else { respond.with(&item) }
 }
 
-/// Deletes an item; with `force`, also under its holder.
+/// Delete an item.
 #[utoipa::path(delete, path = "/v1/items/{id}", operation_id = "delete_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])),
-    params(("id" = String, Path, format = Uuid), ("force" = Option<bool>, Query, description = "Also if somebody works on it")),
+    params(("id" = String, Path, format = Uuid), ("force" = Option<bool>, Query, description = "Also delete the item if a worker holds a lease on it")),
     responses(
-        (status = 204, description = "It is gone."),
-        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Somebody works on it.", body = Problem, content_type = "application/problem+json"),
+        (status = 204, description = "Deleted."),
+        (status = 409, description = "A worker holds a lease on the item."),
     ))]
 pub(super) async fn delete(
     State(app): State<App>,
     ItemPath(id): ItemPath,
     mut query: Query,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let force = query.flag("force")?;
     query.end()?;
     update(&app, Operation::Delete { id, force }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Waits until the item is completed or failed, or until the time is over, and shows it as it then is.
+/// Wait until an item is terminal, or until the timeout, and show it.
 #[utoipa::path(get, path = "/v1/items/{id}/wait", operation_id = "wait_for_item", tag = "items", security(("token" = ["queue:{queue of the item}:read"])),
     params(
         ("id" = String, Path, format = Uuid),
-        ("timeout" = Option<Span>, Query, description = "How long, up to 5m: 30s"),
+        ("timeout" = Option<Span>, Query, description = "How long to wait, up to 5m. Default: 30s"),
     ),
     responses(
-        (status = 200, description = "The item; its `state` tells whether it has ended.", body = ItemShown),
-        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The item. Its `state` says whether it is terminal.", body = ItemShown),
     ))]
 pub(super) async fn wait(
     State(app): State<App>,
-    reply: Reply,
+    respond: Responder,
     ItemPath(id): ItemPath,
     mut query: Query,
-) -> Result<Response, Refused> {
-    let timeout = query.span("timeout")?;
+) -> Result<Response, ProblemResponse> {
+    let timeout = query.wait("timeout", Duration::from_secs(30))?;
     query.end()?;
-    let timeout = timeout.map_or(Ok(Duration::from_secs(30)), |span| check_wait("timeout", span))?;
     match app.broker.wait(id, timeout).await? {
-        Waited::Ended(stored) | Waited::Unfinished(stored) => reply.with(&shown(&app, *stored).await?),
+        Waited::Ended(stored) | Waited::Unfinished(stored) => respond.with(&describe(&app, *stored).await?),
         Waited::NotFound => Err(not_found(id)),
     }
 }
 
-/// Carries out an operation that answers with the item's state.
-async fn change(app: &App, reply: Reply, id: ItemId, operation: Operation) -> Result<Response, Refused> {
+/// Carries out an operation that returns the state of the item.
+async fn change(
+    app: &App,
+    respond: Responder,
+    id: ItemId,
+    operation: Operation,
+) -> Result<Response, ProblemResponse> {
     match update(app, operation).await? {
-        Answer::State(state) => reply.with(&Settled::state(id, state)),
+        Answer::State(state) => respond.with(&Settled::state(id, state)),
         _ => Err(unexpected()),
     }
 }
 
-/// Ends an unfinished item as `cancelled`; whoever works on it is told at their next call.
+/// Cancel an unfinished item.
+///
+/// The item fails with the kind `cancelled`. A worker that holds a lease on it learns so at its next call.
 #[utoipa::path(post, path = "/v1/items/{id}/cancel", operation_id = "cancel_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)),
     request_body = CancelRequest,
     responses(
-        (status = 200, description = "The item's state now.", body = Settled),
-        (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It is finished.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The new state of the item.", body = Settled),
+        (status = 409, description = "The item is already terminal."),
     ))]
 pub(super) async fn cancel(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     ItemPath(id): ItemPath,
-    Wire(body): Wire<CancelRequest>,
-) -> Result<Response, Refused> {
+    DecodedBody(body): DecodedBody<CancelRequest>,
+) -> Result<Response, ProblemResponse> {
     let reason = body.reason.unwrap_or_default();
-    change(&app, reply, id, Operation::Cancel { id, reason }).await
+    change(&app, respond, id, Operation::Cancel { id, reason }).await
 }
 
-/// Makes a failed item pending again, with its attempts reset.
+/// Redrive a failed item: it becomes pending again, and its attempts are reset.
 #[utoipa::path(post, path = "/v1/items/{id}/redrive", operation_id = "redrive_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), responses(
-    (status = 200, description = "The item's state now.", body = Settled),
-    (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
-    (status = 409, description = "It has not failed, or its queue is completed.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The new state of the item.", body = Settled),
+    (status = 409, description = "The item has not failed, or its queue is completed."),
 ))]
 pub(super) async fn redrive(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     ItemPath(id): ItemPath,
-) -> Result<Response, Refused> {
-    change(&app, reply, id, Operation::Redrive { id }).await
+) -> Result<Response, ProblemResponse> {
+    change(&app, respond, id, Operation::Redrive { id }).await
 }
 
-/// Keeps a pending item back.
+/// Pause a pending item, so that it is not delivered.
 #[utoipa::path(post, path = "/v1/items/{id}/pause", operation_id = "pause_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), responses(
-    (status = 200, description = "The item's state now.", body = Settled),
-    (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
-    (status = 409, description = "It is not pending.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The new state of the item.", body = Settled),
+    (status = 409, description = "The item is not pending."),
 ))]
 pub(super) async fn pause(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     ItemPath(id): ItemPath,
-) -> Result<Response, Refused> {
-    change(&app, reply, id, Operation::Pause { id }).await
+) -> Result<Response, ProblemResponse> {
+    change(&app, respond, id, Operation::Pause { id }).await
 }
 
-/// Lets a paused item go on, with its place in the queue.
+/// Resume a paused item. It keeps its position in the queue.
 #[utoipa::path(post, path = "/v1/items/{id}/resume", operation_id = "resume_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), responses(
-    (status = 200, description = "The item's state now.", body = Settled),
-    (status = 404, description = "There is no such item.", body = Problem, content_type = "application/problem+json"),
-    (status = 409, description = "It is not paused.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The new state of the item.", body = Settled),
+    (status = 409, description = "The item is not paused."),
 ))]
 pub(super) async fn resume(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     ItemPath(id): ItemPath,
-) -> Result<Response, Refused> {
-    change(&app, reply, id, Operation::Resume { id }).await
+) -> Result<Response, ProblemResponse> {
+    change(&app, respond, id, Operation::Resume { id }).await
 }

@@ -1,17 +1,17 @@
-//! Every route, and with it its description: what is served and what is documented cannot differ.
+//! Every route with its OpenAPI description. The router and the description come from the same declarations.
 
-mod acts;
 mod buffers;
-mod describe;
+mod bulk;
 mod events;
 mod filter;
 mod groups;
 mod health;
 mod items;
-mod kv;
 mod list;
+mod openapi;
 mod queues;
 mod receive;
+mod records;
 mod schedules;
 mod settle;
 mod submit;
@@ -20,10 +20,10 @@ mod tokens;
 mod topics;
 
 use crate::app::App;
-use crate::auth::{self, Table};
-use crate::guard;
+use crate::auth::{self, RouteRequirements};
 use crate::metrics;
-use crate::refuse::Refused;
+use crate::request::{excerpt, reject_foreign_origin};
+use crate::response::ProblemResponse;
 use crate::traces;
 use axum::Router;
 use axum::middleware;
@@ -43,8 +43,8 @@ use utoipa_axum::routes;
 #[openapi(
     info(
         title = "Towline",
-        description = "A durable work queue. Bodies are JSON or, by content type, MessagePack with the same names; \
-                       durations are strings like \"5m\" or numbers of milliseconds; errors are problem+json with a stable `code`.",
+        description = "A durable work queue. Bodies are JSON, or MessagePack with the same names, by content type. \
+                       Durations are strings like \"5m\" or numbers of milliseconds. Errors are problem+json with a stable `code`.",
     ),
     components(schemas(towline_api::Problem))
 )]
@@ -65,11 +65,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(queues::close))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
-        .routes(routes!(submit::submit, list::list, acts::purge))
-        .routes(routes!(acts::count))
-        .routes(routes!(acts::act))
+        .routes(routes!(submit::submit, list::list, bulk::purge))
+        .routes(routes!(bulk::count))
+        .routes(routes!(bulk::run))
         .routes(routes!(list::list_all))
-        .routes(routes!(acts::count_everywhere))
+        .routes(routes!(bulk::count_all_queues))
         .routes(routes!(receive::receive))
         .routes(routes!(settle::settle))
         .routes(routes!(items::show, items::delete))
@@ -78,7 +78,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(items::redrive))
         .routes(routes!(items::pause))
         .routes(routes!(items::resume))
-        .routes(routes!(settle::act))
+        .routes(routes!(settle::settle_one))
         .routes(routes!(groups::show))
         .routes(routes!(groups::wait))
         .routes(routes!(groups::cancel))
@@ -89,9 +89,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(schedules::run))
         .routes(routes!(schedules::next))
         .routes(routes!(events::follow))
-        .routes(routes!(kv::list))
-        .routes(routes!(kv::get, kv::set, kv::delete))
-        .routes(routes!(kv::increment))
+        .routes(routes!(records::list))
+        .routes(routes!(records::get, records::set, records::delete))
+        .routes(routes!(records::increment))
         .routes(routes!(topics::publish, topics::subscribe))
         .routes(routes!(buffers::manage::create, buffers::manage::list))
         .routes(routes!(buffers::manage::show, buffers::manage::delete))
@@ -107,20 +107,20 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(buffers::sign::adopt))
 }
 
-/// The description that is served at `/v1/openapi.json`.
+/// The OpenAPI description, served at `/v1/openapi.json`.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut description = routes().to_openapi();
-    describe::complete(&mut description);
+    openapi::complete(&mut description);
     description
 }
 
 pub(crate) fn router(app: App) -> Router {
     let (router, mut description) = routes().split_for_parts();
-    describe::complete(&mut description);
-    let mut table = Table::of_description(&description);
-    table.open("/v1/openapi.json", "describe");
-    // Made of our own words: it always has a JSON form.
+    openapi::complete(&mut description);
+    let mut requirements = RouteRequirements::from_openapi(&description);
+    requirements.add_public("/v1/openapi.json", "describe");
+    // Cannot fail: the description always has a JSON form.
     let served = Bytes::from(description.to_json().unwrap_or_default());
     let router = router
         .route(
@@ -128,29 +128,29 @@ pub(crate) fn router(app: App) -> Router {
             get(move || async move { ([(CONTENT_TYPE, Format::Json.content_type())], served) }),
         )
         .fallback(|uri: Uri| async move {
-            let path: String = uri.path().chars().take(200).collect();
-            Refused::new(Code::RouteNotFound, format!("nothing is at {path:?}; see /v1/openapi.json"))
-        })
-        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
-            let path: String = uri.path().chars().take(200).collect();
-            let method: String = method.as_str().chars().take(20).collect();
-            Refused::new(
-                Code::MethodNotAllowed,
-                format!("{path:?} does not take {method}; see /v1/openapi.json"),
+            let path = excerpt(uri.path());
+            ProblemResponse::new(
+                Code::RouteNotFound,
+                format!("there is no route {path:?}; see /v1/openapi.json"),
             )
         })
-        .layer(middleware::from_fn_with_state((app.clone(), Arc::new(table)), auth::admit))
-        .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
+        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+            let (path, method) = (excerpt(uri.path()), excerpt(method.as_str()));
+            let detail = format!("{path:?} does not support {method}; see /v1/openapi.json");
+            ProblemResponse::new(Code::MethodNotAllowed, detail)
+        })
+        .layer(middleware::from_fn_with_state((app.clone(), Arc::new(requirements)), auth::authorize))
+        .layer(middleware::from_fn_with_state(app.clone(), reject_foreign_origin))
         .layer(middleware::from_fn_with_state(app.clone(), metrics::measure));
     match app.traces {
-        Some(_) => router.layer(middleware::from_fn_with_state(app.clone(), traces::follow)),
+        Some(_) => router.layer(middleware::from_fn_with_state(app.clone(), traces::trace_request)),
         None => router,
     }
     .with_state(app)
 }
 
 /// Carries out one operation.
-async fn update(app: &App, operation: Operation) -> Result<Answer, Refused> {
+async fn update(app: &App, operation: Operation) -> Result<Answer, ProblemResponse> {
     let answered = app.broker.update(vec![operation]).await?.pop();
     match answered.ok_or(StoreError::Closed)? {
         Ok(Reply::Answer(answer)) => Ok(answer),
@@ -159,24 +159,25 @@ async fn update(app: &App, operation: Operation) -> Result<Answer, Refused> {
     }
 }
 
-/// A store answered something that was not asked. Its contract is tested; this is for the day it is broken.
-fn unexpected() -> Refused {
-    Refused::new(Code::Internal, "the store gave an answer to another question")
+/// The store returned a reply of the wrong type. The conformance suite tests that no store does.
+fn unexpected() -> ProblemResponse {
+    ProblemResponse::new(Code::Internal, "unexpected reply type from the store")
 }
 
-/// Puts answers back beside the elements that never got to the store.
-fn merge<T>(
-    elements: Vec<Option<T>>,
+/// The results of a batch in the order of the request. `invalid` has the result of each element that did not go to the store;
+/// `answers` has the store's answers for the other elements.
+fn batch_results<T>(
+    invalid: Vec<Option<T>>,
     answers: Vec<Answered>,
-    mut answered: impl FnMut(usize, Answered) -> T,
-) -> Vec<T> {
-    let mut answers = answers.into_iter();
-    let mut merged = Vec::with_capacity(elements.len());
-    for (at, element) in elements.into_iter().enumerate() {
-        match element {
-            Some(refused) => merged.push(refused),
-            None => merged.extend(answers.next().map(|answer| answered(at, answer))),
+    mut result: impl FnMut(usize, Answered) -> Result<T, ProblemResponse>,
+) -> Result<Vec<T>, ProblemResponse> {
+    let mut answers = answers.into_iter().enumerate();
+    let element = |invalid: Option<T>| match invalid {
+        Some(invalid) => Ok(invalid),
+        None => {
+            let (index, answer) = answers.next().ok_or_else(unexpected)?;
+            result(index, answer)
         }
-    }
-    merged
+    };
+    invalid.into_iter().map(element).collect()
 }

@@ -1,54 +1,45 @@
-//! Schedules: made, changed, shown, paused, run.
+//! Schedules: create, change, show, pause, resume, run, delete.
 
-use crate::answer::Reply;
 use crate::app::App;
 use crate::auth::{Caller, Right};
-use crate::body::Wire;
-use crate::path::SchedulePath;
-use crate::query::{NoQuery, Query};
-use crate::refuse::Refused;
+use crate::request::{DecodedBody, NoQuery, Query, SchedulePath};
+use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use towline_api::{
-    Code, NextTimes, PAGE_DEFAULT, Problem, PutSchedule, ScheduleAnswer, SchedulePage, ScheduleRun,
-    ScheduleShown,
+    NextTimes, PAGE_DEFAULT, PutSchedule, ScheduleAnswer, SchedulePage, ScheduleRun, ScheduleShown,
 };
 use towline_domain::{Refusal, Schedule, ScheduleName, limits};
 
-/// Next times shown unless the caller says otherwise.
+/// Default number of next times.
 const NEXT_DEFAULT: usize = 5;
-/// Each has its item with it.
+/// Lower than for other lists, because each schedule contains an item.
 const LIST_MAX: usize = 1000;
 
-async fn find(app: &App, name: &ScheduleName) -> Result<Schedule, Refused> {
+async fn find(app: &App, name: &ScheduleName) -> Result<Schedule, ProblemResponse> {
     let found = app.broker.schedule(name).await?;
     found.ok_or_else(|| Refusal::ScheduleNotFound { name: name.to_string() }.into())
 }
 
-/// Schedules in order of name: those whose queue the caller may read.
+/// List schedules in order of name. The list contains the schedules whose queues the token may read.
 #[utoipa::path(get, path = "/v1/schedules", operation_id = "list_schedules", tag = "schedules", security(("token" = ["any"])),
     params(
-        ("cursor" = Option<String>, Query, description = "`next` of the page before"),
-        ("limit" = Option<usize>, Query, description = "At most so many: 100, up to 1000", minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
+        ("limit" = Option<usize>, Query, description = "Maximum number of entries, up to 1000. Default: 100", minimum = 1, maximum = 1000),
     ),
     responses(
-        (status = 200, description = "A page of them.", body = SchedulePage),
-        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "A page.", body = SchedulePage),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
-    reply: Reply,
+    respond: Responder,
     caller: Caller,
     mut query: Query,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let after: Option<ScheduleName> = query.parse("cursor")?;
-    let limit = query.parse("limit")?.unwrap_or(PAGE_DEFAULT);
+    let limit = query.number("limit", PAGE_DEFAULT, LIST_MAX)?;
     query.end()?;
-    if !(1..=LIST_MAX).contains(&limit) {
-        let detail = format!("limit: {limit} is out of range; use 1 to {LIST_MAX}");
-        return Err(Refused::new(Code::Invalid, detail));
-    }
     let found = app.broker.schedules(after.as_ref(), limit).await?;
     let next = found.last().filter(|_| found.len() >= limit).map(|last| last.name.to_string());
     let schedules: Vec<ScheduleShown> = found
@@ -57,129 +48,121 @@ pub(super) async fn list(
         .map(ScheduleShown::from)
         .collect();
     let count = schedules.len();
-    reply.with_long(&SchedulePage { schedules, next }, count)
+    respond.with_many(&SchedulePage { schedules, next }, count)
 }
 
-/// Makes a schedule, or changes it to this; the answer says which fields are different now. Its rhythm goes on as it was
-/// unless its times change.
+/// Create or replace a schedule.
+///
+/// The response says which fields have changed. The sequence of occurrences continues unless the times change.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:submit"])), params(("schedule" = String, Path)), request_body = PutSchedule,
     responses(
         (status = 200, description = "The schedule.", body = ScheduleAnswer),
-        (status = 400, description = "Refused: the times, the item or a number is wrong.", body = Problem, content_type = "application/problem+json"),
-        (status = 507, description = "There are as many as there may be.", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "The times, the item or a number is not valid."),
+        (status = 507, description = "The maximum number of schedules is reached."),
     ))]
 pub(super) async fn put(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     caller: Caller,
     SchedulePath(name): SchedulePath,
-    Wire(body): Wire<PutSchedule>,
-) -> Result<Response, Refused> {
+    DecodedBody(body): DecodedBody<PutSchedule>,
+) -> Result<Response, ProblemResponse> {
     let (spec, paused) = body.get()?;
     caller.check_target(Some(&spec.queue))?;
     let put = app.broker.put_schedule(&name, spec, paused).await??;
-    reply.with(&ScheduleAnswer {
+    respond.with(&ScheduleAnswer {
         created: put.created,
         changed: put.changed.into_iter().map(str::to_owned).collect(),
         schedule: put.schedule.into(),
     })
 }
 
-/// A schedule, what it submits, and how far it has come.
+/// Show a schedule, the item it submits, and its progress.
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", operation_id = "show_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:read"])), params(("schedule" = String, Path)), responses(
     (status = 200, description = "The schedule.", body = ScheduleShown),
-    (status = 404, description = "There is no such schedule.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn show(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     SchedulePath(name): SchedulePath,
-) -> Result<Response, Refused> {
-    reply.with(&ScheduleShown::from(find(&app, &name).await?))
+) -> Result<Response, ProblemResponse> {
+    respond.with(&ScheduleShown::from(find(&app, &name).await?))
 }
 
-/// Deletes a schedule. The items it submitted stay.
+/// Delete a schedule. Items that it submitted stay.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "delete_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:submit"])), params(("schedule" = String, Path)), responses(
-    (status = 204, description = "It is gone."),
-    (status = 404, description = "There is no such schedule.", body = Problem, content_type = "application/problem+json"),
+    (status = 204, description = "Deleted."),
 ))]
 pub(super) async fn delete(
     State(app): State<App>,
     _: NoQuery,
     SchedulePath(name): SchedulePath,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     app.broker.delete_schedule(&name).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Submits nothing until resumed.
+/// Pause a schedule, so that it submits no items.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pause_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:submit"])), params(("schedule" = String, Path)), responses(
-    (status = 200, description = "The schedule after.", body = ScheduleShown),
-    (status = 404, description = "There is no such schedule.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The changed schedule.", body = ScheduleShown),
 ))]
 pub(super) async fn pause(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     SchedulePath(name): SchedulePath,
-) -> Result<Response, Refused> {
-    reply.with(&ScheduleShown::from(app.broker.pause_schedule(&name, true).await??))
+) -> Result<Response, ProblemResponse> {
+    respond.with(&ScheduleShown::from(app.broker.pause_schedule(&name, true).await??))
 }
 
-/// Goes on with what comes from now on; what came meanwhile is not caught up with.
+/// Resume a paused schedule. It skips the occurrences during the pause.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", operation_id = "resume_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:submit"])), params(("schedule" = String, Path)), responses(
-    (status = 200, description = "The schedule after.", body = ScheduleShown),
-    (status = 404, description = "There is no such schedule.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The changed schedule.", body = ScheduleShown),
 ))]
 pub(super) async fn resume(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     SchedulePath(name): SchedulePath,
-) -> Result<Response, Refused> {
-    reply.with(&ScheduleShown::from(app.broker.pause_schedule(&name, false).await??))
+) -> Result<Response, ProblemResponse> {
+    respond.with(&ScheduleShown::from(app.broker.pause_schedule(&name, false).await??))
 }
 
-/// Submits an item now, also of a schedule that is paused or over. Its rhythm stays as it is.
+/// Submit an item of the schedule now, even if the schedule is paused or has ended. Its occurrences stay as they are.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/run", operation_id = "run_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:submit"])), params(("schedule" = String, Path)), responses(
     (status = 200, description = "The item.", body = ScheduleRun),
-    (status = 404, description = "There is no such schedule, or no such queue.", body = Problem, content_type = "application/problem+json"),
-    (status = 409, description = "The queue does not take it.", body = Problem, content_type = "application/problem+json"),
+    (status = 404, description = "The schedule or its queue does not exist."),
+    (status = 409, description = "The queue does not accept the item."),
 ))]
 pub(super) async fn run(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     SchedulePath(name): SchedulePath,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let id = app.broker.run_schedule(&name).await??;
-    reply.with(&ScheduleRun { id: id.into() })
+    respond.with(&ScheduleRun { id: id.into() })
 }
 
-/// The occurrences that come next, as things stand; of a paused schedule, those that would.
+/// Show the next occurrences of a schedule. For a paused schedule, show the occurrences it would have.
 #[utoipa::path(get, path = "/v1/schedules/{schedule}/next", operation_id = "next_times", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:read"])),
     params(
         ("schedule" = String, Path),
-        ("count" = Option<usize>, Query, description = "At most so many: 5, up to 100", minimum = 1, maximum = 100),
+        ("count" = Option<usize>, Query, description = "Maximum number of entries, up to 100. Default: 5", minimum = 1, maximum = 100),
     ),
     responses(
         (status = 200, description = "The times.", body = NextTimes),
-        (status = 404, description = "There is no such schedule.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn next(
     State(app): State<App>,
-    reply: Reply,
+    respond: Responder,
     SchedulePath(name): SchedulePath,
     mut query: Query,
-) -> Result<Response, Refused> {
-    let count = query.parse("count")?.unwrap_or(NEXT_DEFAULT);
+) -> Result<Response, ProblemResponse> {
+    let count = query.number("count", NEXT_DEFAULT, limits::NEXT_TIMES_MAX)?;
     query.end()?;
-    if !(1..=limits::NEXT_TIMES_MAX).contains(&count) {
-        let detail = format!("count: {count} is out of range; use 1 to {}", limits::NEXT_TIMES_MAX);
-        return Err(Refused::new(Code::Invalid, detail));
-    }
     let schedule = find(&app, &name).await?;
-    reply.with(&NextTimes::from(app.broker.next_times(&schedule, count)?))
+    respond.with(&NextTimes::from(app.broker.next_times(&schedule, count)?))
 }

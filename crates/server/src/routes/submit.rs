@@ -1,83 +1,74 @@
-//! Submitting one item or thousands.
+//! Submitting items.
 
 use super::queues::find;
-use super::receive::check_wait;
-use super::{merge, unexpected};
-use crate::answer::{Reply, aside};
+use super::{batch_results, unexpected};
 use crate::app::App;
-use crate::body::Wire;
-use crate::path::QueuePath;
-use crate::query::NoQuery;
-use crate::refuse::Refused;
-use crate::traces::{self, Submitting, Within};
+use crate::request::{DecodedBody, NoQuery, QueuePath, check_wait};
+use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
+use crate::traces::{self, RequestSpan, SubmitSpan};
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use std::time::Duration;
-use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted};
+use towline_api::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
 use towline_domain::{QueueName, Refusal, Trace, limits};
-use towline_store::{Operation, Reply as Stored, StoreError};
+use towline_store::{Operation, Reply, StoreError};
 
-/// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable. With `wait`, items for which
-/// a full queue has no room wait for it.
+/// Submit items.
+///
+/// The response contains a result for each item, in the same order. A result with an `id` means that the item is durable. With
+/// `wait`, items wait until a full queue has capacity for them.
 #[utoipa::path(post, path = "/v1/queues/{queue}/items", operation_id = "submit_items", tag = "items", security(("token" = ["queue:{queue}:submit"])), params(("queue" = String, Path)), request_body = SubmitRequest,
     responses(
-        (status = 200, description = "What became of each.", body = SubmitAnswer),
-        (status = 400, description = "The body cannot be read.", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "Too many items, or too large.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The result for each item.", body = SubmitAnswer),
+        (status = 400, description = "The body is not valid."),
+        (status = 413, description = "Too many items, or the body is too large."),
     ))]
 pub(super) async fn submit(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     QueuePath(queue): QueuePath,
     headers: HeaderMap,
-    within: Within,
-    Wire(body): Wire<SubmitRequest>,
-) -> Result<Response, Refused> {
+    request_span: RequestSpan,
+    DecodedBody(body): DecodedBody<SubmitRequest>,
+) -> Result<Response, ProblemResponse> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
     let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?;
-    let submitting = app.traces.as_ref().and_then(|traces| traces.submit(&within, &queue, count));
-    let trace = submitting.as_ref().map(Submitting::trace).or_else(|| traces::of_headers(&headers));
-    let (batch, refused) = aside(count * 64, || prepare(&queue, body.items, trace.map(Box::new)));
+    let span = app.traces.as_ref().and_then(|traces| traces.submit(&request_span, &queue, count));
+    let trace = span.as_ref().map(SubmitSpan::trace).or_else(|| traces::of_headers(&headers));
+    let (batch, invalid) =
+        run_blocking_if_large(count * 64, || prepare(&queue, body.items, trace.map(Box::new)));
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
         Vec::new()
     } else {
         app.broker.submit(&queue, batch, wait).await?
     };
-    drop(submitting);
-    // A queue that is not there is not there for any of them.
+    drop(span);
+    // If the queue does not exist, every item is refused for this reason, so the whole request is.
     if let Some(Err(refusal @ Refusal::QueueNotFound { .. })) = answers.first() {
         return Err(refusal.clone().into());
     }
-    let mut broken = false;
-    let items = merge(refused, answers, |_, answer| match answer {
-        Ok(Stored::Answer(Answer::Submitted { id, created })) => Submitted::accepted(id, created),
-        Ok(Stored::Answer(Answer::Replaced { id })) => Submitted::replaced(id),
-        Err(refusal) => Submitted::refused(&refusal),
-        Ok(_) => {
-            broken = true;
-            Submitted::default()
-        }
-    });
-    if broken || items.len() != count {
-        return Err(unexpected());
-    }
-    reply.with_long(&SubmitAnswer { items }, count)
+    let items = batch_results(invalid, answers, |_, answer| match answer {
+        Ok(Reply::Answer(Answer::Submitted { id, created })) => Ok(Submitted::accepted(id, created)),
+        Ok(Reply::Answer(Answer::Replaced { id })) => Ok(Submitted::replaced(id)),
+        Ok(_) => Err(unexpected()),
+        Err(refusal) => Ok(Submitted::refused(&refusal)),
+    })?;
+    respond.with_many(&SubmitAnswer { items }, count)
 }
 
-/// What goes to the store, and for each element, why it does not. `trace`: of those that name none.
+/// The operations for the store, and for each item the refusal if it is not valid. `trace` applies to items without one.
 fn prepare(
     queue: &QueueName,
     items: Vec<NewItem>,
     trace: Option<Box<Trace>>,
 ) -> (Vec<Operation>, Vec<Option<Submitted>>) {
     let mut batch = Vec::with_capacity(items.len());
-    let refused = items
+    let invalid = items
         .into_iter()
         .map(|item| match item.get() {
             Ok(mut submission) => {
@@ -88,5 +79,5 @@ fn prepare(
             Err(refusal) => Some(Submitted::refused(&refusal)),
         })
         .collect();
-    (batch, refused)
+    (batch, invalid)
 }

@@ -1,103 +1,101 @@
-//! Tokens: made, listed, revoked; and as whom the server takes a caller.
+//! Tokens: create, list, revoke, and the identity of the client.
 
-use super::queues::check_limit;
-use crate::answer::Reply;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::auth::audit::About;
-use crate::auth::records::{self, Place};
+use crate::auth::audit::AuditSubject;
 use crate::auth::secret::{TokenId, parse_id};
-use crate::body::Wire;
-use crate::path::TokenPath;
-use crate::query::{NoQuery, Query};
-use crate::refuse::Refused;
+use crate::auth::token_store::TokenStore;
+use crate::request::{DecodedBody, NoQuery, Query, TokenPath, excerpt};
+use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::Response;
-use towline_api::{Code, Hidden, NewToken, PAGE_DEFAULT, Problem, TokenMade, TokenPage, TokenShown, Whoami};
+use towline_api::{Code, Hidden, NewToken, PAGE_DEFAULT, TokenMade, TokenPage, TokenShown, Whoami};
 use towline_broker::entropy;
+use towline_domain::limits;
 
-/// Makes a token. It is told once: only its hash is kept.
+/// Create a token.
+///
+/// The response is the only place where the token appears: the server stores its hash.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", security(("token" = ["admin"])),
     request_body = NewToken,
     responses(
         (status = 200, description = "The token.", body = TokenMade),
-        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn create(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
-    Wire(body): Wire<NewToken>,
-) -> Result<Response, Refused> {
-    let made =
-        records::create(Place::Served(&app.broker), body, entropy::token_seed().0, app.now()).await??;
-    let (text, record) = made;
-    let shown = record.shown(None);
-    let about = About(format!("token {} {:?} {}", shown.id, shown.name, shown.scopes.join(" ")));
-    let mut response = reply.with(&TokenMade { token: Hidden(text), shown })?;
-    response.extensions_mut().insert(about);
+    respond: Responder,
+    DecodedBody(body): DecodedBody<NewToken>,
+) -> Result<Response, ProblemResponse> {
+    let seed = entropy::token_seed().0;
+    let (text, record) = TokenStore::Broker(&app.broker).create(body, seed, app.now()).await??;
+    let shown = record.describe(None);
+    let subject = AuditSubject(format!("token {} {:?} {}", shown.id, shown.name, shown.scopes.join(" ")));
+    let mut response = respond.with(&TokenMade { token: Hidden(text), shown })?;
+    response.extensions_mut().insert(subject);
     Ok(response)
 }
 
-/// Tokens in the order in which they were made; those that ended, for 30 days after.
+/// List tokens in order of creation.
+///
+/// The list contains revoked and expired tokens for 30 days.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", security(("token" = ["admin"])),
     params(
-        ("cursor" = Option<String>, Query, description = "`next` of the page before"),
-        ("limit" = Option<usize>, Query, description = "Look at no more than so many: 100, up to 10000", minimum = 1, maximum = 10000),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
+        ("limit" = Option<usize>, Query, description = "Maximum number of entries to look at, up to 10000. Default: 100", minimum = 1, maximum = 10000),
     ),
     responses(
-        (status = 200, description = "A page of them; one with few, or none, may still go on.", body = TokenPage),
-        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "A page. A page with few or no entries may still have a `next` page.", body = TokenPage),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
-    reply: Reply,
+    respond: Responder,
     mut query: Query,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let after: TokenId = query.parse("cursor")?.unwrap_or(0);
-    let limit = query.parse("limit")?.unwrap_or(PAGE_DEFAULT);
+    let limit = query.number("limit", PAGE_DEFAULT, limits::PAGE_MAX)?;
     query.end()?;
-    check_limit(limit)?;
-    let (tokens, next) = records::list(Place::Served(&app.broker), after, limit).await?;
+    let (tokens, next) = TokenStore::Broker(&app.broker).list(after, limit).await?;
     let count = tokens.len();
-    reply.with_long(&TokenPage { tokens, next: next.map(|id| id.to_string()) }, count)
+    respond.with_many(&TokenPage { tokens, next: next.map(|id| id.to_string()) }, count)
 }
 
-/// Ends a token, and calls that go on under it: at once on this server, within seconds on others. Once more is fine.
+/// Revoke a token and end its requests: at once on this server, within seconds on its peers.
+///
+/// Revoking a token again changes nothing.
 #[utoipa::path(post, path = "/v1/tokens/{id}/revoke", operation_id = "revoke_token", tag = "tokens", security(("token" = ["admin"])),
     params(("id" = String, Path)),
     responses(
         (status = 200, description = "The token.", body = TokenShown),
-        (status = 404, description = "There is no such token.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn revoke(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     TokenPath(text): TokenPath,
-) -> Result<Response, Refused> {
-    let place = Place::Served(&app.broker);
-    let absent = || {
-        let shown: String = text.chars().take(64).collect();
-        Refused::new(Code::TokenNotFound, format!("there is no token {shown:?}; see `towline token list`"))
+) -> Result<Response, ProblemResponse> {
+    let tokens = TokenStore::Broker(&app.broker);
+    let not_found = || {
+        let detail = format!("there is no token {:?}; run `towline token list`", excerpt(&text));
+        ProblemResponse::new(Code::TokenNotFound, detail)
     };
-    let id = parse_id(&text).ok_or_else(absent)?;
-    let record = records::revoke(place, id, app.now()).await?.ok_or_else(absent)?;
-    let last_used = records::last_used(place, &[id]).await?.pop().flatten();
-    let response = reply.with(&record.shown(last_used))?;
+    let id = parse_id(&text).ok_or_else(not_found)?;
+    let record = tokens.revoke(id, app.now()).await?.ok_or_else(not_found)?;
+    let last_used = tokens.last_used(&[id]).await?.pop().flatten();
+    let response = respond.with(&record.describe(last_used))?;
     app.auth.end(id);
     Ok(response)
 }
 
-/// As whom the server takes the caller.
+/// Show the identity and scopes of the current token.
 #[utoipa::path(get, path = "/v1/whoami", operation_id = "whoami", tag = "tokens", security(("token" = ["any"])),
-    responses((status = 200, description = "The token that was shown, and what it allows.", body = Whoami)))]
+    responses((status = 200, description = "The token of the request, and its scopes.", body = Whoami)))]
 pub(super) async fn whoami(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     caller: Caller,
-) -> Result<Response, Refused> {
-    let token = caller.record().map(|record| record.shown(None));
-    reply.with(&Whoami { tokens_required: app.auth.required, token })
+) -> Result<Response, ProblemResponse> {
+    let token = caller.record().map(|record| record.describe(None));
+    respond.with(&Whoami { tokens_required: app.auth.required, token })
 }

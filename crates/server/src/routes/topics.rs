@@ -1,13 +1,9 @@
-//! Topics: what is published is told to everybody who listens at this server, at that moment.
+//! Topics: messages to the current subscribers of this server. They are not stored.
 
-use crate::answer::Reply;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::Wire;
-use crate::path::TopicPath;
-use crate::query::{NoQuery, Query};
-use crate::refuse::Refused;
-use crate::sse;
+use crate::request::{DecodedBody, NoQuery, Query, TopicPath};
+use crate::response::{ProblemResponse, Responder, sse};
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
@@ -16,82 +12,82 @@ use serde::Serialize;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::Sleep;
-use towline_api::{Code, CutOff, Problem, Published, Span, TopicMessage};
+use towline_api::{Code, CutOff, Published, Span, TopicMessage};
 use towline_broker::{Subscription, Told};
 
-/// Tells everybody who listens at this server now. Nothing is kept.
+/// Publish a message to the current subscribers of this server. It is not stored.
 #[utoipa::path(post, path = "/v1/topics/{topic}", operation_id = "publish", tag = "topics", security(("token" = ["topic:publish"])), params(("topic" = String, Path)), request_body = TopicMessage, responses(
-    (status = 200, description = "How many listened.", body = Published),
-    (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The number of subscribers that were sent the message.", body = Published),
 ))]
 pub(super) async fn publish(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     TopicPath(topic): TopicPath,
-    Wire(body): Wire<TopicMessage>,
-) -> Result<Response, Refused> {
-    reply.with(&Published { listeners: app.broker.publish(&topic, &body.message)? })
+    DecodedBody(body): DecodedBody<TopicMessage>,
+) -> Result<Response, ProblemResponse> {
+    respond.with(&Published { listeners: app.broker.publish(&topic, &body.message)? })
 }
 
-/// Listens, from the first line of the answer on: server-sent events named `message`. Whoever reads too slowly is told with a
-/// last one named `cut_off` how many went by.
+/// Subscribe to a topic.
+///
+/// The response is a stream of server-sent events with the name `message`. The subscription starts with the first line of the
+/// response. If the client reads too slowly, a last event with the name `cut_off` says how many messages it missed.
 #[utoipa::path(get, path = "/v1/topics/{topic}", operation_id = "subscribe", tag = "topics", security(("token" = ["topic:subscribe"])),
     params(
         ("topic" = String, Path),
-        ("for" = Option<Span>, Query, description = "Ends after so long: when the listener goes away"),
+        ("for" = Option<Span>, Query, description = "End the stream after this time. Default: when the client disconnects"),
     ),
     responses(
-        (status = 200, description = "Events.", content((TopicMessage = "text/event-stream"))),
-        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "The server is stopping.", body = Problem, content_type = "application/problem+json"),
-        (status = 507, description = "As many listen as may.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The messages.", content((TopicMessage = "text/event-stream"))),
+        (status = 503, description = "The server is stopping."),
+        (status = 507, description = "The maximum number of subscribers is reached."),
     ))]
 pub(super) async fn subscribe(
     State(app): State<App>,
     caller: Caller,
     TopicPath(topic): TopicPath,
     mut query: Query,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let span = query.span("for")?;
     query.end()?;
     if app.is_stopping() {
-        return Err(Refused::new(Code::Stopping, "the server is stopping; listen again shortly"));
+        return Err(ProblemResponse::new(Code::Stopping, "the server is stopping; subscribe again shortly"));
     }
     let subscription = app.broker.subscribe(&topic)?;
     let end = span.map(|span| Box::pin(tokio::time::sleep(Duration::from_millis(span.0))));
-    let begin = Some(Ear { subscription, end, begun: false });
-    let events = stream::unfold(begin, |ear| async move { ear?.hear().await });
+    let start = Some(SubscriberStream { subscription, end, started: false });
+    let events = stream::unfold(start, |stream| async move { stream?.next().await });
     Ok(sse::response(events, async move { caller.ended().await }))
 }
 
-struct Ear {
+struct SubscriberStream {
     subscription: Subscription,
     end: Option<Pin<Box<Sleep>>>,
-    begun: bool,
+    started: bool,
 }
 
-impl Ear {
-    /// What to say next, and whether to go on.
-    async fn hear(mut self) -> Option<(Bytes, Option<Ear>)> {
-        if !self.begun {
-            self.begun = true;
+impl SubscriberStream {
+    /// The next bytes of the response, and the stream unless it ends.
+    async fn next(mut self) -> Option<(Bytes, Option<SubscriberStream>)> {
+        if !self.started {
+            self.started = true;
             return Some((Bytes::from_static(b": listening\n\n"), Some(self)));
         }
-        let over = async {
+        let time_up = async {
             match &mut self.end {
                 Some(end) => end.as_mut().await,
                 None => std::future::pending().await,
             }
         };
-        let told = tokio::select! {
-            told = self.subscription.next() => told?,
-            () = tokio::time::sleep(sse::SIGN_OF_LIFE) => {
+        let received = tokio::select! {
+            received = self.subscription.next() => received?,
+            () = tokio::time::sleep(sse::KEEP_ALIVE) => {
                 return Some((Bytes::from_static(b": still here\n\n"), Some(self)));
             }
-            () = over => return None,
+            () = time_up => return None,
         };
-        Some(match told {
+        Some(match received {
             Told::Message(message) => {
                 (event("message", &TopicMessage { message: message.to_string() }), Some(self))
             }
@@ -100,9 +96,8 @@ impl Ear {
     }
 }
 
-/// As JSON, in which no line ends: what was published is what is heard.
 fn event(name: &str, data: &impl Serialize) -> Bytes {
-    // Our own words always have a JSON form.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    format!("event: {name}\ndata: {data}\n\n").into()
+    let mut out = Vec::new();
+    sse::event(&mut out, None, name, data);
+    out.into()
 }

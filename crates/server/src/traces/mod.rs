@@ -1,13 +1,12 @@
-//! Spans of what this server does, sent to a collector by OTLP: only where one is configured. Elsewhere nothing of this is
-//! reached, and no span is made.
+//! Tracing: spans of this server's work, sent to an OpenTelemetry collector. Disabled by default; disabled tracing costs nothing.
 //!
-//! Each request is a span, with its caller's as its parent. Below it a submit, a receive that gave something out and a settle have
-//! one of their own: an item carries that of its submit, and the others are linked to what the items carry.
+//! Each request is a span, and the client's span is its parent. A submit, a receive that returned items, and a settle are child
+//! spans. An item carries the span of its submit, and the spans of its receive and its settle link to that one.
 
-mod outbox;
-mod post;
+mod otlp_client;
+mod span_queue;
 
-pub(crate) use outbox::Sent;
+pub(crate) use span_queue::SpanCounts;
 
 use crate::app::App;
 use crate::config::TraceSettings;
@@ -23,31 +22,31 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, Key, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
-use outbox::Outbox;
+use span_queue::SpanQueue;
 use std::convert::Infallible;
 use std::time::{Duration, UNIX_EPOCH};
 use towline_api::TraceBody;
 use towline_domain::{FieldSet, Item, ItemId, QueueName, Timestamp, Trace, TraceParent};
 
-/// Links of one span: of a larger batch, the traces of the first.
+/// Links per span. Of a larger batch, only the first items are linked.
 const LINKS_MAX: usize = 128;
-/// Asked for by machines, over and over.
+/// Routes that monitoring calls all the time.
 const UNTRACED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 #[derive(Debug)]
 pub(crate) struct Traces {
     tracer: SdkTracer,
-    outbox: Outbox,
+    span_queue: SpanQueue,
 }
 
 impl Traces {
-    /// Starts sending on the current runtime.
+    /// Starts a task that sends spans, if a collector is configured.
     pub(crate) fn start(settings: &TraceSettings) -> Result<Option<Traces>, String> {
-        let Some(endpoint) = settings.wanted() else { return Ok(None) };
+        let Some(endpoint) = settings.active_endpoint() else { return Ok(None) };
         let resource = resource();
-        let (exporter, cause) = post::exporter(endpoint, &settings.headers, &resource)?;
-        let (outbox, processor) = Outbox::start(exporter, cause, endpoint.to_owned());
-        // Unless it is said here, the variables of the environment say it, or it is every trace.
+        let (exporter, cause) = otlp_client::exporter(endpoint, &settings.headers, &resource)?;
+        let (span_queue, processor) = SpanQueue::start(exporter, cause, endpoint.to_owned());
+        // Without the setting, the SDK reads the sampler from the environment.
         let mut builder = SdkTracerProvider::builder();
         if let Some(ppm) = settings.sample_ppm {
             let ratio = Sampler::TraceIdRatioBased(f64::from(ppm) / 1e6);
@@ -58,21 +57,20 @@ impl Traces {
             .with_max_links_per_span(LINKS_MAX as u32)
             .with_span_processor(processor)
             .build();
-        Ok(Some(Traces { tracer: provider.tracer("towline"), outbox }))
+        Ok(Some(Traces { tracer: provider.tracer("towline"), span_queue }))
     }
 
-    /// What became of the spans so far.
-    pub(crate) fn sent(&self) -> Sent {
-        self.outbox.sent()
+    pub(crate) fn counts(&self) -> SpanCounts {
+        self.span_queue.counts()
     }
 
-    /// Sends what there is, for at most that long.
-    pub(crate) async fn stop(&self, at_most: Duration) {
-        self.outbox.stop(at_most).await;
+    /// Sends the remaining spans, for at most `time_max`.
+    pub(crate) async fn stop(&self, time_max: Duration) {
+        self.span_queue.stop(time_max).await;
     }
 
     fn start_span(&self, builder: SpanBuilder, parent: &SpanContext) -> Span {
-        // One that is none would be taken for a parent that is not recorded.
+        // The SDK would take an invalid parent for one that is not sampled.
         let parent = match parent.is_valid() {
             true => Context::new().with_remote_span_context(parent.clone()),
             false => Context::new(),
@@ -80,8 +78,13 @@ impl Traces {
         self.tracer.build_with_context(builder, &parent)
     }
 
-    fn message_span(&self, within: &Within, kind: SpanKind, what: Operation<'_>) -> Option<Span> {
-        let within = within.0.as_ref()?;
+    fn message_span(
+        &self,
+        request_span: &RequestSpan,
+        kind: SpanKind,
+        what: MessagingOperation<'_>,
+    ) -> Option<Span> {
+        let parent = request_span.0.as_ref()?;
         let name = match what.queue {
             Some(queue) => format!("{} {queue}", what.name),
             None => what.name.to_owned(),
@@ -101,12 +104,17 @@ impl Traces {
         if !what.links.is_empty() {
             builder = builder.with_links(what.links);
         }
-        Some(self.start_span(builder, within))
+        Some(self.start_span(builder, parent))
     }
 
-    /// Items are submitted from now on until it is dropped.
-    pub(crate) fn submit(&self, within: &Within, queue: &QueueName, count: usize) -> Option<Submitting> {
-        let what = Operation {
+    /// Starts the span of a submit. It ends when the value is dropped.
+    pub(crate) fn submit(
+        &self,
+        request_span: &RequestSpan,
+        queue: &QueueName,
+        count: usize,
+    ) -> Option<SubmitSpan> {
+        let what = MessagingOperation {
             name: "submit",
             kind: "send",
             queue: Some(queue),
@@ -114,18 +122,24 @@ impl Traces {
             links: Vec::new(),
             since: None,
         };
-        self.message_span(within, SpanKind::Producer, what).map(Submitting)
+        self.message_span(request_span, SpanKind::Producer, what).map(SubmitSpan)
     }
 
-    /// Items were given out to somebody who has asked since then.
-    pub(crate) fn received(&self, within: &Within, queue: &QueueName, items: &[Item], since: Timestamp) {
-        if items.is_empty() || !within.is_sampled() {
+    /// Records the span of a receive that started at `since`.
+    pub(crate) fn received(
+        &self,
+        request_span: &RequestSpan,
+        queue: &QueueName,
+        items: &[Item],
+        since: Timestamp,
+    ) {
+        if items.is_empty() || !request_span.is_sampled() {
             return;
         }
         let links =
             items.iter().filter_map(|item| link(item.body.trace.as_deref()?)).take(LINKS_MAX).collect();
         let count = items.len();
-        let what = Operation {
+        let what = MessagingOperation {
             name: "receive",
             kind: "receive",
             queue: Some(queue),
@@ -133,45 +147,45 @@ impl Traces {
             links,
             since: Some(since),
         };
-        drop(self.message_span(within, SpanKind::Consumer, what));
+        drop(self.message_span(request_span, SpanKind::Consumer, what));
     }
 
-    /// Calls of lease holders are carried out from now on until it is dropped.
+    /// Starts the span of a settle. It ends when it is dropped.
     pub(crate) async fn settle(
         &self,
-        within: &Within,
+        request_span: &RequestSpan,
         app: &App,
         name: &'static str,
         ids: &[ItemId],
     ) -> Option<Span> {
-        if !within.is_sampled() || ids.is_empty() {
+        if !request_span.is_sampled() || ids.is_empty() {
             return None;
         }
-        // Before: what is settled may be gone at once.
-        let asked = ids.iter().copied().take(LINKS_MAX).collect();
-        let found = app.broker.store().get(asked, FieldSet::NONE).await.unwrap_or_default();
+        // Read the items now: the settle may remove them.
+        let first = ids.iter().copied().take(LINKS_MAX).collect();
+        let found = app.broker.store().get(first, FieldSet::NONE).await.unwrap_or_default();
         let links =
             found.iter().flatten().filter_map(|found| link(found.item.body.trace.as_deref()?)).collect();
         let mut queues = found.iter().flatten().map(|found| &found.queue);
         let queue = queues.next().filter(|first| queues.all(|queue| queue == *first));
-        let what = Operation { name, kind: "settle", queue, count: ids.len(), links, since: None };
-        self.message_span(within, SpanKind::Client, what)
+        let what = MessagingOperation { name, kind: "settle", queue, count: ids.len(), links, since: None };
+        self.message_span(request_span, SpanKind::Client, what)
     }
 }
 
-/// Who sends: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say so, or it is `towline`.
+/// The service name comes from `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES`, and is `towline` by default.
 fn resource() -> Resource {
     let builder =
         || Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
-    let said = builder().build();
-    let name = said.get(&Key::from_static_str("service.name"));
+    let detected = builder().build();
+    let name = detected.get(&Key::from_static_str("service.name"));
     match name.is_some_and(|name| !name.as_str().starts_with("unknown_service")) {
-        true => said,
+        true => detected,
         false => builder().with_service_name("towline").build(),
     }
 }
 
-struct Operation<'a> {
+struct MessagingOperation<'a> {
     name: &'static str,
     kind: &'static str,
     queue: Option<&'a QueueName>,
@@ -180,11 +194,11 @@ struct Operation<'a> {
     since: Option<Timestamp>,
 }
 
-/// A submit under way.
-pub(crate) struct Submitting(Span);
+/// The span of a submit in progress.
+pub(crate) struct SubmitSpan(Span);
 
-impl Submitting {
-    /// For the items of this submit.
+impl SubmitSpan {
+    /// The trace context for the items of this submit.
     pub(crate) fn trace(&self) -> Trace {
         let context = self.0.span_context();
         Trace {
@@ -210,36 +224,36 @@ fn link(trace: &Trace) -> Option<Link> {
     Some(Link::new(span_context(trace), Vec::new(), 0)).filter(|link| link.span_context.is_valid())
 }
 
-/// The trace that a call is a part of, as its headers say.
+/// The trace context in the headers of a request.
 pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Trace> {
     let all = |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     TraceBody::of_headers(all("traceparent"), all("tracestate"))
 }
 
-/// The span of the request at hand, if there is one.
+/// The span of the current request, if tracing is enabled.
 #[derive(Clone, Default)]
-pub(crate) struct Within(Option<SpanContext>);
+pub(crate) struct RequestSpan(Option<SpanContext>);
 
-impl Within {
+impl RequestSpan {
     fn is_sampled(&self) -> bool {
         self.0.as_ref().is_some_and(SpanContext::is_sampled)
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Within {
+impl<S: Send + Sync> FromRequestParts<S> for RequestSpan {
     type Rejection = Infallible;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Within, Infallible> {
-        Ok(parts.extensions.get::<Within>().cloned().unwrap_or_default())
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<RequestSpan, Infallible> {
+        Ok(parts.extensions.get::<RequestSpan>().cloned().unwrap_or_default())
     }
 }
 
-/// Makes a span of each request.
-pub(crate) async fn follow(State(app): State<App>, mut request: Request, next: Next) -> Response {
+/// Records a span for each request.
+pub(crate) async fn trace_request(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
     let traces = app.traces.as_ref().filter(|_| route.is_none_or(|route| !UNTRACED.contains(&route)));
     let Some(traces) = traces else { return next.run(request).await };
-    // As in metrics: methods of a client's own making are without number.
+    // As in metrics: clients can invent any number of methods.
     let method = match *request.method() {
         Method::GET => "GET",
         Method::HEAD => "HEAD",
@@ -261,7 +275,7 @@ pub(crate) async fn follow(State(app): State<App>, mut request: Request, next: N
     let builder = traces.tracer.span_builder(name).with_kind(SpanKind::Server).with_attributes(attributes);
     let parent = of_headers(request.headers()).map_or(SpanContext::NONE, |trace| span_context(&trace));
     let mut span = traces.start_span(builder, &parent);
-    request.extensions_mut().insert(Within(Some(span.span_context().clone())));
+    request.extensions_mut().insert(RequestSpan(Some(span.span_context().clone())));
     let response = next.run(request).await;
     let status = response.status();
     span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));

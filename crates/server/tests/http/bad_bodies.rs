@@ -1,7 +1,7 @@
-//! Bodies that cannot be read are refused with what is wrong and where.
+//! Invalid bodies are rejected with the reason and the position.
 
 use crate::raw::{Raw, head, head_that_asks, padded};
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use bytes::Bytes;
 use futures::stream;
 use http::{Method, Request};
@@ -15,10 +15,10 @@ use std::convert::Infallible;
 const ITEMS: &str = "/v1/queues/jobs/items";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_place_of_a_mistake_is_named() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    for (path, body, words) in [
+async fn an_error_names_the_field_that_is_wrong() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    for (path, body, expected) in [
         (ITEMS, r#"{"items":[{},{},{},{"priority":"high"}]}"#, &["items[3].priority", "string \"high\""][..]),
         (ITEMS, r#"{"items":[{"params":{"a":[1,}}]}"#, &["items[0].params", "column"]),
         (ITEMS, r#"{"items":[{"tags":{"a":1}}]}"#, &["items[0].tags.a", "integer `1`"]),
@@ -69,10 +69,10 @@ async fn the_place_of_a_mistake_is_named() {
         ("/v1/queues/jobs/receive", r#"{"max":"many"}"#, &["max", "string \"many\""]),
         ("/v1/queues/jobs/receive", r#"{"fields":[1]}"#, &["fields[0]"]),
     ] {
-        let detail = rig.post_text(path, body).await.refused("malformed_body");
-        assert!(words.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+        let detail = server.post_text(path, body).await.problem("malformed_body");
+        assert!(expected.iter().all(|word| detail.contains(word)), "{body}: {detail}");
     }
-    for (body, words) in [
+    for (body, expected) in [
         (r#"{"policy":{"order":{"score":{"fee":1}}}}"#, &["policy.order", "unknown field `fee`"][..]),
         (r#"{"policy":{"order":{"score":{},"more":1}}}"#, &["policy.order", "unknown field `more`"]),
         (r#"{"policy":{"order":5}}"#, &["policy.order", "`fifo`"]),
@@ -87,51 +87,51 @@ async fn the_place_of_a_mistake_is_named() {
     ] {
         let json = [("content-type", "application/json")];
         let detail =
-            rig.send_bytes(Method::PUT, "/v1/queues/new", &json, body).await.refused("malformed_body");
-        assert!(words.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+            server.send_bytes(Method::PUT, "/v1/queues/new", &json, body).await.problem("malformed_body");
+        assert!(expected.iter().all(|word| detail.contains(word)), "{body}: {detail}");
     }
-    assert_eq!(rig.counts("jobs").await["pending"], 0);
+    assert_eq!(server.counts("jobs").await["pending"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nesting_without_end_is_refused_where_it_begins() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn deeply_nested_bodies_are_rejected() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     for value in [nested(101), nested(100_000), objects(101), objects(100_000)] {
         let body = format!(r#"{{"items":[{{}},{{"params":{{"ok":1,"x":{value}}}}}]}}"#);
-        let detail = rig.post_text(ITEMS, body).await.refused("malformed_body");
+        let detail = server.post_text(ITEMS, body).await.problem("malformed_body");
         assert!(
             detail.contains("items[1].params.x") && detail.contains("nested more than 100 deep"),
             "{detail}"
         );
         assert!(detail.len() < 2_000);
     }
-    // Where no value may be: neither does the reader fall over.
+    // Deep nesting in a field that does not exist does not overflow the stack either.
     for body in [
         nested(1_000_000),
         "[".repeat(1_000_000),
         format!(r#"{{"items":{}}}"#, nested(100_000)),
         objects(100_000),
     ] {
-        rig.post_text(ITEMS, body.clone()).await.refused("malformed_body");
+        server.post_text(ITEMS, body.clone()).await.problem("malformed_body");
         let json = [("content-type", "application/json")];
-        rig.send_bytes(Method::PATCH, "/v1/queues/jobs", &json, body).await.refused("malformed_body");
+        server.send_bytes(Method::PATCH, "/v1/queues/jobs", &json, body).await.problem("malformed_body");
     }
     let deepest = format!(r#"{{"items":[{{"params":{{"x":{}}}}}]}}"#, nested(100));
-    let id = rig.post_text(ITEMS, deepest).await.good()["items"][0]["id"].as_str().unwrap().to_owned();
-    assert_eq!(rig.item(&id).await["state"], "pending");
-    let lease = rig.receive("jobs").await["lease"].clone();
+    let id = server.post_text(ITEMS, deepest).await.success()["items"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(server.item(&id).await["state"], "pending");
+    let lease = server.receive("jobs").await["lease"].clone();
     let commit = format!(r#"{{"lease":{lease},"output_params":{{"y":{}}}}}"#, nested(101));
-    let detail = rig.post_text(&format!("/v1/items/{id}/commit"), commit).await.refused("malformed_body");
+    let detail = server.post_text(&format!("/v1/items/{id}/commit"), commit).await.problem("malformed_body");
     assert!(detail.contains("output_params.y"), "{detail}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_text_is_refused() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn a_body_that_is_not_utf8_is_rejected() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     for body in [
         &b"\xff\xfe{\0}"[..],
         b"{\"items\":[{\"group\":\"\xc3\x28\"}]}",
@@ -139,17 +139,17 @@ async fn what_is_not_text_is_refused() {
         b"\0",
         b"\x1f\x8b\x08",
     ] {
-        rig.post_text(ITEMS, body.to_vec()).await.refused("malformed_body");
+        server.post_text(ITEMS, body.to_vec()).await.problem("malformed_body");
     }
     let long = format!(r#"{{"{}":1}}"#, "x".repeat(1_000_000));
-    let detail = rig.post_text(ITEMS, long).await.refused("malformed_body");
-    assert!(detail.len() < 5_000, "a long name is not sent back whole");
+    let detail = server.post_text(ITEMS, long).await.problem("malformed_body");
+    assert!(detail.len() < 5_000, "a long name is shortened in the error");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_format_must_be_named() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn a_body_needs_a_known_content_type() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let body = r#"{"items":[{}]}"#;
     for content_type in [
         "application/x-www-form-urlencoded",
@@ -163,41 +163,42 @@ async fn the_format_must_be_named() {
         "",
         "\u{e9}",
     ] {
-        let detail = rig
+        let detail = server
             .send_bytes(Method::POST, ITEMS, &[("content-type", content_type)], body)
             .await
-            .refused("unsupported_media_type");
+            .problem("unsupported_media_type");
         assert!(detail.contains("application/json"), "{detail}");
     }
-    rig.send_bytes(Method::POST, ITEMS, &[], body).await.refused("unsupported_media_type");
-    // A form without fields has an empty body and is a form all the same.
+    server.send_bytes(Method::POST, ITEMS, &[], body).await.problem("unsupported_media_type");
+    // A form without fields has an empty body, and is still rejected as a form.
     let form = [("content-type", "application/x-www-form-urlencoded")];
-    rig.send_bytes(Method::POST, "/v1/queues/jobs/receive", &form, "")
+    server
+        .send_bytes(Method::POST, "/v1/queues/jobs/receive", &form, "")
         .await
-        .refused("unsupported_media_type");
-    assert_eq!(rig.counts("jobs").await["pending"], 0);
+        .problem("unsupported_media_type");
+    assert_eq!(server.counts("jobs").await["pending"], 0);
     for content_type in
         ["application/json", "Application/JSON", "application/json;charset=UTF-8", " application/json ; a=b"]
     {
-        rig.send_bytes(Method::POST, ITEMS, &[("content-type", content_type)], body).await.good();
+        server.send_bytes(Method::POST, ITEMS, &[("content-type", content_type)], body).await.success();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_has_a_limit_told_or_untold() {
-    let rig = Rig::start_with(|settings| settings.body_bytes_max = 100_000).await;
-    rig.queue("jobs", json!({})).await;
+async fn the_size_of_a_body_is_limited_with_and_without_content_length() {
+    let server = TestServer::start_with(|settings| settings.body_bytes_max = 100_000).await;
+    server.queue("jobs", json!({})).await;
     let body = |length: usize| padded(r#"{"items":[{}]}"#, length);
-    rig.post_text(ITEMS, body(100_000)).await.good();
-    let detail = rig.post_text(ITEMS, body(100_001)).await.refused("too_large");
+    server.post_text(ITEMS, body(100_000)).await.success();
+    let detail = server.post_text(ITEMS, body(100_001)).await.problem("too_large");
     assert!(detail.contains("100001") && detail.contains("100000"), "{detail}");
 
-    // In pieces, without a length.
+    // In frames, without a content length.
     let pieces = |count: usize| {
         let piece = move |n: usize| if n == 0 { body(1_000) } else { " ".repeat(1_000) };
         let frames = (0..count).map(move |n| Ok::<_, Infallible>(Frame::data(Bytes::from(piece(n)))));
         let request =
-            Request::post(format!("{}{ITEMS}", rig.url())).header("content-type", "application/json");
+            Request::post(format!("{}{ITEMS}", server.url())).header("content-type", "application/json");
         request.body(StreamBody::new(stream::iter(frames))).unwrap()
     };
     let http: Client<_, StreamBody<_>> = Client::builder(TokioExecutor::new()).build_http();
@@ -209,17 +210,17 @@ async fn a_body_has_a_limit_told_or_untold() {
         serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap();
     assert_eq!(problem["code"], "too_large");
 
-    // What is announced is believed: nobody waits for it to come.
-    let mut raw = Raw::connect(rig.address).await;
+    // The server rejects a too large content length before it reads the body.
+    let mut raw = Raw::connect(server.address).await;
     raw.send(head("POST", ITEMS, usize::MAX >> 1)).await;
-    raw.answer().await.unwrap().refused("too_large");
-    assert_eq!(rig.counts("jobs").await["pending"], 2);
+    raw.answer().await.unwrap().problem("too_large");
+    assert_eq!(server.counts("jobs").await["pending"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_stops_in_the_middle_does_nothing() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn an_incomplete_body_changes_nothing() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let whole = r#"{"items":[{}]}"#;
     let chunked = format!(
         "POST {ITEMS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -229,53 +230,55 @@ async fn a_body_that_stops_in_the_middle_does_nothing() {
         format!("{chunked}e\r\n{whole}\r\n"),
         format!("{chunked}zz\r\n"),
     ] {
-        let mut raw = Raw::connect(rig.address).await;
+        let mut raw = Raw::connect(server.address).await;
         raw.send(&start).await;
         raw.finish().await;
         if let Some(answer) = raw.answer().await {
-            answer.refused("malformed_body");
+            answer.problem("malformed_body");
         }
         raw.hung_up().await;
     }
-    assert_eq!(rig.counts("jobs").await["pending"], 0);
+    assert_eq!(server.counts("jobs").await["pending"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_large_bodies_than_there_is_room_for_are_told_to_come_back() {
-    let rig = Rig::start_with(|settings| settings.bodies_bytes_max = 1 << 20).await;
-    rig.queue("jobs", json!({})).await;
+async fn too_many_large_bodies_get_busy() {
+    let server = TestServer::start_with(|settings| settings.bodies_bytes_max = 1 << 20).await;
+    server.queue("jobs", json!({})).await;
     let body = padded(r#"{"items":[{}]}"#, 900_000);
-    let mut first = Raw::connect(rig.address).await;
-    // It is told to go on when there is room for it.
+    let mut first = Raw::connect(server.address).await;
+    // The server sends "100 Continue" when it has reserved memory.
     first.send(head_that_asks("POST", ITEMS, body.len())).await;
     assert_eq!(first.answer().await.unwrap().status.as_u16(), 100);
-    // The answer comes through although its body is never read.
+    // The client gets the response although the server never reads its body.
     for _ in 0..20 {
-        let second = rig.post_text(ITEMS, body.clone()).await;
-        second.refused("busy");
+        let second = server.post_text(ITEMS, body.clone()).await;
+        second.problem("busy");
         assert_eq!(second.headers["retry-after"], "1");
     }
-    // Small ones always fit, and the first is not disturbed.
-    rig.submit("jobs", json!([{}])).await;
+    // Small bodies always fit, and the first request continues.
+    server.submit("jobs", json!([{}])).await;
     first.send(&body).await;
-    first.answer().await.unwrap().good();
-    rig.post_text(ITEMS, body).await.good();
+    first.answer().await.unwrap().success();
+    server.post_text(ITEMS, body).await.success();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_comes_before_the_body_is_over_is_heard() {
-    let rig = Rig::start_with(|settings| settings.body_bytes_max = 100_000).await;
-    rig.queue("jobs", json!({})).await;
+async fn the_client_gets_a_response_that_is_sent_before_its_body_ends() {
+    let server = TestServer::start_with(|settings| settings.body_bytes_max = 100_000).await;
+    server.queue("jobs", json!({})).await;
     let body = padded("{}", 5 << 20);
     for _ in 0..20 {
-        rig.post_text(ITEMS, body.clone()).await.refused("too_large");
-        rig.post_text("/v1/nothing", body.clone()).await.refused("route_not_found");
-        rig.post_text("/v1/queues/a%20b/items", body.clone()).await.refused("invalid");
-        rig.send_bytes(Method::POST, ITEMS, &[("content-type", "text/plain")], body.clone())
+        server.post_text(ITEMS, body.clone()).await.problem("too_large");
+        server.post_text("/v1/nothing", body.clone()).await.problem("route_not_found");
+        server.post_text("/v1/queues/a%20b/items", body.clone()).await.problem("invalid");
+        server
+            .send_bytes(Method::POST, ITEMS, &[("content-type", "text/plain")], body.clone())
             .await
-            .refused("unsupported_media_type");
-        rig.send_bytes(Method::POST, ITEMS, &[("origin", "http://evil.example")], body.clone())
+            .problem("unsupported_media_type");
+        server
+            .send_bytes(Method::POST, ITEMS, &[("origin", "http://evil.example")], body.clone())
             .await
-            .refused("cross_origin");
+            .problem("cross_origin");
     }
 }

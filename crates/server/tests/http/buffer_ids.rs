@@ -1,14 +1,14 @@
-//! Ids that lead out of the storage, or are no ids: refused on every route, and nothing is touched.
+//! Buffer ids that try to leave the storage, or are not valid, are rejected by every route.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use http::Method;
 use serde_json::json;
 
 const WRITER: &str = "000102030405060708090a0b0c0d0e0f";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_id_leads_out_of_the_storage() {
-    let rig = Rig::start().await;
+async fn a_buffer_id_cannot_escape_the_storage() {
+    let server = TestServer::start().await;
     let long = "a".repeat(241);
     let longer = "a".repeat(10_000);
     for id in [
@@ -43,27 +43,27 @@ async fn no_id_leads_out_of_the_storage() {
             (Method::POST, "/chunks/0/sign_get", Some(json!({}))),
             (Method::POST, "/chunks/0/adopt", Some(json!({"writer": WRITER}))),
         ] {
-            let answer = rig.call(method.clone(), &format!("/v1/buffers/{id}{rest}"), body).await;
-            // Without an id it is another path.
+            let answer = server.call(method.clone(), &format!("/v1/buffers/{id}{rest}"), body).await;
+            // An empty id makes it another path.
             let fine = matches!(answer.code(), "invalid" | "route_not_found" | "method_not_allowed");
             assert!(fine, "{method} {id}{rest}: {}", answer.json());
             assert!(answer.json()["detail"].as_str().unwrap().len() < 1_000, "{}", answer.json());
         }
-        let answer = rig.fill(id, "bytes").await;
+        let answer = server.fill(id, "bytes").await;
         assert!(matches!(answer.code(), "invalid" | "route_not_found"), "{id}: {}", answer.json());
     }
-    assert_eq!(rig.get("/v1/buffers").await.good(), json!({"buffers": [], "next": null}));
+    assert_eq!(server.get("/v1/buffers").await.success(), json!({"buffers": [], "next": null}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_of_chunks_that_are_none() {
-    let rig = Rig::start().await;
-    let id = rig.buffer().await;
+async fn invalid_chunk_numbers_are_rejected() {
+    let server = TestServer::start().await;
+    let id = server.buffer().await;
     for n in ["-1", "x", "4294967296", "1.5", "%00", "0%2f0"] {
-        rig.get(&format!("/v1/buffers/{id}/chunks/{n}")).await.refused("invalid");
+        server.get(&format!("/v1/buffers/{id}/chunks/{n}")).await.problem("invalid");
     }
-    // As large as it gets: there is none.
-    let answer = rig.get(&format!("/v1/buffers/{id}/chunks/4294967295")).await;
+    // The largest number is valid, but the chunk does not exist.
+    let answer = server.get(&format!("/v1/buffers/{id}/chunks/4294967295")).await;
     assert_eq!(
         (answer.status.as_u16(), &answer.headers["towline-state"]),
         (204, &"complete".parse().unwrap())

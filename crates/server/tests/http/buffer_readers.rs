@@ -1,7 +1,7 @@
-//! Readers: those that come first wait, those that come late get all of it, and none takes a part for the whole.
+//! Readers of buffers: early ones wait for the writer, late ones get everything, and none takes a part for the whole.
 
 use crate::raw::Raw;
-use crate::rig::{Answer, Rig};
+use crate::test_server::{TestResponse, TestServer};
 use http::{HeaderMap, Method};
 use serde_json::json;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use towline_domain::Millis;
 
 const WRITER: &str = "000102030405060708090a0b0c0d0e0f";
 
-async fn empty(rig: &Rig) -> String {
-    rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned()
+async fn empty(server: &TestServer) -> String {
+    server.post("/v1/buffers", json!({})).await.success()["id"].as_str().unwrap().to_owned()
 }
 
-/// A writer that does as it is told.
+/// A writer that the test controls.
 async fn writer(
-    rig: &Rig,
+    server: &TestServer,
     id: &str,
 ) -> (mpsc::Sender<Cut>, tokio::task::JoinHandle<Result<Position, String>>) {
-    let mut upload = Upload::begin(rig.client(), id, WRITER).await.unwrap();
+    let mut upload = Upload::begin(server.client(), id, WRITER).await.unwrap();
     let (sender, receiver) = mpsc::channel(1);
     let running =
         tokio::spawn(async move { upload.run(receiver, |_| {}).await.map_err(|error| error.to_string()) });
@@ -35,8 +35,8 @@ fn chunk(data: &'static str) -> Cut {
     Cut::Chunk(Chunk::new(data.into()).unwrap())
 }
 
-/// What came, and how it ended.
-async fn to_its_end(mut content: Content) -> (Vec<u8>, Result<(), ClientError>) {
+/// The bytes that were read, and how the stream ended.
+async fn read_to_end(mut content: Content) -> (Vec<u8>, Result<(), ClientError>) {
     let mut read = Vec::new();
     loop {
         match content.next().await {
@@ -47,22 +47,22 @@ async fn to_its_end(mut content: Content) -> (Vec<u8>, Result<(), ClientError>) 
     }
 }
 
-async fn range(rig: &Rig, id: &str, range: &str) -> Answer {
-    rig.send_bytes(Method::GET, &format!("/v1/buffers/{id}/content"), &[("range", range)], "").await
+async fn range(server: &TestServer, id: &str, range: &str) -> TestResponse {
+    server.send_bytes(Method::GET, &format!("/v1/buffers/{id}/content"), &[("range", range)], "").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_comes_first_gets_every_byte() {
-    let rig = Arc::new(Rig::start().await);
-    let id = empty(&rig).await;
-    let (path, reading_rig) = (format!("/v1/buffers/{id}/content"), Arc::clone(&rig));
+async fn a_reader_that_waits_before_the_writer_gets_every_byte() {
+    let server = Arc::new(TestServer::start().await);
+    let id = empty(&server).await;
+    let (path, reading_rig) = (format!("/v1/buffers/{id}/content"), Arc::clone(&server));
     let reading = tokio::spawn(async move { reading_rig.get(&path).await });
-    let client = rig.client();
+    let client = server.client();
     let (waiting_id, wait) = (id.clone(), Duration::from_secs(60));
     let first = tokio::spawn(async move { client.chunk(&waiting_id, 0, wait).await.unwrap() });
-    let (sender, running) = writer(&rig, &id).await;
+    let (sender, running) = writer(&server, &id).await;
     sender.send(chunk("one ")).await.unwrap();
-    // It is read before the writer goes on.
+    // The reader gets the chunk before the writer continues.
     let Next::Chunk(got) = first.await.unwrap() else { panic!("no chunk") };
     assert_eq!(got.pieces.concat(), b"one ");
     sender.send(chunk("two")).await.unwrap();
@@ -72,57 +72,57 @@ async fn a_reader_that_comes_first_gets_every_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_of_a_writer_that_fails_is_cut_off() {
-    let rig = Rig::start().await;
-    let id = empty(&rig).await;
-    let content = rig.client().content(&id, 0..u64::MAX).await.unwrap();
-    let (sender, _running) = writer(&rig, &id).await;
+async fn a_reader_gets_an_error_when_the_writer_fails() {
+    let server = TestServer::start().await;
+    let id = empty(&server).await;
+    let content = server.client().content(&id, 0..u64::MAX).await.unwrap();
+    let (sender, _running) = writer(&server, &id).await;
     sender.send(chunk("half")).await.unwrap();
     let there = async {
-        while !matches!(rig.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
+        while !matches!(server.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
     };
     there.await;
-    rig.client().fail_buffer(&id, WRITER, "fell over").await.unwrap();
-    let (read, end) = to_its_end(content).await;
+    server.client().fail_buffer(&id, WRITER, "fell over").await.unwrap();
+    let (read, end) = read_to_end(content).await;
     assert_eq!(read, b"half");
     assert!(end.is_err(), "a part was taken for the whole");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_vanishes_is_an_error_for_whoever_waits() {
+async fn a_waiting_reader_gets_an_error_when_the_writer_times_out() {
     let timeout =
         |settings: &mut towline_server::Settings| settings.buffers.writer_timeout = Millis::seconds(1);
-    let rig = Rig::start_with(timeout).await;
-    let id = empty(&rig).await;
-    rig.client().begin_buffer(&id, WRITER).await.unwrap();
-    let answer = rig.get(&format!("/v1/buffers/{id}/chunks/0?wait=5m")).await;
-    let words = answer.refused("buffer_failed");
-    assert!(words.contains("vanished"), "{words}");
-    assert_eq!(rig.get(&format!("/v1/buffers/{id}")).await.good()["state"], "failed");
+    let server = TestServer::start_with(timeout).await;
+    let id = empty(&server).await;
+    server.client().begin_buffer(&id, WRITER).await.unwrap();
+    let answer = server.get(&format!("/v1/buffers/{id}/chunks/0?wait=5m")).await;
+    let detail = answer.problem("buffer_failed");
+    assert!(detail.contains("vanished"), "{detail}");
+    assert_eq!(server.get(&format!("/v1/buffers/{id}")).await.success()["state"], "failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_yet_is_told_so() {
-    let rig = Rig::start().await;
-    let id = empty(&rig).await;
+async fn a_chunk_that_is_not_written_yet_is_reported() {
+    let server = TestServer::start().await;
+    let id = empty(&server).await;
     for wait in ["", "?wait=1ms"] {
-        let answer = rig.get(&format!("/v1/buffers/{id}/chunks/0{wait}")).await;
+        let answer = server.get(&format!("/v1/buffers/{id}/chunks/0{wait}")).await;
         assert_eq!(
             (answer.status.as_u16(), &answer.headers["towline-state"]),
             (204, &"writing".parse().unwrap())
         );
     }
-    rig.get(&format!("/v1/buffers/{id}/chunks/0?wait=6m")).await.refused("invalid");
-    rig.get(&format!("/v1/buffers/{id}/content?wait=6m")).await.refused("invalid");
-    rig.get(&format!("/v1/buffers/{id}/content?wait=1m&x=1")).await.refused("invalid");
+    server.get(&format!("/v1/buffers/{id}/chunks/0?wait=6m")).await.problem("invalid");
+    server.get(&format!("/v1/buffers/{id}/content?wait=6m")).await.problem("invalid");
+    server.get(&format!("/v1/buffers/{id}/content?wait=1m&x=1")).await.problem("invalid");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_of_a_complete_buffer() {
-    let rig = Rig::start().await;
-    let id = empty(&rig).await;
-    rig.fill(&id, "0123456789").await.good();
-    for (asked, bytes, content_range) in [
+    let server = TestServer::start().await;
+    let id = empty(&server).await;
+    server.fill(&id, "0123456789").await.success();
+    for (requested, bytes, content_range) in [
         ("bytes=0-0", "0", "bytes 0-0/10"),
         ("bytes=2-5", "2345", "bytes 2-5/10"),
         ("bytes=7-", "789", "bytes 7-9/10"),
@@ -130,91 +130,91 @@ async fn ranges_of_a_complete_buffer() {
         ("bytes=-2", "89", "bytes 8-9/10"),
         ("bytes=-100", "0123456789", "bytes 0-9/10"),
     ] {
-        let answer = range(&rig, &id, asked).await;
-        assert_eq!((answer.status.as_u16(), &answer.body[..]), (206, bytes.as_bytes()), "{asked}");
-        assert_eq!(answer.headers["content-range"], content_range, "{asked}");
-        assert_eq!(answer.headers["content-length"], bytes.len().to_string(), "{asked}");
+        let answer = range(&server, &id, requested).await;
+        assert_eq!((answer.status.as_u16(), &answer.body[..]), (206, bytes.as_bytes()), "{requested}");
+        assert_eq!(answer.headers["content-range"], content_range, "{requested}");
+        assert_eq!(answer.headers["content-length"], bytes.len().to_string(), "{requested}");
     }
     for beyond in ["bytes=10-", "bytes=10-20", "bytes=-0"] {
-        let answer = range(&rig, &id, beyond).await;
-        answer.refused("range_not_satisfiable");
+        let answer = range(&server, &id, beyond).await;
+        answer.problem("range_not_satisfiable");
         assert_eq!(answer.headers["content-range"], "bytes */10", "{beyond}");
     }
     for whole in ["bytes=0-1,3-4", "lines=1-2", "bytes=x", "bytes=5-2"] {
-        let answer = range(&rig, &id, whole).await;
+        let answer = range(&server, &id, whole).await;
         assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &b"0123456789"[..]), "{whole}");
     }
     let tag =
-        rig.get(&format!("/v1/buffers/{id}/content")).await.headers["etag"].to_str().unwrap().to_owned();
+        server.get(&format!("/v1/buffers/{id}/content")).await.headers["etag"].to_str().unwrap().to_owned();
     for (if_range, status) in [(tag.as_str(), 206), ("\"else\"", 200)] {
         let headers = [("range", "bytes=0-1"), ("if-range", if_range)];
-        let answer = rig.send_bytes(Method::GET, &format!("/v1/buffers/{id}/content"), &headers, "").await;
+        let answer = server.send_bytes(Method::GET, &format!("/v1/buffers/{id}/content"), &headers, "").await;
         assert_eq!(answer.status, status, "{if_range}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_of_a_buffer_that_is_being_written() {
-    let rig = Rig::start().await;
-    let id = empty(&rig).await;
-    let (sender, running) = writer(&rig, &id).await;
+    let server = TestServer::start().await;
+    let id = empty(&server).await;
+    let (sender, running) = writer(&server, &id).await;
     sender.send(chunk("0123456789")).await.unwrap();
-    while !matches!(rig.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
-    let answer = range(&rig, &id, "bytes=2-5").await;
+    while !matches!(server.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
+    let answer = range(&server, &id, "bytes=2-5").await;
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (206, &b"2345"[..]));
     assert_eq!(answer.headers["content-range"], "bytes 2-5/*");
     for later in ["bytes=2-10", "bytes=2-", "bytes=-2"] {
-        let words = range(&rig, &id, later).await.refused("buffer_not_ready");
-        assert!(words.contains("10 bytes so far"), "{words}");
+        let detail = range(&server, &id, later).await.problem("buffer_not_ready");
+        assert!(detail.contains("10 bytes so far"), "{detail}");
     }
     sender.send(Cut::End).await.unwrap();
     running.await.unwrap().unwrap();
-    assert_eq!(range(&rig, &id, "bytes=-2").await.body, "89");
+    assert_eq!(range(&server, &id, "bytes=-2").await.body, "89");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_browser_runs_what_somebody_stored() {
-    let rig = Rig::start().await;
-    let id = empty(&rig).await;
-    rig.fill(&id, "<script>alert(1)</script>").await.good();
+async fn browsers_do_not_run_stored_content() {
+    let server = TestServer::start().await;
+    let id = empty(&server).await;
+    server.fill(&id, "<script>alert(1)</script>").await.success();
     let safe = |headers: &HeaderMap| {
         assert_eq!(headers["content-type"], "application/octet-stream");
         assert_eq!(headers["x-content-type-options"], "nosniff");
     };
-    let content = rig.get(&format!("/v1/buffers/{id}/content")).await;
+    let content = server.get(&format!("/v1/buffers/{id}/content")).await;
     safe(&content.headers);
     assert_eq!(content.headers["content-disposition"], format!("attachment; filename=\"{id}\""));
     assert!(content.headers["content-security-policy"].to_str().unwrap().contains("sandbox"));
-    safe(&rig.get(&format!("/v1/buffers/{id}/chunks/0")).await.headers);
+    safe(&server.get(&format!("/v1/buffers/{id}/chunks/0")).await.headers);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_says_what_a_chunk_is_without_bringing_it() {
-    let rig = Rig::start().await;
-    let id = empty(&rig).await;
-    rig.fill(&id, "0123456789").await.good();
-    let Next::Chunk(head) = rig.client().chunk_head(&id, 0).await.unwrap() else { panic!("no chunk") };
-    let Next::Chunk(whole) = rig.client().chunk(&id, 0, Duration::ZERO).await.unwrap() else {
+async fn a_head_request_describes_a_chunk_without_its_data() {
+    let server = TestServer::start().await;
+    let id = empty(&server).await;
+    server.fill(&id, "0123456789").await.success();
+    let Next::Chunk(head) = server.client().chunk_head(&id, 0).await.unwrap() else { panic!("no chunk") };
+    let Next::Chunk(whole) = server.client().chunk(&id, 0, Duration::ZERO).await.unwrap() else {
         panic!("no chunk")
     };
     assert_eq!((head.length, head.hash, head.chain), (whole.length, whole.hash, whole.chain));
     assert!(head.pieces.is_empty() && whole.pieces.concat() == b"0123456789");
-    assert!(matches!(rig.client().chunk_head(&id, 1).await.unwrap(), Next::End(at) if at.bytes == 10));
+    assert!(matches!(server.client().chunk_head(&id, 1).await.unwrap(), Next::End(at) if at.bytes == 10));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_does_not_wait_for_readers() {
-    // Longer than anybody waits here: nothing below is cut.
-    let mut rig = Rig::start_with(|settings| settings.drain = Duration::from_secs(600)).await;
-    let id = empty(&rig).await;
-    let mut chunk = Raw::connect(rig.address).await;
+async fn a_stopping_server_does_not_wait_for_readers() {
+    // Longer than any wait in this test, so that no connection is cut.
+    let mut server = TestServer::start_with(|settings| settings.drain = Duration::from_secs(600)).await;
+    let id = empty(&server).await;
+    let mut chunk = Raw::connect(server.address).await;
     chunk.send(format!("GET /v1/buffers/{id}/chunks/0?wait=5m HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
-    let content = rig.client().content(&id, 0..u64::MAX).await.unwrap();
+    let content = server.client().content(&id, 0..u64::MAX).await.unwrap();
     for _ in 0..20 {
-        rig.get("/healthz").await.good();
+        server.get("/healthz").await.success();
     }
-    rig.stop();
-    chunk.answer().await.unwrap().refused("stopping");
-    assert!(to_its_end(content).await.1.is_err(), "a stream that was not whole ended well");
-    tokio::time::timeout(Duration::from_secs(60), rig.stopped()).await.unwrap();
+    server.stop();
+    chunk.answer().await.unwrap().problem("stopping");
+    assert!(read_to_end(content).await.1.is_err(), "an incomplete stream ended without an error");
+    tokio::time::timeout(Duration::from_secs(60), server.stopped()).await.unwrap();
 }

@@ -1,7 +1,7 @@
-//! Buffers in an S3-compatible service: the same through the server, and past it with signed requests.
+//! Buffers in an S3-compatible service, through the server and directly with signed requests.
 
-use crate::rig::Rig;
 use crate::s3_server::{BUCKET, KEY, S3Server, SECRET};
+use crate::test_server::TestServer;
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
@@ -37,25 +37,28 @@ async fn send(signed: SignedRequest, body: Vec<u8>) -> (u16, Bytes) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_as_in_a_directory() {
+async fn s3_behaves_like_a_directory() {
     let root = tempfile::tempdir().unwrap();
     let s3 = S3Server::start(root.path()).await;
-    let rig = Rig::start_with(|settings| on_s3(settings, &s3.endpoint, SECRET)).await;
-    let id = rig.buffer().await;
-    assert_eq!(rig.get(&format!("/v1/buffers/{id}/content")).await.body, "data");
-    assert_eq!(rig.get("/v1/buffers").await.good()["buffers"][0]["id"], id.as_str());
-    let copy = rig.post(&format!("/v1/buffers/{id}/copy"), json!({})).await.good();
-    rig.delete(&format!("/v1/buffers/{id}")).await.good();
-    assert_eq!(rig.get(&format!("/v1/buffers/{}/content", copy["id"].as_str().unwrap())).await.body, "data");
+    let server = TestServer::start_with(|settings| on_s3(settings, &s3.endpoint, SECRET)).await;
+    let id = server.buffer().await;
+    assert_eq!(server.get(&format!("/v1/buffers/{id}/content")).await.body, "data");
+    assert_eq!(server.get("/v1/buffers").await.success()["buffers"][0]["id"], id.as_str());
+    let copy = server.post(&format!("/v1/buffers/{id}/copy"), json!({})).await.success();
+    server.delete(&format!("/v1/buffers/{id}")).await.success();
+    assert_eq!(
+        server.get(&format!("/v1/buffers/{}/content", copy["id"].as_str().unwrap())).await.body,
+        "data"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chunks_go_past_the_server() {
+async fn chunks_are_transferred_directly_with_signed_requests() {
     let root = tempfile::tempdir().unwrap();
     let s3 = S3Server::start(root.path()).await;
-    let rig = Rig::start_with(|settings| on_s3(settings, &s3.endpoint, SECRET)).await;
-    let client = rig.client();
-    let id = rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned();
+    let server = TestServer::start_with(|settings| on_s3(settings, &s3.endpoint, SECRET)).await;
+    let client = server.client();
+    let id = server.post("/v1/buffers", json!({})).await.success()["id"].as_str().unwrap().to_owned();
     client.begin_buffer(&id, WRITER).await.unwrap();
     let hash = chain::hash([&b"past the server"[..]]);
     let after = Position::START.after(15, &hash);
@@ -67,7 +70,7 @@ async fn chunks_go_past_the_server() {
         expires_in: None,
     };
     let adopt = AdoptChunk { writer: WRITER.to_owned(), check_data: None };
-    assert!(client.adopt_chunk(&id, 0, &adopt).await.is_err(), "nothing was put yet");
+    assert!(client.adopt_chunk(&id, 0, &adopt).await.is_err(), "the chunk is not uploaded yet");
     let signed = client.sign_put(&id, 0, &sign).await.unwrap();
     let head = signed.head.clone().unwrap().get("head").unwrap();
     let (status, _) = send(signed, [&head[..], b"past the server"].concat()).await;
@@ -80,23 +83,23 @@ async fn chunks_go_past_the_server() {
     let skip = signed.head_bytes.unwrap() as usize;
     let (status, object) = send(signed, Vec::new()).await;
     assert_eq!((status, &object[skip..]), (200, &b"past the server"[..]));
-    // Whoever may read must not learn how to write.
+    // A signed request for reading must not permit writing.
     assert!(!object.windows(16).any(|window| window == (0..16).collect::<Vec<u8>>()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_signs_nothing() {
-    let rig = Rig::start().await;
-    let id = rig.buffer().await;
-    rig.post(&format!("/v1/buffers/{id}/chunks/0/sign_get"), json!({})).await.refused("not_supported");
+async fn buffers_in_a_directory_have_no_signed_requests() {
+    let server = TestServer::start().await;
+    let id = server.buffer().await;
+    server.post(&format!("/v1/buffers/{id}/chunks/0/sign_get"), json!({})).await.problem("not_supported");
     for expires_in in ["0ms", "2h"] {
         let body = json!({"expires_in": expires_in});
-        rig.post(&format!("/v1/buffers/{id}/chunks/0/sign_get"), body).await.refused("invalid");
+        server.post(&format!("/v1/buffers/{id}/chunks/0/sign_get"), body).await.problem("invalid");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_cannot_be_used_is_told_at_the_start() {
+async fn unusable_buffer_storage_is_an_error_at_start() {
     let root = tempfile::tempdir().unwrap();
     let s3 = S3Server::start(root.path()).await;
     let file = root.path().join("file");
@@ -109,8 +112,8 @@ async fn a_place_that_cannot_be_used_is_told_at_the_start() {
             None => settings.buffers.location = Some(file.to_str().unwrap().parse().unwrap()),
         }
         let error = tokio::spawn(Server::open(settings)).await.unwrap().unwrap_err();
-        let words = error.to_string();
-        assert!(matches!(error, ServerError::Buffers { .. }), "{words}");
-        assert!(words.contains(place) && words.contains("--buffers"), "{words}");
+        let detail = error.to_string();
+        assert!(matches!(error, ServerError::Buffers { .. }), "{detail}");
+        assert!(detail.contains(place) && detail.contains("--buffers"), "{detail}");
     }
 }

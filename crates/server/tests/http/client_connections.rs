@@ -1,7 +1,7 @@
-//! The Rust client: its connections, its formats, and what it makes of refusals.
+//! The Rust client: connections, formats and errors.
 
 use crate::proxy::{Fate, Proxy};
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use futures::future::join_all;
 use serde_json::json;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use towline_api::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_used_again() {
-    let rig = Rig::start().await;
-    let proxy = Proxy::start(rig.address).await;
+async fn the_client_reuses_connections() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(server.address).await;
     let client = Client::new(&proxy.url()).unwrap();
     client.put_queue("jobs", &PutQueue::default()).await.unwrap();
     for _ in 0..20 {
@@ -26,13 +26,13 @@ async fn connections_are_used_again() {
         assert_eq!(Some(&item.id), submitted[0].id.as_ref());
         let action =
             Action { id: Some(item.id.clone()), lease: Some(item.lease.clone()), ..Action::default() };
-        // Also after a refusal, and from a clone.
+        // After a refusal and from a clone too.
         client.clone().queue("nowhere").await.unwrap_err();
         client.act(Action { verb: Some(VerbName::Commit.into()), ..action }).await.unwrap();
     }
-    // A second one is made if the first has not come back to the pool yet; they are not one a call.
+    // A second connection is opened if the first is not back in the pool yet, but not one per call.
     assert!(proxy.accepted() <= 4, "{}", proxy.accepted());
-    // At one time: a connection each, and no more when they are needed again.
+    // Parallel calls use one connection each, and reuse these later.
     for _ in 0..5 {
         for counted in join_all((0..8).map(|_| client.counts("jobs"))).await {
             assert_eq!(counted.unwrap().completed, 20);
@@ -42,20 +42,20 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_the_server_has_closed_is_not_used_again() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let proxy = Proxy::start(rig.address).await;
+async fn the_client_does_not_reuse_a_closed_connection() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let proxy = Proxy::start(server.address).await;
     let count = 50;
     proxy.plan(vec![Fate::CloseWhenIdle; count]);
     let patient = Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
     let client = patient.clone().patience(Duration::ZERO);
-    // None of these may be repeated once it is sent, and whether the client has seen the end of the connection when the
-    // next call begins is a matter of luck: it must not matter.
+    // The client must not retry these calls after sending them. Whether it has noticed the closed connection before the
+    // next call is a race, and must not matter.
     for _ in 0..count {
         patient.counts("jobs").await.unwrap();
         while let Err(error) = client.submit("jobs", vec![NewItem::default()]).await {
-            // It was written to a connection that was closed at that moment. The client cannot know, and says so.
+            // The call was written while the connection was being closed. The client cannot know whether it arrived.
             assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
         }
     }
@@ -63,10 +63,10 @@ async fn a_connection_the_server_has_closed_is_not_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_call_in_both_formats() {
-    let rig = Rig::start().await;
+async fn the_client_supports_every_call_in_both_formats() {
+    let server = TestServer::start().await;
     for format in [Format::Json, Format::MessagePack] {
-        let client = rig.client().format(format);
+        let client = server.client().format(format);
         client.health().await.unwrap();
         let policy = PolicyBody { max_retries: Some(10_000), ..PolicyBody::default() };
         let made = client
@@ -130,14 +130,14 @@ async fn every_call_in_both_formats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_have_their_codes() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let (id, _) = rig.hold("jobs").await;
+async fn the_client_reports_error_codes() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let (id, _) = server.hold("jobs").await;
     let id: ItemId = id.parse().unwrap();
     let lease: LeaseToken = "00000000000000000000000000000000".parse().unwrap();
     for format in [Format::Json, Format::MessagePack] {
-        let client = rig.client().format(format);
+        let client = server.client().format(format);
         let lost = client.act(Action::new(VerbName::Commit, id, lease)).await.unwrap_err();
         assert_eq!(lost.code(), Some(Code::LeaseLost));
         assert!(lost.to_string().contains("stop working"), "{lost}");
@@ -156,7 +156,7 @@ async fn refusals_have_their_codes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_answers_something_else_is_no_towline_server() {
+async fn the_client_reports_a_server_that_is_not_towline() {
     for answer in [
         "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5\r\n\r\nhello",
@@ -170,7 +170,7 @@ async fn who_answers_something_else_is_no_towline_server() {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 4096]).await;
             let _ = stream.write_all(answer.as_bytes()).await;
-            // Open until the client has read it.
+            // Keep the connection open until the client has read the response.
             let _ = stream.read(&mut [0; 1]).await;
         });
         let error = Client::new(&url).unwrap().counts("jobs").await.unwrap_err();

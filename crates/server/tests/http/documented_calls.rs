@@ -1,11 +1,11 @@
-//! `docs/http.md` is a session that can be typed: every request in it is sent, and the answer is the one printed there.
+//! `docs/http.md` is executed: the test sends every request in it and compares the responses.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use http::Method;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A documented id or lease, and the one it stands for in this run.
+/// Maps ids and leases in the document to those of this run.
 type Names = BTreeMap<String, String>;
 
 fn is_made_by_the_server(text: &str) -> bool {
@@ -17,7 +17,7 @@ fn translate(text: &str, names: &Names) -> String {
     names.iter().fold(text.to_owned(), |text, (documented, real)| text.replace(documented, real))
 }
 
-/// Learns names, and tells whether all else is the same.
+/// Compares values. Ids and leases are added to `names`.
 fn agree(documented: &Value, real: &Value, names: &mut Names) -> bool {
     match (documented, real) {
         (Value::Object(documented), Value::Object(real)) => {
@@ -43,9 +43,9 @@ fn agree(documented: &Value, real: &Value, names: &mut Names) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_session_in_the_document() {
+async fn the_session_in_the_http_docs_runs() {
     let document = include_str!("../../../../docs/http.md");
-    let rig = Rig::start().await;
+    let server = TestServer::start().await;
     let mut names = Names::new();
     let blocks: Vec<&str> =
         document.split("```http\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
@@ -59,7 +59,7 @@ async fn the_session_in_the_document() {
         let headers: &[(&str, &str)] =
             if body.is_empty() { &[] } else { &[("content-type", "application/json")] };
         let path = translate(path, &names);
-        let got = rig.send_bytes(method, &path, headers, translate(body, &names)).await;
+        let got = server.send_bytes(method, &path, headers, translate(body, &names)).await;
         assert_eq!(got.status.as_str(), status, "{line}: {}", String::from_utf8_lossy(&got.body));
         if printed.is_empty() {
             assert!(got.body.is_empty(), "{line}");

@@ -1,9 +1,9 @@
-//! `docs/errors.md` has every code, and nothing else.
+//! `docs/errors.md` lists every error code, and no other.
 
 use towline_api::CODES;
 
 #[test]
-fn the_table_is_the_one_in_the_code() {
+fn the_table_of_codes_in_the_docs_matches_the_code() {
     let document = include_str!("../../../../docs/errors.md");
     let rows: Vec<Vec<&str>> = document
         .lines()

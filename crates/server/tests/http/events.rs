@@ -1,6 +1,6 @@
-//! What happens is told to whoever follows: once, in order, only what they may see, and with a last word when it ends.
+//! Event streams: each event once, in order, only what the client may see, and a last event with the reason of the end.
 
-use crate::rig::{Answer, Rig};
+use crate::test_server::{TestResponse, TestServer};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use http::{Method, Request};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// Far beyond every bound: a test that gets here hangs.
+/// Far above every limit of the server: a test that reaches it hangs.
 const NEVER: Duration = Duration::from_secs(60);
 const JSON: &[(&str, &str)] = &[("accept", "application/json")];
 
@@ -25,16 +25,16 @@ struct Stream {
 }
 
 #[derive(Debug)]
-struct Said {
+struct Block {
     id: Option<String>,
     event: String,
     data: Value,
 }
 
 impl Stream {
-    async fn open(rig: &Rig, query: &str, headers: &[(&str, &str)]) -> Stream {
+    async fn open(server: &TestServer, query: &str, headers: &[(&str, &str)]) -> Stream {
         let http: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-        let mut request = Request::get(format!("{}/v1/events{query}", rig.url()));
+        let mut request = Request::get(format!("{}/v1/events{query}", server.url()));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -44,30 +44,31 @@ impl Stream {
         Stream { body: response.into_body(), text: String::new() }
     }
 
-    /// What is said next, signs of life too; `None`: it has ended.
-    async fn said(&mut self) -> Option<Said> {
+    /// The next block, including keep-alives. `None` if the stream has ended.
+    async fn block(&mut self) -> Option<Block> {
         loop {
-            if let Some((said, rest)) = self.text.split_once("\n\n") {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let field = |name: &str| {
                     let prefix = format!("{name}: ");
-                    said.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
+                    block.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
                 };
                 let (id, event) = (field("id"), field("event").unwrap_or_default());
                 let data = field("data").map_or(Value::Null, |data| serde_json::from_str(&data).unwrap());
                 self.text = rest.to_owned();
-                return Some(Said { id, event, data });
+                return Some(Block { id, event, data });
             }
-            let frame = tokio::time::timeout(NEVER, self.body.frame()).await.expect("it says something");
+            let frame =
+                tokio::time::timeout(NEVER, self.body.frame()).await.expect("the stream sends something");
             self.text.push_str(std::str::from_utf8(&frame?.ok()?.into_data().unwrap()).unwrap());
         }
     }
 
     /// The next event.
-    async fn next(&mut self) -> Said {
+    async fn next(&mut self) -> Block {
         loop {
-            let said = self.said().await.expect("it goes on");
-            if !said.event.is_empty() {
-                return said;
+            let block = self.block().await.expect("the stream continues");
+            if !block.event.is_empty() {
+                return block;
             }
         }
     }
@@ -81,24 +82,24 @@ impl Stream {
     }
 }
 
-async fn page(rig: &Rig, query: &str) -> Answer {
-    rig.send_bytes(Method::GET, &format!("/v1/events{query}"), JSON, "").await
+async fn page(server: &TestServer, query: &str) -> TestResponse {
+    server.send_bytes(Method::GET, &format!("/v1/events{query}"), JSON, "").await
 }
 
-async fn live(rig: &Rig, queue: &str) -> String {
-    let (id, lease) = rig.hold(queue).await;
-    rig.act(&id, "commit", json!({"lease": lease})).await.good();
+async fn live(server: &TestServer, queue: &str) -> String {
+    let (id, lease) = server.hold(queue).await;
+    server.act(&id, "commit", json!({"lease": lease})).await.success();
     id
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_step_is_told_as_it_happens() {
-    let rig = Rig::start().await;
-    let mut stream = Stream::open(&rig, "", &[]).await;
-    let begin = stream.said().await.unwrap();
-    assert!(begin.id.is_some() && begin.event.is_empty(), "where it begins is said first: {begin:?}");
-    rig.queue("jobs", json!({})).await;
-    let id = live(&rig, "jobs").await;
+async fn each_step_of_an_item_is_an_event() {
+    let server = TestServer::start().await;
+    let mut stream = Stream::open(&server, "", &[]).await;
+    let begin = stream.block().await.unwrap();
+    assert!(begin.id.is_some() && begin.event.is_empty(), "the stream starts with a cursor: {begin:?}");
+    server.queue("jobs", json!({})).await;
+    let id = live(&server, "jobs").await;
     let made = stream.next().await;
     assert_eq!((made.event.as_str(), &made.data["queue"]), ("queue.created", &json!("jobs")));
     let submitted = stream.next().await;
@@ -113,14 +114,14 @@ async fn each_step_is_told_as_it_happens() {
     let completed = stream.next().await;
     assert_eq!((completed.event.as_str(), &completed.data["state"]), ("item.completed", &json!("completed")));
 
-    // Whoever comes back with the last id goes on from there, whatever its address says.
+    // `Last-Event-ID` overrides the query string.
     let id = submitted.id.unwrap();
-    let mut again = Stream::open(&rig, "?after=oldest", &[("last-event-id", &id)]).await;
+    let mut again = Stream::open(&server, "?after=oldest", &[("last-event-id", &id)]).await;
     assert_eq!(again.kinds(2).await, ["item.received", "item.completed"]);
-    let mut again = Stream::open(&rig, &format!("?after={}", begin.id.unwrap()), &[]).await;
+    let mut again = Stream::open(&server, &format!("?after={}", begin.id.unwrap()), &[]).await;
     assert_eq!(again.kinds(4).await.last().unwrap(), "item.completed");
-    let failed = rig.submit("jobs", json!([{}])).await.remove(0);
-    rig.post(&format!("/v1/items/{failed}/cancel"), json!({"reason": "no\nlonger"})).await.good();
+    let failed = server.submit("jobs", json!([{}])).await.remove(0);
+    server.post(&format!("/v1/items/{failed}/cancel"), json!({"reason": "no\nlonger"})).await.success();
     for stream in [&mut stream, &mut again] {
         assert_eq!(stream.next().await.event, "item.submitted");
         let cancelled = stream.next().await;
@@ -133,15 +134,15 @@ async fn each_step_is_told_as_it_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filter_leaves_out_the_rest() {
-    let rig = Rig::start().await;
+async fn a_filter_selects_events() {
+    let server = TestServer::start().await;
     for queue in ["a", "b"] {
-        rig.queue(queue, json!({})).await;
+        server.queue(queue, json!({})).await;
     }
-    rig.queue("c", json!({"dead_letter_queue": "b"})).await;
-    let (one, other) = (live(&rig, "a").await, live(&rig, "b").await);
-    let (dead, lease) = rig.hold("c").await;
-    rig.act(&dead, "fail", json!({"lease": lease, "reason": "broken"})).await.good();
+    server.queue("c", json!({"dead_letter_queue": "b"})).await;
+    let (one, other) = (live(&server, "a").await, live(&server, "b").await);
+    let (dead, lease) = server.hold("c").await;
+    server.act(&dead, "fail", json!({"lease": lease, "reason": "broken"})).await.success();
     for (query, count) in [
         ("queue=a", 4),
         ("queue=a&queue=b", 9),
@@ -151,19 +152,19 @@ async fn a_filter_leaves_out_the_rest() {
         ("kind=item.completed&kind=item.failed", 3),
         (&format!("item={one}"), 3),
         (&format!("item={one}&item={other}&kind=item.*"), 6),
-        // It failed there, and is elsewhere now.
+        // The item failed there and is now a dead letter.
         ("queue=c&kind=item.failed", 1),
         ("queue=b&kind=item.failed", 1),
         ("queue=nowhere", 0),
     ] {
-        let found = page(&rig, &format!("?after=oldest&limit=1000&{query}")).await.good();
+        let found = page(&server, &format!("?after=oldest&limit=1000&{query}")).await.success();
         assert_eq!(found["events"].as_array().unwrap().len(), count, "{query}: {found}");
-        let mut stream = Stream::open(&rig, &format!("?after=oldest&for=1s&{query}"), &[]).await;
+        let mut stream = Stream::open(&server, &format!("?after=oldest&for=1s&{query}"), &[]).await;
         for event in found["events"].as_array().unwrap() {
             assert_eq!(&stream.next().await.data, event, "{query}");
         }
     }
-    for (query, words) in [
+    for (query, expected) in [
         ("kind=item.complete", "item.completed"),
         ("kind=carried", "item.*"),
         ("queue=a b", "queue"),
@@ -174,27 +175,27 @@ async fn a_filter_leaves_out_the_rest() {
         ("for=5", "for"),
     ] {
         let query = query.replace(' ', "%20");
-        let answer = rig.get(&format!("/v1/events?{query}&for=1ms")).await;
+        let answer = server.get(&format!("/v1/events?{query}&for=1ms")).await;
         if query == "for=5" {
-            assert_eq!(answer.refused("invalid"), "for: given 2 times; once is enough");
+            assert_eq!(answer.problem("invalid"), "for: given 2 times; once is enough");
             continue;
         }
-        let detail = answer.refused("invalid");
-        assert!(detail.contains(words), "{query}: {detail}");
+        let detail = answer.problem("invalid");
+        assert!(detail.contains(expected), "{query}: {detail}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_go_on_where_they_were() {
-    let rig = Rig::start().await;
-    let begin = page(&rig, "").await.good();
+async fn event_pages_continue_at_the_cursor() {
+    let server = TestServer::start().await;
+    let begin = page(&server, "").await.success();
     assert_eq!((&begin["events"], &begin["more"]), (&json!([]), &json!(false)));
-    rig.queue("jobs", json!({})).await;
-    rig.submit("jobs", json!(vec![json!({}); 25])).await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!(vec![json!({}); 25])).await;
     let mut next = begin["next"].as_str().unwrap().to_owned();
     let mut ids = Vec::new();
     loop {
-        let found = page(&rig, &format!("?after={next}&limit=7")).await.good();
+        let found = page(&server, &format!("?after={next}&limit=7")).await.success();
         ids.extend(
             found["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned()),
         );
@@ -205,39 +206,39 @@ async fn pages_go_on_where_they_were() {
         }
     }
     assert_eq!(ids.len(), 26);
-    let rest = page(&rig, &format!("?after={}&limit=1000", ids[20])).await.good();
+    let rest = page(&server, &format!("?after={}&limit=1000", ids[20])).await.success();
     assert_eq!(rest["events"].as_array().unwrap().len(), 5);
     for limit in ["0", "1001", "x"] {
-        assert!(page(&rig, &format!("?limit={limit}")).await.refused("invalid").contains("limit"));
+        assert!(page(&server, &format!("?limit={limit}")).await.problem("invalid").contains("limit"));
     }
-    // Its kind of number, of another store.
-    let gone = page(&rig, "?after=00000000-1-0").await.refused("events_gone");
+    // A cursor of another store.
+    let gone = page(&server, "?after=00000000-1-0").await.problem("events_gone");
     assert!(gone.contains("after=oldest"), "{gone}");
-    let gone = rig.get("/v1/events?after=00000000-1-0").await;
+    let gone = server.get("/v1/events?after=00000000-1-0").await;
     assert_eq!((gone.status.as_u16(), gone.code()), (410, "events_gone"));
 }
 
 async fn socket(
-    rig: &Rig,
+    server: &TestServer,
     query: &str,
     token: Option<&str>,
 ) -> Result<tokio_tungstenite::WebSocketStream<tokio::net::TcpStream>, Error> {
-    let mut request = format!("ws://{}/v1/events{query}", rig.address).into_client_request().unwrap();
+    let mut request = format!("ws://{}/v1/events{query}", server.address).into_client_request().unwrap();
     if let Some(token) = token {
         request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
-    let stream = tokio::net::TcpStream::connect(rig.address).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
     Ok(tokio_tungstenite::client_async(request, stream).await?.0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_over_a_web_socket() {
-    let mut rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let mut socket = socket(&rig, "?kind=item.*", None).await.unwrap();
-    // Whatever a client says is of no interest.
+async fn events_over_a_websocket_equal_server_sent_events() {
+    let mut server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let mut socket = socket(&server, "?kind=item.*", None).await.unwrap();
+    // Messages of the client are ignored.
     socket.send(Message::text("hello")).await.unwrap();
-    let id = live(&rig, "jobs").await;
+    let id = live(&server, "jobs").await;
     let mut kinds = Vec::new();
     while kinds.len() < 3 {
         if let Message::Text(text) = socket.next().await.unwrap().unwrap() {
@@ -247,81 +248,81 @@ async fn the_same_over_a_web_socket() {
         }
     }
     assert_eq!(kinds, ["item.submitted", "item.received", "item.completed"]);
-    // The server says that it stops, and does.
-    rig.stop();
-    let mut said = Vec::new();
+    // The server reports that it stops.
+    server.stop();
+    let mut block = Vec::new();
     while let Some(Ok(message)) = tokio::time::timeout(NEVER, socket.next()).await.unwrap() {
-        said.push(message);
+        block.push(message);
     }
-    let last: Value = serde_json::from_str(said[0].to_text().unwrap()).unwrap();
-    assert_eq!(last["cut_off"]["code"], "stopping", "{said:?}");
-    assert!(matches!(&said[1], Message::Close(Some(frame)) if frame.reason == "stopping"), "{said:?}");
-    tokio::time::timeout(NEVER, rig.stopped()).await.unwrap();
+    let last: Value = serde_json::from_str(block[0].to_text().unwrap()).unwrap();
+    assert_eq!(last["cut_off"]["code"], "stopping", "{block:?}");
+    assert!(matches!(&block[1], Message::Close(Some(frame)) if frame.reason == "stopping"), "{block:?}");
+    tokio::time::timeout(NEVER, server.stopped()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_says_so_and_waits_for_nobody() {
-    let mut rig = Rig::start_with(|settings| settings.drain = NEVER * 10).await;
-    rig.queue("jobs", json!({})).await;
+async fn a_stopping_server_ends_event_streams_with_a_reason() {
+    let mut server = TestServer::start_with(|settings| settings.drain = NEVER * 10).await;
+    server.queue("jobs", json!({})).await;
     let mut streams = Vec::new();
     for query in ["", "?after=oldest", "?kind=item.failed"] {
-        streams.push(Stream::open(&rig, query, &[]).await);
+        streams.push(Stream::open(&server, query, &[]).await);
     }
-    rig.stop();
+    server.stop();
     for mut stream in streams {
         loop {
-            let said = stream.next().await;
-            if said.event == "cut_off" {
-                assert_eq!(said.data["code"], "stopping");
+            let block = stream.next().await;
+            if block.event == "cut_off" {
+                assert_eq!(block.data["code"], "stopping");
                 break;
             }
         }
-        assert!(stream.said().await.is_none(), "it ends well");
+        assert!(stream.block().await.is_none(), "the stream ends");
     }
-    tokio::time::timeout(NEVER, rig.stopped()).await.unwrap();
+    tokio::time::timeout(NEVER, server.stopped()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_sees_what_it_may_read() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    rig.queue("mine", json!({})).await;
-    rig.queue("theirs", json!({})).await;
-    let (token, id) = rig.token_for(&["queue:mine:read"]).await;
+async fn an_event_stream_contains_only_readable_queues() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("mine", json!({})).await;
+    server.queue("theirs", json!({})).await;
+    let (token, id) = server.token_for(&["queue:mine:read"]).await;
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str())];
-    let mut stream = Stream::open(&rig, "?kind=item.submitted", &headers).await;
-    let mut socket = socket(&rig, "?kind=item.submitted", Some(&token)).await.unwrap();
-    rig.submit("theirs", json!([{}])).await;
-    rig.submit("mine", json!([{}])).await;
+    let mut stream = Stream::open(&server, "?kind=item.submitted", &headers).await;
+    let mut socket = socket(&server, "?kind=item.submitted", Some(&token)).await.unwrap();
+    server.submit("theirs", json!([{}])).await;
+    server.submit("mine", json!([{}])).await;
     assert_eq!(stream.next().await.data["queue"], "mine");
-    let heard = socket.next().await.unwrap().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(heard.to_text().unwrap()).unwrap()["queue"], "mine");
-    let refused = rig.call_as(&token, Method::GET, "/v1/events?queue=theirs", None).await;
-    assert!(refused.refused("forbidden").contains("queue:theirs:read"));
-    let (submitter, _) = rig.token_for(&["queue:mine:submit"]).await;
-    rig.call_as(&submitter, Method::GET, "/v1/events", None).await.refused("forbidden");
-    // With the token, its streams end.
-    rig.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.good();
-    while stream.said().await.is_some() {}
+    let message = socket.next().await.unwrap().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(message.to_text().unwrap()).unwrap()["queue"], "mine");
+    let refused = server.call_as(&token, Method::GET, "/v1/events?queue=theirs", None).await;
+    assert!(refused.problem("forbidden").contains("queue:theirs:read"));
+    let (submitter, _) = server.token_for(&["queue:mine:submit"]).await;
+    server.call_as(&submitter, Method::GET, "/v1/events", None).await.problem("forbidden");
+    // The streams of a token end with the token.
+    server.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.success();
+    while stream.block().await.is_some() {}
     while let Some(Ok(_)) = tokio::time::timeout(NEVER, socket.next()).await.unwrap() {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_keep_up_is_cut_off_and_can_come_back() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let mut slow = tokio::net::TcpStream::connect(rig.address).await.unwrap();
+async fn a_slow_follower_is_cut_off_and_can_resume() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let mut slow = tokio::net::TcpStream::connect(server.address).await.unwrap();
     slow.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut first = [0; 64];
     slow.read_exact(&mut first).await.unwrap();
-    // More than is held for it, and more than fits on the way.
+    // More than the broker holds for a follower, and more than fits into socket buffers.
     let batch = json!(vec![json!({}); 10_000]);
     let mut made = Vec::new();
     for _ in 0..8 {
-        made.extend(rig.submit("jobs", batch.clone()).await);
+        made.extend(server.submit("jobs", batch.clone()).await);
     }
-    // One that keeps up has them all, and so the server has told them.
-    let mut seen = Stream::open(&rig, "?after=oldest&kind=item.submitted", &[]).await;
+    // A follower that keeps up gets all events, so the server has sent them.
+    let mut seen = Stream::open(&server, "?after=oldest&kind=item.submitted", &[]).await;
     for id in &made {
         assert_eq!(seen.next().await.data["item"], json!(id));
     }
@@ -331,24 +332,24 @@ async fn who_does_not_keep_up_is_cut_off_and_can_come_back() {
     let events: Vec<&str> = text.lines().filter(|line| line.starts_with("event: ")).collect();
     assert_eq!(events.last(), Some(&"event: cut_off"), "after {} events", events.len());
     assert!(text.contains(r#""code":"too_slow""#) && events.len() < made.len());
-    // From its last id on, the rest is there.
+    // The client resumes after its last id.
     let last = text.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap();
-    let mut again = Stream::open(&rig, &format!("?after={last}"), &[]).await;
+    let mut again = Stream::open(&server, &format!("?after={last}"), &[]).await;
     assert_eq!(again.next().await.data["item"], json!(made[events.len() - 1]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_follows_and_pages() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let client = rig.client();
+async fn the_client_follows_events_and_reads_pages() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let client = server.client();
     let query = towline_api::client::EventQuery {
         after: Some("oldest".to_owned()),
         kinds: vec!["item.*".to_owned()],
         ..Default::default()
     };
     let mut stream = client.follow_events(query.clone());
-    let ids = rig.submit("jobs", json!([{}, {}, {}])).await;
+    let ids = server.submit("jobs", json!([{}, {}, {}])).await;
     let mut seen = Vec::new();
     for _ in 0..3 {
         seen.push(stream.next().await.unwrap());

@@ -1,6 +1,6 @@
-//! HTTP/2, without asking first.
+//! HTTP/2 with prior knowledge.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use bytes::Bytes;
 use futures::future::join_all;
 use http::{Request, Version};
@@ -10,13 +10,13 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_calls_at_one_time_on_one_connection() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn http2_runs_many_requests_in_parallel_on_one_connection() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let http: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     let post = |path: &str, body: Value| {
         let request =
-            Request::post(format!("{}{path}", rig.url())).header("content-type", "application/json");
+            Request::post(format!("{}{path}", server.url())).header("content-type", "application/json");
         let answer = http.request(request.body(Full::from(body.to_string())).unwrap());
         async move {
             let answer = answer.await.unwrap();
@@ -26,7 +26,7 @@ async fn many_calls_at_one_time_on_one_connection() {
             (status, serde_json::from_slice::<Value>(&body).unwrap())
         }
     };
-    // Receivers wait on the same connection on which the items come.
+    // Receivers wait on the connection that submits the items.
     let receivers = (0..50).map(|_| post("/v1/queues/jobs/receive", json!({"wait": "5m"})));
     let submitters = (0..50).map(|n| post("/v1/queues/jobs/items", json!({"items": [{"params": {"n": n}}]})));
     let (received, submitted) = tokio::join!(join_all(receivers), join_all(submitters));
@@ -40,9 +40,9 @@ async fn many_calls_at_one_time_on_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_authority_is_checked_as_the_host_is() {
-    let rig = Rig::start().await;
-    let stream = tokio::net::TcpStream::connect(rig.address).await.unwrap();
+async fn the_http2_authority_is_checked_like_the_host() {
+    let server = TestServer::start().await;
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
     let io = hyper_util::rt::TokioIo::new(stream);
     let (mut http, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();

@@ -1,27 +1,29 @@
 //! An item from submit to its end, in the shapes that scripts rely on.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn submit_receive_commit_show() {
-    let rig = Rig::start().await;
+async fn an_item_is_submitted_received_committed_and_shown() {
+    let server = TestServer::start().await;
     let queue = json!({"schema": {"inputs": ["raw"], "outputs": ["image?"], "input_params": ["level"], "output_params": ["quality?"]},
         "policy": {"visibility_timeout": "1m", "max_retries": 10_000}});
-    let made = rig.put("/v1/queues/jobs", queue.clone()).await.good();
+    let made = server.put("/v1/queues/jobs", queue.clone()).await.success();
     assert_eq!(made["state"], "open");
     assert_eq!(made["policy"]["visibility_timeout"], "1m");
-    rig.put("/v1/queues/jobs", queue).await.good();
+    server.put("/v1/queues/jobs", queue).await.success();
 
-    let (raw, image) = (rig.buffer().await, rig.buffer().await);
+    let (raw, image) = (server.buffer().await, server.buffer().await);
     let item = json!({"inputs": {"raw": raw}, "params": {"level": [1, {"a": 2.50}]}, "priority": -3, "tags": {"team": "mri"}, "payload": "aGVsbG8="});
-    let answer =
-        rig.post("/v1/queues/jobs/items", json!({"items": [item, {"params": {"level": 1}}]})).await.good();
+    let answer = server
+        .post("/v1/queues/jobs/items", json!({"items": [item, {"params": {"level": 1}}]}))
+        .await
+        .success();
     assert_eq!(answer["items"][0]["created"], true);
     assert_eq!(answer["items"][1]["error"]["code"], "schema_mismatch");
     let id = answer["items"][0]["id"].as_str().unwrap().to_owned();
 
-    let received = rig.post("/v1/queues/jobs/receive", json!({"max": 10})).await.good();
+    let received = server.post("/v1/queues/jobs/receive", json!({"max": 10})).await.success();
     assert_eq!(received["status"], "open");
     let item = &received["items"][0];
     assert_eq!(item["id"], id.as_str());
@@ -32,17 +34,17 @@ async fn submit_receive_commit_show() {
     assert_eq!(item["payload"], "aGVsbG8=");
 
     let lease = item["lease"].as_str().unwrap();
-    let beat = rig.post(&format!("/v1/items/{id}/heartbeat"), json!({"lease": lease})).await.good();
+    let beat = server.post(&format!("/v1/items/{id}/heartbeat"), json!({"lease": lease})).await.success();
     assert_eq!(beat["state"], "processing");
     let commit = json!({"lease": lease, "outputs": {"image": image}, "output_params": {"quality": 0.9}});
-    let settled = rig.post(&format!("/v1/items/{id}/commit"), commit.clone()).await.good();
+    let settled = server.post(&format!("/v1/items/{id}/commit"), commit.clone()).await.success();
     assert_eq!(settled, json!({"id": id, "state": "completed"}));
-    // The same again gets the same answer; another is told no.
-    assert_eq!(rig.post(&format!("/v1/items/{id}/commit"), commit).await.good(), settled);
-    let other = rig.post(&format!("/v1/items/{id}/fail"), json!({"lease": lease, "reason": "no"})).await;
+    // The same commit again gets the same response. Another one is refused.
+    assert_eq!(server.post(&format!("/v1/items/{id}/commit"), commit).await.success(), settled);
+    let other = server.post(&format!("/v1/items/{id}/fail"), json!({"lease": lease, "reason": "no"})).await;
     assert_eq!((other.status.as_u16(), other.code()), (409, "already_settled"));
 
-    let shown = rig.get(&format!("/v1/items/{id}")).await.good();
+    let shown = server.get(&format!("/v1/items/{id}")).await.success();
     assert_eq!(shown["state"], "completed");
     assert_eq!(shown["queue"], "jobs");
     assert_eq!(shown["outputs"], json!({"image": image}));
@@ -50,7 +52,7 @@ async fn submit_receive_commit_show() {
     assert_eq!(shown["tags"], json!({"team": "mri"}));
     assert_eq!(shown["priority"], -3);
     assert!(shown["finished_at"].is_string() && shown["errors"] == json!([]));
-    let counts = rig.get("/v1/queues/jobs/counts").await.good();
+    let counts = server.get("/v1/queues/jobs/counts").await.success();
     assert_eq!(
         counts,
         json!({"pending": 0, "scheduled": 0, "processing": 0, "paused": 0, "completed": 1, "failed": 0})

@@ -1,6 +1,6 @@
-//! Lists of items: which, how many, with what.
+//! Lists of items: filters, pages and fields.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::{Value, json};
 
 fn ids(page: &Value) -> Vec<String> {
@@ -8,14 +8,14 @@ fn ids(page: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_state_in_the_words_of_every_system() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"order": "fifo"})).await;
-    let made = rig.submit("jobs", json!([{}, {}, {}, {}, {"delay": "1h"}, {}])).await;
-    let held = rig.post("/v1/queues/jobs/receive", json!({"max": 3})).await.good();
-    rig.act(&made[0], "commit", json!({"lease": held["items"][0]["lease"]})).await.good();
-    rig.act(&made[1], "fail", json!({"lease": held["items"][1]["lease"]})).await.good();
-    rig.call(http::Method::POST, &format!("/v1/items/{}/pause", made[3]), None).await.good();
+async fn lists_filter_by_state_and_its_aliases() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"order": "fifo"})).await;
+    let made = server.submit("jobs", json!([{}, {}, {}, {}, {"delay": "1h"}, {}])).await;
+    let held = server.post("/v1/queues/jobs/receive", json!({"max": 3})).await.success();
+    server.act(&made[0], "commit", json!({"lease": held["items"][0]["lease"]})).await.success();
+    server.act(&made[1], "fail", json!({"lease": held["items"][1]["lease"]})).await.success();
+    server.call(http::Method::POST, &format!("/v1/items/{}/pause", made[3]), None).await.success();
     for (states, expected) in [
         (&["completed", "Succeeded"][..], &[0][..]),
         (&["failed", "dead"], &[1]),
@@ -29,20 +29,20 @@ async fn by_state_in_the_words_of_every_system() {
         let expected: Vec<&String> = expected.iter().map(|n| &made[*n]).collect();
         for state in states {
             for name in ["state", "status"] {
-                let page = rig.get(&format!("/v1/queues/jobs/items?{name}={state}")).await.good();
+                let page = server.get(&format!("/v1/queues/jobs/items?{name}={state}")).await.success();
                 assert_eq!(ids(&page).iter().collect::<Vec<_>>(), expected, "{state}");
                 assert_eq!(page["next"], Value::Null);
             }
         }
     }
-    assert_eq!(ids(&rig.get("/v1/queues/jobs/items").await.good()), made);
+    assert_eq!(ids(&server.get("/v1/queues/jobs/items").await.success()), made);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_tag_group_key_and_time() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let made = rig
+async fn lists_filter_by_tag_group_key_and_time() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let made = server
         .submit(
             "jobs",
             json!([
@@ -64,21 +64,21 @@ async fn by_tag_group_key_and_time() {
         ("created_before=4102444800000", &[0, 1, 2, 3]),
         ("created_from=2100-01-01T00:00:00Z", &[]),
     ] {
-        let page = rig.get(&format!("/v1/queues/jobs/items?{query}")).await.good();
+        let page = server.get(&format!("/v1/queues/jobs/items?{query}")).await.success();
         let expected: Vec<&String> = expected.iter().map(|n| &made[*n]).collect();
         assert_eq!(ids(&page).iter().collect::<Vec<_>>(), expected, "{query}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_by_page() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let made = rig.submit("jobs", json!(vec![json!({}); 250])).await;
+async fn lists_are_paged() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let made = server.submit("jobs", json!(vec![json!({}); 250])).await;
     let mut seen = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page = rig.get(&format!("/v1/queues/jobs/items?limit=37{cursor}")).await.good();
+        let page = server.get(&format!("/v1/queues/jobs/items?limit=37{cursor}")).await.success();
         assert!(page["items"].as_array().unwrap().len() <= 37);
         seen.extend(ids(&page));
         match page["next"].as_str() {
@@ -87,19 +87,15 @@ async fn page_by_page() {
         }
     }
     assert_eq!(seen, made);
-    assert_eq!(
-        ids(&rig.get("/v1/queues/jobs/items").await.good()).len(),
-        100,
-        "a page unless said otherwise"
-    );
-    assert_eq!(ids(&rig.get("/v1/queues/jobs/items?limit=10000").await.good()).len(), 250);
+    assert_eq!(ids(&server.get("/v1/queues/jobs/items").await.success()).len(), 100, "the default page");
+    assert_eq!(ids(&server.get("/v1/queues/jobs/items?limit=10000").await.success()).len(), 250);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heavy_fields_only_if_asked_for() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let id = rig
+async fn lists_contain_payload_fields_only_on_request() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let id = server
         .submit("jobs", json!([{"payload": "cA==", "metadata": "bQ==", "params": {"a": 1}}]))
         .await
         .remove(0);
@@ -109,7 +105,7 @@ async fn heavy_fields_only_if_asked_for() {
         ("?fields=payload", true, false),
         ("?fields=blob,metadata", true, true),
     ] {
-        let page = rig.get(&format!("/v1/queues/jobs/items{query}")).await.good();
+        let page = server.get(&format!("/v1/queues/jobs/items{query}")).await.success();
         let item = &page["items"][0];
         assert_eq!(
             (item.get("payload").is_some(), item.get("metadata").is_some()),
@@ -118,18 +114,18 @@ async fn heavy_fields_only_if_asked_for() {
         );
         assert_eq!(item["params"], json!({"a": 1}));
     }
-    // Of one item all is shown, unless less is asked for.
-    assert_eq!(rig.item(&id).await["payload"], "cA==");
-    assert_eq!(rig.get(&format!("/v1/items/{id}?fields=")).await.good().get("payload"), None);
-    assert_eq!(rig.get(&format!("/v1/items/{id}?fields=metadata")).await.good()["metadata"], "bQ==");
-    rig.get(&format!("/v1/items/{id}?fields=inputs")).await.refused("invalid");
+    // A single item is shown in full, unless the request asks for less.
+    assert_eq!(server.item(&id).await["payload"], "cA==");
+    assert_eq!(server.get(&format!("/v1/items/{id}?fields=")).await.success().get("payload"), None);
+    assert_eq!(server.get(&format!("/v1/items/{id}?fields=metadata")).await.success()["metadata"], "bQ==");
+    server.get(&format!("/v1/items/{id}?fields=inputs")).await.problem("invalid");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_understood_is_refused() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    for (query, words) in [
+async fn invalid_query_parameters_are_rejected() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    for (query, expected) in [
         ("state=gone", "gone"),
         ("state=pending&status=failed", "choose one"),
         ("state=pending&state=failed", "2 times"),
@@ -152,13 +148,15 @@ async fn what_is_not_understood_is_refused() {
                 continue;
             }
             let path = format!("/v1/queues/jobs/items?{query}");
-            let detail =
-                rig.send_bytes(http::Method::GET, &path, &[("accept", accept)], "").await.refused("invalid");
-            assert!(detail.contains(words), "{query}: {detail}");
+            let detail = server
+                .send_bytes(http::Method::GET, &path, &[("accept", accept)], "")
+                .await
+                .problem("invalid");
+            assert!(detail.contains(expected), "{query}: {detail}");
         }
     }
     let many = "tag=a=b&".repeat(101);
-    rig.get(&format!("/v1/queues/jobs/items?{many}")).await.refused("invalid");
+    server.get(&format!("/v1/queues/jobs/items?{many}")).await.problem("invalid");
     let tags = "tag=a=b&".repeat(33);
-    rig.get(&format!("/v1/queues/jobs/items?{tags}")).await.refused("too_large");
+    server.get(&format!("/v1/queues/jobs/items?{tags}")).await.problem("too_large");
 }

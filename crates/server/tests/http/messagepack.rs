@@ -1,6 +1,6 @@
-//! MessagePack says the same as JSON.
+//! MessagePack requests and responses are equivalent to JSON.
 
-use crate::rig::{Answer, Rig};
+use crate::test_server::{TestResponse, TestServer};
 use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,18 +12,18 @@ fn pack(body: &impl Serialize) -> Vec<u8> {
     rmp_serde::to_vec_named(body).unwrap()
 }
 
-/// Of an answer without bytes, which a JSON value cannot hold.
-fn unpack(answer: &Answer) -> Value {
+/// For responses without byte strings, which JSON values cannot represent.
+fn unpack(answer: &TestResponse) -> Value {
     assert!(answer.status.is_success(), "{}: {}", answer.status, String::from_utf8_lossy(&answer.body));
     assert_eq!(answer.headers["content-type"], PACKED);
     rmp_serde::from_slice(&answer.body).unwrap()
 }
 
-async fn packed(rig: &Rig, method: Method, path: &str, body: Value) -> Answer {
-    rig.send_bytes(method, path, &[("content-type", PACKED)], pack(&body)).await
+async fn packed(server: &TestServer, method: Method, path: &str, body: Value) -> TestResponse {
+    server.send_bytes(method, path, &[("content-type", PACKED)], pack(&body)).await
 }
 
-/// Without what differs from item to item: ids, words that name them, leases and times.
+/// Removes what differs between items: ids, texts that contain them, leases and times.
 fn timeless(mut value: Value) -> Value {
     fn walk(value: &mut Value) {
         match value {
@@ -45,19 +45,19 @@ fn timeless(mut value: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_calls_get_the_same_answers() {
-    let rig = Rig::start().await;
-    let raw = rig.buffer().await;
-    let mut told = Vec::new();
+async fn messagepack_and_json_requests_get_equal_responses() {
+    let server = TestServer::start().await;
+    let raw = server.buffer().await;
+    let mut responses = Vec::new();
     for queue in ["jobs", "sboj"] {
         let in_json = queue == "jobs";
         let call = |method: Method, path: String, body: Value| {
-            let rig = &rig;
+            let server = &server;
             async move {
                 let answer = if in_json {
-                    rig.call(method, &path, Some(body)).await.good()
+                    server.call(method, &path, Some(body)).await.success()
                 } else {
-                    unpack(&packed(rig, method, &path, body).await)
+                    unpack(&packed(server, method, &path, body).await)
                 };
                 serde_json::from_str::<Value>(&answer.to_string().replace("sboj", "jobs")).unwrap()
             }
@@ -95,21 +95,21 @@ async fn the_same_calls_get_the_same_answers() {
             format!("{queue_path}/items"),
             queue_path.clone(),
         ] {
-            let shown = rig.send_bytes(Method::GET, &path, &accept, "").await;
-            let shown = if in_json { shown.good() } else { unpack(&shown) };
+            let shown = server.send_bytes(Method::GET, &path, &accept, "").await;
+            let shown = if in_json { shown.success() } else { unpack(&shown) };
             answers.push(serde_json::from_str(&shown.to_string().replace("sboj", "jobs")).unwrap());
         }
-        told.push(answers.into_iter().map(timeless).collect::<Vec<_>>());
+        responses.push(answers.into_iter().map(timeless).collect::<Vec<_>>());
     }
-    for (json, packed) in told[0].iter().zip(&told[1]) {
+    for (json, packed) in responses[0].iter().zip(&responses[1]) {
         assert_eq!(json, packed);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payload_is_bytes_or_base64_text() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn a_payload_is_bytes_or_base64() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     #[derive(Serialize)]
     struct Items<T> {
         items: Vec<T>,
@@ -123,23 +123,28 @@ async fn a_payload_is_bytes_or_base64_text() {
     let body =
         pack(&Items { items: vec![Binary { payload: every_byte.clone().into(), params: json!({"n": 1}) }] });
     let path = "/v1/queues/jobs/items";
-    let answer = unpack(&rig.send_bytes(Method::POST, path, &[("content-type", PACKED)], body).await);
+    let answer = unpack(&server.send_bytes(Method::POST, path, &[("content-type", PACKED)], body).await);
     let text = unpack(
-        &packed(&rig, Method::POST, path, json!({"items": [{"payload": "AP8="}, {"payload": "no base64"}]}))
-            .await,
+        &packed(
+            &server,
+            Method::POST,
+            path,
+            json!({"items": [{"payload": "AP8="}, {"payload": "no base64"}]}),
+        )
+        .await,
     );
     assert_eq!(text["items"][1]["error"]["code"], "invalid");
     let id = text["items"][0]["id"].as_str().unwrap();
-    assert_eq!(rig.item(id).await["payload"], "AP8=");
+    assert_eq!(server.item(id).await["payload"], "AP8=");
     let id = answer["items"][0]["id"].as_str().unwrap();
-    let shown = rig.client().item(id.parse().unwrap()).await.unwrap();
+    let shown = server.client().item(id.parse().unwrap()).await.unwrap();
     assert_eq!(shown.payload.unwrap().get("payload").unwrap(), every_byte);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn accept_decides_the_answers_format_and_else_the_body_does() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn accept_selects_the_response_format_or_else_the_content_type_does() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let path = "/v1/queues/jobs/receive";
     for (accept, content_type, expected) in [
         (None, "application/json", Format::Json),
@@ -157,27 +162,27 @@ async fn accept_decides_the_answers_format_and_else_the_body_does() {
         let mut headers = vec![("content-type", content_type)];
         headers.extend(accept.map(|accept| ("accept", accept)));
         let body = Format::of(content_type).unwrap().encode(&json!({"max": 1})).unwrap();
-        let answer = rig.send_bytes(Method::POST, path, &headers, body).await;
+        let answer = server.send_bytes(Method::POST, path, &headers, body).await;
         assert_eq!(answer.headers["content-type"], expected.content_type(), "{headers:?}");
         assert_eq!(expected.decode::<Value>(&answer.body).unwrap(), json!({"status": "open", "items": []}));
     }
-    // A problem is JSON whatever was asked for.
+    // A problem is always JSON.
     let accept = [("accept", PACKED)];
-    rig.send_bytes(Method::GET, "/v1/queues/nowhere", &accept, "").await.refused("queue_not_found");
+    server.send_bytes(Method::GET, "/v1/queues/nowhere", &accept, "").await.problem("queue_not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_that_no_float_holds_are_readable_in_both() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn large_numbers_keep_their_digits_in_both_formats() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let text = r#"{"items":[{"params":{"deep":{"a":[1e400,-1e400,{"b":2}]},"long":123456789012345678901234567890,"plain":7}}]}"#;
-    rig.post_text("/v1/queues/jobs/items", text).await.good();
-    let received = unpack(&packed(&rig, Method::POST, "/v1/queues/jobs/receive", json!({})).await);
+    server.post_text("/v1/queues/jobs/items", text).await.success();
+    let received = unpack(&packed(&server, Method::POST, "/v1/queues/jobs/receive", json!({})).await);
     let params = &received["items"][0]["params"];
     assert_eq!(params["deep"], json!({"a": [f64::MAX, f64::MIN, {"b": 2}]}));
     assert_eq!((&params["long"], &params["plain"]), (&json!(1.2345678901234568e29), &json!(7)));
-    // The JSON of it is as it was sent.
-    let shown = rig.get(&format!("/v1/items/{}", received["items"][0]["id"].as_str().unwrap())).await;
+    // In JSON the digits are as submitted.
+    let shown = server.get(&format!("/v1/items/{}", received["items"][0]["id"].as_str().unwrap())).await;
     let body = String::from_utf8(shown.body.to_vec()).unwrap();
     assert!(
         body.contains(
@@ -188,15 +193,15 @@ async fn numbers_that_no_float_holds_are_readable_in_both() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_json_does_not_have_is_refused() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn messagepack_types_that_json_lacks_are_rejected() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let nested = |depth: usize| [vec![0x91; depth], vec![0xc0]].concat();
     let within = |value: &[u8]| {
         // {"items": [{"params": {"x": value}}]}
         [b"\x81\xa5items\x91\x81\xa6params\x81\xa1x", value].concat()
     };
-    for (value, words) in [
+    for (value, expected) in [
         (b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00".to_vec(), "NaN"),
         (b"\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00".to_vec(), "inf"),
         (b"\xca\x7f\x80\x00\x00".to_vec(), "inf"),
@@ -213,18 +218,18 @@ async fn what_json_does_not_have_is_refused() {
         (nested(1_000_000), "depth"),
         ([b"\x01".to_vec(), b"\x01".to_vec()].concat(), "trailing bytes"),
     ] {
-        let answer = rig
+        let answer = server
             .send_bytes(Method::POST, "/v1/queues/jobs/items", &[("content-type", PACKED)], within(&value))
             .await;
-        let detail = answer.refused("malformed_body");
-        assert!(detail.contains(words), "{:?}: {detail}", &value[..value.len().min(10)]);
+        let detail = answer.problem("malformed_body");
+        assert!(detail.contains(expected), "{:?}: {detail}", &value[..value.len().min(10)]);
     }
-    let deep = rig
+    let deep = server
         .send_bytes(Method::POST, "/v1/queues/jobs/items", &[("content-type", PACKED)], within(&nested(100)))
         .await;
     let id = unpack(&deep)["items"][0]["id"].as_str().unwrap().to_owned();
-    // The deepest there may be is read by everybody.
-    rig.item(&id).await;
-    rig.client().item(id.parse().unwrap()).await.unwrap();
-    rig.client().format(Format::Json).item(id.parse().unwrap()).await.unwrap();
+    // Both formats accept the maximum depth.
+    server.item(&id).await;
+    server.client().item(id.parse().unwrap()).await.unwrap();
+    server.client().format(Format::Json).item(id.parse().unwrap()).await.unwrap();
 }

@@ -1,12 +1,12 @@
-//! Figures for Prometheus.
+//! Metrics for Prometheus.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::json;
 use std::collections::HashMap;
 
-/// Each line's name with its labels, and its value.
-async fn figures(rig: &Rig) -> HashMap<String, f64> {
-    let answer = rig.get("/metrics").await;
+/// Maps each metric with its labels to its value.
+async fn figures(server: &TestServer) -> HashMap<String, f64> {
+    let answer = server.get("/metrics").await;
     assert_eq!(answer.status.as_u16(), 200);
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -18,17 +18,20 @@ async fn figures(rig: &Rig) -> HashMap<String, f64> {
         .collect()
 }
 
-/// Receives what is there.
-async fn take(rig: &Rig) -> (String, String) {
-    let item = rig.receive("jobs").await;
+/// Receives the ready items.
+async fn take(server: &TestServer) -> (String, String) {
+    let item = server.receive("jobs").await;
     let text = |name: &str| item[name].as_str().unwrap().to_owned();
     (text("id"), text("lease"))
 }
 
-/// Asks until it is so.
-async fn figures_once(rig: &Rig, is_so: impl Fn(&HashMap<String, f64>) -> bool) -> HashMap<String, f64> {
+/// Polls until the condition holds.
+async fn figures_once(
+    server: &TestServer,
+    is_so: impl Fn(&HashMap<String, f64>) -> bool,
+) -> HashMap<String, f64> {
     loop {
-        let seen = figures(rig).await;
+        let seen = figures(server).await;
         if is_so(&seen) {
             return seen;
         }
@@ -37,16 +40,16 @@ async fn figures_once(rig: &Rig, is_so: impl Fn(&HashMap<String, f64>) -> bool) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_done_is_counted() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    rig.submit("jobs", json!([{}, {}, {"delay": "1h"}, {"idempotency_key": "k"}])).await;
-    rig.submit("jobs", json!([{"idempotency_key": "k"}])).await;
-    let (id, lease) = rig.hold("jobs").await;
-    rig.act(&id, "heartbeat", json!({"lease": lease})).await.good();
-    rig.act(&id, "commit", json!({"lease": lease})).await.good();
-    rig.act(&id, "fail", json!({"lease": lease})).await.refused("already_settled");
-    let seen = figures(&rig).await;
+async fn metrics_count_operations() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!([{}, {}, {"delay": "1h"}, {"idempotency_key": "k"}])).await;
+    server.submit("jobs", json!([{"idempotency_key": "k"}])).await;
+    let (id, lease) = server.hold("jobs").await;
+    server.act(&id, "heartbeat", json!({"lease": lease})).await.success();
+    server.act(&id, "commit", json!({"lease": lease})).await.success();
+    server.act(&id, "fail", json!({"lease": lease})).await.problem("already_settled");
+    let seen = figures(&server).await;
     let state = |state: &str| seen[&format!("towline_items{{queue=\"jobs\",state=\"{state}\"}}")];
     for (name, value) in [
         ("towline_items_submitted_total", 5.0),
@@ -74,23 +77,23 @@ async fn what_was_done_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_items_ended_and_why_they_are_tried_again_is_counted() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"max_retries": 1, "backoff": "none"})).await;
-    rig.submit("jobs", json!([{}])).await;
-    let (id, lease) = take(&rig).await;
-    rig.act(&id, "retry", json!({"lease": lease, "error": "busy", "delay": 0})).await.good();
-    let (id, lease) = take(&rig).await;
-    rig.act(&id, "retry", json!({"lease": lease, "error": "busy"})).await.good();
-    rig.submit("jobs", json!([{}, {}])).await;
-    let (id, lease) = take(&rig).await;
-    rig.act(&id, "fail", json!({"lease": lease})).await.good();
-    let (id, lease) = take(&rig).await;
-    rig.act(&id, "commit", json!({"lease": lease})).await.good();
-    rig.submit("jobs", json!([{"expire_after": "5ms"}])).await;
-    // Nobody asks: the sweeper does it.
+async fn metrics_count_results_and_retries() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"max_retries": 1, "backoff": "none"})).await;
+    server.submit("jobs", json!([{}])).await;
+    let (id, lease) = take(&server).await;
+    server.act(&id, "retry", json!({"lease": lease, "error": "busy", "delay": 0})).await.success();
+    let (id, lease) = take(&server).await;
+    server.act(&id, "retry", json!({"lease": lease, "error": "busy"})).await.success();
+    server.submit("jobs", json!([{}, {}])).await;
+    let (id, lease) = take(&server).await;
+    server.act(&id, "fail", json!({"lease": lease})).await.success();
+    let (id, lease) = take(&server).await;
+    server.act(&id, "commit", json!({"lease": lease})).await.success();
+    server.submit("jobs", json!([{"expire_after": "5ms"}])).await;
+    // Without any request: the sweeper does it.
     let expired = "towline_items_failed_total{kind=\"expired\"}";
-    let seen = figures_once(&rig, |seen| seen[expired] > 0.0).await;
+    let seen = figures_once(&server, |seen| seen[expired] > 0.0).await;
     for (name, value) in [
         ("towline_items_completed_total", 1.0),
         ("towline_items_failed_total{kind=\"retries_exhausted\"}", 1.0),
@@ -115,30 +118,30 @@ async fn how_items_ended_and_why_they_are_tried_again_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_long_the_oldest_is_ready_is_told() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn metrics_show_the_age_of_the_oldest_ready_item() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let oldest = "towline_oldest_ready_seconds{queue=\"jobs\"}";
-    rig.submit("jobs", json!([{"delay": "1h"}])).await;
-    assert_eq!(figures(&rig).await.get(oldest), Some(&0.0));
-    assert!(rig.get("/v1/queues/jobs").await.good()["oldest_ready_at"].is_null());
-    let ids = rig.submit("jobs", json!([{}])).await;
-    figures_once(&rig, |seen| seen[oldest] > 0.0).await;
-    let shown = rig.get("/v1/queues/jobs").await.good();
-    assert_eq!(shown["oldest_ready_at"], rig.item(&ids[0]).await["ready_at"], "{shown}");
-    take(&rig).await;
-    assert_eq!(figures(&rig).await.get(oldest), Some(&0.0));
-    rig.queue("scored", json!({"order": "score"})).await;
-    assert!(figures(&rig).await.keys().all(|name| !name.contains("oldest_ready_seconds{queue=\"scored")));
+    server.submit("jobs", json!([{"delay": "1h"}])).await;
+    assert_eq!(figures(&server).await.get(oldest), Some(&0.0));
+    assert!(server.get("/v1/queues/jobs").await.success()["oldest_ready_at"].is_null());
+    let ids = server.submit("jobs", json!([{}])).await;
+    figures_once(&server, |seen| seen[oldest] > 0.0).await;
+    let shown = server.get("/v1/queues/jobs").await.success();
+    assert_eq!(shown["oldest_ready_at"], server.item(&ids[0]).await["ready_at"], "{shown}");
+    take(&server).await;
+    assert_eq!(figures(&server).await.get(oldest), Some(&0.0));
+    server.queue("scored", json!({"order": "score"})).await;
+    assert!(figures(&server).await.keys().all(|name| !name.contains("oldest_ready_seconds{queue=\"scored")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_makes_up_is_not_kept() {
-    let rig = Rig::start().await;
+async fn invented_methods_and_paths_create_no_time_series() {
+    let server = TestServer::start().await;
     for n in 0..50 {
-        rig.get(&format!("/made/up/{n}")).await;
+        server.get(&format!("/made/up/{n}")).await;
     }
-    let seen = figures(&rig).await;
+    let seen = figures(&server).await;
     let made_up = "towline_http_requests_total{method=\"GET\",route=\"none\",status=\"404\"}";
     assert_eq!(seen.get(made_up), Some(&50.0), "{seen:?}");
     assert!(seen.keys().all(|name| !name.contains("made/up")));

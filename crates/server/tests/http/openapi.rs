@@ -1,8 +1,8 @@
-//! The description that is served: kept as it is, and sound.
+//! The OpenAPI description: it matches its golden file and is consistent.
 //!
-//! `TOWLINE_BLESS=1` writes the golden file anew.
+//! `TOWLINE_BLESS=1` rewrites the golden file.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn operations(description: &Value) -> Vec<(&String, &String, &Value)> {
 }
 
 #[test]
-fn it_is_as_it_was() {
+fn the_description_matches_the_golden_file() {
     let now = openapi().to_pretty_json().unwrap() + "\n";
     if std::env::var_os("TOWLINE_BLESS").is_some() {
         std::fs::create_dir_all(Path::new(GOLDEN).parent().unwrap()).unwrap();
@@ -36,29 +36,29 @@ fn it_is_as_it_was() {
     let golden = std::fs::read_to_string(GOLDEN).unwrap();
     assert!(
         golden == now,
-        "the description has changed; if that is meant, run the tests with TOWLINE_BLESS=1"
+        "the description has changed; if this is intended, run the tests with TOWLINE_BLESS=1"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_served() {
-    let rig = Rig::start().await;
-    let answer = rig.get("/v1/openapi.json").await;
+async fn the_description_is_served() {
+    let server = TestServer::start().await;
+    let answer = server.get("/v1/openapi.json").await;
     assert_eq!(answer.headers["content-type"], "application/json");
-    assert_eq!(answer.good(), description());
+    assert_eq!(answer.success(), description());
 }
 
 #[test]
-fn every_operation_has_a_name_of_its_own_and_says_how_it_can_end() {
+fn every_operation_has_a_unique_id_and_lists_its_responses() {
     let description = description();
     assert!(description["openapi"].as_str().unwrap().starts_with("3.1."));
     assert!(description["info"]["title"].is_string() && description["info"]["version"].is_string());
     let mut names = HashSet::new();
     for (method, path, operation) in operations(&description) {
         let name = operation["operationId"].as_str().unwrap();
-        assert!(names.insert(name), "{name} is there twice");
-        let words = operation["summary"].as_str().unwrap_or_default();
-        assert!(!words.is_empty(), "{method} {path} is not described");
+        assert!(names.insert(name), "{name} is used twice");
+        let detail = operation["summary"].as_str().unwrap_or_default();
+        assert!(!detail.is_empty(), "{method} {path} is not described");
         let responses = operation["responses"].as_object().unwrap();
         assert!(responses.contains_key("200") || responses.contains_key("204"), "{method} {path}");
         for status in ["400", "401", "403", "405", "429", "500", "503", "507"] {
@@ -110,7 +110,7 @@ fn every_parameter_of_a_path_is_declared() {
 }
 
 #[test]
-fn every_reference_leads_somewhere_and_nothing_is_left_over() {
+fn every_reference_resolves_and_every_schema_is_used() {
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         match value {
             Value::Object(object) => {
@@ -126,7 +126,7 @@ fn every_reference_leads_somewhere_and_nothing_is_left_over() {
     references(&description, &mut found);
     for reference in &found {
         let place = reference.strip_prefix('#').unwrap();
-        assert!(description.pointer(place).is_some(), "{reference} leads nowhere");
+        assert!(description.pointer(place).is_some(), "{reference} does not resolve");
     }
     for name in description["components"]["schemas"].as_object().unwrap().keys() {
         assert!(found.contains(&format!("#/components/schemas/{name}").as_str()), "{name} is used nowhere");
@@ -134,7 +134,7 @@ fn every_reference_leads_somewhere_and_nothing_is_left_over() {
 }
 
 #[test]
-fn a_duration_is_text_or_a_number() {
+fn a_duration_is_a_string_or_a_number() {
     let description = description();
     let schemas = &description["components"]["schemas"];
     let kinds = |schema: &Value| -> Vec<String> {
@@ -157,7 +157,7 @@ fn a_duration_is_text_or_a_number() {
         let text = schemas[schema]["properties"][field].to_string();
         assert!(text.contains("#/components/schemas/Duration"), "{schema}.{field}: {text}");
     }
-    // What is not known is refused, and the description says so.
+    // Unknown fields are rejected, and the description says so.
     for schema in
         ["NewItem", "ReceiveRequest", "Action", "PolicyBody", "PutQueue", "SubmitRequest", "SettleRequest"]
     {

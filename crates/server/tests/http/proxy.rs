@@ -1,4 +1,4 @@
-//! Stands between a client and the server, counts connections, and cuts some of them.
+//! A proxy between client and server that counts connections and cuts some of them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Goes through.
+    /// Forwards everything.
     Forward,
-    /// The request is read and thrown away, the connection closed.
+    /// Reads and discards the request, then closes the connection.
     CutBefore,
-    /// The request is forwarded and carried out; its answer never arrives.
+    /// Forwards the request and discards the response.
     CutAfter,
-    /// The first answer goes through, then the connection is closed.
+    /// Forwards the first response, then closes the connection.
     CloseWhenIdle,
-    /// Goes through until so many bytes went one way or the other, then the connection is closed.
+    /// Forwards this many bytes in either direction, then closes the connection.
     CutAfterBytes(u64),
 }
 
@@ -61,13 +61,13 @@ impl Proxy {
     }
 }
 
-/// One request or answer with a content length, whole.
+/// Reads one request or response with a content length.
 async fn message(stream: &mut TcpStream) -> Vec<u8> {
     let mut message = Vec::new();
     let mut piece = [0; 16 << 10];
     loop {
         let length = stream.read(&mut piece).await.unwrap();
-        assert!(length > 0, "broke off");
+        assert!(length > 0, "the message is incomplete");
         message.extend_from_slice(&piece[..length]);
         let Some(end) = message.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
         let head = String::from_utf8_lossy(&message[..end]).to_lowercase();

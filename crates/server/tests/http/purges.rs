@@ -1,34 +1,40 @@
-//! Deleting all items that match.
+//! Purging: deleting all items that match a filter.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_one_state_and_only_that() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"order": "fifo"})).await;
-    let made = rig.submit("jobs", json!([{}, {}, {}, {"delay": "1h"}, {"tags": {"a": "b"}}])).await;
-    let held = rig.post("/v1/queues/jobs/receive", json!({"max": 2})).await.good();
-    rig.act(&made[0], "fail", json!({"lease": held["items"][0]["lease"]})).await.good();
+async fn a_purge_deletes_only_items_in_the_given_state() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"order": "fifo"})).await;
+    let made = server.submit("jobs", json!([{}, {}, {}, {"delay": "1h"}, {"tags": {"a": "b"}}])).await;
+    let held = server.post("/v1/queues/jobs/receive", json!({"max": 2})).await.success();
+    server.act(&made[0], "fail", json!({"lease": held["items"][0]["lease"]})).await.success();
     let path = "/v1/queues/jobs/items";
-    assert_eq!(rig.delete(&format!("{path}?state=failed")).await.good(), json!({"removed": 1, "next": null}));
-    assert_eq!(rig.delete(&format!("{path}?state=failed")).await.good(), json!({"removed": 0, "next": null}));
-    assert_eq!(rig.delete(&format!("{path}?state=pending&tag=a%3Db")).await.good()["removed"], 1);
-    assert_eq!(rig.delete(&format!("{path}?status=scheduled")).await.good()["removed"], 1);
-    // Who works on an item is not robbed of it.
-    assert_eq!(rig.delete(&format!("{path}?state=processing")).await.good()["removed"], 0);
-    assert_eq!(rig.delete(&format!("{path}?state=all")).await.good()["removed"], 1);
-    assert_eq!(rig.counts("jobs").await["processing"], 1);
-    assert_eq!(rig.delete(&format!("{path}?state=all&force=true")).await.good()["removed"], 1);
-    rig.act(&made[1], "commit", json!({"lease": held["items"][1]["lease"]})).await.code();
+    assert_eq!(
+        server.delete(&format!("{path}?state=failed")).await.success(),
+        json!({"removed": 1, "next": null})
+    );
+    assert_eq!(
+        server.delete(&format!("{path}?state=failed")).await.success(),
+        json!({"removed": 0, "next": null})
+    );
+    assert_eq!(server.delete(&format!("{path}?state=pending&tag=a%3Db")).await.success()["removed"], 1);
+    assert_eq!(server.delete(&format!("{path}?status=scheduled")).await.success()["removed"], 1);
+    // Items with a lease stay.
+    assert_eq!(server.delete(&format!("{path}?state=processing")).await.success()["removed"], 0);
+    assert_eq!(server.delete(&format!("{path}?state=all")).await.success()["removed"], 1);
+    assert_eq!(server.counts("jobs").await["processing"], 1);
+    assert_eq!(server.delete(&format!("{path}?state=all&force=true")).await.success()["removed"], 1);
+    server.act(&made[1], "commit", json!({"lease": held["items"][1]["lease"]})).await.code();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_state_nothing_is_deleted() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    rig.submit("jobs", json!([{}])).await;
-    for (query, words) in [
+async fn a_purge_without_a_state_is_rejected() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!([{}])).await;
+    for (query, expected) in [
         ("", "state=all"),
         ("?tag=a=b", "state=all"),
         ("?force=true", "state=all"),
@@ -40,26 +46,27 @@ async fn without_a_state_nothing_is_deleted() {
         ("?state=all&force=maybe", "force"),
     ] {
         if query == "?state=all&state=pending" {
-            // Two answers to one question.
-            rig.delete(&format!("/v1/queues/jobs/items{query}")).await.refused("invalid");
+            // Two contradicting states.
+            server.delete(&format!("/v1/queues/jobs/items{query}")).await.problem("invalid");
             continue;
         }
-        let detail = rig.delete(&format!("/v1/queues/jobs/items{query}")).await.refused("invalid");
-        assert!(detail.contains(words), "{query}: {detail}");
+        let detail = server.delete(&format!("/v1/queues/jobs/items{query}")).await.problem("invalid");
+        assert!(detail.contains(expected), "{query}: {detail}");
     }
-    assert_eq!(rig.counts("jobs").await["pending"], 1);
+    assert_eq!(server.counts("jobs").await["pending"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_goes_on_from_where_it_was_left() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let made = rig.submit("jobs", json!(vec![json!({}); 2_500])).await;
-    let page = rig.get("/v1/queues/jobs/items?limit=500").await.good();
+async fn a_stream_resumes_at_a_cursor() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let made = server.submit("jobs", json!(vec![json!({}); 2_500])).await;
+    let page = server.get("/v1/queues/jobs/items?limit=500").await.success();
     let cursor = page["next"].as_str().unwrap();
-    let purged = rig.delete(&format!("/v1/queues/jobs/items?state=pending&cursor={cursor}")).await.good();
+    let purged =
+        server.delete(&format!("/v1/queues/jobs/items?state=pending&cursor={cursor}")).await.success();
     assert_eq!(purged, json!({"removed": 2_000, "next": null}));
-    assert_eq!(rig.counts("jobs").await["pending"], 500);
-    rig.item(&made[499]).await;
-    rig.get(&format!("/v1/items/{}", made[500])).await.refused("item_not_found");
+    assert_eq!(server.counts("jobs").await["pending"], 500);
+    server.item(&made[499]).await;
+    server.get(&format!("/v1/items/{}", made[500])).await.problem("item_not_found");
 }

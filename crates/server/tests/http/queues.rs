@@ -1,15 +1,15 @@
-//! Queues: made, made again, changed, counted, closed, paused, deleted.
+//! Queues: created, created again, changed, counted, closed, paused, deleted.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use http::Method;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_again_is_fine_and_another_is_told_what_differs() {
-    let rig = Rig::start().await;
-    let asked = json!({"schema": {"inputs": ["raw", "mask?"], "output_params": ["quality"]},
+async fn creating_a_queue_again_succeeds_and_another_policy_is_a_conflict() {
+    let server = TestServer::start().await;
+    let request = json!({"schema": {"inputs": ["raw", "mask?"], "output_params": ["quality"]},
         "policy": {"visibility_timeout": 90_000, "max_retries": 7, "backoff": "ayepi", "item_ttl": "2d", "failed_ttl": null}});
-    let made = rig.put("/v1/queues/jobs", asked.clone()).await.good();
+    let made = server.put("/v1/queues/jobs", request.clone()).await.success();
     assert_eq!(
         (&made["name"], &made["state"], &made["paused"]),
         (&json!("jobs"), &json!("open"), &json!(false))
@@ -23,16 +23,16 @@ async fn the_same_again_is_fine_and_another_is_told_what_differs() {
         made["schema"],
         json!({"inputs": ["mask?", "raw"], "outputs": [], "input_params": [], "output_params": ["quality"]})
     );
-    assert_eq!(rig.put("/v1/queues/jobs", asked.clone()).await.good(), made);
-    assert_eq!(rig.get("/v1/queues/jobs").await.good(), made);
-    // What is shown can be sent back.
+    assert_eq!(server.put("/v1/queues/jobs", request.clone()).await.success(), made);
+    assert_eq!(server.get("/v1/queues/jobs").await.success(), made);
+    // The response can be sent back as a request.
     let shown = json!({"schema": made["schema"], "policy": made["policy"]});
-    assert_eq!(rig.put("/v1/queues/jobs", shown).await.good(), made);
+    assert_eq!(server.put("/v1/queues/jobs", shown).await.success(), made);
 
     let differently = |change: fn(&mut Value)| {
-        let mut other = asked.clone();
+        let mut other = request.clone();
         change(&mut other);
-        rig.put("/v1/queues/jobs", other)
+        server.put("/v1/queues/jobs", other)
     };
     for (change, named) in [
         (
@@ -50,44 +50,46 @@ async fn the_same_again_is_fine_and_another_is_told_what_differs() {
             "another schema.inputs, schema.output_params, policy.visibility_timeout, policy.max_retries, policy.backoff, policy.completed_ttl, policy.failed_ttl;",
         ),
     ] {
-        let detail = differently(change).await.refused("queue_exists");
+        let detail = differently(change).await.problem("queue_exists");
         assert!(detail.contains(named), "{detail}");
     }
-    assert_eq!(rig.get("/v1/queues/jobs").await.good(), made);
+    assert_eq!(server.get("/v1/queues/jobs").await.success(), made);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_about_a_queue_is_optional() {
-    let rig = Rig::start().await;
-    // Not even a body is needed.
-    let made = rig.call(Method::PUT, "/v1/queues/a", None).await.good();
+async fn every_field_of_a_new_queue_is_optional() {
+    let server = TestServer::start().await;
+    // No body is needed.
+    let made = server.call(Method::PUT, "/v1/queues/a", None).await.success();
     assert_eq!(made["policy"]["visibility_timeout"], "5m");
     assert_eq!(made["policy"]["max_retries"], 3);
     assert_eq!(made["policy"]["order"], "priority");
     assert_eq!(made["policy"]["backoff"], "none");
     for body in [json!({}), json!({"policy": {}}), json!({"schema": {}, "policy": {"order": "priority"}})] {
-        assert_eq!(rig.put("/v1/queues/a", body).await.good(), made);
+        assert_eq!(server.put("/v1/queues/a", body).await.success(), made);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_is_changed_in_part() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"max_retries": 1, "depth_limit": 5})).await;
-    let changed = rig.patch("/v1/queues/jobs", json!({"policy": {"max_retries": 10_000}})).await.good();
+async fn a_policy_is_patched() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"max_retries": 1, "depth_limit": 5})).await;
+    let changed = server.patch("/v1/queues/jobs", json!({"policy": {"max_retries": 10_000}})).await.success();
     assert_eq!(
         (&changed["policy"]["max_retries"], &changed["policy"]["depth_limit"]),
         (&json!(10_000), &json!(5))
     );
-    let changed =
-        rig.patch("/v1/queues/jobs", json!({"depth_limit": null, "visibility_timeout": "2m"})).await.good();
+    let changed = server
+        .patch("/v1/queues/jobs", json!({"depth_limit": null, "visibility_timeout": "2m"}))
+        .await
+        .success();
     assert_eq!(changed["policy"]["depth_limit"], Value::Null);
     assert_eq!(changed["policy"]["visibility_timeout"], "2m");
     assert_eq!(changed["policy"]["max_retries"], 10_000);
-    assert_eq!(rig.get("/v1/queues/jobs").await.good(), changed);
-    assert_eq!(rig.patch("/v1/queues/jobs", json!({})).await.good(), changed);
+    assert_eq!(server.get("/v1/queues/jobs").await.success(), changed);
+    assert_eq!(server.patch("/v1/queues/jobs", json!({})).await.success(), changed);
 
-    for (body, code, words) in [
+    for (body, code, expected) in [
         (json!({"max_retries": 10_001}), "invalid", "max_retries"),
         (json!({"policy": {"max_retries": -1}}), "invalid", "max_retries"),
         (json!({"policy": {"order": "fifo"}}), "invalid", "cannot be changed"),
@@ -100,17 +102,17 @@ async fn a_policy_is_changed_in_part() {
         (json!([]), "malformed_body", "an object"),
         (json!({"policy": []}), "malformed_body", "an object"),
     ] {
-        let detail = rig.patch("/v1/queues/jobs", body.clone()).await.refused(code);
-        assert!(detail.contains(words), "{body}: {detail}");
+        let detail = server.patch("/v1/queues/jobs", body.clone()).await.problem(code);
+        assert!(detail.contains(expected), "{body}: {detail}");
     }
-    assert_eq!(rig.get("/v1/queues/jobs").await.good(), changed);
+    assert_eq!(server.get("/v1/queues/jobs").await.success(), changed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_have_bounds_and_names_have_rules() {
-    let rig = Rig::start().await;
-    rig.put("/v1/queues/most", json!({"policy": {"max_retries": 10_000}})).await.good();
-    for (policy, words) in [
+async fn invalid_numbers_and_names_of_a_policy_are_refused() {
+    let server = TestServer::start().await;
+    server.put("/v1/queues/most", json!({"policy": {"max_retries": 10_000}})).await.success();
+    for (policy, expected) in [
         (json!({"max_retries": 10_001}), "max_retries"),
         (json!({"max_retries": 1_u64 << 40}), "max_retries"),
         (json!({"visibility_timeout": 99}), "visibility_timeout"),
@@ -126,33 +128,33 @@ async fn numbers_have_bounds_and_names_have_rules() {
         (json!({"dead_letter_queue": "no/where"}), "no/where"),
         (json!({"lease": {"renewal_permille": 0}}), "renewal_permille"),
     ] {
-        let detail = rig.put("/v1/queues/a", json!({"policy": policy})).await.refused("invalid");
-        assert!(detail.contains(words), "{policy}: {detail}");
+        let detail = server.put("/v1/queues/a", json!({"policy": policy})).await.problem("invalid");
+        assert!(detail.contains(expected), "{policy}: {detail}");
     }
-    for (schema, words) in [
+    for (schema, expected) in [
         (json!({"inputs": ["Raw"]}), "Raw"),
         (json!({"outputs": ["?"]}), "empty"),
         (json!({"input_params": ["x".repeat(64)]}), "63"),
         (json!({"inputs": (0..65).map(|n| format!("s{n}")).collect::<Vec<_>>()}), "64"),
     ] {
-        let detail = rig.put("/v1/queues/a", json!({"schema": schema})).await.refused("invalid");
-        assert!(detail.contains(words), "{schema}: {detail}");
+        let detail = server.put("/v1/queues/a", json!({"schema": schema})).await.problem("invalid");
+        assert!(detail.contains(expected), "{schema}: {detail}");
     }
-    rig.get("/v1/queues/a").await.refused("queue_not_found");
+    server.get("/v1/queues/a").await.problem("queue_not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_are_listed_in_pages() {
-    let rig = Rig::start().await;
-    assert_eq!(rig.get("/v1/queues").await.good(), json!({"queues": [], "next": null}));
+    let server = TestServer::start().await;
+    assert_eq!(server.get("/v1/queues").await.success(), json!({"queues": [], "next": null}));
     let names = ["a", "b.c", "b_d", "c", "d"];
     for name in names {
-        rig.queue(name, json!({})).await;
+        server.queue(name, json!({})).await;
     }
     let mut seen = Vec::new();
     let mut next = String::new();
     loop {
-        let page = rig.get(&format!("/v1/queues?limit=2{next}")).await.good();
+        let page = server.get(&format!("/v1/queues?limit=2{next}")).await.success();
         let queues = page["queues"].as_array().unwrap();
         assert!(queues.len() <= 2);
         seen.extend(queues.iter().map(|queue| queue["name"].as_str().unwrap().to_owned()));
@@ -162,92 +164,95 @@ async fn queues_are_listed_in_pages() {
         }
     }
     assert_eq!(seen, names);
-    let all = rig.get("/v1/queues").await.good();
+    let all = server.get("/v1/queues").await.success();
     assert_eq!((all["queues"].as_array().unwrap().len(), &all["next"]), (5, &Value::Null));
     for bad in ["limit=0", "limit=10001", "limit=x", "cursor=%2F", "limit=1&limit=2", "page=2"] {
-        rig.get(&format!("/v1/queues?{bad}")).await.refused("invalid");
+        server.get(&format!("/v1/queues?{bad}")).await.problem("invalid");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_closes_and_completes_by_its_last_item() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let (id, lease) = rig.hold("jobs").await;
-    let closed = rig.call(Method::POST, "/v1/queues/jobs/close", None).await.good();
+async fn a_closed_queue_completes_with_its_last_item() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let (id, lease) = server.hold("jobs").await;
+    let closed = server.call(Method::POST, "/v1/queues/jobs/close", None).await.success();
     assert_eq!(closed["state"], "closed");
     assert!(closed["since"].is_string());
-    assert_eq!(rig.call(Method::POST, "/v1/queues/jobs/close", None).await.good(), closed);
-    let answer = rig.post("/v1/queues/jobs/items", json!({"items": [{}]})).await.good();
+    assert_eq!(server.call(Method::POST, "/v1/queues/jobs/close", None).await.success(), closed);
+    let answer = server.post("/v1/queues/jobs/items", json!({"items": [{}]})).await.success();
     assert_eq!(answer["items"][0]["error"]["code"], "queue_closed");
-    let empty = rig.post("/v1/queues/jobs/receive", json!({})).await.good();
+    let empty = server.post("/v1/queues/jobs/receive", json!({})).await.success();
     assert_eq!(empty, json!({"status": "closed", "items": []}));
 
-    rig.act(&id, "commit", json!({"lease": lease})).await.good();
-    assert_eq!(rig.get("/v1/queues/jobs").await.good()["state"], "completed");
-    // Nobody waits for what cannot come.
-    let done = rig.post("/v1/queues/jobs/receive", json!({"wait": "5m"})).await.good();
+    server.act(&id, "commit", json!({"lease": lease})).await.success();
+    assert_eq!(server.get("/v1/queues/jobs").await.success()["state"], "completed");
+    // A receive does not wait for a queue that is completed.
+    let done = server.post("/v1/queues/jobs/receive", json!({"wait": "5m"})).await.success();
     assert_eq!(done, json!({"status": "completed", "items": []}));
 
-    rig.queue("empty", json!({})).await;
-    assert_eq!(rig.call(Method::POST, "/v1/queues/empty/close", None).await.good()["state"], "completed");
+    server.queue("empty", json!({})).await;
+    assert_eq!(
+        server.call(Method::POST, "/v1/queues/empty/close", None).await.success()["state"],
+        "completed"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_queue_takes_items_and_gives_none() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let paused = rig.call(Method::POST, "/v1/queues/jobs/pause", None).await.good();
+async fn a_paused_queue_accepts_items_and_delivers_none() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let paused = server.call(Method::POST, "/v1/queues/jobs/pause", None).await.success();
     assert_eq!((&paused["paused"], &paused["state"]), (&json!(true), &json!("open")));
-    let ids = rig.submit("jobs", json!([{}])).await;
+    let ids = server.submit("jobs", json!([{}])).await;
     assert_eq!(
-        rig.post("/v1/queues/jobs/receive", json!({})).await.good(),
+        server.post("/v1/queues/jobs/receive", json!({})).await.success(),
         json!({"status": "open", "items": []})
     );
-    let resumed = rig.call(Method::POST, "/v1/queues/jobs/resume", None).await.good();
+    let resumed = server.call(Method::POST, "/v1/queues/jobs/resume", None).await.success();
     assert_eq!(resumed["paused"], false);
-    assert_eq!(rig.receive("jobs").await["id"], ids[0].as_str());
+    assert_eq!(server.receive("jobs").await["id"], ids[0].as_str());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_with_work_in_it_is_deleted_by_force_only() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let (id, lease) = rig.hold("jobs").await;
-    let detail = rig.delete("/v1/queues/jobs").await.refused("queue_busy");
+async fn a_queue_with_unfinished_items_is_only_deleted_by_force() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let (id, lease) = server.hold("jobs").await;
+    let detail = server.delete("/v1/queues/jobs").await.problem("queue_busy");
     assert!(detail.contains("1 unfinished") && detail.contains("force"), "{detail}");
-    rig.delete("/v1/queues/jobs?force=false").await.refused("queue_busy");
-    rig.delete("/v1/queues/jobs?force=perhaps").await.refused("invalid");
-    let gone = rig.delete("/v1/queues/jobs?force=true").await;
+    server.delete("/v1/queues/jobs?force=false").await.problem("queue_busy");
+    server.delete("/v1/queues/jobs?force=perhaps").await.problem("invalid");
+    let gone = server.delete("/v1/queues/jobs?force=true").await;
     assert_eq!((gone.status.as_u16(), gone.body.len()), (204, 0));
-    rig.delete("/v1/queues/jobs?force=true").await.refused("queue_not_found");
-    rig.get(&format!("/v1/items/{id}")).await.refused("item_not_found");
-    let lost = rig.act(&id, "commit", json!({"lease": lease})).await;
+    server.delete("/v1/queues/jobs?force=true").await.problem("queue_not_found");
+    server.get(&format!("/v1/items/{id}")).await.problem("item_not_found");
+    let lost = server.act(&id, "commit", json!({"lease": lease})).await;
     assert!(matches!(lost.code(), "lease_lost" | "item_not_found"), "{}", lost.json());
-    // Its name is free.
-    rig.queue("jobs", json!({"max_retries": 9})).await;
+    // The name can be used again.
+    server.queue("jobs", json!({"max_retries": 9})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counts_tell_where_items_stand() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"order": "fifo"})).await;
-    let ids = rig.submit("jobs", json!([{}, {}, {}, {}, {"delay": "1h"}, {}])).await;
-    let held = rig.post("/v1/queues/jobs/receive", json!({"max": 3})).await.good();
+async fn counts_show_items_by_state() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"order": "fifo"})).await;
+    let ids = server.submit("jobs", json!([{}, {}, {}, {}, {"delay": "1h"}, {}])).await;
+    let held = server.post("/v1/queues/jobs/receive", json!({"max": 3})).await.success();
     let lease = |n: usize| held["items"][n]["lease"].clone();
-    rig.act(&ids[0], "commit", json!({"lease": lease(0)})).await.good();
-    rig.act(&ids[1], "fail", json!({"lease": lease(1)})).await.good();
-    rig.call(Method::POST, &format!("/v1/items/{}/pause", ids[3]), None).await.good();
+    server.act(&ids[0], "commit", json!({"lease": lease(0)})).await.success();
+    server.act(&ids[1], "fail", json!({"lease": lease(1)})).await.success();
+    server.call(Method::POST, &format!("/v1/items/{}/pause", ids[3]), None).await.success();
     let counts =
         json!({"pending": 1, "scheduled": 1, "processing": 1, "paused": 1, "completed": 1, "failed": 1});
-    assert_eq!(rig.counts("jobs").await, counts);
-    assert_eq!(rig.get("/v1/queues/jobs").await.good()["counts"], counts);
-    assert_eq!(rig.get("/v1/queues").await.good()["queues"][0]["counts"], counts);
+    assert_eq!(server.counts("jobs").await, counts);
+    assert_eq!(server.get("/v1/queues/jobs").await.success()["counts"], counts);
+    assert_eq!(server.get("/v1/queues").await.success()["queues"][0]["counts"], counts);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_is_not_there_is_named() {
-    let rig = Rig::start().await;
+async fn a_missing_queue_is_named_in_the_error() {
+    let server = TestServer::start().await;
     for (method, path, body) in [
         (Method::GET, "", None),
         (Method::DELETE, "", None),
@@ -265,7 +270,7 @@ async fn a_queue_that_is_not_there_is_named() {
         (Method::POST, "/items", Some(json!({"items": [{"id": "?"}]}))),
     ] {
         let detail =
-            rig.call(method, &format!("/v1/queues/nowhere{path}"), body).await.refused("queue_not_found");
+            server.call(method, &format!("/v1/queues/nowhere{path}"), body).await.problem("queue_not_found");
         assert!(detail.contains("nowhere"), "{path}: {detail}");
     }
 }

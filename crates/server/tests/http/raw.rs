@@ -1,6 +1,6 @@
-//! HTTP/1.1 by hand: for what no client library would send.
+//! Raw HTTP/1.1, for requests that no client library would send.
 
-use crate::rig::Answer;
+use crate::test_server::TestResponse;
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ pub fn head(method: &str, path: &str, length: usize) -> String {
     )
 }
 
-/// The same, by somebody who waits to be told to go on.
+/// The same with `Expect: 100-continue`.
 pub fn head_that_asks(method: &str, path: &str, length: usize) -> String {
     head(method, path, length).replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n")
 }
 
-/// A body of this length: JSON may end in spaces.
+/// A body of this length: spaces may follow JSON.
 pub fn padded(body: &str, length: usize) -> String {
     format!("{body}{}", " ".repeat(length - body.len()))
 }
@@ -43,12 +43,12 @@ impl Raw {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Nothing more will be sent; answers are still read.
+    /// Closes the sending side. Responses can still be read.
     pub async fn finish(&mut self) {
         self.stream.shutdown().await.unwrap();
     }
 
-    /// As much as the server cares to read.
+    /// Sends as much as the server reads.
     pub async fn send_some(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref()).await;
     }
@@ -57,7 +57,7 @@ impl Raw {
         let _ = self.stream.shutdown().await;
     }
 
-    /// `false`: the server has hung up.
+    /// Returns `false` if the server has closed the connection.
     async fn more(&mut self) -> bool {
         let mut piece = [0; 64 << 10];
         let length = self.stream.read(&mut piece).await.unwrap_or(0);
@@ -65,8 +65,8 @@ impl Raw {
         length > 0
     }
 
-    /// The next answer on this connection; `None`: there is none to come.
-    pub async fn answer(&mut self) -> Option<Answer> {
+    /// The next response on this connection. `None` if it is closed.
+    pub async fn answer(&mut self) -> Option<TestResponse> {
         let end = loop {
             match self.read.windows(4).position(|four| four == b"\r\n\r\n") {
                 Some(at) => break at + 4,
@@ -86,13 +86,13 @@ impl Raw {
         let length =
             headers.get("content-length").map_or(0, |value| value.to_str().unwrap().parse().unwrap());
         while self.read.len() < length {
-            assert!(self.more().await, "the answer broke off");
+            assert!(self.more().await, "the response is incomplete");
         }
         let body = self.read.drain(..length).collect::<Vec<u8>>().into();
-        Some(Answer { status, headers, body })
+        Some(TestResponse { status, headers, body })
     }
 
-    /// Waits until the server hangs up.
+    /// Waits until the server closes the connection.
     pub async fn hung_up(mut self) {
         while self.more().await {}
     }

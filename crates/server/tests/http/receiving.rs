@@ -1,6 +1,6 @@
-//! Receiving: how many, in which order, for how long, with how much.
+//! Receiving: number, order, visibility timeout, wait and fields.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::{Value, json};
 
 fn ids(answer: &Value) -> Vec<&str> {
@@ -8,96 +8,100 @@ fn ids(answer: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_many_as_asked_for_in_the_queues_order() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    let made = rig.submit("jobs", json!([{"priority": 5}, {"priority": -5}, {}, {"priority": 5}, {}])).await;
+async fn a_receive_returns_max_items_in_queue_order() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let made =
+        server.submit("jobs", json!([{"priority": 5}, {"priority": -5}, {}, {"priority": 5}, {}])).await;
     let path = "/v1/queues/jobs/receive";
-    let first = rig.post(path, json!({})).await.good();
+    let first = server.post(path, json!({})).await.success();
     assert_eq!(ids(&first), [&made[1]]);
-    let next = rig.post(path, json!({"max": 3})).await.good();
+    let next = server.post(path, json!({"max": 3})).await.success();
     assert_eq!(ids(&next), [&made[2], &made[4], &made[0]]);
-    let rest = rig.post(path, json!({"max": 10_000})).await.good();
+    let rest = server.post(path, json!({"max": 10_000})).await.success();
     assert_eq!(ids(&rest), [&made[3]]);
-    assert_eq!(rig.post(path, json!({"max": 10_000})).await.good(), json!({"status": "open", "items": []}));
+    assert_eq!(
+        server.post(path, json!({"max": 10_000})).await.success(),
+        json!({"status": "open", "items": []})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_body_one_item() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    rig.submit("jobs", json!([{}, {}])).await;
-    let answer = rig.call(http::Method::POST, "/v1/queues/jobs/receive", None).await.good();
+async fn a_receive_without_a_body_returns_one_item() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!([{}, {}])).await;
+    let answer = server.call(http::Method::POST, "/v1/queues/jobs/receive", None).await.success();
     assert_eq!(ids(&answer).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_fields_asked_for() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn a_receive_returns_the_requested_fields() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let item = json!({"payload": "cA==", "state_blob": "cw==", "metadata": "bQ==", "parameters": "cQ==", "params": {"a": 1}});
-    rig.submit("jobs", json!([item, item, item, item])).await;
+    server.submit("jobs", json!([item, item, item, item])).await;
     let heavy = ["payload", "state_blob", "metadata", "parameters"];
-    for (asked, given) in [
+    for (request, given) in [
         (json!({}), &heavy[..]),
         (json!({"fields": []}), &[]),
         (json!({"fields": ["payload", "metadata"]}), &["payload", "metadata"]),
         (json!({"fields": ["blob"]}), &["payload"]),
     ] {
-        let answer = rig.post("/v1/queues/jobs/receive", asked.clone()).await.good();
+        let answer = server.post("/v1/queues/jobs/receive", request.clone()).await.success();
         let item = &answer["items"][0];
         for field in heavy {
             let expected = if given.contains(&field) { &[][..] } else { &[field] };
-            assert_eq!(item.get(field).is_none(), !expected.is_empty(), "{asked}: {item}");
+            assert_eq!(item.get(field).is_none(), !expected.is_empty(), "{request}: {item}");
         }
         assert_eq!(item["params"], json!({"a": 1}));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_given_what_comes() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
+async fn waiting_receivers_get_new_items() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
     let (received, made) = tokio::join!(
-        rig.post("/v1/queues/jobs/receive", json!({"wait": "5m", "max": 10})),
-        rig.submit("jobs", json!([{"payload": "aGk="}])),
+        server.post("/v1/queues/jobs/receive", json!({"wait": "5m", "max": 10})),
+        server.submit("jobs", json!([{"payload": "aGk="}])),
     );
-    let received = received.good();
+    let received = received.success();
     assert_eq!(ids(&received), [&made[0]]);
     assert_eq!(received["items"][0]["payload"], "aGk=");
-    // Also a number of milliseconds, after which the answer is empty.
-    let empty = rig.post("/v1/queues/jobs/receive", json!({"wait": 20})).await.good();
+    // The wait can be a number of milliseconds. Then the response is empty.
+    let empty = server.post("/v1/queues/jobs/receive", json!({"wait": 20})).await.success();
     assert_eq!(empty, json!({"status": "open", "items": []}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_lasts_as_long_as_asked_for_and_then_lapses() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"visibility_timeout": "5m"})).await;
-    rig.submit("jobs", json!([{}, {}])).await;
+async fn a_lease_lapses_after_the_requested_visibility_timeout() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"visibility_timeout": "5m"})).await;
+    server.submit("jobs", json!([{}, {}])).await;
     let path = "/v1/queues/jobs/receive";
-    let long = rig.post(path, json!({"visibility_timeout": "1h"})).await.good();
-    let short = rig.post(path, json!({"visibility_timeout": 100})).await.good();
+    let long = server.post(path, json!({"visibility_timeout": "1h"})).await.success();
+    let short = server.post(path, json!({"visibility_timeout": 100})).await.success();
     let until = |answer: &Value| answer["items"][0]["lease_expires_at"].as_str().unwrap().to_owned();
     assert!(until(&long) > until(&short));
-    // It lapses: the item comes again, to somebody who waits, and counts as an attempt.
-    let again = rig.receive("jobs").await;
+    // The lease lapses: a waiting receiver gets the item again, and the attempt counts.
+    let again = server.receive("jobs").await;
     assert_eq!(again["id"], short["items"][0]["id"]);
     assert_eq!(
         (&again["attempt"], &again["retries"], &again["deliveries"]),
         (&json!(2), &json!(1), &json!(2))
     );
     let late = json!({"lease": short["items"][0]["lease"]});
-    let detail = rig.act(again["id"].as_str().unwrap(), "commit", late).await.refused("lease_lost");
+    let detail = server.act(again["id"].as_str().unwrap(), "commit", late).await.problem("lease_lost");
     assert!(detail.contains("stop working"), "{detail}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_given_is_refused_in_words() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({})).await;
-    rig.submit("jobs", json!([{}])).await;
-    for (body, code, words) in [
+async fn invalid_receives_are_refused_with_a_reason() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!([{}])).await;
+    for (body, code, expected) in [
         (json!({"max": 0}), "invalid", "max"),
         (json!({"max": -1}), "invalid", "max"),
         (json!({"max": 10_001}), "invalid", "10000"),
@@ -111,11 +115,12 @@ async fn what_cannot_be_given_is_refused_in_words() {
         (json!({"fields": "payload"}), "malformed_body", "fields"),
         (json!({"maximum": 5}), "malformed_body", "maximum"),
     ] {
-        let detail = rig.post("/v1/queues/jobs/receive", body.clone()).await.refused(code);
-        assert!(detail.contains(words), "{body}: {detail}");
+        let detail = server.post("/v1/queues/jobs/receive", body.clone()).await.problem(code);
+        assert!(detail.contains(expected), "{body}: {detail}");
     }
-    // None of the above has touched the item.
-    // No slots, no buffers.
-    let answer = rig.post("/v1/queues/jobs/receive", json!({"create_output_buffers": true})).await.good();
+    // None of these requests has changed the item.
+    // A queue without slots has no buffers.
+    let answer =
+        server.post("/v1/queues/jobs/receive", json!({"create_output_buffers": true})).await.success();
     assert_eq!((&answer["items"][0]["deliveries"], &answer["items"][0]["outputs"]), (&json!(1), &json!({})));
 }

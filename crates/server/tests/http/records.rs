@@ -1,6 +1,6 @@
-//! Records that callers keep, and topics.
+//! Key-value records and topics.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use http::Method;
 use serde_json::json;
 use std::time::Duration;
@@ -13,9 +13,9 @@ fn set(value: &str) -> SetRecord {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_kept_under_any_key() {
-    let rig = Rig::start().await;
-    let client = rig.client();
+async fn a_record_can_have_any_key() {
+    let server = TestServer::start().await;
+    let client = server.client();
     for key in
         ["a", "a/b", "..", "%2F", "ключ", "a b?c#d", " ", "\0", &"x".repeat(limits::RECORD_KEY_BYTES_MAX)]
     {
@@ -26,19 +26,19 @@ async fn a_record_is_kept_under_any_key() {
         assert!(!client.delete_record(key).await.unwrap());
     }
     let long = "x".repeat(limits::RECORD_KEY_BYTES_MAX + 1);
-    let refused = rig.call(Method::PUT, &format!("/v1/kv/{long}"), Some(json!({"value": ""}))).await;
-    assert_eq!(refused.refused("invalid"), "key: 513 bytes; use 1 to 512");
+    let refused = server.call(Method::PUT, &format!("/v1/kv/{long}"), Some(json!({"value": ""}))).await;
+    assert_eq!(refused.problem("invalid"), "key: 513 bytes; use 1 to 512");
     let large = "x".repeat(limits::KV_VALUE_BYTES_MAX + 1);
-    rig.call(Method::PUT, "/v1/kv/a", Some(json!({"value": large}))).await.refused("too_large");
-    rig.call(Method::PUT, "/v1/kv/a", Some(json!({"value": 7}))).await.refused("malformed_body");
-    rig.call(Method::PUT, "/v1/kv/a", Some(json!({"value": "", "ttl": "soon"}))).await.refused("invalid");
-    rig.get("/v1/kv/a").await.refused("record_not_found");
+    server.call(Method::PUT, "/v1/kv/a", Some(json!({"value": large}))).await.problem("too_large");
+    server.call(Method::PUT, "/v1/kv/a", Some(json!({"value": 7}))).await.problem("malformed_body");
+    server.call(Method::PUT, "/v1/kv/a", Some(json!({"value": "", "ttl": "soon"}))).await.problem("invalid");
+    server.get("/v1/kv/a").await.problem("record_not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_has_what_is_absent_and_each_thing_counts_once() {
-    let rig = Rig::start().await;
-    let client = rig.client();
+async fn one_client_sets_an_absent_record_and_once_counts_once() {
+    let server = TestServer::start().await;
+    let client = server.client();
     let claim = SetRecord { if_absent: true, ..set("me") };
     assert!(client.set_record("slot", &claim).await.unwrap());
     assert!(!client.set_record("slot", &claim).await.unwrap());
@@ -51,22 +51,22 @@ async fn one_has_what_is_absent_and_each_thing_counts_once() {
     assert_eq!(add(5, Some("a")).await, 7);
     assert_eq!(add(1, None).await, 8);
     assert_eq!(add(5, Some("a")).await, 7);
-    let one = rig.call(Method::POST, "/v1/kv/n/increment", Some(json!({}))).await.good();
+    let one = server.call(Method::POST, "/v1/kv/n/increment", Some(json!({}))).await.success();
     assert_eq!(one, json!({"value": 9}));
-    let forever = rig.call(Method::POST, "/v1/kv/n/increment", Some(json!({"once": "b"}))).await;
-    assert!(forever.refused("invalid").contains("ttl"));
+    let forever = server.call(Method::POST, "/v1/kv/n/increment", Some(json!({"once": "b"}))).await;
+    assert!(forever.problem("invalid").contains("ttl"));
     let brief = json!({"value": "x", "ttl": "1ms"});
-    rig.call(Method::PUT, "/v1/kv/brief", Some(brief)).await.good();
+    server.call(Method::PUT, "/v1/kv/brief", Some(brief)).await.success();
     while client.record("brief").await.unwrap().is_some() {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_are_listed_by_prefix_and_nothing_of_towline_s_own_is() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    let token = rig.token_for(&["kv:*"]).await.0;
-    let client = Client::new(&rig.url()).unwrap().token(&token).unwrap();
+async fn records_are_listed_by_prefix_without_internal_records() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    let token = server.token_for(&["kv:*"]).await.0;
+    let client = Client::new(&server.url()).unwrap().token(&token).unwrap();
     for n in 0..limits::KV_PAGE_MAX + 3 {
         client.set_record(&format!("a/{n:03}"), &set("v")).await.unwrap();
     }
@@ -90,60 +90,60 @@ async fn records_are_listed_by_prefix_and_nothing_of_towline_s_own_is() {
     assert_eq!(keys.len(), limits::KV_PAGE_MAX + 5, "{keys:?}");
     assert!(keys.is_sorted() && keys.ends_with(&["b".to_owned(), "c".to_owned()]));
     assert_eq!(client.records("b", None).await.unwrap().records.len(), 1);
-    let page = rig.get("/v1/kv?prefix=a/&limit=2&cursor=a/000").await.good();
+    let page = server.get("/v1/kv?prefix=a/&limit=2&cursor=a/000").await.success();
     assert_eq!(page["records"][0]["key"], "a/001");
     assert_eq!(page["next"], "a/002");
-    rig.get("/v1/kv?limit=65").await.refused("invalid");
-    rig.get("/v1/kv?prefx=a").await.refused("invalid");
+    server.get("/v1/kv?limit=65").await.problem("invalid");
+    server.get("/v1/kv?prefx=a").await.problem("invalid");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_who_listens_hears_what_is_published_and_nobody_else() {
-    let mut rig = Rig::start().await;
-    let client = rig.client();
-    assert_eq!(client.publish("news", "to nobody").await.unwrap(), 0);
+async fn a_message_reaches_every_subscriber_of_its_topic_and_no_other() {
+    let mut server = TestServer::start().await;
+    let client = server.client();
+    assert_eq!(client.publish("news", "without subscribers").await.unwrap(), 0);
     let mut ears = Vec::new();
     for _ in 0..3 {
         ears.push(client.subscribe("news").await.unwrap());
     }
     let mut other = client.subscribe("other").await.unwrap();
-    let words = "line\r\none\n\ndata: two \u{1f409}";
-    assert_eq!(client.publish("news", words).await.unwrap(), 3);
+    let detail = "line\r\none\n\ndata: two \u{1f409}";
+    assert_eq!(client.publish("news", detail).await.unwrap(), 3);
     assert_eq!(client.publish("other", "else").await.unwrap(), 1);
     for ear in &mut ears {
-        assert_eq!(ear.next().await.unwrap(), Some(Heard::Message(words.to_owned())));
+        assert_eq!(ear.next().await.unwrap(), Some(Heard::Message(detail.to_owned())));
     }
     assert_eq!(other.next().await.unwrap(), Some(Heard::Message("else".to_owned())));
-    // Who goes away is not told any more.
+    // A subscriber that disconnects gets no more messages.
     drop(ears);
     while client.publish("news", "again").await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
-    rig.call(Method::POST, "/v1/topics/no%20good", Some(json!({"message": ""}))).await.refused("invalid");
-    rig.get("/v1/topics/news?for=soon").await.refused("invalid");
-    // Those who listen are let go when the server stops.
-    rig.stopped().await;
+    server.call(Method::POST, "/v1/topics/no%20good", Some(json!({"message": ""}))).await.problem("invalid");
+    server.get("/v1/topics/news?for=soon").await.problem("invalid");
+    // Subscriptions end when the server stops.
+    server.stopped().await;
     assert_eq!(other.next().await.unwrap_or_default(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_who_does_not_read_is_cut_off_and_told() {
-    let rig = Rig::start().await;
-    let client = rig.client();
+async fn a_subscriber_that_does_not_read_is_cut_off_with_a_last_event() {
+    let server = TestServer::start().await;
+    let client = server.client();
     let mut slow = client.subscribe("news").await.unwrap();
-    // More than is held for it, and than what lies between the two takes in.
+    // More than the broker holds for a subscriber, and more than fits into socket buffers.
     let message = "x".repeat(limits::TOPIC_MESSAGE_BYTES_MAX);
     for _ in 0..2000 {
         client.publish("news", &message).await.unwrap();
     }
-    let mut heard = 0;
+    let mut received = 0;
     let missed = loop {
         match slow.next().await.unwrap() {
-            Some(Heard::Message(_)) => heard += 1,
+            Some(Heard::Message(_)) => received += 1,
             Some(Heard::CutOff { missed }) => break missed,
-            None => panic!("it ended without a word after {heard}"),
+            None => panic!("the stream ended without an event after {received} messages"),
         }
     };
-    assert!(missed > 0, "{heard} were heard");
+    assert!(missed > 0, "{received} were received");
     assert_eq!(slow.next().await.unwrap(), None);
 }

@@ -1,22 +1,22 @@
-//! Every route is refused without the scope that allows it, and allowed with it: whatever the description lists.
+//! Every route in the OpenAPI description enforces the scope that it declares.
 
-use crate::rig::{Answer, Rig};
+use crate::test_server::{TestResponse, TestServer};
 use http::Method;
 use serde_json::{Value, json};
 
-/// Every scope but the one that a need names.
-fn all_but(need: &str, queue: &str) -> Vec<Vec<String>> {
-    let right = need.rsplit(':').next().unwrap();
-    let others: Vec<String> = ["submit", "receive", "read"]
+/// All scopes except the required one.
+fn all_but(requirement: &str, queue: &str) -> Vec<Vec<String>> {
+    let right = requirement.rsplit(':').next().unwrap();
+    let other_scopes: Vec<String> = ["submit", "receive", "read"]
         .into_iter()
         .filter(|other| *other != right)
         .map(|other| format!("queue:{queue}:{other}"))
         .collect();
     let with = |more: &[&str]| {
         let more = more.iter().map(|scope| (*scope).to_owned());
-        others.iter().cloned().chain(more).collect::<Vec<String>>()
+        other_scopes.iter().cloned().chain(more).collect::<Vec<String>>()
     };
-    match need {
+    match requirement {
         "any" => Vec::new(),
         "admin" => vec![with(&["queue:*:admin", "buffer:*", "kv:*", "topic:*", "compute:admin"])],
         "buffer:read" => vec![with(&["queue:*:admin", "buffer:write"])],
@@ -30,26 +30,26 @@ fn all_but(need: &str, queue: &str) -> Vec<Vec<String>> {
     }
 }
 
-/// The least that a need names.
-fn enough(need: &str, queue: &str) -> Vec<String> {
-    let scope = match need.split(':').collect::<Vec<_>>()[..] {
+/// The smallest scope that meets the requirement.
+fn enough(requirement: &str, queue: &str) -> Vec<String> {
+    let scope = match requirement.split(':').collect::<Vec<_>>()[..] {
         ["any"] => "queue:other:read".to_owned(),
         ["queue", "*", right] => format!("queue:*:{right}"),
         ["queue", _, right] => format!("queue:{queue}:{right}"),
-        _ => need.to_owned(),
+        _ => requirement.to_owned(),
     };
     vec![scope]
 }
 
 struct Scene<'a> {
-    rig: &'a Rig,
+    server: &'a TestServer,
     method: Method,
     path: String,
     body: Option<Value>,
 }
 
 impl Scene<'_> {
-    async fn call(&self, token: Option<&str>) -> Answer {
+    async fn call(&self, token: Option<&str>) -> TestResponse {
         let bearer = token.map(|token| format!("Bearer {token}"));
         let mut headers: Vec<(&str, &str)> = vec![("authorization", bearer.as_deref().unwrap_or(""))];
         if token.is_none() {
@@ -59,41 +59,42 @@ impl Scene<'_> {
             headers.push(("content-type", "application/json"));
         }
         let body = self.body.as_ref().map_or(String::new(), Value::to_string);
-        self.rig.send_as_is(self.method.clone(), &self.path, &headers, body).await
+        self.server.send_as_is(self.method.clone(), &self.path, &headers, body).await
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_of_the_description() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    rig.queue("other", json!({})).await;
+async fn every_described_route_enforces_its_scope() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("other", json!({})).await;
     let description = serde_json::to_value(towline_server::openapi()).unwrap();
     let mut seen = 0;
     for (path, methods) in description["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let name = operation["operationId"].as_str().unwrap();
-            let security = operation["security"].as_array().unwrap_or_else(|| panic!("{name} says nothing"));
-            let need = security[0].get("token").map(|scopes| scopes[0].as_str().unwrap());
-            // A queue of its own for each: some of them end it.
+            let security =
+                operation["security"].as_array().unwrap_or_else(|| panic!("{name} declares nothing"));
+            let requirement = security[0].get("token").map(|scopes| scopes[0].as_str().unwrap());
+            // A new queue for each route: some routes delete it.
             let queue = format!("q-{seen}");
-            rig.queue(&queue, json!({})).await;
-            let item = rig.submit(&queue, json!([{}])).await.remove(0);
+            server.queue(&queue, json!({})).await;
+            let item = server.submit(&queue, json!([{}])).await.remove(0);
             let id = match operation["tags"][0].as_str().unwrap() {
                 "items" => item.clone(),
-                "tokens" => rig.token_for(&["queue:none:read"]).await.1,
-                _ => rig.buffer().await,
+                "tokens" => server.token_for(&["queue:none:read"]).await.1,
+                _ => server.buffer().await,
             };
             let schedule = json!({"queue": queue, "every": "1h"});
             if path.contains("{schedule}") {
                 let path = format!("/v1/schedules/{queue}");
-                rig.call(Method::PUT, &path, Some(schedule.clone())).await.good();
+                server.call(Method::PUT, &path, Some(schedule.clone())).await.success();
             }
             let mut path = path.replace("{queue}", &queue).replace("{id}", &id).replace("{schedule}", &queue);
             path = path.replace("{n}", "0").replace("{verb}", "heartbeat").replace("{act}", "pause");
             path = path.replace("{key}", "a%2Fb").replace("{topic}", "news");
             match name {
                 "wait_for_item" => path += "?timeout=1ms",
-                // Long enough that the request is not cut off, short enough to end.
+                // Long enough for a complete request, short enough to end.
                 "subscribe" => path += "?for=1ms",
                 _ => {}
             }
@@ -103,45 +104,46 @@ async fn every_route_of_the_description() {
             let lease = "0".repeat(32);
             let body = operation.get("requestBody").map(|_| match name {
                 "settle_items" => json!({"actions": [{"id": item, "verb": "heartbeat", "lease": lease}]}),
-                "act_on_item" => json!({"lease": lease}),
+                "settle_item" => json!({"lease": lease}),
                 "put_schedule" => schedule.clone(),
                 "set_record" => json!({"value": "1"}),
                 "publish" => json!({"message": "hello"}),
                 _ => json!({}),
             });
             let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
-            let scene = Scene { rig: &rig, method, path, body };
-            check(&scene, name, need, &queue).await;
+            let scene = Scene { server: &server, method, path, body };
+            check(&scene, name, requirement, &queue).await;
             seen += 1;
         }
     }
     assert!(seen >= 40, "{seen}");
 }
 
-async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
-    let Some(need) = need else {
+async fn check(scene: &Scene<'_>, name: &str, requirement: Option<&str>, queue: &str) {
+    let Some(requirement) = requirement else {
         let answer = scene.call(None).await;
-        assert!(answer.status.is_success(), "{name} is open to everybody");
+        assert!(answer.status.is_success(), "{name} needs no token");
         return;
     };
     let answer = scene.call(None).await;
     assert_eq!(answer.code(), "unauthenticated", "{name}");
     assert_eq!(answer.headers["www-authenticate"], "Bearer realm=\"towline\"", "{name}");
-    for scopes in all_but(need, queue) {
+    for scopes in all_but(requirement, queue) {
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-        let answer = scene.call(Some(&scene.rig.token_for(&scopes).await.0)).await;
+        let answer = scene.call(Some(&scene.server.token_for(&scopes).await.0)).await;
         if answer.status.is_success() && name == "follow_events" {
-            let told = String::from_utf8_lossy(&answer.body);
-            assert!(!told.contains(queue), "{name} {scopes:?}: {told}");
+            let body = String::from_utf8_lossy(&answer.body);
+            assert!(!body.contains(queue), "{name} {scopes:?}: {body}");
             continue;
         }
-        if answer.status.is_success() && need.contains("each item") {
+        if answer.status.is_success() && requirement.contains("each item") {
             assert_eq!(answer.json()["results"][0]["error"]["code"], "item_not_found", "{name} {scopes:?}");
             continue;
         }
-        // Of an item or a schedule, not even that it is there.
-        let hidden =
-            ["item", "schedule"].into_iter().find(|what| need.contains(&format!("queue of the {what}")));
+        // The response hides whether the item or schedule exists.
+        let hidden = ["item", "schedule"]
+            .into_iter()
+            .find(|what| requirement.contains(&format!("queue of the {what}")));
         let hidden =
             hidden.filter(|_| name != "put_schedule" && scopes.iter().any(|scope| scope.contains("other")));
         let code = hidden.map_or_else(|| "forbidden".to_owned(), |what| format!("{what}_not_found"));
@@ -150,9 +152,9 @@ async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
             assert!(answer.headers["www-authenticate"].to_str().unwrap().contains("insufficient_scope"));
         }
     }
-    let scopes = enough(need, queue);
+    let scopes = enough(requirement, queue);
     let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-    let answer = scene.call(Some(&scene.rig.token_for(&scopes).await.0)).await;
+    let answer = scene.call(Some(&scene.server.token_for(&scopes).await.0)).await;
     if !answer.status.is_success() {
         let code = answer.code();
         let refused =
@@ -163,101 +165,101 @@ async fn check(scene: &Scene<'_>, name: &str, need: Option<&str>, queue: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_judged_one_by_one_and_tells_nothing_of_what_is_foreign() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    rig.queue("mine", json!({})).await;
-    rig.queue("other", json!({})).await;
-    let (mine, my_lease) = rig.hold("mine").await;
-    let (other, other_lease) = rig.hold("other").await;
-    let nobodys = "0199aa3d-98e9-7000-8000-0d81c4c5fb00";
-    let worker = rig.token_for(&["queue:mine:receive"]).await.0;
+async fn each_item_of_a_batch_is_authorized_and_hidden_items_are_not_found() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("mine", json!({})).await;
+    server.queue("other", json!({})).await;
+    let (mine, my_lease) = server.hold("mine").await;
+    let (other, other_lease) = server.hold("other").await;
+    let missing = "0199aa3d-98e9-7000-8000-0d81c4c5fb00";
+    let worker = server.token_for(&["queue:mine:receive"]).await.0;
     let commit = |id: &str, lease: &str| json!({"id": id, "verb": "commit", "lease": lease});
-    let actions = json!({"actions": [commit(&other, &other_lease), commit(&mine, &my_lease), commit(nobodys, &my_lease)]});
-    let answer = rig.post_as(&worker, "/v1/settle", actions).await.good();
+    let actions = json!({"actions": [commit(&other, &other_lease), commit(&mine, &my_lease), commit(missing, &my_lease)]});
+    let answer = server.post_as(&worker, "/v1/settle", actions).await.success();
     let error = |at: usize, id: &str| answer["results"][at]["error"].to_string().replace(id, "ID");
     assert_eq!(answer["results"][1]["state"], "completed", "{answer}");
     assert!(error(0, &other).contains("item_not_found"), "{answer}");
-    assert_eq!(error(0, &other), error(2, nobodys));
-    assert_eq!(rig.item(&other).await["state"], "processing", "nothing happened to it");
+    assert_eq!(error(0, &other), error(2, missing));
+    assert_eq!(server.item(&other).await["state"], "processing", "the item is unchanged");
 
     let alone =
-        rig.post_as(&worker, &format!("/v1/items/{other}/commit"), json!({"lease": other_lease})).await;
+        server.post_as(&worker, &format!("/v1/items/{other}/commit"), json!({"lease": other_lease})).await;
     let absent =
-        rig.post_as(&worker, &format!("/v1/items/{nobodys}/commit"), json!({"lease": other_lease})).await;
-    let words = |answer: &Answer, id: &str| answer.refused("item_not_found").replace(id, "ID");
-    assert_eq!(words(&alone, &other), words(&absent, nobodys));
+        server.post_as(&worker, &format!("/v1/items/{missing}/commit"), json!({"lease": other_lease})).await;
+    let detail = |answer: &TestResponse, id: &str| answer.problem("item_not_found").replace(id, "ID");
+    assert_eq!(detail(&alone, &other), detail(&absent, missing));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn items_go_only_where_their_mover_may_submit() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    rig.queue("mine", json!({})).await;
-    rig.queue("other", json!({})).await;
-    let (id, lease) = rig.hold("mine").await;
-    let worker = rig.token_for(&["queue:mine:admin"]).await.0;
+async fn moving_items_needs_the_right_to_submit_to_the_target() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("mine", json!({})).await;
+    server.queue("other", json!({})).await;
+    let (id, lease) = server.hold("mine").await;
+    let worker = server.token_for(&["queue:mine:admin"]).await.0;
     let retry = json!({"lease": lease, "queue": "other"});
-    let moved = rig.post_as(&worker, &format!("/v1/items/{id}/release"), retry.clone()).await;
-    assert!(moved.refused("forbidden").contains("queue:other:submit"));
+    let moved = server.post_as(&worker, &format!("/v1/items/{id}/release"), retry.clone()).await;
+    assert!(moved.problem("forbidden").contains("queue:other:submit"));
     let action = json!({"actions": [{"id": id, "verb": "release", "lease": lease, "queue": "other"}]});
-    let moved = rig.post_as(&worker, "/v1/settle", action).await.good();
+    let moved = server.post_as(&worker, "/v1/settle", action).await.success();
     assert_eq!(moved["results"][0]["error"]["code"], "forbidden", "{moved}");
     let letters = json!({"policy": {"dead_letter_queue": "other"}});
     for (method, body) in [(Method::PUT, letters.clone()), (Method::PATCH, letters)] {
-        let refused = rig.call_as(&worker, method, "/v1/queues/mine", Some(body)).await;
-        refused.refused("forbidden");
+        let refused = server.call_as(&worker, method, "/v1/queues/mine", Some(body)).await;
+        refused.problem("forbidden");
     }
-    let both = rig.token_for(&["queue:mine:admin", "queue:other:submit"]).await.0;
-    rig.post_as(&both, &format!("/v1/items/{id}/release"), retry).await.good();
-    assert_eq!(rig.item(&id).await["queue"], "other");
-    let waiting = rig.submit("mine", json!([{}])).await.remove(0);
+    let both = server.token_for(&["queue:mine:admin", "queue:other:submit"]).await.0;
+    server.post_as(&both, &format!("/v1/items/{id}/release"), retry).await.success();
+    assert_eq!(server.item(&id).await["queue"], "other");
+    let waiting = server.submit("mine", json!([{}])).await.remove(0);
     let all = "/v1/queues/mine/items/move?state=all&to=";
     for query in ["other", "other&dry_run=true"] {
-        let moved = rig.call_as(&worker, Method::POST, &format!("{all}{query}"), None).await;
-        assert!(moved.refused("forbidden").contains("queue:other:submit"));
+        let moved = server.call_as(&worker, Method::POST, &format!("{all}{query}"), None).await;
+        assert!(moved.problem("forbidden").contains("queue:other:submit"));
     }
-    // Whether there is such a queue is not for this caller to know.
-    rig.call_as(&worker, Method::POST, &format!("{all}nowhere"), None).await.refused("forbidden");
-    assert_eq!(rig.item(&waiting).await["queue"], "mine");
-    assert_eq!(rig.call_as(&both, Method::POST, &format!("{all}other"), None).await.good()["done"], 1);
-    assert_eq!(rig.item(&waiting).await["queue"], "other");
+    // The response hides whether the queue exists.
+    server.call_as(&worker, Method::POST, &format!("{all}nowhere"), None).await.problem("forbidden");
+    assert_eq!(server.item(&waiting).await["queue"], "mine");
+    assert_eq!(server.call_as(&both, Method::POST, &format!("{all}other"), None).await.success()["done"], 1);
+    assert_eq!(server.item(&waiting).await["queue"], "other");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schedule_submits_only_where_its_maker_may() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    rig.queue("mine", json!({})).await;
-    rig.queue("other", json!({})).await;
-    let mine = rig.token_for(&["queue:mine:submit", "queue:mine:read"]).await.0;
+async fn a_schedule_needs_the_right_to_submit_to_its_queue() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("mine", json!({})).await;
+    server.queue("other", json!({})).await;
+    let mine = server.token_for(&["queue:mine:submit", "queue:mine:read"]).await.0;
     let every_hour = |queue: &str| Some(json!({"queue": queue, "every": "1h"}));
     let put = async |name: &str, queue: &str| {
-        rig.call_as(&mine, Method::PUT, &format!("/v1/schedules/{name}"), every_hour(queue)).await
+        server.call_as(&mine, Method::PUT, &format!("/v1/schedules/{name}"), every_hour(queue)).await
     };
-    put("a", "mine").await.good();
-    assert!(put("b", "other").await.refused("forbidden").contains("queue:other:submit"));
-    assert!(put("a", "other").await.refused("forbidden").contains("queue:other:submit"));
-    // Nor is one taken over that submits elsewhere.
-    rig.call(Method::PUT, "/v1/schedules/b", every_hour("other")).await.good();
-    put("b", "mine").await.refused("forbidden");
+    put("a", "mine").await.success();
+    assert!(put("b", "other").await.problem("forbidden").contains("queue:other:submit"));
+    assert!(put("a", "other").await.problem("forbidden").contains("queue:other:submit"));
+    // A schedule of another queue cannot be taken over.
+    server.call(Method::PUT, "/v1/schedules/b", every_hour("other")).await.success();
+    put("b", "mine").await.problem("forbidden");
     for (method, path) in [
         (Method::GET, "/v1/schedules/b"),
         (Method::DELETE, "/v1/schedules/b"),
         (Method::GET, "/v1/schedules/b/next"),
         (Method::POST, "/v1/schedules/b/run"),
     ] {
-        rig.call_as(&mine, method, path, None).await.refused("schedule_not_found");
+        server.call_as(&mine, method, path, None).await.problem("schedule_not_found");
     }
-    let listed = rig.call_as(&mine, Method::GET, "/v1/schedules", None).await.good();
+    let listed = server.call_as(&mine, Method::GET, "/v1/schedules", None).await.success();
     let names: Vec<&Value> =
         listed["schedules"].as_array().unwrap().iter().map(|schedule| &schedule["name"]).collect();
     assert_eq!(names, ["a"]);
-    rig.call_as(&mine, Method::POST, "/v1/schedules/a/run", None).await.good();
+    server.call_as(&mine, Method::POST, "/v1/schedules/a/run", None).await.success();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_of_queues_shows_what_may_be_read() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
+async fn a_list_of_queues_contains_the_readable_queues() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
     for queue in ["a-1", "a-2", "b-1"] {
-        rig.queue(queue, json!({})).await;
+        server.queue(queue, json!({})).await;
     }
     for (scopes, expected) in [
         (&["queue:a-*:read"][..], &["a-1", "a-2"][..]),
@@ -265,14 +267,14 @@ async fn a_list_of_queues_shows_what_may_be_read() {
         (&["queue:*:submit"], &[]),
         (&["admin"], &["a-1", "a-2", "b-1"]),
     ] {
-        let token = rig.token_for(scopes).await.0;
-        let page = rig.call_as(&token, Method::GET, "/v1/queues", None).await.good();
+        let token = server.token_for(scopes).await.0;
+        let page = server.call_as(&token, Method::GET, "/v1/queues", None).await.success();
         let names: Vec<&str> =
             page["queues"].as_array().unwrap().iter().map(|queue| queue["name"].as_str().unwrap()).collect();
         assert_eq!(names, expected, "{scopes:?}");
     }
-    // A name is judged as the route reads it, not as it is written.
-    let token = rig.token_for(&["queue:*41:read"]).await.0;
-    rig.queue("xA", json!({})).await;
-    rig.call_as(&token, Method::GET, "/v1/queues/x%41", None).await.refused("forbidden");
+    // The check uses the decoded name, like the route.
+    let token = server.token_for(&["queue:*41:read"]).await.0;
+    server.queue("xA", json!({})).await;
+    server.call_as(&token, Method::GET, "/v1/queues/x%41", None).await.problem("forbidden");
 }

@@ -1,12 +1,12 @@
-//! What finished, by the hour and by the day.
+//! Tallies by hour and by day.
 
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use serde_json::{Value, json};
 
-async fn finish(rig: &Rig, tags: Value, verb: &str) {
-    rig.submit("jobs", json!([{"tags": tags}])).await;
-    let item = rig.receive("jobs").await;
-    rig.act(item["id"].as_str().unwrap(), verb, json!({"lease": item["lease"]})).await.good();
+async fn finish(server: &TestServer, tags: Value, verb: &str) {
+    server.submit("jobs", json!([{"tags": tags}])).await;
+    let item = server.receive("jobs").await;
+    server.act(item["id"].as_str().unwrap(), verb, json!({"lease": item["lease"]})).await.success();
 }
 
 /// Rows without their time.
@@ -21,15 +21,15 @@ fn counted(answer: &Value) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_hour_day_and_tag() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"tally_tags": ["team"]})).await;
+async fn a_tally_counts_by_hour_day_and_tag() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"tally_tags": ["team"]})).await;
     let path = "/v1/queues/jobs/tally";
-    assert_eq!(rig.get(path).await.good(), json!({"by": "hour", "rows": []}));
+    assert_eq!(server.get(path).await.success(), json!({"by": "hour", "rows": []}));
     for (team, verb) in [("a", "commit"), ("b", "fail"), ("a", "commit")] {
-        finish(&rig, json!({"team": team, "user": "u"}), verb).await;
+        finish(&server, json!({"team": team, "user": "u"}), verb).await;
     }
-    finish(&rig, json!({}), "commit").await;
+    finish(&server, json!({}), "commit").await;
     let none = json!({"completed": 0, "failed": 0, "explicit": 0, "retries_exhausted": 0, "expired": 0,
         "cancelled": 0, "poison": 0});
     let row = |changes: Value| {
@@ -37,31 +37,31 @@ async fn by_hour_day_and_tag() {
         row.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         row
     };
-    let all = rig.get(&format!("{path}?by=day")).await.good();
+    let all = server.get(&format!("{path}?by=day")).await.success();
     assert_eq!(all["by"], "day");
     // The hour may have changed meanwhile, and the day with it.
     let sum = |name: &str| counted(&all).iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>();
     assert_eq!((sum("completed"), sum("failed"), sum("explicit")), (3, 1, 1));
-    let by_tag = rig.get(&format!("{path}?by=day&tag=team&from=2000-01-01T00:00:00Z")).await.good();
+    let by_tag = server.get(&format!("{path}?by=day&tag=team&from=2000-01-01T00:00:00Z")).await.success();
     assert_eq!(by_tag["tag"], "team");
     if counted(&by_tag).len() == 2 {
         let a = row(json!({"value": "a", "completed": 2}));
         let b = row(json!({"value": "b", "failed": 1, "explicit": 1}));
         assert_eq!(counted(&by_tag), [a, b]);
     }
-    assert_eq!(rig.get(&format!("{path}?to=2000-01-01T00:00:00Z")).await.good()["rows"], json!([]));
-    // It is told when the items are gone.
-    rig.delete("/v1/queues/jobs/items?state=all").await.good();
-    assert_eq!(rig.get(&format!("{path}?by=day")).await.good(), all);
-    let rig = rig.restart().await;
-    assert_eq!(rig.get(&format!("{path}?by=day")).await.good(), all);
+    assert_eq!(server.get(&format!("{path}?to=2000-01-01T00:00:00Z")).await.success()["rows"], json!([]));
+    // The tally stays after the items are deleted.
+    server.delete("/v1/queues/jobs/items?state=all").await.success();
+    assert_eq!(server.get(&format!("{path}?by=day")).await.success(), all);
+    let server = server.restart().await;
+    assert_eq!(server.get(&format!("{path}?by=day")).await.success(), all);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_refused_in_words() {
-    let rig = Rig::start().await;
-    rig.queue("jobs", json!({"tally_tags": ["team"]})).await;
-    for (query, words) in [
+async fn invalid_items_are_refused_with_a_reason() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"tally_tags": ["team"]})).await;
+    for (query, expected) in [
         ("by=minute", "neither hour nor day"),
         ("from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", "is not before"),
         ("from=yesterday", "yesterday"),
@@ -69,12 +69,12 @@ async fn what_makes_no_sense_is_refused_in_words() {
         ("tag=", "0 bytes"),
         ("since=1d", "since"),
     ] {
-        let detail = rig.get(&format!("/v1/queues/jobs/tally?{query}")).await.refused("invalid");
-        assert!(detail.contains(words), "{query}: {detail}");
+        let detail = server.get(&format!("/v1/queues/jobs/tally?{query}")).await.problem("invalid");
+        assert!(detail.contains(expected), "{query}: {detail}");
     }
-    assert_eq!(rig.get("/v1/queues/jobs/tally?tag=team").await.good()["rows"], json!([]));
-    rig.get("/v1/queues/nobody/tally").await.refused("queue_not_found");
+    assert_eq!(server.get("/v1/queues/jobs/tally?tag=team").await.success()["rows"], json!([]));
+    server.get("/v1/queues/missing/tally").await.problem("queue_not_found");
     let tags = json!({"policy": {"tally_tags": ["a", "b", "c", "d", "e"]}});
-    let detail = rig.put("/v1/queues/many", tags).await.refused("invalid");
+    let detail = server.put("/v1/queues/many", tags).await.problem("invalid");
     assert!(detail.contains("tally_tags") && detail.contains("at most 4"), "{detail}");
 }

@@ -1,7 +1,7 @@
-//! Tokens: shown, refused, revoked, limited.
+//! Tokens: accepted, rejected, revoked, rate-limited.
 
 use crate::raw::Raw;
-use crate::rig::Rig;
+use crate::test_server::TestServer;
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
@@ -12,32 +12,32 @@ use towline_api::client::Upload;
 use towline_api::client::cut::{Chunk, Cut};
 use towline_server::{Server, ServerError, Settings};
 
-async fn whoami(rig: &Rig, authorization: &str) -> crate::rig::Answer {
-    rig.send_as_is(Method::GET, "/v1/whoami", &[("authorization", authorization)], "").await
+async fn whoami(server: &TestServer, authorization: &str) -> crate::test_server::TestResponse {
+    server.send_as_is(Method::GET, "/v1/whoami", &[("authorization", authorization)], "").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_tokens_everybody_may_do_everything() {
-    let rig = Rig::start().await;
-    let answer = rig.get("/v1/whoami").await.good();
+async fn without_required_tokens_every_request_is_permitted() {
+    let server = TestServer::start().await;
+    let answer = server.get("/v1/whoami").await.success();
     assert_eq!(answer, json!({"tokens_required": false}));
-    // One that is shown all the same does no harm.
-    whoami(&rig, "Bearer secret").await.good();
-    let made = rig.post("/v1/tokens", json!({"name": "ops", "scopes": ["admin"]})).await.good();
+    // A token in a request is ignored.
+    whoami(&server, "Bearer secret").await.success();
+    let made = server.post("/v1/tokens", json!({"name": "ops", "scopes": ["admin"]})).await.success();
     assert!(made["token"].as_str().unwrap().starts_with("tow_1_"), "{made}");
-    let listed = rig.get("/v1/tokens").await.good();
+    let listed = server.get("/v1/tokens").await.success();
     assert_eq!(listed["tokens"][0]["name"], "ops");
     assert!(!listed.to_string().contains("tow_"), "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_good_token_is_refused_and_says_why() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    let (token, id) = rig.token_for(&["queue:jobs:read"]).await;
-    let shown = whoami(&rig, &format!("Bearer {token}")).await.good();
+async fn an_invalid_token_is_rejected_with_a_reason() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    let (token, id) = server.token_for(&["queue:jobs:read"]).await;
+    let shown = whoami(&server, &format!("Bearer {token}")).await.success();
     assert_eq!(shown["token"]["id"], json!(id));
     assert_eq!(shown["token"]["scopes"], json!(["queue:jobs:read"]));
-    whoami(&rig, &format!("bearer  {token}")).await.good();
+    whoami(&server, &format!("bearer  {token}")).await.success();
     let mut wrong = token.clone();
     wrong.replace_range(token.len() - 1.., if token.ends_with('0') { "1" } else { "0" });
     let foreign = token.replace(&format!("tow_{id}_"), "tow_1_");
@@ -48,31 +48,31 @@ async fn what_is_not_a_good_token_is_refused_and_says_why() {
         format!("Basic {token}"),
         "Bearer".to_owned(),
     ] {
-        let answer = whoami(&rig, &bad).await;
-        let detail = answer.refused("unauthenticated");
+        let answer = whoami(&server, &bad).await;
+        let detail = answer.problem("unauthenticated");
         assert!(!detail.contains(&token[8..]), "{detail}");
         assert!(answer.headers["www-authenticate"].to_str().unwrap().contains("invalid_token"), "{bad}");
     }
-    rig.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.good();
-    let answer = whoami(&rig, &format!("Bearer {token}")).await;
-    assert!(answer.refused("unauthenticated").contains("revoked"));
-    // Again is fine, and another is not there.
-    let again = rig.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.good();
+    server.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.success();
+    let answer = whoami(&server, &format!("Bearer {token}")).await;
+    assert!(answer.problem("unauthenticated").contains("revoked"));
+    // Revoking again succeeds. An unknown token is not found.
+    let again = server.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.success();
     assert!(again["revoked_at"].is_string(), "{again}");
     for absent in ["99", "0", "x", "01"] {
-        rig.post(&format!("/v1/tokens/{absent}/revoke"), json!({})).await.refused("token_not_found");
+        server.post(&format!("/v1/tokens/{absent}/revoke"), json!({})).await.problem("token_not_found");
     }
-    // What needs none needs none.
+    // Routes without a requirement need no token.
     for path in ["/healthz", "/v1/openapi.json"] {
-        assert!(rig.send_as_is(Method::GET, path, &[], "").await.status.is_success(), "{path}");
+        assert!(server.send_as_is(Method::GET, path, &[], "").await.status.is_success(), "{path}");
     }
-    rig.send_as_is(Method::GET, "/nothing", &[], "").await.refused("route_not_found");
-    rig.send_as_is(Method::PATCH, "/v1/whoami", &[], "").await.refused("method_not_allowed");
+    server.send_as_is(Method::GET, "/nothing", &[], "").await.problem("route_not_found");
+    server.send_as_is(Method::PATCH, "/v1/whoami", &[], "").await.problem("method_not_allowed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_cannot_be_is_not_made() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
+async fn an_invalid_token_request_is_rejected() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
     for body in [
         json!({}),
         json!({"name": "x", "scopes": []}),
@@ -80,57 +80,58 @@ async fn a_token_that_cannot_be_is_not_made() {
         json!({"name": "x", "scopes": ["admin"], "expires_in": "0s"}),
         json!({"name": "x", "scopes": ["admin"], "rate_limit": {"per_second": 0}}),
     ] {
-        rig.post("/v1/tokens", body).await.refused("invalid");
+        server.post("/v1/tokens", body).await.problem("invalid");
     }
-    rig.post("/v1/tokens", json!({"name": "x", "scopes": ["admin"], "secret": "s"}))
+    server
+        .post("/v1/tokens", json!({"name": "x", "scopes": ["admin"], "secret": "s"}))
         .await
-        .refused("malformed_body");
+        .problem("malformed_body");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_let_go_when_the_token_ends() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    rig.queue("jobs", json!({})).await;
-    let (token, id) = rig.token_for(&["queue:jobs:receive"]).await;
+async fn a_waiting_request_ends_when_its_token_ends() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("jobs", json!({})).await;
+    let (token, id) = server.token_for(&["queue:jobs:receive"]).await;
     let brief = json!({"name": "brief", "scopes": ["queue:jobs:receive"], "expires_in": "2s"});
-    let brief = rig.post("/v1/tokens", brief).await.good()["token"].as_str().unwrap().to_owned();
+    let brief = server.post("/v1/tokens", brief).await.success()["token"].as_str().unwrap().to_owned();
     let wait = |token: String| {
-        let rig = &rig;
-        async move { rig.post_as(&token, "/v1/queues/jobs/receive", json!({"wait": "5m"})).await }
+        let server = &server;
+        async move { server.post_as(&token, "/v1/queues/jobs/receive", json!({"wait": "5m"})).await }
     };
     let revoke = async {
-        // In line by then: its last use is kept only after it was let in.
+        // The receiver waits by then: the server stores the last use of a token after it has authorized a request.
         loop {
-            let listed = rig.get("/v1/tokens").await.good();
+            let listed = server.get("/v1/tokens").await.success();
             let tokens = listed["tokens"].as_array().unwrap();
             if tokens.iter().any(|shown| shown["id"] == json!(id) && shown["last_used_at"].is_string()) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        rig.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.good();
+        server.post(&format!("/v1/tokens/{id}/revoke"), json!({})).await.success();
     };
     let (revoked, expired, ()) = tokio::join!(wait(token), wait(brief), revoke);
-    revoked.refused("unauthenticated");
-    expired.refused("unauthenticated");
-    // Nobody is left in line.
-    rig.submit("jobs", json!([{}])).await;
-    rig.receive("jobs").await;
+    revoked.problem("unauthenticated");
+    expired.problem("unauthenticated");
+    // No receiver waits any more.
+    server.submit("jobs", json!([{}])).await;
+    server.receive("jobs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_breaks_off_when_the_token_ends() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    let id = rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned();
-    let (writer, _) = rig.token_for(&["buffer:*"]).await;
-    let (reader, reader_id) = rig.token_for(&["buffer:read"]).await;
-    let client = |token: &str| rig.client().token(token).unwrap().patience(Duration::ZERO);
+async fn a_stream_ends_with_an_error_when_its_token_ends() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    let id = server.post("/v1/buffers", json!({})).await.success()["id"].as_str().unwrap().to_owned();
+    let (writer, _) = server.token_for(&["buffer:*"]).await;
+    let (reader, reader_id) = server.token_for(&["buffer:read"]).await;
+    let client = |token: &str| server.client().token(token).unwrap().patience(Duration::ZERO);
     let mut upload = Upload::begin(client(&writer), &id, "000102030405060708090a0b0c0d0e0f").await.unwrap();
     let (input, cuts) = mpsc::channel(1);
     let writing = tokio::spawn(async move { upload.run(cuts, |_| {}).await.map(drop) });
     let chunk = Chunk::new(Bytes::from_static(b"first")).unwrap();
     input.send(Cut::Chunk(chunk)).await.unwrap();
-    // More is to come: the stream goes on.
+    // The stream continues.
     let mut content = loop {
         match client(&reader).content(&id, 0..u64::MAX).await {
             Ok(content) => break content,
@@ -138,70 +139,70 @@ async fn a_stream_breaks_off_when_the_token_ends() {
         }
     };
     assert_eq!(content.next().await.unwrap().as_deref(), Some(&b"first"[..]));
-    rig.post(&format!("/v1/tokens/{reader_id}/revoke"), json!({})).await.good();
+    server.post(&format!("/v1/tokens/{reader_id}/revoke"), json!({})).await.success();
     let cut_off = content.next().await;
     assert!(cut_off.is_err(), "not taken for whole: {cut_off:?}");
-    // The writer has a token of its own.
+    // The writer has another token.
     input.send(Cut::End).await.unwrap();
     writing.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_with_a_limit_is_told_when_to_come_back() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
+async fn a_rate_limited_token_gets_retry_after() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
     let new = json!({"name": "busy", "scopes": ["admin"], "rate_limit": {"per_second": 1, "burst": 2}});
-    let token = rig.post("/v1/tokens", new).await.good()["token"].as_str().unwrap().to_owned();
+    let token = server.post("/v1/tokens", new).await.success()["token"].as_str().unwrap().to_owned();
     let mut limited = None;
     for _ in 0..1000 {
-        let answer = rig.call_as(&token, Method::GET, "/v1/whoami", None).await;
+        let answer = server.call_as(&token, Method::GET, "/v1/whoami", None).await;
         if !answer.status.is_success() {
             limited = Some(answer);
             break;
         }
     }
     let limited = limited.expect("the limit holds");
-    assert!(limited.refused("rate_limited").contains("busy"));
+    assert!(limited.problem("rate_limited").contains("busy"));
     assert!(limited.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
-    // Others are not held back.
-    rig.get("/v1/whoami").await.good();
+    // Other tokens are not limited.
+    server.get("/v1/whoami").await.success();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_guesses_is_held_back_and_who_has_a_token_in_use_is_not() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
-    rig.get("/v1/whoami").await.good();
+async fn an_address_that_guesses_tokens_is_limited_and_valid_tokens_are_not() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.get("/v1/whoami").await.success();
     let guess = format!("Bearer tow_1_{}", "0".repeat(64));
     let mut held_back = false;
     for _ in 0..200 {
-        let answer = whoami(&rig, &guess).await;
+        let answer = whoami(&server, &guess).await;
         if answer.code() == "rate_limited" {
             assert!(answer.headers.contains_key("retry-after"));
             held_back = true;
             break;
         }
-        answer.refused("unauthenticated");
+        answer.problem("unauthenticated");
     }
     assert!(held_back);
-    rig.get("/v1/whoami").await.good();
+    server.get("/v1/whoami").await.success();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn administrative_acts_are_told_to_the_audit_log() {
+async fn administrative_calls_are_written_to_the_audit_log() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit");
-    let rig = Rig::start_with_tokens(|settings| settings.audit_log = Some(path.clone())).await;
-    rig.queue("jobs", json!({})).await;
-    let (weak, id) = rig.token_for(&["queue:jobs:read"]).await;
-    rig.call_as(&weak, Method::DELETE, "/v1/queues/jobs?force=true", None).await.refused("forbidden");
-    rig.call_as(&weak, Method::GET, "/v1/queues/jobs", None).await.good();
-    rig.submit("jobs", json!([{}])).await;
-    rig.delete("/v1/queues/jobs").await.refused("queue_busy");
+    let server = TestServer::start_with_tokens(|settings| settings.audit_log = Some(path.clone())).await;
+    server.queue("jobs", json!({})).await;
+    let (weak, id) = server.token_for(&["queue:jobs:read"]).await;
+    server.call_as(&weak, Method::DELETE, "/v1/queues/jobs?force=true", None).await.problem("forbidden");
+    server.call_as(&weak, Method::GET, "/v1/queues/jobs", None).await.success();
+    server.submit("jobs", json!([{}])).await;
+    server.delete("/v1/queues/jobs").await.problem("queue_busy");
     let lines = std::fs::read_to_string(&path).unwrap();
-    assert!(!lines.contains("tow_"), "no token is told: {lines}");
+    assert!(!lines.contains("tow_"), "the audit log contains no token: {lines}");
     let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let acts: Vec<(&str, u64)> = entries
         .iter()
-        .map(|entry| (entry["act"].as_str().unwrap(), entry["status"].as_u64().unwrap()))
+        .map(|entry| (entry["operation"].as_str().unwrap(), entry["status"].as_u64().unwrap()))
         .collect();
     assert_eq!(
         acts,
@@ -209,7 +210,7 @@ async fn administrative_acts_are_told_to_the_audit_log() {
     );
     assert_eq!(entries[0]["name"], "test");
     assert!(entries[0]["time"].is_string() && entries[0]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
-    assert!(entries[1]["about"].as_str().unwrap().contains("queue:jobs:read"), "{}", entries[1]);
+    assert!(entries[1]["subject"].as_str().unwrap().contains("queue:jobs:read"), "{}", entries[1]);
     assert_eq!((&entries[2]["token"].to_string(), &entries[2]["code"]), (&id, &json!("forbidden")));
     assert_eq!(entries[2]["path"], "/v1/queues/jobs?force=true");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
@@ -217,7 +218,7 @@ async fn administrative_acts_are_told_to_the_audit_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_nobody_could_call_does_not_start() {
+async fn a_server_that_requires_tokens_does_not_start_without_one() {
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -231,8 +232,8 @@ async fn a_server_that_nobody_could_call_does_not_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_header_is_answered() {
-    let rig = Rig::start_with_tokens(|_| {}).await;
+async fn any_header_gets_a_response() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
     for header in [
         "",
         " ",
@@ -242,9 +243,9 @@ async fn any_header_is_answered() {
         "Bearer tow_18446744073709551616_00",
         "\tBearer x",
     ] {
-        let mut raw = Raw::connect(rig.address).await;
+        let mut raw = Raw::connect(server.address).await;
         raw.send(&format!("GET /v1/whoami HTTP/1.1\r\nhost: localhost\r\nauthorization: {header}\r\n\r\n"))
             .await;
-        raw.answer().await.unwrap().refused("unauthenticated");
+        raw.answer().await.unwrap().problem("unauthenticated");
     }
 }

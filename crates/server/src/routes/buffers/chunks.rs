@@ -1,12 +1,9 @@
-//! Chunks: bytes as the body, what is known of them as headers.
+//! Chunks: the data as the body, its hash and chain as headers.
 
-use super::super::receive::check_wait;
-use super::{to_read, to_write, writer};
+use super::{readable, writable, writer};
 use crate::app::App;
-use crate::body::Pieces;
-use crate::path::{BufferPath, ChunkPath};
-use crate::query::{NoQuery, Query};
-use crate::refuse::Refused;
+use crate::request::{BodyStream, BufferPath, ChunkPath, NoQuery, Query, excerpt};
+use crate::response::ProblemResponse;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -16,34 +13,34 @@ use http::{HeaderMap, StatusCode};
 use std::convert::Infallible;
 use std::str::FromStr;
 use std::time::Duration;
-use towline_api::{CHUNK_BYTES_MAX, Code, Problem, Span, buffer};
+use towline_api::{CHUNK_BYTES_MAX, Code, Span, buffer};
 use towline_buffers::{Chunk, ChunkLookup, NewChunk, Position};
 
 pub(super) const OCTETS: &str = "application/octet-stream";
 
-fn header<T: FromStr>(headers: &HeaderMap, name: &str, what: &str) -> Result<T, Refused> {
+fn header<T: FromStr>(headers: &HeaderMap, name: &str, what: &str) -> Result<T, ProblemResponse> {
     let text = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     text.parse().map_err(|_| {
-        let shown: String = text.chars().take(100).collect();
-        Refused::new(Code::Invalid, format!("header {name}: {shown:?}; give {what}"))
+        ProblemResponse::new(Code::Invalid, format!("header {name}: {:?}; use {what}", excerpt(text)))
     })
 }
 
-/// Stores a chunk; durable when answered. The same again is fine. Chunks may come out of order and at the same time, up
-/// to 64 ahead of the first that is missing.
+/// Store a chunk.
+///
+/// The chunk is durable when the server responds. Repeating the same call changes nothing. Chunks may arrive out of order and in
+/// parallel, up to 64 ahead of the first missing chunk.
 #[utoipa::path(put, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "put_chunk", tag = "buffers", security(("token" = ["buffer:write"])),
     params(
-        ("id" = String, Path), ("n" = u32, Path, description = "From 0"),
-        ("towline-writer" = String, Header, description = "As begun: 32 hexadecimal digits"),
-        ("towline-hash" = String, Header, description = "blake3 of the data: 64 hexadecimal digits"),
-        ("towline-chain" = String, Header, description = "The chain after this chunk: 64 hexadecimal digits"),
+        ("id" = String, Path), ("n" = u32, Path, description = "Counts from 0"),
+        ("towline-writer" = String, Header, description = "The writer that began the buffer: 32 hexadecimal digits"),
+        ("towline-hash" = String, Header, description = "BLAKE3 hash of the data: 64 hexadecimal digits"),
+        ("towline-chain" = String, Header, description = "The hash chain after this chunk: 64 hexadecimal digits"),
     ),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "1 byte to 16 MiB"),
     responses(
-        (status = 204, description = "It is stored."),
-        (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The buffer is another's or has ended, or the chunk does not fit.", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The data has another hash.", body = Problem, content_type = "application/problem+json"),
+        (status = 204, description = "Stored."),
+        (status = 409, description = "The buffer has another writer, or is complete or failed; or the chunk does not continue the hash chain."),
+        (status = 422, description = "The data does not match the hash."),
     ))]
 pub(crate) async fn put(
     State(app): State<App>,
@@ -51,43 +48,44 @@ pub(crate) async fn put(
     BufferPath(id): BufferPath,
     ChunkPath(n): ChunkPath,
     request: Request,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let headers = request.headers();
-    let writer = writer(&header::<String>(headers, buffer::WRITER, "the writer")?)?;
+    let writer = writer(&header::<String>(headers, buffer::WRITER, "the id of the writer")?)?;
     let digits = "64 hexadecimal digits";
     let (hash, chain) = (header(headers, buffer::HASH, digits)?, header(headers, buffer::CHAIN, digits)?);
-    let (data, _room) = Pieces::of(request, &app, CHUNK_BYTES_MAX)?.all(&app).await?;
-    // After the body has come, which may take long.
-    let buffers = to_write(&app, &id).await?;
+    let (data, _memory) = BodyStream::new(request, &app, CHUNK_BYTES_MAX)?.all(&app).await?;
+    // After reading the body, which may take long.
+    let buffers = writable(&app, &id).await?;
     buffers.put_chunk(&id, writer, NewChunk { n, hash, chain, data }, app.now().0).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// A chunk, its hash checked; with `wait`, waits for it while the buffer is being written or has no writer yet.
+/// Read a chunk. The server checks its hash.
+///
+/// With `wait`, wait for the chunk while the buffer has no writer yet or is being written.
 #[utoipa::path(get, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "get_chunk", tag = "buffers", security(("token" = ["buffer:read"])),
     params(
-        ("id" = String, Path), ("n" = u32, Path, description = "From 0"),
-        ("wait" = Option<Span>, Query, description = "How long to wait for it: not at all, up to 5m"),
+        ("id" = String, Path), ("n" = u32, Path, description = "Counts from 0"),
+        ("wait" = Option<Span>, Query, description = "How long to wait for the chunk, up to 5m. Default: 0"),
     ),
     responses(
-        (status = 200, description = "Its data, with `towline-hash` and `towline-chain`.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 204, description = "`towline-state: complete`: there are no more, and `towline-chunks`, `towline-bytes` and `towline-chain` are the totals. `towline-state: writing`: not yet."),
-        (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The buffer failed.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The data. `towline-hash` and `towline-chain` are headers.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 204, description = "No data. With `towline-state: complete` the buffer has no more chunks, and `towline-chunks`, `towline-bytes` and `towline-chain` are its totals. With `towline-state: writing` the chunk is not written yet."),
+        (status = 409, description = "The buffer failed."),
     ))]
 pub(crate) async fn get(
     State(app): State<App>,
     BufferPath(id): BufferPath,
     ChunkPath(n): ChunkPath,
     mut query: Query,
-) -> Result<Response, Refused> {
-    let wait = query.span("wait")?.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait))?;
+) -> Result<Response, ProblemResponse> {
+    let wait = query.wait("wait", Duration::ZERO)?;
     query.end()?;
-    let buffers = to_read(&app, &id).await?;
+    let buffers = readable(&app, &id).await?;
     let next = tokio::select! {
         biased;
         next = buffers.chunk(&id, n, wait, app.now().0) => next?,
-        () = app.stopped() => return Err(Refused::new(Code::Stopping, "the server is stopping; ask again")),
+        () = app.stopped() => return Err(ProblemResponse::new(Code::Stopping, "the server is stopping; try again")),
     };
     Ok(match next {
         ChunkLookup::Chunk(Chunk { header, data }) => {
@@ -99,8 +97,8 @@ pub(crate) async fn get(
                 (buffer::HASH, header.hash.to_hex().to_string()),
                 (buffer::CHAIN, header.chain.to_hex().to_string()),
             ];
-            let pieces = stream::iter(data.into_iter().map(Ok::<_, Infallible>));
-            (headers, Body::from_stream(pieces)).into_response()
+            let parts = stream::iter(data.into_iter().map(Ok::<_, Infallible>));
+            (headers, Body::from_stream(parts)).into_response()
         }
         ChunkLookup::End(Position { chunks, bytes, chain }) => {
             let headers = [

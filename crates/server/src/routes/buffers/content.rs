@@ -1,13 +1,11 @@
-//! A buffer as one stream of bytes, for programs that know nothing of chunks: curl, browsers.
+//! Reading a buffer as one stream of bytes, for programs that do not know chunks, like curl and browsers.
 
-use super::super::receive::check_wait;
 use super::chunks::OCTETS;
-use super::range::Asked;
-use super::to_read;
+use super::range::ByteRange;
+use super::readable;
 use crate::app::App;
-use crate::path::BufferPath;
-use crate::query::Query;
-use crate::refuse::Refused;
+use crate::request::{BufferPath, Query};
+use crate::response::ProblemResponse;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -20,69 +18,68 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use std::time::Duration;
-use towline_api::{Code, Problem, Span, WAIT_MAX};
+use towline_api::{Code, Span, WAIT_MAX};
 use towline_buffers::BufferError;
 
-/// Why a stream was cut short.
-type Broken = Box<dyn std::error::Error + Send + Sync>;
+/// Why a stream ended early.
+type StreamError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The bytes of a buffer, or with `Range` some of them. While it is being written they come as they are written; a
-/// stream that breaks off was not whole.
+/// Read a buffer, or a range of it.
+///
+/// While the buffer is being written, the response follows its writer. If the buffer fails, the response ends with an error.
 #[utoipa::path(get, path = "/v1/buffers/{id}/content", operation_id = "read_buffer", tag = "buffers", security(("token" = ["buffer:read"])),
     params(
         ("id" = String, Path),
-        ("Range" = Option<String>, Header, description = "`bytes=` and one range"),
-        ("wait" = Option<Span>, Query, description = "How long to wait for each piece of a buffer that is being written: 5m, and no longer"),
+        ("Range" = Option<String>, Header, description = "One range of bytes, like `bytes=0-99`"),
+        ("wait" = Option<Span>, Query, description = "How long to wait for each part of a buffer that is being written, up to 5m. Default: 5m"),
     ),
     responses(
-        (status = 200, description = "All of it.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 200, description = "The whole buffer.", body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 206, description = "The range.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It failed, or the range is not there yet.", body = Problem, content_type = "application/problem+json"),
-        (status = 416, description = "The buffer is complete and has nothing in the range.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The buffer failed, or the range is not written yet."),
+        (status = 416, description = "The range is beyond the end of the buffer."),
     ))]
 pub(crate) async fn get(
     State(app): State<App>,
     BufferPath(id): BufferPath,
     headers: HeaderMap,
     mut query: Query,
-) -> Result<Response, Refused> {
-    let wait =
-        query.span("wait")?.map_or(Ok(Duration::from_millis(WAIT_MAX.0)), |wait| check_wait("wait", wait))?;
+) -> Result<Response, ProblemResponse> {
+    let wait = query.wait("wait", Duration::from_millis(WAIT_MAX.0))?;
     query.end()?;
-    let buffers = to_read(&app, &id).await?;
-    let shown = buffers.show(&id, app.now().0).await?;
-    let bytes = shown.position.bytes;
-    let complete = match shown.state {
+    let buffers = readable(&app, &id).await?;
+    let buffer = buffers.show(&id, app.now().0).await?;
+    let bytes = buffer.position.bytes;
+    let complete = match buffer.state {
         towline_buffers::BufferState::Failed { reason, .. } => {
             return Err(BufferError::Failed { id, reason }.into());
         }
         towline_buffers::BufferState::Complete { .. } => true,
         _ => false,
     };
-    let tag = complete.then(|| format!("\"{}\"", shown.position.chain.to_hex()));
-    let asked = asked(&headers, tag.as_deref());
-    let range = match asked {
+    let tag = complete.then(|| format!("\"{}\"", buffer.position.chain.to_hex()));
+    let requested = requested_range(&headers, tag.as_deref());
+    let range = match requested {
         None => 0..u64::MAX,
-        Some(asked) if !complete => asked.of_unfinished(&id, bytes)?,
-        Some(asked) => match asked.of_complete(bytes) {
+        Some(requested) if !complete => requested.of_unfinished(&id, bytes)?,
+        Some(requested) => match requested.of_complete(bytes) {
             Some(range) => range,
-            None => return Ok(nothing_there(&id, bytes)),
+            None => return Ok(range_not_satisfiable(&id, bytes)),
         },
     };
-    let length = match asked {
+    let length = match requested {
         Some(_) => Some(range.end - range.start),
         None => complete.then_some(bytes),
     };
-    let mut answer = HeaderMap::new();
+    let mut response_headers = HeaderMap::new();
     let mut set = |name: HeaderName, value: String| {
-        // Ids, numbers and hexadecimal digits can always be written.
+        // Cannot fail: ids, numbers and hexadecimal digits are valid header values.
         if let Ok(value) = HeaderValue::try_from(value) {
-            answer.insert(name, value);
+            response_headers.insert(name, value);
         }
     };
     set(CONTENT_TYPE, OCTETS.to_owned());
-    // Whatever somebody stored here: no browser shall run it as a page of this server.
+    // A client may have stored a page with scripts. Browsers must not run it as a page of this server.
     set(CONTENT_DISPOSITION, format!("attachment; filename=\"{id}\""));
     set(X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned());
     set(CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox".to_owned());
@@ -91,45 +88,45 @@ pub(crate) async fn get(
     tag.into_iter().for_each(|tag| set(ETAG, tag));
     length.into_iter().for_each(|length| set(CONTENT_LENGTH, length.to_string()));
     let mut status = StatusCode::OK;
-    if asked.is_some() {
+    if requested.is_some() {
         status = StatusCode::PARTIAL_CONTENT;
         let total = if complete { bytes.to_string() } else { "*".to_owned() };
         set(CONTENT_RANGE, format!("bytes {}-{}/{total}", range.start, range.end - 1));
     }
-    let pieces = buffers.read(&id, range, wait, app.now().0).await?;
-    Ok((status, answer, Body::from_stream(until_stopped(&app, pieces))).into_response())
+    let parts = buffers.read(&id, range, wait, app.now().0).await?;
+    Ok((status, response_headers, Body::from_stream(until_stopped(&app, parts))).into_response())
 }
 
-/// A range of another content than is there is answered with everything.
-fn asked(headers: &HeaderMap, tag: Option<&str>) -> Option<Asked> {
+/// The requested range. With `If-Range` and another content, the response is the whole buffer.
+fn requested_range(headers: &HeaderMap, tag: Option<&str>) -> Option<ByteRange> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let asked = Asked::parse(text(RANGE)?)?;
-    (!headers.contains_key(IF_RANGE) || text(IF_RANGE) == tag).then_some(asked)
+    let range = ByteRange::parse(text(RANGE)?)?;
+    (!headers.contains_key(IF_RANGE) || text(IF_RANGE) == tag).then_some(range)
 }
 
-fn nothing_there(id: &str, bytes: u64) -> Response {
-    let detail = format!("buffer {id:?} has {bytes} bytes, none of them in this range");
-    let mut response = Refused::new(Code::RangeNotSatisfiable, detail).into_response();
+fn range_not_satisfiable(id: &str, bytes: u64) -> Response {
+    let detail = format!("buffer {id:?} has {bytes} bytes, and none of them is in this range");
+    let mut response = ProblemResponse::new(Code::RangeNotSatisfiable, detail).into_response();
     if let Ok(value) = HeaderValue::try_from(format!("bytes */{bytes}")) {
         response.headers_mut().insert(CONTENT_RANGE, value);
     }
     response
 }
 
-/// Cut, not ended, when the server stops: what is not whole must not look so.
+/// Ends the stream with an error when the server stops, so that the client does not take it for complete.
 fn until_stopped(
     app: &App,
-    pieces: BoxStream<'static, Result<Bytes, BufferError>>,
-) -> impl Stream<Item = Result<Bytes, Broken>> + Send + 'static {
+    parts: BoxStream<'static, Result<Bytes, BufferError>>,
+) -> impl Stream<Item = Result<Bytes, StreamError>> + Send + 'static {
     let stopped = app.stopped().map(|()| ()).boxed();
-    stream::unfold(Some((pieces, stopped)), |state| async move {
-        let (mut pieces, mut stopped) = state?;
+    stream::unfold(Some((parts, stopped)), |state| async move {
+        let (mut parts, mut stopped) = state?;
         tokio::select! {
             biased;
-            piece = pieces.next() => match piece? {
-                Ok(piece) => Some((Ok(piece), Some((pieces, stopped)))),
+            part = parts.next() => match part? {
+                Ok(part) => Some((Ok(part), Some((parts, stopped)))),
                 Err(error) => {
-                    tracing::info!("a reader was cut off: {error}");
+                    tracing::info!("ended the response to the reader of a buffer early: {error}");
                     Some((Err(error.into()), None))
                 }
             },

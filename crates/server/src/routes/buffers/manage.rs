@@ -1,143 +1,133 @@
-//! Buffers as a whole: made, listed, shown, copied, deleted.
+//! Whole buffers: create, list, show, copy, delete.
 
-use super::{shown, storage, time, to_read};
-use crate::answer::Reply;
+use super::{describe, readable, storage, time};
 use crate::app::App;
-use crate::body::Wire;
-use crate::path::BufferPath;
-use crate::query::{NoQuery, Query};
-use crate::refuse::Refused;
+use crate::request::{BufferPath, DecodedBody, NoQuery, Query, excerpt};
+use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use std::collections::BTreeMap;
 use towline_api::buffer::{BufferListed, BufferPage, BufferShown, NewBuffer};
-use towline_api::{Code, PAGE_DEFAULT, Problem};
+use towline_api::{Code, PAGE_DEFAULT};
 use towline_broker::entropy;
 use towline_domain::Timestamp;
 
-/// Buffers looked at for one page.
+/// Buffers that the server looks at for one page.
 const PAGE_MAX: usize = 1000;
 
-fn new(body: NewBuffer, now: Timestamp) -> Result<towline_buffers::NewBuffer, Refused> {
+fn new(body: NewBuffer, now: Timestamp) -> Result<towline_buffers::NewBuffer, ProblemResponse> {
     let ttl = body.ttl.map(|ttl| ttl.get("ttl")).transpose()?;
     let expires_at_ms = ttl.map(|ttl| now.0.saturating_add(ttl.0));
     Ok(towline_buffers::NewBuffer { tags: body.tags, expires_at_ms })
 }
 
-/// Makes an empty buffer.
+/// Create an empty buffer.
 #[utoipa::path(post, path = "/v1/buffers", operation_id = "create_buffer", tag = "buffers", security(("token" = ["buffer:write"])), request_body = NewBuffer,
     responses(
         (status = 200, description = "The buffer, with its id.", body = BufferShown),
-        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
-    Wire(body): Wire<NewBuffer>,
-) -> Result<Response, Refused> {
+    respond: Responder,
+    DecodedBody(body): DecodedBody<NewBuffer>,
+) -> Result<Response, ProblemResponse> {
     let (buffers, now) = (storage(&app)?, app.now());
     let id = entropy::uuid(now).to_string();
     buffers.create(&id, new(body, now)?, now.0).await?;
-    reply.with(&shown(buffers.show(&id, now.0).await?))
+    respond.with(&describe(buffers.show(&id, now.0).await?))
 }
 
-/// Buffers in order of id.
+/// List buffers in order of id.
 #[utoipa::path(get, path = "/v1/buffers", operation_id = "list_buffers", tag = "buffers", security(("token" = ["buffer:read"])),
     params(
-        ("tag" = Option<Vec<String>>, Query, description = "key=value; may be given several times, and then all must match"),
-        ("limit" = Option<usize>, Query, description = "Look at no more than so many: 100, up to 1000", minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "`next` of the page before"),
+        ("tag" = Option<Vec<String>>, Query, description = "Only buffers with this tag, as key=value. Repeatable; then all tags must match"),
+        ("limit" = Option<usize>, Query, description = "Maximum number of entries to look at, up to 1000. Default: 100", minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
     ),
     responses(
-        (status = 200, description = "A page of them; one with few, or none, may still go on.", body = BufferPage),
-        (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "A page. A page with few or no entries may still have a `next` page.", body = BufferPage),
     ))]
 pub(crate) async fn list(
     State(app): State<App>,
-    reply: Reply,
+    respond: Responder,
     mut query: Query,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let mut tags = BTreeMap::new();
     for text in query.all("tag") {
-        let shown = || text.chars().take(100).collect::<String>();
         let Some((name, value)) = text.split_once('=') else {
-            return Err(Refused::new(Code::Invalid, format!("tag: {:?}; use key=value", shown())));
+            return Err(ProblemResponse::new(
+                Code::Invalid,
+                format!("tag: {:?}; use key=value", excerpt(&text)),
+            ));
         };
         if tags.insert(name.to_owned(), value.to_owned()).is_some_and(|other| other != value) {
-            let detail = format!("tag: {:?} and another value; no buffer has both", shown());
-            return Err(Refused::new(Code::Invalid, detail));
+            let detail = format!("tag: {:?} and another value; no buffer has both", excerpt(&text));
+            return Err(ProblemResponse::new(Code::Invalid, detail));
         }
     }
-    let (after, limit) = (query.one("cursor")?, query.parse("limit")?.unwrap_or(PAGE_DEFAULT));
+    let (after, limit) = (query.one("cursor")?, query.number("limit", PAGE_DEFAULT, PAGE_MAX)?);
     query.end()?;
-    if !(1..=PAGE_MAX).contains(&limit) {
-        let detail = format!("limit: {limit} is out of range; use 1 to {PAGE_MAX}");
-        return Err(Refused::new(Code::Invalid, detail));
-    }
     let page = storage(&app)?.list(after.as_deref(), limit, &tags).await?;
-    let listed = |one: towline_buffers::ListedBuffer| BufferListed {
-        id: one.id,
-        created_at: time(one.meta.created_at_ms),
-        expires_at: one.meta.expires_at_ms.map(time),
-        tags: one.meta.tags,
+    let listed = |buffer: towline_buffers::ListedBuffer| BufferListed {
+        id: buffer.id,
+        created_at: time(buffer.meta.created_at_ms),
+        expires_at: buffer.meta.expires_at_ms.map(time),
+        tags: buffer.meta.tags,
     };
     let buffers: Vec<BufferListed> = page.buffers.into_iter().map(listed).collect();
     let count = buffers.len();
-    reply.with_long(&BufferPage { buffers, next: page.next }, count)
+    respond.with_many(&BufferPage { buffers, next: page.next }, count)
 }
 
-/// A buffer's state, size and tags.
+/// Show the state, size and tags of a buffer.
 #[utoipa::path(get, path = "/v1/buffers/{id}", operation_id = "show_buffer", tag = "buffers", security(("token" = ["buffer:read"])), params(("id" = String, Path)),
     responses(
         (status = 200, description = "The buffer.", body = BufferShown),
-        (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(crate) async fn show(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     BufferPath(id): BufferPath,
-) -> Result<Response, Refused> {
-    let buffers = to_read(&app, &id).await?;
-    reply.with(&shown(buffers.show(&id, app.now().0).await?))
+) -> Result<Response, ProblemResponse> {
+    let buffers = readable(&app, &id).await?;
+    respond.with(&describe(buffers.show(&id, app.now().0).await?))
 }
 
-/// Deletes a buffer, also while it is written or read.
+/// Delete a buffer, even if a client is writing or reading it.
 #[utoipa::path(delete, path = "/v1/buffers/{id}", operation_id = "delete_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)),
     responses(
-        (status = 204, description = "It is gone."),
-        (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
+        (status = 204, description = "Deleted."),
     ))]
 pub(crate) async fn delete(
     State(app): State<App>,
     _: NoQuery,
     BufferPath(id): BufferPath,
-) -> Result<Response, Refused> {
+) -> Result<Response, ProblemResponse> {
     let buffers = storage(&app)?;
-    // The storage takes an absent one for deleted; somebody who mistyped an id wants to know.
+    // Deleting a missing buffer succeeds, so check first: the id may be a typing mistake.
     buffers.meta(&id).await?;
     buffers.delete(&id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Copies a complete buffer within the storage. Tags and time to live are the copy's own.
+/// Copy a complete buffer within the buffer storage. Tags and time to live are not copied.
 #[utoipa::path(post, path = "/v1/buffers/{id}/copy", operation_id = "copy_buffer", tag = "buffers", security(("token" = ["buffer:*"])), params(("id" = String, Path)), request_body = NewBuffer,
     responses(
-        (status = 200, description = "The copy, with an id of its own.", body = BufferShown),
-        (status = 404, description = "There is no such buffer.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It is not complete.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The copy, with a new id.", body = BufferShown),
+        (status = 409, description = "The buffer is not complete."),
     ))]
 pub(crate) async fn copy(
     State(app): State<App>,
     _: NoQuery,
-    reply: Reply,
+    respond: Responder,
     BufferPath(id): BufferPath,
-    Wire(body): Wire<NewBuffer>,
-) -> Result<Response, Refused> {
-    let (buffers, now) = (to_read(&app, &id).await?, app.now());
+    DecodedBody(body): DecodedBody<NewBuffer>,
+) -> Result<Response, ProblemResponse> {
+    let (buffers, now) = (readable(&app, &id).await?, app.now());
     let copy = entropy::uuid(now).to_string();
     buffers.copy(&id, &copy, new(body, now)?, now.0).await?;
-    reply.with(&shown(buffers.show(&copy, now.0).await?))
+    respond.with(&describe(buffers.show(&copy, now.0).await?))
 }

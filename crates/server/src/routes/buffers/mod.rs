@@ -1,5 +1,5 @@
-//! Buffers: one file for each kind of caller. The storage decides what is allowed; the broker is asked first, because a
-//! buffer made for an attempt lasts as long as the attempt.
+//! Buffers. The routes ask the broker first whether the client may use a buffer now, because a buffer of an attempt is only
+//! usable during the attempt.
 
 pub(super) mod chunks;
 pub(super) mod content;
@@ -10,33 +10,33 @@ pub(super) mod upload;
 pub(super) mod write;
 
 use crate::app::App;
-use crate::refuse::Refused;
+use crate::response::ProblemResponse;
 use towline_api::buffer::BufferShown;
 use towline_api::{Code, Time};
 use towline_buffers::{BufferState, BufferStatus, Buffers, Meta, WriterId};
 use towline_domain::Timestamp;
 
-/// The storage, for who does not name a buffer yet.
-fn storage(app: &App) -> Result<&Buffers, Refused> {
-    let detail = "this server has no buffers; name a place for them with --buffers";
-    app.broker.buffers().ok_or_else(|| Refused::new(Code::NotSupported, detail))
+/// The buffer storage.
+fn storage(app: &App) -> Result<&Buffers, ProblemResponse> {
+    let detail = "this server has no buffer storage; configure it with --buffers";
+    app.broker.buffers().ok_or_else(|| ProblemResponse::new(Code::NotSupported, detail))
 }
 
-/// The storage, for who may write this buffer now.
-async fn to_write<'a>(app: &'a App, id: &str) -> Result<&'a Buffers, Refused> {
+/// The buffer storage, if clients may write this buffer now.
+async fn writable<'a>(app: &'a App, id: &str) -> Result<&'a Buffers, ProblemResponse> {
     let buffers = storage(app)?;
     app.broker.admit_writer(id).await??;
     Ok(buffers)
 }
 
-/// The storage, for who may read this buffer now.
-async fn to_read<'a>(app: &'a App, id: &str) -> Result<&'a Buffers, Refused> {
+/// The buffer storage, if clients may read this buffer now.
+async fn readable<'a>(app: &'a App, id: &str) -> Result<&'a Buffers, ProblemResponse> {
     let buffers = storage(app)?;
     app.broker.admit_reader(id).await??;
     Ok(buffers)
 }
 
-fn writer(text: &str) -> Result<WriterId, Refused> {
+fn writer(text: &str) -> Result<WriterId, ProblemResponse> {
     Ok(text.parse()?)
 }
 
@@ -44,8 +44,8 @@ fn time(ms: u64) -> Time {
     Timestamp(ms).into()
 }
 
-fn shown(shown: BufferStatus) -> BufferShown {
-    let BufferStatus { id, meta: Meta { created_at_ms, tags, expires_at_ms }, state, position } = shown;
+fn describe(buffer: BufferStatus) -> BufferShown {
+    let BufferStatus { id, meta: Meta { created_at_ms, tags, expires_at_ms }, state, position } = buffer;
     let mut shown = BufferShown {
         id,
         state: String::new(),

@@ -1,57 +1,57 @@
-//! Which bytes are asked for by a `Range` header, and whether they are there.
+//! The `Range` header of a request for a buffer.
 
-use crate::refuse::Refused;
+use crate::response::ProblemResponse;
 use std::ops::Range;
 use towline_api::Code;
 
-/// One range of bytes, as it is asked for.
+/// A requested range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ByteRange {
     From(u64),
-    /// Both ends are in it.
+    /// Both ends are inclusive.
     FromTo(u64, u64),
     Last(u64),
 }
 
-impl Asked {
-    /// `None`: other units, several ranges or no range at all, which HTTP says to answer with everything.
-    pub(super) fn parse(header: &str) -> Option<Asked> {
+impl ByteRange {
+    /// `None` for other units, several ranges or no range: then HTTP asks for the whole content.
+    pub(super) fn parse(header: &str) -> Option<ByteRange> {
         let (first, last) = header.trim().strip_prefix("bytes=")?.trim().split_once('-')?;
         let number = |text: &str| -> Option<u64> {
             let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
-            // More than any buffer has is as good as the most.
+            // A number that is too large is beyond the end of every buffer.
             digits.then(|| text.parse().unwrap_or(u64::MAX))
         };
         match (first.trim(), last.trim()) {
-            ("", last) => number(last).map(Asked::Last),
-            (first, "") => number(first).map(Asked::From),
+            ("", last) => number(last).map(ByteRange::Last),
+            (first, "") => number(first).map(ByteRange::From),
             (first, last) => {
                 let (first, last) = (number(first)?, number(last)?);
-                (first <= last).then_some(Asked::FromTo(first, last))
+                (first <= last).then_some(ByteRange::FromTo(first, last))
             }
         }
     }
 
-    /// Of a complete buffer. `None`: none of it is there.
+    /// The range in a complete buffer. `None` if it is beyond the end.
     pub(super) fn of_complete(self, bytes: u64) -> Option<Range<u64>> {
         let range = match self {
-            Asked::From(first) => first..bytes,
-            Asked::FromTo(first, last) => first..last.saturating_add(1).min(bytes),
-            Asked::Last(count) => bytes.saturating_sub(count)..bytes,
+            ByteRange::From(first) => first..bytes,
+            ByteRange::FromTo(first, last) => first..last.saturating_add(1).min(bytes),
+            ByteRange::Last(count) => bytes.saturating_sub(count)..bytes,
         };
         (!range.is_empty()).then_some(range)
     }
 
-    /// Of a buffer that is being written: what is there already, or nothing.
-    pub(super) fn of_unfinished(self, id: &str, bytes: u64) -> Result<Range<u64>, Refused> {
+    /// The range in a buffer that is being written. All of it must be written already.
+    pub(super) fn of_unfinished(self, id: &str, bytes: u64) -> Result<Range<u64>, ProblemResponse> {
         match self {
-            Asked::FromTo(first, last) if last < bytes => Ok(first..last + 1),
+            ByteRange::FromTo(first, last) if last < bytes => Ok(first..last + 1),
             _ => {
                 let detail = format!(
-                    "buffer {id:?} is not complete and has {bytes} bytes so far; wait for its writer, or name a range \
-                     that is there"
+                    "buffer {id:?} is not complete and has {bytes} bytes so far; wait for its writer, or request a range \
+                     that is already written"
                 );
-                Err(Refused::new(Code::BufferNotReady, detail))
+                Err(ProblemResponse::new(Code::BufferNotReady, detail))
             }
         }
     }
@@ -62,13 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_range_of_bytes_is_read() {
-        for (text, asked) in [
-            ("bytes=0-", Some(Asked::From(0))),
-            ("bytes=5-9", Some(Asked::FromTo(5, 9))),
-            ("bytes=-3", Some(Asked::Last(3))),
-            (" bytes= 1 - 2 ", Some(Asked::FromTo(1, 2))),
-            ("bytes=99999999999999999999999-", Some(Asked::From(u64::MAX))),
+    fn a_single_range_of_bytes_is_parsed() {
+        for (text, range) in [
+            ("bytes=0-", Some(ByteRange::From(0))),
+            ("bytes=5-9", Some(ByteRange::FromTo(5, 9))),
+            ("bytes=-3", Some(ByteRange::Last(3))),
+            (" bytes= 1 - 2 ", Some(ByteRange::FromTo(1, 2))),
+            ("bytes=99999999999999999999999-", Some(ByteRange::From(u64::MAX))),
             ("bytes=9-5", None),
             ("bytes=-", None),
             ("bytes=+1-2", None),
@@ -76,23 +76,23 @@ mod tests {
             ("lines=1-2", None),
             ("", None),
         ] {
-            assert_eq!(Asked::parse(text), asked, "{text}");
+            assert_eq!(ByteRange::parse(text), range, "{text}");
         }
     }
 
     #[test]
-    fn only_what_is_there_is_given() {
-        assert_eq!(Asked::From(3).of_complete(10), Some(3..10));
-        assert_eq!(Asked::From(10).of_complete(10), None);
-        assert_eq!(Asked::FromTo(3, 100).of_complete(10), Some(3..10));
-        assert_eq!(Asked::FromTo(3, u64::MAX).of_complete(10), Some(3..10));
-        assert_eq!(Asked::Last(4).of_complete(10), Some(6..10));
-        assert_eq!(Asked::Last(40).of_complete(10), Some(0..10));
-        assert_eq!(Asked::Last(0).of_complete(10), None);
-        assert_eq!(Asked::From(0).of_complete(0), None);
-        assert_eq!(Asked::FromTo(3, 9).of_unfinished("b", 10).unwrap(), 3..10);
-        assert!(Asked::FromTo(3, 10).of_unfinished("b", 10).is_err());
-        assert!(Asked::From(3).of_unfinished("b", 10).is_err());
-        assert!(Asked::Last(3).of_unfinished("b", 10).is_err());
+    fn ranges_are_limited_to_the_existing_bytes() {
+        assert_eq!(ByteRange::From(3).of_complete(10), Some(3..10));
+        assert_eq!(ByteRange::From(10).of_complete(10), None);
+        assert_eq!(ByteRange::FromTo(3, 100).of_complete(10), Some(3..10));
+        assert_eq!(ByteRange::FromTo(3, u64::MAX).of_complete(10), Some(3..10));
+        assert_eq!(ByteRange::Last(4).of_complete(10), Some(6..10));
+        assert_eq!(ByteRange::Last(40).of_complete(10), Some(0..10));
+        assert_eq!(ByteRange::Last(0).of_complete(10), None);
+        assert_eq!(ByteRange::From(0).of_complete(0), None);
+        assert_eq!(ByteRange::FromTo(3, 9).of_unfinished("b", 10).unwrap(), 3..10);
+        assert!(ByteRange::FromTo(3, 10).of_unfinished("b", 10).is_err());
+        assert!(ByteRange::From(3).of_unfinished("b", 10).is_err());
+        assert!(ByteRange::Last(3).of_unfinished("b", 10).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! The same over a WebSocket: each event a text message, and a last one that says why nothing more comes.
+//! Events over a WebSocket: each event is a text message. A last message says why the stream ended.
 
-use super::{Next, Reading};
+use super::stream::{EventStream, StreamStep};
 use crate::app::App;
-use crate::refuse::Refused;
+use crate::response::ProblemResponse;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
@@ -10,50 +10,54 @@ use futures::{SinkExt, StreamExt};
 use std::time::Duration;
 use towline_api::Code;
 
-/// Whoever follows has nothing to say.
+/// Clients send nothing but control frames.
 const MESSAGE_BYTES_MAX: usize = 4096;
-/// Silent for so many signs of life: it is not there any more.
-const UNANSWERED_MAX: u32 = 3;
-/// For a message to get on its way.
+/// The connection ends after this many pings without an answer.
+const UNANSWERED_PINGS_MAX: u32 = 3;
+/// Limit for sending messages.
 const SEND_LIMIT: Duration = Duration::from_secs(60);
-/// For the last words, when the server stops.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Limit for the last message when the server stops.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-pub(super) async fn upgrade(app: App, reading: Reading, request: Request) -> Result<Response, Refused> {
+pub(super) async fn upgrade(
+    app: App,
+    events: EventStream,
+    request: Request,
+) -> Result<Response, ProblemResponse> {
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let upgrade = upgrade.map_err(|rejected| {
-        let detail = format!("this is no request for a WebSocket: {rejected}");
-        Refused::new(Code::Invalid, detail)
+        let detail = format!("this is not a WebSocket request: {rejected}");
+        ProblemResponse::new(Code::Invalid, detail)
     })?;
     Ok(upgrade
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)
-        .on_upgrade(move |socket| follow(app, reading, socket)))
+        .on_upgrade(move |socket| serve(app, events, socket)))
 }
 
-async fn follow(app: App, mut reading: Reading, socket: WebSocket) {
-    let caller = reading.wanted.caller();
-    let unwelcome = caller.ended();
+async fn serve(app: App, mut events: EventStream, socket: WebSocket) {
+    let caller = events.filter().caller();
+    let revoked = caller.ended();
     let stopped = app.stopped();
-    let talk = talk(&mut reading, socket);
-    tokio::pin!(unwelcome, stopped, talk);
+    let forward = forward(&mut events, socket);
+    tokio::pin!(revoked, stopped, forward);
     tokio::select! {
-        () = &mut talk => return,
-        () = &mut unwelcome => return,
+        () = &mut forward => return,
+        () = &mut revoked => return,
         () = &mut stopped => {}
     }
-    // It hears so by itself, unless its client takes nothing.
-    let _ = tokio::time::timeout(FAREWELL, talk).await;
+    // The stream ends by itself, unless the client does not read.
+    let _ = tokio::time::timeout(CLOSE_LIMIT, forward).await;
 }
 
-async fn talk(reading: &mut Reading, socket: WebSocket) {
+async fn forward(events: &mut EventStream, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
     let mut unanswered = 0;
     loop {
         let next = tokio::select! {
-            next = reading.next() => next,
-            said = stream.next() => match said {
+            next = events.next() => next,
+            received = stream.next() => match received {
                 None | Some(Err(_) | Ok(Message::Close(_))) => return,
                 Some(Ok(_)) => {
                     unanswered = 0;
@@ -62,23 +66,23 @@ async fn talk(reading: &mut Reading, socket: WebSocket) {
             },
         };
         let (messages, ends) = match next {
-            Next::Events(events) => {
+            StreamStep::Events(events) => {
                 let text = |event| serde_json::to_string(event).unwrap_or_default();
                 (events.iter().map(|event| Message::text(text(event))).collect(), None)
             }
-            Next::Silence => {
+            StreamStep::Idle => {
                 unanswered += 1;
-                if unanswered > UNANSWERED_MAX {
+                if unanswered > UNANSWERED_PINGS_MAX {
                     return;
                 }
                 (vec![Message::Ping(bytes::Bytes::new())], None)
             }
-            Next::Ended(refused) => {
-                let last = serde_json::json!({ "cut_off": refused.problem() });
-                let reason = refused.problem().code.clone();
+            StreamStep::Ended(problem) => {
+                let last = serde_json::json!({ "cut_off": problem.problem() });
+                let reason = problem.problem().code.clone();
                 (vec![Message::text(last.to_string())], Some((close_code::AGAIN, reason)))
             }
-            Next::Over => (Vec::new(), Some((close_code::NORMAL, String::new()))),
+            StreamStep::TimeUp => (Vec::new(), Some((close_code::NORMAL, String::new()))),
         };
         let sending = async {
             for message in messages {
@@ -91,7 +95,7 @@ async fn talk(reading: &mut Reading, socket: WebSocket) {
         }
         if let Some((code, reason)) = ends {
             let close = CloseFrame { code, reason: reason.into() };
-            let _ = tokio::time::timeout(FAREWELL, sink.send(Message::Close(Some(close)))).await;
+            let _ = tokio::time::timeout(CLOSE_LIMIT, sink.send(Message::Close(Some(close)))).await;
             return;
         }
     }

@@ -1,0 +1,224 @@
+//! Authenticates and authorizes each request, and writes administrative calls to the audit log.
+
+use super::audit::{AuditEntry, AuditSubject, AuditedRequest};
+use super::requirement::{Requirement, RouteRequirements};
+use super::revocable_body::RevocableBody;
+use super::scope::Right;
+use super::secret::TokenSecret;
+use super::token_cache::{ActiveToken, TokenCheck};
+use super::{AuthChallenge, Caller};
+use crate::app::App;
+use crate::connection::ClientAddress;
+use crate::response::ProblemResponse;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use http_body::Body as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use towline_api::Code;
+use towline_domain::{FieldSet, ItemId, QueueName, Refusal, ScheduleName};
+
+pub(crate) async fn authorize(
+    State((app, requirements)): State<(App, Arc<RouteRequirements>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if is_read && !app.auth.required {
+        return next.run(request).await;
+    }
+    let (requirement, operation) = requirements.of(&request);
+    let audited = (requirement.is_administrative() && !is_read).then(|| AuditedRequest::of(&request));
+    let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
+    let token = match authenticate(&app, requirement, request.headers(), address).await {
+        Ok(token) => token,
+        Err(problem) => return problem.into_response(),
+    };
+    let response = match &token {
+        Some(token) => run_with_token(&app, requirement, token, request, next).await,
+        None => next.run(request).await,
+    };
+    if let Some(AuditedRequest { method, path }) = audited {
+        let extensions = response.extensions();
+        app.auth.audit.write(&AuditEntry {
+            time: app.now().into(),
+            operation,
+            method: method.as_str(),
+            path: &path,
+            subject: extensions.get::<AuditSubject>().map(|subject| subject.0.as_str()),
+            token: token.as_ref().map(|token| token.record.id),
+            name: token.as_ref().map(|token| token.record.name()),
+            from: address,
+            status: response.status().as_u16(),
+            code: extensions.get::<Code>().map(|code| code.name()),
+        });
+    }
+    response
+}
+
+/// The token of the request, if the route needs one.
+async fn authenticate(
+    app: &App,
+    requirement: Requirement,
+    headers: &HeaderMap,
+    address: Option<SocketAddr>,
+) -> Result<Option<Arc<ActiveToken>>, ProblemResponse> {
+    let auth = &app.auth;
+    if !auth.required || requirement == Requirement::Nothing {
+        return Ok(None);
+    }
+    let Some(header) = headers.get(AUTHORIZATION) else {
+        let detail = "this server requires a token; send `Authorization: Bearer tow_...`, or use TOWLINE_TOKEN or --token-file";
+        return Err(ProblemResponse::new(Code::Unauthenticated, detail));
+    };
+    let now = app.now();
+    let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    let secret = header.to_str().ok().and_then(bearer).and_then(TokenSecret::parse);
+    let mut check = secret.as_ref().and_then(|secret| auth.tokens.cached(secret, now));
+    if !matches!(check, Some(TokenCheck::Valid(_))) {
+        // A token in use is in the cache, so only a client that guesses tokens gets here often.
+        if let Some(seconds) = auth.failures.wait(address, now) {
+            let detail =
+                format!("too many requests with invalid tokens from {address}; try again in {seconds} s");
+            return Err(ProblemResponse::new(Code::RateLimited, detail).retry_after(seconds));
+        }
+        if let (Some(secret), None) = (&secret, &check) {
+            check = Some(auth.tokens.load(&app.broker, secret, now).await?);
+        }
+    }
+    let detail = match check {
+        Some(TokenCheck::Valid(token)) => {
+            token.used.store(now.0, Ordering::Relaxed);
+            if let Some(seconds) = token.bucket.as_ref().and_then(|bucket| bucket.take(now).err()) {
+                let name = token.record.name();
+                let detail = format!("token {name:?} exceeds its rate limit; try again in {seconds} s");
+                return Err(ProblemResponse::new(Code::RateLimited, detail).retry_after(seconds));
+            }
+            return Ok(Some(token));
+        }
+        Some(TokenCheck::Ended(why)) => format!("the token {why}; request a new one"),
+        Some(TokenCheck::Unknown) => "this server does not know the token; request a new one".to_owned(),
+        None => "the Authorization header has no token; send `Authorization: Bearer tow_...`".to_owned(),
+    };
+    if auth.failures.count(address, now) {
+        tracing::warn!(%address, "too many invalid tokens; the server rejects this address for up to a minute");
+    }
+    Err(ProblemResponse::new(Code::Unauthenticated, detail).with_challenge(AuthChallenge::InvalidToken))
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Runs the route if the token permits it. Ends the request when the token ends.
+async fn run_with_token(
+    app: &App,
+    requirement: Requirement,
+    token: &Arc<ActiveToken>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut parts, body) = request.into_parts();
+    if let Err(problem) = check_requirement(app, requirement, token, &mut parts).await {
+        return problem.into_response();
+    }
+    parts.extensions.insert(Caller::token(Arc::clone(token)));
+    let ended = token.ended();
+    tokio::pin!(ended);
+    let response = tokio::select! {
+        biased;
+        response = next.run(Request::from_parts(parts, body)) => response,
+        () = &mut ended => {
+            let detail = "the token ended during the request; the server may or may not have carried it out";
+            return ProblemResponse::new(Code::Unauthenticated, detail)
+                .with_challenge(AuthChallenge::InvalidToken)
+                .into_response();
+        }
+    };
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    // A stream continues after this function has returned the head of the response.
+    response.map(|body| Body::new(RevocableBody::new(body, Arc::clone(token))))
+}
+
+async fn check_requirement(
+    app: &App,
+    requirement: Requirement,
+    token: &ActiveToken,
+    parts: &mut Parts,
+) -> Result<(), ProblemResponse> {
+    let access = &token.record.access;
+    let permitted = match requirement {
+        Requirement::Nothing | Requirement::Token => true,
+        Requirement::Queue(right) => {
+            let Some(queue) = path_param::<QueueName>(parts, "queue").await else { return Ok(()) };
+            if !access.queue(&queue, right) {
+                return Err(forbidden(token, &format!("queue:{queue}:{right}")));
+            }
+            true
+        }
+        Requirement::Item(right) if access.every_queue(right) => true,
+        Requirement::Item(right) if access.some_queue(right) => {
+            let Some(id) = path_param::<ItemId>(parts, "id").await else { return Ok(()) };
+            return hidden_items(app, token, &[id], right).await?.pop().map_or(Ok(()), |id| {
+                // "Forbidden" would tell the client that the item exists.
+                Err(Refusal::ItemNotFound { id }.into())
+            });
+        }
+        Requirement::Schedule(right) if access.every_queue(right) => true,
+        Requirement::Schedule(right) if access.some_queue(right) => {
+            let Some(name) = path_param::<ScheduleName>(parts, "schedule").await else { return Ok(()) };
+            let found = app.broker.schedule(&name).await?;
+            if found.is_none_or(|schedule| access.queue(&schedule.spec.queue, right)) {
+                return Ok(());
+            }
+            if parts.method == Method::PUT {
+                // The client must learn that the name is taken, but not which queue the schedule submits to.
+                return Err(forbidden(token, &requirement.to_string()));
+            }
+            return Err(Refusal::ScheduleNotFound { name: name.to_string() }.into());
+        }
+        Requirement::EachItem(right) => access.some_queue(right),
+        Requirement::EveryQueue(right) => access.every_queue(right),
+        Requirement::Scope(scope) => access.named(scope),
+        Requirement::Item(_) | Requirement::Schedule(_) => false,
+        Requirement::Admin => access.admin(),
+    };
+    if permitted { Ok(()) } else { Err(forbidden(token, &requirement.to_string())) }
+}
+
+/// A parameter of the path. `None` if it is not valid: then the route itself rejects the request.
+async fn path_param<T: std::str::FromStr>(parts: &mut Parts, name: &str) -> Option<T> {
+    let params = RawPathParams::from_request_parts(parts, &()).await.ok()?;
+    params.iter().find(|(key, _)| *key == name)?.1.parse().ok()
+}
+
+/// The items in queues for which the token lacks the right.
+pub(super) async fn hidden_items(
+    app: &App,
+    token: &ActiveToken,
+    ids: &[ItemId],
+    right: Right,
+) -> Result<Vec<ItemId>, ProblemResponse> {
+    let access = &token.record.access;
+    let found = app.broker.store().get(ids.to_vec(), FieldSet::HEADS).await?;
+    let hidden = ids
+        .iter()
+        .zip(found)
+        .filter(|(_, found)| found.as_ref().is_some_and(|stored| !access.queue(&stored.queue, right)));
+    Ok(hidden.map(|(id, _)| *id).collect())
+}
+
+pub(super) fn forbidden(token: &ActiveToken, scope: &str) -> ProblemResponse {
+    let detail =
+        format!("token {:?} does not permit this; use a token with the scope {scope}", token.record.name());
+    ProblemResponse::new(Code::Forbidden, detail).with_challenge(AuthChallenge::InsufficientScope)
+}

@@ -1,0 +1,185 @@
+//! What each route requires of a token. Routes declare it in their OpenAPI description, under `security`; a route that declares
+//! nothing requires the `admin` scope.
+
+use super::scope::{NamedScope, Right};
+use axum::extract::{MatchedPath, Request};
+use http::Method;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fmt;
+
+/// The name of the security scheme in the OpenAPI description.
+pub(crate) const SCHEME: &str = "token";
+
+/// What a route requires of the token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requirement {
+    /// No token.
+    Nothing,
+    /// Any token. The route itself checks the scopes.
+    Token,
+    /// A right on the queue in the path.
+    Queue(Right),
+    /// A right on the queue of the item in the path.
+    Item(Right),
+    /// A right on the queue of the schedule in the path. For a new schedule the route itself checks the queue in the body.
+    Schedule(Right),
+    /// A right on the queue of each item in the body. The route itself checks each one.
+    EachItem(Right),
+    EveryQueue(Right),
+    Scope(&'static NamedScope),
+    Admin,
+}
+
+impl Requirement {
+    const ALL: [Requirement; 17] = [
+        Requirement::Token,
+        Requirement::Queue(Right::Submit),
+        Requirement::Queue(Right::Receive),
+        Requirement::Queue(Right::Read),
+        Requirement::Queue(Right::Admin),
+        Requirement::Item(Right::Submit),
+        Requirement::Item(Right::Receive),
+        Requirement::Item(Right::Read),
+        Requirement::Item(Right::Admin),
+        Requirement::Schedule(Right::Submit),
+        Requirement::Schedule(Right::Read),
+        Requirement::EachItem(Right::Read),
+        Requirement::EachItem(Right::Receive),
+        Requirement::EachItem(Right::Admin),
+        Requirement::EveryQueue(Right::Read),
+        Requirement::EveryQueue(Right::Admin),
+        Requirement::Admin,
+    ];
+
+    /// Parses a name from the OpenAPI description.
+    pub(crate) fn parse(name: &str) -> Option<Requirement> {
+        let scope = NamedScope::find(name).map(Requirement::Scope);
+        scope.or_else(|| Requirement::ALL.into_iter().find(|requirement| requirement.to_string() == name))
+    }
+
+    /// Whether calls of the route go to the audit log.
+    pub(crate) fn is_administrative(self) -> bool {
+        use Requirement::{Admin, EachItem, EveryQueue, Item, Queue};
+        matches!(
+            self,
+            Admin
+                | Queue(Right::Admin)
+                | Item(Right::Admin)
+                | EachItem(Right::Admin)
+                | EveryQueue(Right::Admin)
+        )
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Requirement::Nothing => f.write_str("nothing"),
+            Requirement::Token => f.write_str("any"),
+            Requirement::Queue(right) => write!(f, "queue:{{queue}}:{right}"),
+            Requirement::Item(right) => write!(f, "queue:{{queue of the item}}:{right}"),
+            Requirement::Schedule(right) => write!(f, "queue:{{queue of the schedule}}:{right}"),
+            Requirement::EachItem(right) => write!(f, "queue:{{queue of each item}}:{right}"),
+            Requirement::EveryQueue(right) => write!(f, "queue:*:{right}"),
+            Requirement::Scope(scope) => f.write_str(scope.name),
+            Requirement::Admin => f.write_str("admin"),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Route {
+    method: Method,
+    /// The operation id.
+    name: String,
+    requirement: Requirement,
+}
+
+#[derive(Debug)]
+pub(crate) struct RouteRequirements {
+    routes: HashMap<String, Vec<Route>>,
+}
+
+impl RouteRequirements {
+    pub(crate) fn from_openapi(description: &utoipa::openapi::OpenApi) -> RouteRequirements {
+        let described = serde_json::to_value(description).unwrap_or_default();
+        let mut routes: HashMap<String, Vec<Route>> = HashMap::new();
+        for (path, methods) in described["paths"].as_object().into_iter().flatten() {
+            for (method, operation) in methods.as_object().into_iter().flatten() {
+                let Ok(method) = Method::try_from(method.to_ascii_uppercase().as_str()) else { continue };
+                let name = operation["operationId"].as_str().unwrap_or_default().to_owned();
+                let requirement = declared(&operation["security"]).unwrap_or(Requirement::Admin);
+                routes.entry(path.clone()).or_default().push(Route { method, name, requirement });
+            }
+        }
+        RouteRequirements { routes }
+    }
+
+    /// Adds a route that needs no token and is not in the OpenAPI description.
+    pub(crate) fn add_public(&mut self, path: &str, name: &str) {
+        let route = Route { method: Method::GET, name: name.to_owned(), requirement: Requirement::Nothing };
+        self.routes.entry(path.to_owned()).or_default().push(route);
+    }
+
+    pub(super) fn of(&self, request: &Request) -> (Requirement, &str) {
+        // An unknown path gets "not found" from every client, with or without a token.
+        let Some(path) = request.extensions().get::<MatchedPath>() else { return (Requirement::Nothing, "") };
+        let Some(routes) = self.routes.get(path.as_str()) else { return (Requirement::Admin, "") };
+        let method = if *request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        let found = routes.iter().find(|route| route.method == *method);
+        found.map_or((Requirement::Nothing, ""), |route| (route.requirement, route.name.as_str()))
+    }
+}
+
+/// The declared requirement. `None` if it is missing or not valid.
+pub(crate) fn declared(security: &Value) -> Option<Requirement> {
+    let [one] = &security.as_array()?[..] else { return None };
+    let schemes = one.as_object()?;
+    match schemes.get(SCHEME) {
+        None if schemes.is_empty() => Some(Requirement::Nothing),
+        None => None,
+        Some(scopes) => match &scopes.as_array()?[..] {
+            [name] => Requirement::parse(name.as_str()?),
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scope::NAMED_SCOPES;
+    use super::*;
+
+    #[test]
+    fn requirements_have_distinct_names() {
+        for requirement in Requirement::ALL.into_iter().chain(NAMED_SCOPES.iter().map(Requirement::Scope)) {
+            assert_eq!(Requirement::parse(&requirement.to_string()), Some(requirement));
+        }
+    }
+
+    #[test]
+    fn every_route_declares_its_requirement() {
+        let described = serde_json::to_value(crate::openapi()).unwrap();
+        let mut count = 0;
+        for (path, methods) in described["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                let requirement = declared(&operation["security"]);
+                assert!(
+                    requirement.is_some(),
+                    "{method} {path}: declare a requirement with `security`: {}",
+                    operation["security"]
+                );
+                // The middleware reads the name it checks from the path.
+                match requirement {
+                    Some(Requirement::Queue(_)) => assert!(path.contains("{queue}"), "{method} {path}"),
+                    Some(Requirement::Item(_)) => assert!(path.contains("{id}"), "{method} {path}"),
+                    Some(Requirement::Schedule(_)) => assert!(path.contains("{schedule}"), "{method} {path}"),
+                    _ => assert!(!path.contains("{queue}"), "{method} {path}"),
+                }
+                count += 1;
+            }
+        }
+        assert!(count >= 40, "{count}");
+    }
+}

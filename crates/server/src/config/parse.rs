@@ -1,0 +1,104 @@
+//! Parsers for the values of settings. An error says which values are allowed.
+
+use super::{LogFormat, StoreChoice, display_address};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use towline_buffers::{BufferError, Location, Secret, WriteOnce};
+use towline_domain::Millis;
+use towline_embedded::Durability;
+use towline_postgres::{Address, AddressError};
+use tracing_subscriber::EnvFilter;
+
+pub(super) fn address(value: &str) -> Result<SocketAddr, String> {
+    value.parse().map_err(|_| "use an address and a port, like 127.0.0.1:7420".to_owned())
+}
+
+pub(super) fn directory(value: &str) -> Result<PathBuf, String> {
+    if value.is_empty() { Err("use the path of a directory".to_owned()) } else { Ok(value.into()) }
+}
+
+pub(super) fn boolean(value: &str) -> Result<bool, String> {
+    value.parse().map_err(|_| "use true or false".to_owned())
+}
+
+pub(super) fn number(value: &str, min: usize, max: usize) -> Result<usize, String> {
+    match value.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("use a number from {min} to {max}")),
+    }
+}
+
+pub(super) fn millis(value: &str, min: Millis, max: Millis) -> Result<Millis, String> {
+    let millis = Millis::parse(value).map_err(|error| error.to_string())?;
+    if (min..=max).contains(&millis) { Ok(millis) } else { Err(format!("use {min} to {max}")) }
+}
+
+pub(super) fn duration(value: &str, min: Millis, max: Millis) -> Result<Duration, String> {
+    millis(value, min, max).map(|millis| Duration::from_millis(millis.0))
+}
+
+pub(super) fn secret_file(path: &str) -> Result<String, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))?;
+    match text.trim() {
+        "" => Err("the file is empty".to_owned()),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
+pub(super) fn secret(path: &str) -> Result<Secret, String> {
+    secret_file(path).map(Secret::new)
+}
+
+pub(super) fn store(value: &str) -> Result<StoreChoice, String> {
+    if value == "embedded" {
+        return Ok(StoreChoice::Embedded);
+    }
+    let usage = || "use embedded, or postgres://user@host/database".to_owned();
+    let mut addresses: Vec<Address> = Vec::new();
+    for url in value.split_whitespace() {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(usage());
+        }
+        let address =
+            url.parse().map_err(|error: AddressError| format!("not a database address: {error}"))?;
+        if addresses.contains(&address) {
+            return Err(format!("{} is given twice", display_address(&address)));
+        }
+        addresses.push(address);
+    }
+    if addresses.is_empty() { Err(usage()) } else { Ok(StoreChoice::Postgres(addresses)) }
+}
+
+pub(super) fn durability(value: &str) -> Result<Durability, String> {
+    match value.strip_prefix("interval:").map(str::parse) {
+        None if value == "sync" => Ok(Durability::Sync),
+        Some(Ok(ms @ 1..=60_000)) => Ok(Durability::Interval(Duration::from_millis(ms))),
+        _ => Err("use sync, or interval:<milliseconds> with 1 to 60000".to_owned()),
+    }
+}
+
+pub(super) fn log_filter(value: &str) -> Result<String, String> {
+    EnvFilter::from_str(value).map(|_| value.to_owned()).map_err(|error| error.to_string())
+}
+
+pub(super) fn log_format(value: &str) -> Result<LogFormat, String> {
+    match value {
+        "pretty" => Ok(LogFormat::Pretty),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("use pretty or json".to_owned()),
+    }
+}
+
+pub(super) fn location(value: &str) -> Result<Location, String> {
+    value.parse().map_err(|error: BufferError| error.to_string())
+}
+
+pub(super) fn write_once(value: &str) -> Result<WriteOnce, String> {
+    match value {
+        "service" => Ok(WriteOnce::ByService),
+        "process" => Ok(WriteOnce::ByProcess),
+        _ => Err("use service or process".to_owned()),
+    }
+}

@@ -1,0 +1,150 @@
+//! Accepts connections, serves HTTP/1.1 or HTTP/2 on each, and shuts them down gracefully.
+
+use super::drain_on_drop::DrainOnDrop;
+use super::first_byte::FirstByteTimeout;
+use super::tls::Tls;
+use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt;
+
+/// Limit for the first byte of a connection, and for the headers of each following request.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+/// Limit for a whole TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADERS_MAX: usize = 64;
+const HEADER_BYTES_MAX: u32 = 64 << 10;
+const STREAMS_MAX: u32 = 256;
+const PING_INTERVAL: Duration = Duration::from_secs(60);
+/// Pause after a failed accept, for example without free file descriptors.
+const ACCEPT_ERROR_PAUSE: Duration = Duration::from_millis(100);
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_TIMEOUT)
+        .max_headers(HEADERS_MAX)
+        .keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(PING_INTERVAL)
+        .adaptive_window(true);
+    builder
+}
+
+/// The address of the client, an extension of each request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientAddress(pub(crate) SocketAddr);
+
+/// Serves until `stop` completes, then waits up to `drain` for requests in progress.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    connections_max: usize,
+    stop: impl Future<Output = ()>,
+    drain: Duration,
+) {
+    let builder = Arc::new(builder());
+    let graceful = GracefulShutdown::new();
+    // Dropped after `drain`: connections that are still busy then end and release the store.
+    let (alive, cut) = watch::channel(());
+    // Dropped at once: a connection in its TLS handshake has no request yet.
+    let (open, closing) = watch::channel(());
+    let permits = Arc::new(Semaphore::new(connections_max));
+    tokio::pin!(stop);
+    loop {
+        // Without a permit, connections wait in the accept queue of the operating system.
+        let next = async {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            () = &mut stop => break,
+            next = next => next,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
+                continue;
+            }
+        };
+        // Each write is a whole response, so waiting to fill a packet would only delay it.
+        let _ = stream.set_nodelay(true);
+        let acceptor = tls.as_deref().map(Tls::acceptor);
+        let connection = Connection {
+            builder: Arc::clone(&builder),
+            router: router.clone(),
+            address: ClientAddress(address),
+        };
+        let (watcher, mut cut, mut closing) = (graceful.watcher(), cut.clone(), closing.clone());
+        tokio::spawn(async move {
+            let served = async {
+                let Some(acceptor) = acceptor else { return connection.serve(stream, watcher).await };
+                let handshake = tokio::select! {
+                    handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
+                    _ = closing.changed() => return,
+                };
+                match handshake {
+                    Ok(Ok(stream)) => connection.serve(stream, watcher).await,
+                    Ok(Err(error)) => tracing::debug!(%address, "TLS handshake failed: {error}"),
+                    Err(_) => tracing::debug!(%address, "TLS handshake timed out"),
+                }
+            };
+            tokio::select! {
+                () = served => {}
+                _ = cut.changed() => {}
+            }
+            drop(permit);
+        });
+    }
+    drop((listener, open));
+    let open = graceful.count();
+    if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!(
+            "{open} connections were open at the stop; the server cuts those that are busy after {drain:?}"
+        );
+    }
+    drop(alive);
+}
+
+/// What a connection needs, with or without TLS.
+struct Connection {
+    builder: Arc<Builder<TokioExecutor>>,
+    router: Router,
+    address: ClientAddress,
+}
+
+impl Connection {
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
+        let Connection { builder, router, address } = self;
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(DrainOnDrop::new);
+            request.extensions_mut().insert(address);
+            router.clone().oneshot(request)
+        });
+        let stream = FirstByteTimeout::new(TokioIo::new(stream), HEADERS_TIMEOUT);
+        let connection = builder.serve_connection_with_upgrades(stream, service).into_owned();
+        // Only for debugging: clients may disconnect at any time or not speak HTTP.
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!("connection ended: {error}");
+        }
+    }
+}

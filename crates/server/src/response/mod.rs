@@ -1,0 +1,8 @@
+//! Responses: encoded values, problems, and server-sent events.
+
+mod problem;
+mod responder;
+pub(crate) mod sse;
+
+pub(crate) use problem::ProblemResponse;
+pub(crate) use responder::{Responder, run_blocking_if_large};

@@ -1,0 +1,142 @@
+//! Error responses in the format `application/problem+json`. Only this file maps errors to codes and statuses.
+
+use crate::auth::AuthChallenge;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use towline_api::{Code, ErrorBody, PROBLEM_JSON, Problem};
+use towline_buffers::BufferError;
+use towline_domain::Refusal;
+use towline_store::StoreError;
+
+/// Boxed, so that `Result`s of routes stay small.
+#[derive(Debug)]
+pub(crate) struct ProblemResponse(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    code: Code,
+    problem: Problem,
+    retry_after: u64,
+    challenge: Option<AuthChallenge>,
+}
+
+impl ProblemResponse {
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> ProblemResponse {
+        ProblemResponse::of(code, Problem::new(code, detail))
+    }
+
+    fn of(code: Code, problem: Problem) -> ProblemResponse {
+        ProblemResponse(Box::new(Inner { code, problem, retry_after: 1, challenge: None }))
+    }
+
+    /// Sets the `Retry-After` header.
+    pub(crate) fn retry_after(mut self, seconds: u64) -> ProblemResponse {
+        self.0.retry_after = seconds;
+        self
+    }
+
+    /// Sets the error in the `WWW-Authenticate` header.
+    pub(crate) fn with_challenge(mut self, challenge: AuthChallenge) -> ProblemResponse {
+        self.0.challenge = Some(challenge);
+        self
+    }
+
+    /// The problem itself, for the end of a stream.
+    pub(crate) fn problem(&self) -> &Problem {
+        &self.0.problem
+    }
+
+    /// The error of one element of a batch.
+    pub(crate) fn into_element_error(self) -> ErrorBody {
+        let Problem { code, detail, .. } = self.0.problem;
+        ErrorBody { code, message: detail }
+    }
+}
+
+impl From<Refusal> for ProblemResponse {
+    fn from(refusal: Refusal) -> ProblemResponse {
+        ProblemResponse::of(Code::of(&refusal), (&refusal).into())
+    }
+}
+
+impl From<StoreError> for ProblemResponse {
+    fn from(fault: StoreError) -> ProblemResponse {
+        let code = match &fault {
+            StoreError::BatchTooLarge { .. } => Code::TooLarge,
+            StoreError::Busy { .. } => Code::Busy,
+            StoreError::Full { .. } => Code::DiskFull,
+            StoreError::Corrupt { .. } => Code::Damaged,
+            StoreError::Poisoned { .. } | StoreError::Closed | StoreError::Unavailable { .. } => {
+                Code::Unavailable
+            }
+        };
+        if code.status() >= 500 {
+            tracing::error!(code = code.name(), "{fault}");
+        }
+        ProblemResponse::new(code, fault.to_string())
+    }
+}
+
+impl From<BufferError> for ProblemResponse {
+    fn from(error: BufferError) -> ProblemResponse {
+        let code = match &error {
+            BufferError::BadId { .. } | BufferError::BadMeta { .. } | BufferError::BadWriter { .. } => {
+                Code::Invalid
+            }
+            BufferError::ChunkSize { bytes: 0, .. } => Code::Invalid,
+            BufferError::ChunkSize { .. } | BufferError::TooManyChunks { .. } => Code::TooLarge,
+            BufferError::NotFound { .. } => Code::BufferNotFound,
+            BufferError::Exists { .. } => Code::BufferExists,
+            BufferError::BeingWritten { .. } | BufferError::AlreadyWritten { .. } => Code::BufferWritten,
+            BufferError::Failed { .. } => Code::BufferFailed,
+            BufferError::NotBegun { .. } | BufferError::NotComplete { .. } | BufferError::NotYet { .. } => {
+                Code::BufferNotReady
+            }
+            BufferError::WrongHash { .. } => Code::HashMismatch,
+            BufferError::ChunkConflict { .. }
+            | BufferError::ChunkTooFar { .. }
+            | BufferError::ChainBroken { .. }
+            | BufferError::ChunkMissing { .. }
+            | BufferError::TotalsDiffer { .. } => Code::ChunkRefused,
+            BufferError::RangeOutside { .. } => Code::RangeNotSatisfiable,
+            BufferError::NotSupported { .. } => Code::NotSupported,
+            BufferError::Unavailable { .. } => Code::StorageUnavailable,
+            BufferError::Full { .. } => Code::DiskFull,
+            BufferError::Damaged { .. } => Code::Damaged,
+            _ => Code::Internal,
+        };
+        if code.status() >= 500 {
+            tracing::error!(code = code.name(), "{error}");
+        }
+        ProblemResponse::new(code, error.to_string())
+    }
+}
+
+impl IntoResponse for ProblemResponse {
+    fn into_response(self) -> Response {
+        let Inner { code, problem, retry_after, challenge } = *self.0;
+        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // Cannot fail: a struct of strings always has a JSON form.
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response =
+            (status, [(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON))], body).into_response();
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
+        }
+        let challenge = match challenge {
+            Some(AuthChallenge::InvalidToken) => Some("Bearer realm=\"towline\", error=\"invalid_token\""),
+            Some(AuthChallenge::InsufficientScope) => {
+                Some("Bearer realm=\"towline\", error=\"insufficient_scope\"")
+            }
+            None if status == StatusCode::UNAUTHORIZED => Some("Bearer realm=\"towline\""),
+            None => None,
+        };
+        if let Some(challenge) = challenge {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        // The audit log reads it.
+        response.extensions_mut().insert(code);
+        response
+    }
+}

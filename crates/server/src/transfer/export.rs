@@ -1,0 +1,52 @@
+//! Writes everything in a store.
+
+use super::{BATCH_ITEMS, ExportLine, TransferError, TransferSummary, VERSION, open};
+use crate::config::{Settings, StoreChoice};
+use std::collections::BTreeMap;
+use std::io::Write;
+use towline_domain::{FieldSet, QueueId, QueueName, limits};
+use towline_store::{Cursor, Filter, Restore};
+
+/// Writes everything in the configured store. No server may use the store meanwhile.
+pub async fn export(settings: &Settings, mut out: impl Write) -> Result<TransferSummary, TransferError> {
+    // Opening the store would create it.
+    if matches!(settings.store, StoreChoice::Embedded) && !settings.data.is_dir() {
+        return Err(TransferError::NoStore(settings.data.display().to_string()));
+    }
+    let backend = open(settings).await?;
+    let store = backend.store();
+    let mut summary = TransferSummary::default();
+    write_line(&mut out, &ExportLine::Towline { export: VERSION })?;
+    let mut names: BTreeMap<QueueId, QueueName> = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = store.queues(after, limits::PAGE_MAX).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.queue.name.clone());
+        for view in page {
+            names.insert(view.queue.id, view.queue.name.clone());
+            write_line(&mut out, &ExportLine::Queue(Box::new(view.queue)))?;
+            summary.queues += 1;
+        }
+    }
+    let mut after: Option<Cursor> = None;
+    loop {
+        let page = store.list(Filter::default(), after, BATCH_ITEMS, FieldSet::ALL).await?;
+        for stored in page.items {
+            write_line(&mut out, &ExportLine::Item(Box::new(Restore::of(stored, &names).into())))?;
+            summary.items += 1;
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    write_line(&mut out, &ExportLine::End(summary))?;
+    out.flush().map_err(TransferError::Output)?;
+    Ok(summary)
+}
+
+fn write_line(out: &mut impl Write, line: &ExportLine) -> Result<(), TransferError> {
+    serde_json::to_writer(&mut *out, line).map_err(|error| TransferError::Output(error.into()))?;
+    out.write_all(b"\n").map_err(TransferError::Output)
+}

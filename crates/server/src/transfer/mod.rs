@@ -1,0 +1,119 @@
+//! Moving everything between stores as lines of JSON: `towline export | towline import`.
+//!
+//! **Invariant:** a successful import contains everything that was exported. The last line of an export counts its queues and
+//! items, so an import detects an incomplete export.
+
+mod export;
+mod import;
+
+pub use export::export;
+pub use import::import;
+
+use crate::backend::Backend;
+use crate::config::Settings;
+use crate::server::ServerError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use towline_broker::SteadyClock;
+use towline_domain::{AttemptError, Body, Field, Fields, Head, Item, Outcome, Queue, QueueName};
+use towline_store::{Restore, StoreError};
+
+/// The format version that export writes, and the latest that import reads.
+const VERSION: u32 = 1;
+/// Items per read or write.
+const BATCH_ITEMS: usize = 500;
+
+/// How many queues and items were transferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TransferSummary {
+    pub queues: u64,
+    pub items: u64,
+}
+
+impl fmt::Display for TransferSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let TransferSummary { queues, items } = *self;
+        write!(f, "{queues} queue{}, {items} item{}", plural(queues), plural(items))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error(transparent)]
+    Open(#[from] ServerError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot write the export: {0}")]
+    Output(std::io::Error),
+    #[error("cannot read the export: {0}")]
+    Input(std::io::Error),
+    #[error("there is no store in {0}; give its directory with --data")]
+    NoStore(String),
+    #[error("the store already has queues; import into an empty store")]
+    NotEmpty,
+    #[error("line {line} of the export: {problem}")]
+    Line { line: u64, problem: String },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ExportLine {
+    Towline { export: u32 },
+    Queue(Box<Queue>),
+    Item(Box<ExportedItem>),
+    End(TransferSummary),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ExportedItem {
+    queue: QueueName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claimed_in: Option<QueueName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    came_from: Option<QueueName>,
+    head: Head,
+    body: Body,
+    /// In base64.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    fields: BTreeMap<Field, String>,
+    #[serde(default)]
+    outcome: Outcome,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<AttemptError>,
+}
+
+impl From<Restore> for ExportedItem {
+    fn from(restore: Restore) -> ExportedItem {
+        let Restore { queue, item, claimed_in, came_from } = restore;
+        let Item { head, body, fields, outcome, errors } = item;
+        let present = Field::ALL.into_iter().filter_map(|field| Some((field, fields.get(field)?)));
+        let fields = present.map(|(field, value)| (field, STANDARD.encode(value))).collect();
+        let errors = errors.into_iter().collect();
+        ExportedItem { queue, claimed_in, came_from, head, body, fields, outcome, errors }
+    }
+}
+
+impl TryFrom<ExportedItem> for Restore {
+    type Error = base64::DecodeError;
+
+    fn try_from(exported: ExportedItem) -> Result<Restore, base64::DecodeError> {
+        let ExportedItem { queue, claimed_in, came_from, head, body, fields: encoded, outcome, errors } =
+            exported;
+        let mut fields = Fields::default();
+        for (field, value) in encoded {
+            fields.set(field, Some(Bytes::from(STANDARD.decode(value)?)));
+        }
+        let item = Item { head, body, fields, outcome, errors: errors.into_iter().collect() };
+        Ok(Restore { queue, item, claimed_in, came_from })
+    }
+}
+
+async fn open(settings: &Settings) -> Result<Backend, ServerError> {
+    Backend::open(settings, Arc::new(SteadyClock::new())).await
+}
