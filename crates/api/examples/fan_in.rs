@@ -8,7 +8,9 @@
 
 use std::error::Error;
 use std::time::{Duration, Instant};
-use towline_api::{Action, AfterBody, Client, NewItem, PutQueue, ReceiveRequest, ReceivedItem, VerbName};
+use towline_api::{
+    Action, Client, DependencyBody, NewItem, PutQueue, ReceiveRequest, ReceivedItem, VerbName,
+};
 
 type Fault = Box<dyn Error + Send + Sync>;
 const BATCH: usize = 5000;
@@ -47,7 +49,7 @@ async fn run(client: &Client, children: usize, group: Option<String>) -> Result<
     }
     if let Some(group) = &group {
         let expect = Some(i64::try_from(children)?);
-        let after = AfterBody { group: Some(group.clone()), expect, ..AfterBody::default() };
+        let after = DependencyBody { group: Some(group.clone()), expect, ..DependencyBody::default() };
         client.submit(QUEUE, vec![NewItem { after: Some(after), ..NewItem::default() }]).await?;
     }
     let mut left = children;

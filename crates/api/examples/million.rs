@@ -79,7 +79,7 @@ async fn settle(client: &Client, queue: &str, verb: VerbName) -> Result<usize, F
     let request = ReceiveRequest { max: Some(i64::try_from(BATCH)?), ..ReceiveRequest::default() };
     let received = client.receive(queue, &request).await?.items;
     let action = |item: &ReceivedItem| -> Result<Action, Fault> {
-        Ok(Action::new(verb, item.id.clone().get("id")?, item.lease.clone().get("lease")?))
+        Ok(Action::new(verb, item.id.clone().into_domain("id")?, item.lease.clone().into_domain("lease")?))
     };
     let actions = received.iter().map(action).collect::<Result<Vec<_>, Fault>>()?;
     client.settle(actions).await?;

@@ -104,9 +104,11 @@ pub struct WriterPosition {
     pub chain: Text<Hash>,
 }
 
-impl WriterPosition {
-    pub fn position(self) -> Result<Position, Refusal> {
-        Ok(Position { chunks: self.chunks, bytes: self.bytes, chain: self.chain.get("chain")? })
+impl TryFrom<WriterPosition> for Position {
+    type Error = Refusal;
+
+    fn try_from(at: WriterPosition) -> Result<Position, Refusal> {
+        Ok(Position { chunks: at.chunks, bytes: at.bytes, chain: at.chain.into_domain("chain")? })
     }
 }
 

@@ -1,6 +1,6 @@
 //! An item as anybody may see it: everything but its lease.
 
-use crate::group::AfterBody;
+use crate::group::DependencyBody;
 use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::text::Text;
@@ -62,7 +62,7 @@ pub struct ItemShown {
     pub parent: Option<Text<ItemId>>,
     /// What an item waits for that is `waiting`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<AfterBody>,
+    pub after: Option<DependencyBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The trace it is a part of.
@@ -159,7 +159,7 @@ impl ItemShown {
             fairness_key: body.fairness_key,
             group: body.group,
             parent: body.parent.map(Text::from),
-            after: head.dependency().map(AfterBody::from),
+            after: head.dependency().map(DependencyBody::from),
             source: body.source,
             trace: body.trace.map(|trace| (*trace).into()),
             origin: origin.map(|origin| OriginShown {

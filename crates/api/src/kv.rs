@@ -1,5 +1,6 @@
 //! Records that callers keep, and topics that they publish to and listen to.
 
+use crate::invalid::invalid;
 use crate::span::Span;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -48,10 +49,12 @@ pub struct SetRecord {
     pub if_absent: bool,
 }
 
-impl SetRecord {
-    pub fn get(self) -> Result<KvCommand, Refusal> {
-        let (value, ttl) = (self.value.into(), span(self.ttl)?);
-        Ok(match self.if_absent {
+impl TryFrom<SetRecord> for KvCommand {
+    type Error = Refusal;
+
+    fn try_from(body: SetRecord) -> Result<KvCommand, Refusal> {
+        let (value, ttl) = (body.value.into(), span(body.ttl)?);
+        Ok(match body.if_absent {
             true => KvCommand::SetIfAbsent { value, ttl },
             false => KvCommand::Set { value, ttl },
         })
@@ -84,22 +87,21 @@ pub struct IncrementRecord {
     pub ttl: Option<Span>,
 }
 
-impl IncrementRecord {
-    pub fn get(self) -> Result<KvCommand, Refusal> {
-        let (by, ttl) = (self.by.unwrap_or(1), span(self.ttl)?);
-        match (self.once, ttl) {
+impl TryFrom<IncrementRecord> for KvCommand {
+    type Error = Refusal;
+
+    fn try_from(body: IncrementRecord) -> Result<KvCommand, Refusal> {
+        let (by, ttl) = (body.by.unwrap_or(1), span(body.ttl)?);
+        match (body.once, ttl) {
             (None, ttl) => Ok(KvCommand::Increment { by, ttl }),
             (Some(once), Some(ttl)) => Ok(KvCommand::IncrementOnce { by, once, ttl }),
-            (Some(_), None) => {
-                let message = "missing; say for how long `once` is to be remembered".to_owned();
-                Err(Refusal::Invalid { what: "ttl", message })
-            }
+            (Some(_), None) => Err(invalid("ttl", "missing; `once` needs a ttl")),
         }
     }
 }
 
 fn span(ttl: Option<Span>) -> Result<Option<Millis>, Refusal> {
-    ttl.map(|ttl| ttl.get("ttl")).transpose()
+    ttl.map(|ttl| ttl.into_domain("ttl")).transpose()
 }
 
 /// The number afterwards.

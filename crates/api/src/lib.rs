@@ -15,6 +15,7 @@ mod event;
 mod filter;
 mod format;
 mod group;
+mod invalid;
 mod item;
 mod kv;
 mod object;
@@ -41,7 +42,7 @@ pub use code::{CODES, Code};
 pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
-pub use group::{AfterBody, GroupShown};
+pub use group::{DependencyBody, GroupShown};
 pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown, Purged};
 pub use kv::{
     CutOff, IncrementRecord, KvList, KvShown, Published, RecordDeleted, RecordNumber, RecordSet, SetRecord,
@@ -64,7 +65,8 @@ pub use time::Time;
 pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};
 /// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
 pub use towline_domain::{
-    ItemId, Json, LeaseToken, Millis, Rate, Refusal, Timestamp, Trace, TraceParent, TraceState,
+    Backoff, ItemId, Json, LeaseToken, Millis, Order, Rate, Refusal, Submission, Timestamp, Trace,
+    TraceParent, TraceState,
 };
 pub use trace::TraceBody;
 

@@ -1,5 +1,6 @@
 //! Opaque bytes: base64 in JSON, bytes in MessagePack.
 
+use crate::invalid::invalid;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -14,13 +15,13 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Reading one never fails: [`Payload::get`] does, where the value is used.
+/// Reading one never fails: [`Payload::into_domain`] does, where the value is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload(Result<Bytes, String>);
 
 impl Payload {
-    pub fn get(self, what: &'static str) -> Result<Bytes, Refusal> {
-        self.0.map_err(|message| Refusal::Invalid { what, message })
+    pub fn into_domain(self, what: &'static str) -> Result<Bytes, Refusal> {
+        self.0.map_err(|message| invalid(what, message))
     }
 }
 

@@ -1,13 +1,17 @@
 //! A queue's policy: all of it as shown, some of it as given.
 
 use crate::backoff::BackoffBody;
+use crate::invalid::invalid;
 use crate::object::object_if_any;
 use crate::order::OrderBody;
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::flow::RateError;
-use towline_domain::{Fairness, LeaseRule, Millis, Policy, PolicyPatch, QueueName, Rate, Refusal};
+use towline_domain::name::NameError;
+use towline_domain::{
+    Backoff, Fairness, LeaseRule, Millis, Order, Policy, PolicyPatch, QueueName, Rate, Refusal,
+};
 use utoipa::ToSchema;
 
 /// In a new queue what is left out has its default; in a change it stays. `null` takes a limit away.
@@ -113,10 +117,8 @@ fn given_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 }
 
 pub(crate) fn count<T: TryFrom<i64>>(what: &'static str, value: i64) -> Result<T, Refusal> {
-    T::try_from(value).map_err(|_| Refusal::Invalid {
-        what,
-        message: format!("{value} is out of range; use a smaller or positive number"),
-    })
+    T::try_from(value)
+        .map_err(|_| invalid(what, format!("{value} is out of range; use a smaller or positive number")))
 }
 
 /// One level of absence outside, `null` inside.
@@ -127,55 +129,60 @@ fn inner<T, U>(
     value.map(|value| value.map(get).transpose()).transpose()
 }
 
-impl PolicyBody {
-    /// The whole policy of a new queue.
-    pub fn policy(mut self) -> Result<Policy, Refusal> {
-        let order = self.order.take().map(OrderBody::get).transpose()?;
-        let mut policy = self.patch()?.apply(&Policy::default());
+/// The whole policy of a new queue.
+impl TryFrom<PolicyBody> for Policy {
+    type Error = Refusal;
+
+    fn try_from(mut body: PolicyBody) -> Result<Policy, Refusal> {
+        let order = body.order.take().map(Order::try_from).transpose()?;
+        let mut policy = PolicyPatch::try_from(body)?.apply(&Policy::default());
         if let Some(order) = order {
             policy.order = order;
         }
         Ok(policy)
     }
+}
 
-    /// A change of an existing queue's policy.
-    pub fn patch(self) -> Result<PolicyPatch, Refusal> {
-        if self.order.is_some() {
-            let message = "the order of a queue cannot be changed; make another queue".to_owned();
-            return Err(Refusal::Invalid { what: "order", message });
+/// A change of an existing queue's policy.
+impl TryFrom<PolicyBody> for PolicyPatch {
+    type Error = Refusal;
+
+    fn try_from(body: PolicyBody) -> Result<PolicyPatch, Refusal> {
+        if body.order.is_some() {
+            let message = "the order of a queue cannot be changed; create another queue";
+            return Err(invalid("order", message));
         }
-        let both = self.item_ttl;
-        let span = |what: &'static str| move |span: Span| span.get(what);
+        let both = body.item_ttl;
+        let span = |what: &'static str| move |span: Span| span.into_domain(what);
         Ok(PolicyPatch {
-            visibility_timeout: self
-                .visibility_timeout
-                .map(|span| span.get("visibility_timeout"))
-                .transpose()?,
-            max_retries: self.max_retries.map(|value| count("max_retries", value)).transpose()?,
-            backoff: self.backoff.map(BackoffBody::get).transpose()?,
-            completed_ttl: inner(self.completed_ttl.or_else(|| both.clone()), span("completed_ttl"))?,
-            failed_ttl: inner(self.failed_ttl.or(both), span("failed_ttl"))?,
-            expire_after: inner(self.expire_after, span("expire_after"))?,
-            give_up_after: inner(self.give_up_after, span("give_up_after"))?,
-            poison_after: inner(self.poison_after, |value| count("poison_after", value))?,
-            depth_limit: inner(self.depth_limit, |value| count("depth_limit", value))?,
-            dead_letter_queue: inner(self.dead_letter_queue, |name| queue_name(&name))?,
-            lease: self.lease.map(LeaseRuleBody::get).transpose()?,
-            tally_tags: self.tally_tags.map(|tags| tags.into_iter().collect()),
-            concurrency: inner(self.concurrency, |value| count("concurrency", value))?,
-            rate: inner(self.rate, |text| rate(&text))?,
-            fairness: inner(self.fairness, FairnessBody::get)?,
-            concurrency_per_key: inner(self.concurrency_per_key, |value| {
+            visibility_timeout: body.visibility_timeout.map(span("visibility_timeout")).transpose()?,
+            max_retries: body.max_retries.map(|value| count("max_retries", value)).transpose()?,
+            backoff: body.backoff.map(Backoff::try_from).transpose()?,
+            completed_ttl: inner(body.completed_ttl.or_else(|| both.clone()), span("completed_ttl"))?,
+            failed_ttl: inner(body.failed_ttl.or(both), span("failed_ttl"))?,
+            expire_after: inner(body.expire_after, span("expire_after"))?,
+            give_up_after: inner(body.give_up_after, span("give_up_after"))?,
+            poison_after: inner(body.poison_after, |value| count("poison_after", value))?,
+            depth_limit: inner(body.depth_limit, |value| count("depth_limit", value))?,
+            dead_letter_queue: inner(body.dead_letter_queue, |name| queue_name(&name))?,
+            lease: body.lease.map(LeaseRule::try_from).transpose()?,
+            tally_tags: body.tally_tags.map(|tags| tags.into_iter().collect()),
+            concurrency: inner(body.concurrency, |value| count("concurrency", value))?,
+            rate: inner(body.rate, |text| rate(&text))?,
+            fairness: inner(body.fairness, Fairness::try_from)?,
+            concurrency_per_key: inner(body.concurrency_per_key, |value| {
                 count("concurrency_per_key", value)
             })?,
         })
     }
 }
 
-impl FairnessBody {
-    fn get(self) -> Result<Fairness, Refusal> {
+impl TryFrom<FairnessBody> for Fairness {
+    type Error = Refusal;
+
+    fn try_from(body: FairnessBody) -> Result<Fairness, Refusal> {
         let weight = |(key, weight)| Ok((key, count("fairness", weight)?));
-        let weights: Result<_, Refusal> = self.weights.into_iter().map(weight).collect();
+        let weights: Result<_, Refusal> = body.weights.into_iter().map(weight).collect();
         Ok(Fairness { weights: weights? })
     }
 }
@@ -188,25 +195,22 @@ impl From<&Fairness> for FairnessBody {
 }
 
 fn rate(text: &str) -> Result<Rate, Refusal> {
-    text.parse().map_err(|error: RateError| Refusal::Invalid { what: "rate", message: error.to_string() })
+    text.parse().map_err(|error: RateError| invalid("rate", error.to_string()))
 }
 
 pub(crate) fn queue_name(text: &str) -> Result<QueueName, Refusal> {
-    text.parse().map_err(|error: towline_domain::name::NameError| Refusal::Invalid {
-        what: "queue",
-        message: error.to_string(),
-    })
+    text.parse().map_err(|error: NameError| invalid("queue", error.to_string()))
 }
 
-impl LeaseRuleBody {
-    fn get(self) -> Result<LeaseRule, Refusal> {
+impl TryFrom<LeaseRuleBody> for LeaseRule {
+    type Error = Refusal;
+
+    fn try_from(body: LeaseRuleBody) -> Result<LeaseRule, Refusal> {
+        let permille = |value| count("lease.renewal_permille", value);
         Ok(LeaseRule {
-            ack_timeout: self.ack_timeout.map(|span| span.get("lease.ack_timeout")).transpose()?,
-            renewal_permille: self
-                .renewal_permille
-                .map(|value| count("lease.renewal_permille", value))
-                .transpose()?,
-            renewals_max: self.renewals_max.map(|value| count("lease.renewals_max", value)).transpose()?,
+            ack_timeout: body.ack_timeout.map(|span| span.into_domain("lease.ack_timeout")).transpose()?,
+            renewal_permille: body.renewal_permille.map(permille).transpose()?,
+            renewals_max: body.renewals_max.map(|value| count("lease.renewals_max", value)).transpose()?,
         })
     }
 }
@@ -259,14 +263,14 @@ mod tests {
             policy.flow.fairness = weights.map(|weights| Fairness { weights });
             let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
             let read: PolicyBody = serde_json::from_str(&shown).unwrap();
-            assert_eq!(read.policy().unwrap(), policy, "{shown}");
+            assert_eq!(Policy::try_from(read).unwrap(), policy, "{shown}");
         }
     }
 
     #[test]
     fn null_takes_a_limit_away_and_absence_leaves_it() {
         let read: PolicyBody = serde_json::from_str(r#"{"failed_ttl":null,"max_retries":1}"#).unwrap();
-        let patch = read.patch().unwrap();
+        let patch = PolicyPatch::try_from(read).unwrap();
         assert_eq!(patch.failed_ttl, Some(None));
         assert_eq!(patch.completed_ttl, None);
         assert_eq!(patch.max_retries, Some(1));
@@ -275,7 +279,7 @@ mod tests {
     #[test]
     fn one_ttl_for_both() {
         let read: PolicyBody = serde_json::from_str(r#"{"item_ttl":"1d","failed_ttl":"2d"}"#).unwrap();
-        let policy = read.policy().unwrap();
+        let policy = Policy::try_from(read).unwrap();
         assert_eq!(policy.completed_ttl, Some(Millis::days(1)));
         assert_eq!(policy.failed_ttl, Some(Millis::days(2)));
     }
@@ -292,7 +296,8 @@ mod tests {
             (r#"{"fairness":{"weights":{"a":-1}}}"#, "-1"),
             (r#"{"dead_letter_queue":"a b"}"#, "a b"),
         ] {
-            let message = serde_json::from_str::<PolicyBody>(text).unwrap().policy().unwrap_err().to_string();
+            let body: PolicyBody = serde_json::from_str(text).unwrap();
+            let message = Policy::try_from(body).unwrap_err().to_string();
             assert!(message.contains(words), "{message}");
         }
     }

@@ -47,21 +47,23 @@ pub struct SchemaBody {
 }
 
 impl PutQueue {
-    pub fn get(self) -> Result<(Schema, Policy), Refusal> {
-        Ok((self.schema.get()?, self.policy.policy()?))
+    pub fn into_domain(self) -> Result<(Schema, Policy), Refusal> {
+        Ok((self.schema.try_into()?, self.policy.try_into()?))
     }
 }
 
-impl SchemaBody {
-    pub fn get(self) -> Result<Schema, Refusal> {
+impl TryFrom<SchemaBody> for Schema {
+    type Error = Refusal;
+
+    fn try_from(body: SchemaBody) -> Result<Schema, Refusal> {
         type Slots = Result<BTreeMap<SlotName, bool>, Refusal>;
         let declare =
             |names: Vec<String>| -> Slots { names.iter().map(|name| Schema::declare(name)).collect() };
         Ok(Schema {
-            inputs: declare(self.inputs)?,
-            outputs: declare(self.outputs)?,
-            input_params: declare(self.input_params)?,
-            output_params: declare(self.output_params)?,
+            inputs: declare(body.inputs)?,
+            outputs: declare(body.outputs)?,
+            input_params: declare(body.input_params)?,
+            output_params: declare(body.output_params)?,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Receiving: what a worker asks for, and the items it is given.
 
+use crate::invalid::not_one_of;
 use crate::item::buffers_shown;
 use crate::params::{self, Params};
 use crate::payload::Payload;
@@ -42,11 +43,10 @@ pub fn field_set<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<FieldSe
 pub(crate) fn field(name: &str) -> Result<Field, Refusal> {
     match name {
         "payload" => Ok(Field::Blob),
-        _ => Field::ALL.into_iter().find(|field| field.name() == name).ok_or_else(|| {
-            let shown: String = name.chars().take(64).collect();
-            let message = format!("{shown:?} is not one of payload, state_blob, metadata, parameters");
-            Refusal::Invalid { what: "fields", message }
-        }),
+        _ => Field::ALL
+            .into_iter()
+            .find(|field| field.name() == name)
+            .ok_or_else(|| not_one_of("fields", name, "payload, state_blob, metadata, parameters")),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Schedules as they are made and shown.
 
 use crate::backoff::BackoffBody;
+use crate::invalid::{invalid, not_one_of};
+use crate::item::buffers_shown;
 use crate::object::object;
 use crate::payload::Payload;
-use crate::policy::count;
+use crate::policy::{count, queue_name};
 use crate::span::Span;
 use crate::submit::NewItem;
 use crate::text::Text;
@@ -60,66 +62,51 @@ pub struct PutSchedule {
     pub item: NewItem,
 }
 
-fn invalid(what: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal::Invalid { what, message: message.into() }
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(64).collect()
-}
-
 impl PutSchedule {
     /// What it says, and whether it shall be paused.
-    pub fn get(self) -> Result<(Spec, Option<bool>), Refusal> {
+    pub fn into_domain(self) -> Result<(Spec, Option<bool>), Refusal> {
         if self.queue.is_empty() {
-            return Err(invalid("queue", "say which queue the items go to"));
+            return Err(invalid("queue", "missing; name the queue that the items go to"));
         }
         let rhythm = match (self.cron, self.every) {
             (Some(cron), None) => {
                 Rhythm::Cron { cron, time_zone: self.time_zone.unwrap_or_else(|| "UTC".to_owned()) }
             }
             (None, Some(_)) if self.time_zone.is_some() => {
-                let message = "an interval has none; it goes with `cron`";
-                return Err(invalid("time_zone", message));
+                return Err(invalid("time_zone", "`every` has no time zone; use it with `cron`"));
             }
-            (None, Some(every)) => Rhythm::Every { every: every.get("every")? },
-            (Some(_), Some(_)) => return Err(invalid("every", "`cron` is given too; choose one")),
-            (None, None) => return Err(invalid("cron", "say when: give `cron` or `every`")),
+            (None, Some(every)) => Rhythm::Every { every: every.into_domain("every")? },
+            (Some(_), Some(_)) => {
+                return Err(invalid("every", "both `cron` and `every` are given; choose one"));
+            }
+            (None, None) => return Err(invalid("cron", "missing; give `cron` or `every`")),
         };
         let most = self.catch_up_max.map(|max| count("catch_up_max", max)).transpose()?;
         let catch_up = match self.catch_up.as_deref() {
             Some("all") => CatchUp::All { max: most.unwrap_or(CATCH_UP_MAX_DEFAULT) },
             _ if most.is_some() => {
-                return Err(invalid("catch_up_max", "it goes with `catch_up` \"all\""));
+                return Err(invalid("catch_up_max", "needs `catch_up` to be all"));
             }
             Some("none") => CatchUp::None,
             Some("one") | None => CatchUp::One,
-            Some(other) => {
-                return Err(invalid("catch_up", format!("{:?} is not one of none, one, all", shown(other))));
-            }
+            Some(other) => return Err(not_one_of("catch_up", other, "none, one, all")),
         };
         let overlap = match self.overlap.as_deref() {
             Some("allow") | None => Overlap::Allow,
             Some("skip") => Overlap::Skip,
             Some("cancel") => Overlap::Cancel,
-            Some(other) => {
-                let message = format!("{:?} is not one of allow, skip, cancel", shown(other));
-                return Err(invalid("overlap", message));
-            }
+            Some(other) => return Err(not_one_of("overlap", other, "allow, skip, cancel")),
         };
-        let queue = self.queue.parse().map_err(|error| {
-            let error: towline_domain::name::NameError = error;
-            invalid("queue", error.to_string())
-        })?;
+        let queue = queue_name(&self.queue)?;
         let spec = Spec {
             queue,
             rhythm,
-            start: self.start.map(|time| time.get("start")).transpose()?,
-            end: self.end.map(|time| time.get("end")).transpose()?,
-            jitter: self.jitter.map(|span| span.get("jitter")).transpose()?,
+            start: self.start.map(|time| time.into_domain("start")).transpose()?,
+            end: self.end.map(|time| time.into_domain("end")).transpose()?,
+            jitter: self.jitter.map(|span| span.into_domain("jitter")).transpose()?,
             catch_up,
             overlap,
-            item: Template::of(self.item.get()?)?,
+            item: Template::of(self.item.try_into()?)?,
         };
         Ok((spec, self.paused))
     }
@@ -241,13 +228,10 @@ impl From<Schedule> for ScheduleShown {
 impl From<Template> for NewItem {
     fn from(item: Template) -> NewItem {
         let Template { priority, delay, overrides, body, state_blob, blob, metadata, parameters } = item;
-        let text = |(slot, buffer): (towline_domain::SlotName, towline_domain::BufferId)| {
-            (slot.to_string(), buffer.to_string())
-        };
         NewItem {
             after: None,
             id: None,
-            inputs: body.inputs.into_iter().map(text).collect(),
+            inputs: buffers_shown(&body.inputs),
             params: body.params,
             priority: (priority != 0).then_some(priority.into()),
             delay: (delay != Millis::ZERO).then_some(delay.into()),

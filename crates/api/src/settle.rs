@@ -1,5 +1,6 @@
 //! The calls of somebody who holds an item: heartbeat, edit, commit, fail, retry, release, defer.
 
+use crate::invalid::invalid;
 use crate::object::{object_if_any, objects};
 use crate::params::{self, Params};
 use crate::payload::Payload;
@@ -159,10 +160,6 @@ pub struct FieldsBody {
     pub parameters: Option<Payload>,
 }
 
-fn invalid<T>(what: &'static str, message: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Invalid { what, message: message.into() })
-}
-
 impl Action {
     #[must_use]
     pub fn new(verb: VerbName, id: ItemId, lease: LeaseToken) -> Action {
@@ -175,15 +172,15 @@ impl Action {
     }
 
     /// What is to be done with which item. `seed` is entropy for the backoff's jitter.
-    pub fn get(self, seed: u64) -> Result<(ItemId, LeaseCall), Refusal> {
+    pub fn into_domain(self, seed: u64) -> Result<(ItemId, LeaseCall), Refusal> {
         let Some(verb) = self.verb else {
-            return invalid("verb", format!("missing; use one of {}", names()));
+            return Err(invalid("verb", format!("missing; use one of {}", names())));
         };
-        let verb = verb.get("verb")?;
-        let Some(id) = self.id else { return invalid("id", "missing; name the item") };
-        let id = id.get("id")?;
+        let verb = verb.into_domain("verb")?;
+        let Some(id) = self.id else { return Err(invalid("id", "missing; name the item")) };
+        let id = id.into_domain("id")?;
         let token = match self.lease {
-            None => return invalid("lease", "missing; give the token that came with the item"),
+            None => return Err(invalid("lease", "missing; give the token that came with the item")),
             Some(Text::Good(token)) => token,
             // What cannot be a token is nobody's lease.
             Some(Text::Bad { .. }) => return Err(Refusal::LeaseLost { id, why: LostWhy::Superseded }),
@@ -199,7 +196,10 @@ impl Action {
         for (what, given, verbs) in foreign {
             if given && !verbs.contains(&verb) {
                 let verbs: Vec<&str> = verbs.iter().map(|verb| verb.name()).collect();
-                return invalid(what, format!("not for {}; it goes with {}", verb.name(), verbs.join(", ")));
+                return Err(invalid(
+                    what,
+                    format!("not for {}; it goes with {}", verb.name(), verbs.join(", ")),
+                ));
             }
         }
         let adjust = Adjust {
@@ -208,10 +208,13 @@ impl Action {
             queue: self.queue.as_deref().map(queue_name).transpose()?,
             buffers_whole: false,
         };
-        let delay = |delay: Option<Span>| delay.map(|delay| delay.get("delay")).transpose();
+        let delay = |delay: Option<Span>| delay.map(|delay| delay.into_domain("delay")).transpose();
         let verb = match verb {
             VerbName::Heartbeat => Verb::Heartbeat {
-                visibility: self.visibility_timeout.map(|span| span.get("visibility_timeout")).transpose()?,
+                visibility: self
+                    .visibility_timeout
+                    .map(|span| span.into_domain("visibility_timeout"))
+                    .transpose()?,
             },
             VerbName::Edit => Verb::Edit,
             VerbName::Commit => Verb::Commit(Outcome {
@@ -239,14 +242,14 @@ fn edits(set: Option<Box<FieldsBody>>, unset: &[String]) -> Result<FieldEdits, R
             (Field::Parameters, set.parameters),
         ] {
             if let Some(value) = value {
-                edits = edits.set(which, value.get("set")?);
+                edits = edits.set(which, value.into_domain("set")?);
             }
         }
     }
     for name in unset {
         let which = field(name)?;
         if edits.get(which).is_some() {
-            return invalid("unset", format!("{name:?} is also set, or named twice; choose one"));
+            return Err(invalid("unset", format!("{name:?} is also set, or named twice; choose one")));
         }
         edits = edits.unset(which);
     }

@@ -1,7 +1,8 @@
 //! Submitting: items as their submitter describes them, and what became of each.
 
 use crate::backoff::BackoffBody;
-use crate::group::AfterBody;
+use crate::group::DependencyBody;
+use crate::invalid::invalid;
 use crate::object::{object_if_any, objects};
 use crate::params::{self, Params};
 use crate::payload::Payload;
@@ -15,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::command::When;
 use towline_domain::name::NameError;
-use towline_domain::{Body, BufferId, Fields, ItemId, Overrides, Refusal, SlotName, Submission};
+use towline_domain::{
+    Backoff, Body, BufferId, Dependency, Fields, ItemId, Overrides, Refusal, SlotName, Submission, Trace,
+};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
@@ -74,7 +77,7 @@ pub struct NewItem {
     pub parent: Option<Text<ItemId>>,
     /// Not given out before these have ended.
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
-    pub after: Option<AfterBody>,
+    pub after: Option<DependencyBody>,
     /// Where the item came from, for whoever routes between systems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -118,18 +121,18 @@ pub struct NewItem {
 }
 
 fn span(what: &'static str, span: Option<Span>) -> Result<Option<towline_domain::Millis>, Refusal> {
-    span.map(|span| span.get(what)).transpose()
+    span.map(|span| span.into_domain(what)).transpose()
 }
 
 fn bytes(what: &'static str, payload: Option<Payload>) -> Result<Option<bytes::Bytes>, Refusal> {
-    payload.map(|payload| payload.get(what)).transpose()
+    payload.map(|payload| payload.into_domain(what)).transpose()
 }
 
 pub(crate) fn buffers(
     what: &'static str,
     given: BTreeMap<String, String>,
 ) -> Result<BTreeMap<SlotName, BufferId>, Refusal> {
-    let invalid = |error: NameError| Refusal::Invalid { what, message: error.to_string() };
+    let invalid = |error: NameError| invalid(what, error.to_string());
     let pair = |(slot, buffer): (String, String)| {
         Ok((slot.parse().map_err(invalid)?, buffer.parse().map_err(invalid)?))
     };
@@ -137,9 +140,8 @@ pub(crate) fn buffers(
 }
 
 pub(crate) fn priority(value: i64) -> Result<i16, Refusal> {
-    i16::try_from(value).map_err(|_| Refusal::Invalid {
-        what: "priority",
-        message: format!("{value} is out of range; use {} to {}", i16::MIN, i16::MAX),
+    i16::try_from(value).map_err(|_| {
+        invalid("priority", format!("{value} is out of range; use {} to {}", i16::MIN, i16::MAX))
     })
 }
 
@@ -147,54 +149,53 @@ pub(crate) fn priority(value: i64) -> Result<i16, Refusal> {
 pub(crate) fn when(delay: Option<Span>, ready_at: Option<Time>) -> Result<Option<When>, Refusal> {
     match (delay, ready_at) {
         (None, None) => Ok(None),
-        (Some(delay), None) => Ok(Some(When::After(delay.get("delay")?))),
-        (None, Some(time)) => Ok(Some(When::At(time.get("ready_at")?))),
-        (Some(_), Some(_)) => {
-            let message = "both `delay` and `ready_at` are given; choose one".to_owned();
-            Err(Refusal::Invalid { what: "ready_at", message })
-        }
+        (Some(delay), None) => Ok(Some(When::After(delay.into_domain("delay")?))),
+        (None, Some(time)) => Ok(Some(When::At(time.into_domain("ready_at")?))),
+        (Some(_), Some(_)) => Err(invalid("ready_at", "both `delay` and `ready_at` are given; choose one")),
     }
 }
 
-impl NewItem {
-    pub fn get(self) -> Result<Submission, Refusal> {
+impl TryFrom<NewItem> for Submission {
+    type Error = Refusal;
+
+    fn try_from(item: NewItem) -> Result<Submission, Refusal> {
         let overrides = Overrides {
-            max_retries: self.max_retries.map(|value| count("max_retries", value)).transpose()?,
-            backoff: self.backoff.map(BackoffBody::get).transpose()?,
-            completed_ttl: span("completed_ttl", self.completed_ttl)?,
-            failed_ttl: span("failed_ttl", self.failed_ttl)?,
-            expire_after: span("expire_after", self.expire_after)?,
-            give_up_after: span("give_up_after", self.give_up_after)?,
+            max_retries: item.max_retries.map(|value| count("max_retries", value)).transpose()?,
+            backoff: item.backoff.map(Backoff::try_from).transpose()?,
+            completed_ttl: span("completed_ttl", item.completed_ttl)?,
+            failed_ttl: span("failed_ttl", item.failed_ttl)?,
+            expire_after: span("expire_after", item.expire_after)?,
+            give_up_after: span("give_up_after", item.give_up_after)?,
         };
         let fields = Fields {
-            state_blob: bytes("state_blob", self.state_blob)?,
-            blob: bytes("payload", self.payload)?,
-            metadata: bytes("metadata", self.metadata)?,
-            parameters: bytes("parameters", self.parameters)?,
+            state_blob: bytes("state_blob", item.state_blob)?,
+            blob: bytes("payload", item.payload)?,
+            metadata: bytes("metadata", item.metadata)?,
+            parameters: bytes("parameters", item.parameters)?,
         };
         let body = Body {
-            idempotency_key: self.idempotency_key,
+            idempotency_key: item.idempotency_key,
             claim: None,
-            tags: self.tags,
-            fairness_key: self.fairness_key,
-            group: self.group,
-            parent: self.parent.map(|id| id.get("parent")).transpose()?,
-            source: self.source,
-            inputs: buffers("inputs", self.inputs)?,
-            params: self.params,
-            fee: self.fee,
-            size_bytes: self.size_bytes,
-            tier: self.tier,
-            trace: self.trace.map(TraceBody::get).transpose()?.map(Box::new),
-            replace_key: self.replace_key,
+            tags: item.tags,
+            fairness_key: item.fairness_key,
+            group: item.group,
+            parent: item.parent.map(|id| id.into_domain("parent")).transpose()?,
+            source: item.source,
+            inputs: buffers("inputs", item.inputs)?,
+            params: item.params,
+            fee: item.fee,
+            size_bytes: item.size_bytes,
+            tier: item.tier,
+            trace: item.trace.map(Trace::try_from).transpose()?.map(Box::new),
+            replace_key: item.replace_key,
         };
         Ok(Submission {
-            id: self.id.map(|id| id.get("id")).transpose()?,
+            id: item.id.map(|id| id.into_domain("id")).transpose()?,
             record_guard: None,
-            after: self.after.map(AfterBody::get).transpose()?.map(Box::new),
-            priority: self.priority.map_or(Ok(0), priority)?,
-            ready: when(self.delay, self.ready_at)?.unwrap_or(When::NOW),
-            delay_max: span("delay_max", self.delay_max)?,
+            after: item.after.map(Dependency::try_from).transpose()?.map(Box::new),
+            priority: item.priority.map_or(Ok(0), priority)?,
+            ready: when(item.delay, item.ready_at)?.unwrap_or(When::NOW),
+            delay_max: span("delay_max", item.delay_max)?,
             overrides,
             body,
             fields,

@@ -1,5 +1,6 @@
 //! A point in time: RFC 3339 text, or a number of milliseconds since 1970.
 
+use crate::invalid::invalid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use towline_domain::{Refusal, Timestamp};
@@ -10,13 +11,13 @@ use utoipa::{PartialSchema, ToSchema};
 /// The last time that can be written as text and read back: in the last days of the year 9999.
 const LATEST: Timestamp = Timestamp(253_402_207_200_000);
 
-/// Reading one never fails: [`Time::get`] does, where the value is used.
+/// Reading one never fails: [`Time::into_domain`] does, where the value is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Time(Result<Timestamp, String>);
 
 impl Time {
-    pub fn get(self, what: &'static str) -> Result<Timestamp, Refusal> {
-        self.0.map_err(|message| Refusal::Invalid { what, message })
+    pub fn into_domain(self, what: &'static str) -> Result<Timestamp, Refusal> {
+        self.0.map_err(|message| invalid(what, message))
     }
 
     /// Reads text as a person writes it: a time zone is needed, a zero is not.
@@ -113,6 +114,6 @@ mod tests {
     fn the_latest_time_is_read_back() {
         let latest = Time::from(LATEST);
         assert_eq!(Time::parse(&latest.to_string()), latest);
-        assert!(Time::milliseconds(253_402_207_200_001).get("ready_at").is_err());
+        assert!(Time::milliseconds(253_402_207_200_001).into_domain("ready_at").is_err());
     }
 }

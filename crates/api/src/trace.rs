@@ -17,16 +17,20 @@ pub struct TraceBody {
     pub tracestate: Option<Text<TraceState>>,
 }
 
-impl TraceBody {
-    pub fn get(self) -> Result<Trace, Refusal> {
+impl TryFrom<TraceBody> for Trace {
+    type Error = Refusal;
+
+    fn try_from(body: TraceBody) -> Result<Trace, Refusal> {
         Ok(Trace {
-            parent: self.traceparent.get("trace.traceparent")?,
-            state: self.tracestate.map(|state| state.get("trace.tracestate")).transpose()?,
+            parent: body.traceparent.into_domain("trace.traceparent")?,
+            state: body.tracestate.map(|state| state.into_domain("trace.tracestate")).transpose()?,
         })
     }
+}
 
+impl TraceBody {
     /// Of the headers of a call, as far as they are well-formed: whoever cannot read a trace goes on without.
-    pub fn of_headers<'a>(
+    pub fn from_headers<'a>(
         mut parents: impl Iterator<Item = &'a str>,
         states: impl Iterator<Item = &'a str>,
     ) -> Option<Trace> {
@@ -53,9 +57,9 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_cannot_be_read_of_headers_is_left_out() {
+    fn what_cannot_be_read_from_headers_is_left_out() {
         let read = |parents: &[&'static str], states: &[&'static str]| {
-            let trace = TraceBody::of_headers(parents.iter().copied(), states.iter().copied());
+            let trace = TraceBody::from_headers(parents.iter().copied(), states.iter().copied());
             trace.map(|trace| (trace.parent.to_string(), trace.state.map(|state| state.to_string())))
         };
         let known = |state: Option<&str>| Some((PARENT.to_owned(), state.map(str::to_owned)));

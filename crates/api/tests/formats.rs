@@ -9,14 +9,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use towline_api::backoff::BackoffSpelled;
+use towline_api::backoff::CustomBackoff;
 use towline_api::params::Params;
 use towline_api::payload::Payload;
 use towline_api::{
-    Action, AfterBody, BackoffBody, BulkResult, CountShown, CountsShown, ErrorBody, FairnessBody, FieldsBody,
-    Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem,
-    OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown,
-    ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
+    Action, BackoffBody, BulkResult, CountShown, CountsShown, DependencyBody, ErrorBody, FairnessBody,
+    FieldsBody, Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis,
+    NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage,
+    QueueShown, ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
     SettleRequest, Settled, Span, SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, TraceBody,
     VerbName,
 };
@@ -99,7 +99,7 @@ fn backoff() -> impl Strategy<Value = BackoffBody> {
     let spans = (option::of(span()), option::of(span()), option::of(span()), option::of(span()));
     let spelled = (spans, share(), share(), share()).prop_map(
         |((delay, base, max, round), factor, jitter, hash_jitter)| {
-            BackoffBody::Spelled(Box::new(BackoffSpelled {
+            BackoffBody::Custom(Box::new(CustomBackoff {
                 delay,
                 base,
                 factor,
@@ -207,10 +207,11 @@ fn queue() -> impl Strategy<Value = QueueShown> {
     )
 }
 
-fn after() -> impl Strategy<Value = AfterBody> {
+fn after() -> impl Strategy<Value = DependencyBody> {
     let numbers = (option::of(any::<i64>()), option::of(any::<i64>()));
-    (option::of(text()), option::of(vec(id(), 0..3)), option::of(text()), numbers)
-        .prop_map(|(group, items, when, (expect, count))| AfterBody { group, expect, items, when, count })
+    (option::of(text()), option::of(vec(id(), 0..3)), option::of(text()), numbers).prop_map(
+        |(group, items, when, (expect, count))| DependencyBody { group, expect, items, when, count },
+    )
 }
 
 fn trace() -> impl Strategy<Value = TraceBody> {

@@ -88,5 +88,5 @@ impl Connection {
 fn trace() -> Option<Trace> {
     let variable = |name: &str| std::env::var(name).ok();
     let (parent, state) = (variable("TRACEPARENT"), variable("TRACESTATE"));
-    TraceBody::of_headers(parent.as_deref().into_iter(), state.as_deref().into_iter())
+    TraceBody::from_headers(parent.as_deref().into_iter(), state.as_deref().into_iter())
 }

@@ -4,7 +4,9 @@ use crate::exit::Failure;
 use crate::value::{Limit, duration, limit};
 use clap::Args;
 use std::collections::BTreeMap;
-use towline_api::{BackoffBody, FairnessBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Rate, Span};
+use towline_api::{
+    Backoff, BackoffBody, FairnessBody, LeaseRuleBody, Millis, Order, OrderBody, PolicyBody, Rate, Span,
+};
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Policy")]
@@ -143,22 +145,22 @@ pub fn order(text: &str) -> Result<OrderBody, String> {
         true => serde_json::from_str(text).map_err(|error| error.to_string())?,
         false => OrderBody::Name(text.to_owned()),
     };
-    body.clone().get().map_err(|refusal| refusal.to_string())?;
+    Order::try_from(body.clone()).map_err(|refusal| refusal.to_string())?;
     Ok(body)
 }
 
 pub fn backoff(text: &str) -> Result<BackoffBody, String> {
     let body = match text.contains('=') {
-        true => spelled(text)?,
+        true => custom(text)?,
         false => BackoffBody::Preset(text.to_owned()),
     };
-    body.clone().get().map_err(|refusal| refusal.to_string())?;
+    Backoff::try_from(body.clone()).map_err(|refusal| refusal.to_string())?;
     Ok(body)
 }
 
 /// `base=1s,factor=2,max=15m`.
-fn spelled(text: &str) -> Result<BackoffBody, String> {
-    let mut spelled = towline_api::backoff::BackoffSpelled::default();
+fn custom(text: &str) -> Result<BackoffBody, String> {
+    let mut custom = towline_api::backoff::CustomBackoff::default();
     for part in text.split(',') {
         let Some((name, value)) = part.split_once('=') else {
             return Err(format!("{part:?} is not name=value"));
@@ -166,13 +168,13 @@ fn spelled(text: &str) -> Result<BackoffBody, String> {
         let span = || duration(value).map(|span| Some(Span::from(span)));
         let share = || value.parse().map(Some).map_err(|_| format!("{name}: {value:?} is not a number"));
         match name.trim() {
-            "delay" => spelled.delay = span()?,
-            "base" => spelled.base = span()?,
-            "max" => spelled.max = span()?,
-            "round" => spelled.round = span()?,
-            "factor" => spelled.factor = share()?,
-            "jitter" => spelled.jitter = share()?,
-            "hash_jitter" => spelled.hash_jitter = share()?,
+            "delay" => custom.delay = span()?,
+            "base" => custom.base = span()?,
+            "max" => custom.max = span()?,
+            "round" => custom.round = span()?,
+            "factor" => custom.factor = share()?,
+            "jitter" => custom.jitter = share()?,
+            "hash_jitter" => custom.hash_jitter = share()?,
             _ => {
                 return Err(format!(
                     "{name:?} is not one of delay, base, factor, max, jitter, hash_jitter, round"
@@ -180,7 +182,7 @@ fn spelled(text: &str) -> Result<BackoffBody, String> {
             }
         }
     }
-    Ok(BackoffBody::Spelled(Box::new(spelled)))
+    Ok(BackoffBody::Custom(Box::new(custom)))
 }
 
 #[cfg(test)]

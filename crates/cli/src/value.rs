@@ -13,7 +13,7 @@ pub fn duration(text: &str) -> Result<Millis, String> {
 
 pub fn time(text: &str) -> Result<Time, String> {
     let time = Time::parse(text);
-    match time.clone().get("time") {
+    match time.clone().into_domain("time") {
         Ok(_) => Ok(time),
         Err(Refusal::Invalid { message, .. }) => Err(message),
         Err(refusal) => Err(refusal.to_string()),

@@ -94,7 +94,7 @@ impl Query {
         let Some(text) = self.one(name)? else { return Ok(None) };
         let quoted = text.parse::<u64>().map_or_else(|_| serde_json::Value::from(text.as_str()), Into::into);
         let span: Span = serde_json::from_value(quoted).map_err(|error| invalid(name, error))?;
-        Ok(Some(span.get(name)?))
+        Ok(Some(span.into_domain(name)?))
     }
 
     /// RFC 3339, or a number of milliseconds since 1970.
@@ -102,7 +102,7 @@ impl Query {
         let Some(text) = self.one(name)? else { return Ok(None) };
         let quoted = text.parse::<u64>().map_or_else(|_| serde_json::Value::from(text.as_str()), Into::into);
         let time: Time = serde_json::from_value(quoted).map_err(|error| invalid(name, error))?;
-        Ok(Some(time.get(name)?))
+        Ok(Some(time.into_domain(name)?))
     }
 
     /// Whether `view` asks for less.

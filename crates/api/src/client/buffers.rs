@@ -104,7 +104,7 @@ impl Client {
         let call = Call::new(Method::POST, path(id, "/writer")?, Repeat::Safe);
         let body = BeginBuffer { writer: Some(writer.to_owned()) };
         let at: WriterPosition = self.transport.call(self.transport.body(call, &body)?).await?;
-        at.position().map_err(|refusal| self.transport.misunderstood(refusal.to_string()))
+        Position::try_from(at).map_err(|refusal| self.transport.misunderstood(refusal.to_string()))
     }
 
     /// Stores a chunk; durable when answered. A repeat is acknowledged.

@@ -251,7 +251,7 @@ impl Client {
 
     pub async fn receive(&self, queue: &str, request: &ReceiveRequest) -> Result<ReceiveAnswer> {
         let call = Call::new(Method::POST, queue_path(queue, "/receive")?, Repeat::Unsafe);
-        let wait = request.wait.clone().and_then(|wait| wait.get("wait").ok()).unwrap_or_default();
+        let wait = request.wait.clone().and_then(|wait| wait.into_domain("wait").ok()).unwrap_or_default();
         let call = call.waiting(Duration::from_millis(wait.0));
         self.transport.call(self.transport.body(call, request)?).await
     }

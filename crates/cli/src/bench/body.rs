@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_payload_has_the_bytes_it_was_given() {
-        let bytes = payload(&text(4500)).unwrap().get("payload").unwrap();
+        let bytes = payload(&text(4500)).unwrap().into_domain("payload").unwrap();
         assert_eq!(&bytes[..], &text(4500)[..]);
     }
 

@@ -101,7 +101,7 @@ async fn receive(scene: Scene, client: Client, arrivals: Arc<Arrivals>) -> anyho
         let answer = client.receive(&scene.queue, &request).await?;
         let arrived = clock::since(arrivals.base);
         for item in &answer.items {
-            let bytes = item.payload.clone().map(|payload| payload.get("payload")).transpose()?;
+            let bytes = item.payload.clone().map(|payload| payload.into_domain("payload")).transpose()?;
             let sent = bytes.and_then(|bytes| body::stamp(&bytes)).context("an item came back changed")?;
             if sent != UNCOUNTED {
                 let mut starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner);

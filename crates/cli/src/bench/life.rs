@@ -126,7 +126,8 @@ pub async fn commit(client: &Client, items: Vec<ReceivedItem>, size: usize) -> a
     let mut actions = Vec::with_capacity(count);
     for item in items {
         ensure!(item.deliveries == 1, "the item {} was delivered {} times", item.id, item.deliveries);
-        let bytes = item.payload.map(|payload| payload.get("payload")).transpose()?.unwrap_or_default();
+        let bytes =
+            item.payload.map(|payload| payload.into_domain("payload")).transpose()?.unwrap_or_default();
         ensure!(bytes.len() == size, "the item {} has {} bytes, not {size}", item.id, bytes.len());
         let (id, lease) = (Some(item.id), Some(item.lease));
         actions.push(Action { verb: Some(VerbName::Commit.into()), id, lease, ..Action::default() });

@@ -92,7 +92,8 @@ struct Held {
 
 impl Held {
     fn new(settled: &Settled, visibility: Option<Millis>, sent: Instant, wall: Timestamp) -> Held {
-        let deadline = settled.lease_expires_at.clone().and_then(|time| time.get("lease_expires_at").ok());
+        let deadline =
+            settled.lease_expires_at.clone().and_then(|time| time.into_domain("lease_expires_at").ok());
         let rest = deadline.map(|deadline| length(deadline.since(wall))).filter(|rest| !rest.is_zero());
         // The shorter one: a lease can end before its visibility timeout, with the item's own time.
         match rest.into_iter().chain(visibility.map(length)).min() {

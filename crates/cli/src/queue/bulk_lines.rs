@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use tokio::sync::mpsc;
-use towline_api::{Code, ErrorBody, NewItem};
+use towline_api::{Code, ErrorBody, NewItem, Submission};
 
 const BATCH_LINES_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -153,7 +153,7 @@ fn parse(number: u64, length: usize, text: &[u8]) -> Line {
     } else {
         match serde_json::from_slice::<NewItem>(text) {
             // Checked here, where a wrong value still is as it was written.
-            Ok(item) => match item.clone().get() {
+            Ok(item) => match Submission::try_from(item.clone()) {
                 Ok(_) => Ok(item),
                 Err(refusal) => Err(ErrorBody::from(&refusal)),
             },

@@ -6,7 +6,7 @@ use crate::source::{Source, check_stdin};
 use crate::value::{Pair, duration, item_id, map, pair, param};
 use clap::Args;
 use towline_api::payload::Payload;
-use towline_api::{AfterBody, BackoffBody, ItemId, Json, Millis, NewItem, Span};
+use towline_api::{BackoffBody, DependencyBody, ItemId, Json, Millis, NewItem, Span};
 
 #[derive(Debug, Args)]
 pub struct ItemArgs {
@@ -64,7 +64,7 @@ struct AfterArgs {
 }
 
 impl AfterArgs {
-    fn body(self) -> Result<Option<AfterBody>, Failure> {
+    fn body(self) -> Result<Option<DependencyBody>, Failure> {
         let AfterArgs { after_group: group, after_expect: expect, after_item, after_when } = self;
         if group.is_none() && after_item.is_empty() {
             return match after_when {
@@ -77,7 +77,7 @@ impl AfterArgs {
         let items = (!after_item.is_empty()).then(|| after_item.into_iter().map(Into::into).collect());
         let count = after_when.as_deref().and_then(|when| when.parse().ok());
         let when = after_when.filter(|_| count.is_none());
-        Ok(Some(AfterBody { group, expect, items, when, count }))
+        Ok(Some(DependencyBody { group, expect, items, when, count }))
     }
 }
 

@@ -60,7 +60,8 @@ impl Scene {
 
     /// Settles; the checker is told the truth, or what `lie` says in its place.
     async fn settle(&self, item: &ReceivedItem, verb: VerbName, lie: Option<&'static str>) {
-        let (id, lease) = (item.id.clone().get("id").unwrap(), item.lease.clone().get("lease").unwrap());
+        let (id, lease) =
+            (item.id.clone().into_domain("id").unwrap(), item.lease.clone().into_domain("lease").unwrap());
         let action = Action::new(verb, id, lease);
         let told = |answers: &Vec<Settled>| -> Vec<Answered> {
             vec![match lie {
@@ -186,7 +187,7 @@ async fn a_second_valid_lease_is_caught() {
     scene.submit("mine").await;
     let mine = scene.receive(60_000, |_| {}).await;
     scene.submit("another").await;
-    let id = mine.id.get("id").unwrap();
+    let id = mine.id.into_domain("id").unwrap();
     let steal = |item: &mut Item| {
         (item.head.id, item.head.deliveries, item.head.retries) = (id, 2, 1);
         item.fields.blob = Some("mine".into());

@@ -159,7 +159,7 @@ impl Worker {
         let called = history.call(operations, None, self.client.submit(queue, items), read).await;
         match called {
             Called::Answered(answers) => {
-                let ids = answers.iter().filter_map(|answer| answer.id.clone()?.get("id").ok());
+                let ids = answers.iter().filter_map(|answer| answer.id.clone()?.into_domain("id").ok());
                 self.known.extend(ids);
                 let old = self.known.len().saturating_sub(KNOWN_MAX);
                 self.known.drain(..old);
@@ -200,9 +200,9 @@ impl Worker {
         history.count("items received", answer.items.len() as u64);
         for item in answer.items {
             self.held.push(Held {
-                id: item.id.get("id").unwrap(),
-                token: item.lease.get("lease").unwrap(),
-                until: item.lease_expires_at.get("lease_expires_at").unwrap(),
+                id: item.id.into_domain("id").unwrap(),
+                token: item.lease.into_domain("lease").unwrap(),
+                until: item.lease_expires_at.into_domain("lease_expires_at").unwrap(),
             });
         }
         true
@@ -286,8 +286,8 @@ impl Worker {
         let mut actions = Vec::new();
         for before in used {
             let (id, token) = (
-                before.id.clone().unwrap().get("id").unwrap(),
-                before.lease.clone().unwrap().get("lease").unwrap(),
+                before.id.clone().unwrap().into_domain("id").unwrap(),
+                before.lease.clone().unwrap().into_domain("lease").unwrap(),
             );
             let held = Held { id, token, until: Timestamp(0) };
             actions.push(match self.dice.below(10) {
@@ -334,7 +334,8 @@ impl Worker {
         let count = actions.len() as u64;
         let single = count == 1 && self.dice.one_in(2);
         let called = if single {
-            let (action, id) = (actions[0].clone(), actions[0].id.clone().unwrap().get("id").unwrap());
+            let (action, id) =
+                (actions[0].clone(), actions[0].id.clone().unwrap().into_domain("id").unwrap());
             let read = |answer: &Settled| vec![wire::settled(&actions[0], answer)];
             match history.call(operations, Some(id), self.client.act(action), read).await {
                 Called::Answered(answer) => Called::Answered(vec![answer]),

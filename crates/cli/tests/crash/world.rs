@@ -75,7 +75,7 @@ impl World {
                 ..PolicyBody::default()
             };
             let put = PutQueue { policy, ..PutQueue::default() };
-            let (schema, wanted) = put.clone().get().unwrap();
+            let (schema, wanted) = put.clone().into_domain().unwrap();
             let create = Operation::CreateQueue {
                 queue: wire::queue_name(name),
                 schema: Box::new(schema),
@@ -127,7 +127,7 @@ impl World {
         let client = self.client(Format::Json);
         for (queue, ..) in QUEUES {
             for item in pages(&client, queue, Some("paused"), None).await {
-                let id = item.id.get("id").unwrap();
+                let id = item.id.into_domain("id").unwrap();
                 let state = |answer: &Settled| {
                     let state = wire::state_name(answer.state.as_deref().unwrap());
                     vec![Ok(Reply::Answer(Answer::State(state)))]

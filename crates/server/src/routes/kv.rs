@@ -77,7 +77,7 @@ pub(super) async fn set(
     KeyPath(key): KeyPath,
     Wire(body): Wire<SetRecord>,
 ) -> Result<Response, Refused> {
-    let set = match app.broker.kv(&key, body.get()?).await?? {
+    let set = match app.broker.kv(&key, KvCommand::try_from(body)?).await?? {
         KvAnswer::Done => true,
         KvAnswer::Won(won) => won,
         _ => return Err(unexpected()),
@@ -98,7 +98,9 @@ pub(super) async fn increment(
     KeyPath(key): KeyPath,
     Wire(body): Wire<IncrementRecord>,
 ) -> Result<Response, Refused> {
-    let KvAnswer::Number(value) = app.broker.kv(&key, body.get()?).await?? else { return Err(unexpected()) };
+    let KvAnswer::Number(value) = app.broker.kv(&key, KvCommand::try_from(body)?).await?? else {
+        return Err(unexpected());
+    };
     reply.with(&RecordNumber { value })
 }
 

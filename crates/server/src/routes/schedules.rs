@@ -76,7 +76,7 @@ pub(super) async fn put(
     SchedulePath(name): SchedulePath,
     Wire(body): Wire<PutSchedule>,
 ) -> Result<Response, Refused> {
-    let (spec, paused) = body.get()?;
+    let (spec, paused) = body.into_domain()?;
     caller.check_target(Some(&spec.queue))?;
     let put = app.broker.put_schedule(&name, spec, paused).await??;
     reply.with(&ScheduleAnswer {

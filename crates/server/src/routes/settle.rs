@@ -39,7 +39,7 @@ pub(super) async fn settle(
     let count = body.actions.len();
     StoreError::check_size("actions", count, limits::BATCH_MAX)?;
     let named: Vec<ItemId> =
-        body.actions.iter().filter_map(|action| action.id.clone()?.get("id").ok()).collect();
+        body.actions.iter().filter_map(|action| action.id.clone()?.into_domain("id").ok()).collect();
     let foreign: HashSet<ItemId> = caller.foreign(&app, &named, Right::Receive).await?.into_iter().collect();
     let (batch, ids, refused) = aside(count * 64, || prepare(body.actions, &caller, &foreign));
     let settling = match &app.traces {
@@ -77,7 +77,7 @@ fn prepare(actions: Vec<Action>, caller: &Caller, foreign: &HashSet<ItemId>) -> 
         (Vec::with_capacity(count), Vec::with_capacity(count), Vec::with_capacity(count));
     for (at, action) in actions.into_iter().enumerate() {
         let named = action.id.clone();
-        match action.get(seed.wrapping_add((at as u64).wrapping_mul(SPREAD))) {
+        match action.into_domain(seed.wrapping_add((at as u64).wrapping_mul(SPREAD))) {
             // To this caller it is not there.
             Ok((id, _)) if foreign.contains(&id) => {
                 ids.push(None);
@@ -140,7 +140,7 @@ pub(super) async fn act(
         return Err(Refusal::Invalid { what: "id", message }.into());
     }
     (action.id, action.verb) = (Some(id.into()), Some(verb.into()));
-    let (id, call) = action.get(entropy::number())?;
+    let (id, call) = action.into_domain(entropy::number())?;
     caller.check_target(call.adjust.queue.as_ref())?;
     let settling = match &app.traces {
         Some(traces) => traces.settle(&within, &app, verb.name(), &[id]).await,

@@ -16,7 +16,7 @@ use http::HeaderMap;
 use std::time::Duration;
 use towline_api::{NewItem, Problem, SubmitAnswer, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
-use towline_domain::{QueueName, Refusal, Trace, limits};
+use towline_domain::{QueueName, Refusal, Submission, Trace, limits};
 use towline_store::{Operation, Reply as Stored, StoreError};
 
 /// Submits items; each is answered by itself, in order. An answer with an `id` means the item is durable. With `wait`, items for which
@@ -39,9 +39,9 @@ pub(super) async fn submit(
 ) -> Result<Response, Refused> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
-    let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?;
+    let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?;
     let submitting = app.traces.as_ref().and_then(|traces| traces.submit(&within, &queue, count));
-    let trace = submitting.as_ref().map(Submitting::trace).or_else(|| traces::of_headers(&headers));
+    let trace = submitting.as_ref().map(Submitting::trace).or_else(|| traces::from_headers(&headers));
     let (batch, refused) = aside(count * 64, || prepare(&queue, body.items, trace.map(Box::new)));
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
@@ -79,7 +79,7 @@ fn prepare(
     let mut batch = Vec::with_capacity(items.len());
     let refused = items
         .into_iter()
-        .map(|item| match item.get() {
+        .map(|item| match Submission::try_from(item) {
             Ok(mut submission) => {
                 submission.body.trace = submission.body.trace.or_else(|| trace.clone());
                 batch.push(Operation::Submit { queue: queue.clone(), submission: Box::new(submission) });

@@ -211,9 +211,9 @@ fn link(trace: &Trace) -> Option<Link> {
 }
 
 /// The trace that a call is a part of, as its headers say.
-pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Trace> {
+pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Trace> {
     let all = |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    TraceBody::of_headers(all("traceparent"), all("tracestate"))
+    TraceBody::from_headers(all("traceparent"), all("tracestate"))
 }
 
 /// The span of the request at hand, if there is one.
@@ -259,7 +259,7 @@ pub(crate) async fn follow(State(app): State<App>, mut request: Request, next: N
     ];
     attributes.extend(route.map(|route| KeyValue::new("http.route", route.to_owned())));
     let builder = traces.tracer.span_builder(name).with_kind(SpanKind::Server).with_attributes(attributes);
-    let parent = of_headers(request.headers()).map_or(SpanContext::NONE, |trace| span_context(&trace));
+    let parent = from_headers(request.headers()).map_or(SpanContext::NONE, |trace| span_context(&trace));
     let mut span = traces.start_span(builder, &parent);
     request.extensions_mut().insert(Within(Some(span.span_context().clone())));
     let response = next.run(request).await;

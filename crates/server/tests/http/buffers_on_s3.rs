@@ -69,7 +69,7 @@ async fn chunks_go_past_the_server() {
     let adopt = AdoptChunk { writer: WRITER.to_owned(), check_data: None };
     assert!(client.adopt_chunk(&id, 0, &adopt).await.is_err(), "nothing was put yet");
     let signed = client.sign_put(&id, 0, &sign).await.unwrap();
-    let head = signed.head.clone().unwrap().get("head").unwrap();
+    let head = signed.head.clone().unwrap().into_domain("head").unwrap();
     let (status, _) = send(signed, [&head[..], b"past the server"].concat()).await;
     assert_eq!(status, 200);
     client.adopt_chunk(&id, 0, &adopt).await.unwrap();

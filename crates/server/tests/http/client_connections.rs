@@ -88,7 +88,7 @@ async fn every_call_in_both_formats() {
             .await
             .unwrap();
         assert_eq!(submitted[1].error.as_ref().unwrap().code, "invalid");
-        let id: ItemId = submitted[0].id.clone().unwrap().get("id").unwrap();
+        let id: ItemId = submitted[0].id.clone().unwrap().into_domain("id").unwrap();
         assert_eq!(client.item(id).await.unwrap().payload, item.payload);
         assert_eq!(client.wait(id, Duration::from_millis(5)).await.unwrap().state, "pending");
         let query = ItemQuery {
@@ -107,7 +107,7 @@ async fn every_call_in_both_formats() {
         assert_eq!(client.cancel(id, Some("no".to_owned())).await.unwrap().state.unwrap(), "failed");
         assert_eq!(client.redrive(id).await.unwrap().state.unwrap(), "pending");
         let received = client.receive("jobs", &ReceiveRequest::default()).await.unwrap().items.remove(0);
-        let lease: LeaseToken = received.lease.get("lease").unwrap();
+        let lease: LeaseToken = received.lease.into_domain("lease").unwrap();
         assert!(
             client.act(Action::new(VerbName::Heartbeat, id, lease)).await.unwrap().lease_expires_at.is_some()
         );

@@ -133,7 +133,7 @@ async fn a_payload_is_bytes_or_base64_text() {
     assert_eq!(rig.item(id).await["payload"], "AP8=");
     let id = answer["items"][0]["id"].as_str().unwrap();
     let shown = rig.client().item(id.parse().unwrap()).await.unwrap();
-    assert_eq!(shown.payload.unwrap().get("payload").unwrap(), every_byte);
+    assert_eq!(shown.payload.unwrap().into_domain("payload").unwrap(), every_byte);
 }
 
 #[tokio::test(flavor = "multi_thread")]

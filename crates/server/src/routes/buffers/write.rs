@@ -71,7 +71,7 @@ pub(crate) async fn finish(
     Wire(body): Wire<FinishBuffer>,
 ) -> Result<Response, Refused> {
     let writer = writer(&body.writer)?;
-    let totals = Position { chunks: body.chunks, bytes: body.bytes, chain: body.chain.get("chain")? };
+    let totals = Position { chunks: body.chunks, bytes: body.bytes, chain: body.chain.into_domain("chain")? };
     let (buffers, now_ms) = (to_write(&app, &id).await?, app.now().0);
     buffers.finish(&id, writer, totals, now_ms).await?;
     reply.with(&shown(buffers.show(&id, now_ms).await?))
