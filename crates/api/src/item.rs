@@ -220,7 +220,7 @@ pub struct ItemPage {
 
 /// How far a purge has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Purged {
+pub struct PurgeResult {
     pub removed: u64,
     /// Of a dry run: how many it would have been.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,7 +17,6 @@ mod format;
 mod group;
 mod invalid;
 mod item;
-mod kv;
 mod object;
 mod order;
 pub mod params;
@@ -26,6 +25,7 @@ mod policy;
 mod problem;
 mod queue;
 mod receive;
+mod record;
 mod schedule;
 mod settle;
 mod span;
@@ -34,6 +34,7 @@ mod tally;
 mod text;
 mod time;
 mod token;
+mod topic;
 mod trace;
 
 pub use backoff::BackoffBody;
@@ -43,16 +44,15 @@ pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
 pub use group::{DependencyBody, GroupShown};
-pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown, Purged};
-pub use kv::{
-    CutOff, IncrementRecord, KvList, KvShown, Published, RecordDeleted, RecordNumber, RecordSet, SetRecord,
-    TopicMessage,
-};
+pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown, PurgeResult};
 pub use order::{OrderBody, ScoreBody, ScoreOrder};
 pub use policy::{FairnessBody, LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
 pub use queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown, SchemaBody};
 pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
+pub use record::{
+    IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
+};
 pub use schedule::{
     NextTimes, PutSchedule, ScheduleAnswer, ScheduleErrorShown, SchedulePage, ScheduleRun, ScheduleShown,
 };
@@ -62,7 +62,8 @@ pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 pub use tally::{TallyRowShown, TallyShown};
 pub use text::Text;
 pub use time::Time;
-pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};
+pub use token::{NewToken, RateLimit, Secret, TokenCreated, TokenPage, TokenShown, Whoami};
+pub use topic::{CutOff, Published, TopicMessage};
 /// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
 pub use towline_domain::{
     Backoff, ItemId, Json, LeaseToken, Millis, Order, Rate, Refusal, Submission, Timestamp, Trace,

@@ -52,9 +52,9 @@ pub struct TokenShown {
 
 /// A token that was made. It is told once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct TokenMade {
+pub struct TokenCreated {
     /// `tow_<id>_<secret>`: to be kept like a password.
-    pub token: Hidden,
+    pub token: Secret,
     #[serde(flatten)]
     pub shown: TokenShown,
 }
@@ -78,9 +78,9 @@ pub struct Whoami {
 /// A text that is a secret: sent and stored, but not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
-pub struct Hidden(pub String);
+pub struct Secret(pub String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_shown() {
-        assert_eq!(format!("{:?}", Hidden("tow_1_abc".to_owned())), "(hidden)");
-        assert_eq!(serde_json::to_string(&Hidden("x".to_owned())).unwrap(), "\"x\"");
+        assert_eq!(format!("{:?}", Secret("tow_1_abc".to_owned())), "(hidden)");
+        assert_eq!(serde_json::to_string(&Secret("x".to_owned())).unwrap(), "\"x\"");
     }
 }

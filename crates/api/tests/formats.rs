@@ -15,7 +15,7 @@ use towline_api::payload::Payload;
 use towline_api::{
     Action, BackoffBody, BulkResult, CountShown, CountsShown, DependencyBody, ErrorBody, FairnessBody,
     FieldsBody, Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis,
-    NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage,
+    NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, PurgeResult, PutQueue, QueuePage,
     QueueShown, ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
     SettleRequest, Settled, Span, SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, TraceBody,
     VerbName,
@@ -452,7 +452,7 @@ proptest! {
         same(&ItemPage { items, next: next.clone() });
         same(&CountShown { count: removed, next: next.clone() });
         same(&BulkResult { matched: removed, done: removed / 2, left, next: next.clone() });
-        same(&Purged { removed, matched, next });
+        same(&PurgeResult { removed, matched, next });
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct Session {
 impl Connection {
     pub fn open(&self, format: Option<Format>) -> Result<Session, Failure> {
         // JSON brings parameters back as the text they were sent as, digit for digit.
-        let mut client = Client::new(&self.url)?.format(towline_api::Format::Json).patience(Duration::ZERO);
+        let mut client = Client::new(&self.url)?.format(towline_api::Format::Json).retry_for(Duration::ZERO);
         if let Some(path) = &self.ca_file {
             client = client.ca_file(path)?;
         }

@@ -9,7 +9,7 @@ use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
 use towline_api::EventShown;
-use towline_api::client::{EventQuery, has_reached};
+use towline_api::client::{EventQuery, cursor_has_reached};
 
 /// Looked at by one call.
 const PAGE: usize = 1000;
@@ -68,7 +68,7 @@ async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Print
     let now = session.client.events(&now, Some(1)).await?.next;
     while printer.left > 0 {
         let page = session.client.events(&query, Some(PAGE)).await?;
-        let end = page.events.is_empty() && !page.more || has_reached(&page.next, &now);
+        let end = page.events.is_empty() && !page.more || cursor_has_reached(&page.next, &now);
         for event in &page.events {
             if !printer.print(event)? {
                 return Ok(());

@@ -83,7 +83,7 @@ pub fn run(connection: &Connection, format: Option<Format>, command: TokenComman
 
 /// What a command has to say.
 enum Done {
-    Made(towline_api::TokenMade),
+    Made(towline_api::TokenCreated),
     Listed(Vec<TokenShown>),
     Revoked(TokenShown),
 }

@@ -9,7 +9,7 @@ use crate::source::Source;
 use clap::{Args, Subcommand};
 use std::time::Duration;
 use towline_api::TopicMessage;
-use towline_api::client::{Heard, Listening};
+use towline_api::client::{Subscription, TopicEvent};
 
 /// To begin to listen takes no longer.
 const GRACE: Duration = Duration::from_secs(30);
@@ -61,16 +61,16 @@ async fn subscribe(session: &Session, args: SubscribeArgs) -> Result<(), Failure
     // A server that was never there is not waited for.
     let mut begun = Some(client.subscribe(&args.topic).await?);
     while left > 0 {
-        let Some(mut listening) = begun.take() else {
+        let Some(mut subscription) = begun.take() else {
             begun = outage.bridge(client.url(), GRACE, client.subscribe(&args.topic)).await?;
             continue;
         };
         while left > 0 {
-            let heard = tokio::select! {
-                heard = next(&mut listening) => heard,
+            let message = tokio::select! {
+                message = next(&mut subscription) => message,
                 () = reader.gone() => return Err(Failure::ReaderGone),
             };
-            let Some(message) = heard else { break };
+            let Some(message) = message else { break };
             output::line(&TopicMessage { message })?;
             left -= 1;
         }
@@ -79,10 +79,10 @@ async fn subscribe(session: &Session, args: SubscribeArgs) -> Result<(), Failure
 }
 
 /// `None`: listen anew.
-async fn next(listening: &mut Listening) -> Option<String> {
-    match listening.next().await {
-        Ok(Some(Heard::Message(message))) => return Some(message),
-        Ok(Some(Heard::CutOff { missed })) => {
+async fn next(subscription: &mut Subscription) -> Option<String> {
+    match subscription.next().await {
+        Ok(Some(TopicEvent::Message(message))) => return Some(message),
+        Ok(Some(TopicEvent::CutOff { missed })) => {
             output::say(format!("too slow: {missed} messages went by"));
         }
         Ok(None) => output::say("the server listens no more; trying again"),

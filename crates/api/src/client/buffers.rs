@@ -41,7 +41,7 @@ pub struct ChunkRead {
 
 /// What is at a number.
 #[derive(Debug, Clone)]
-pub enum Next {
+pub enum ChunkLookup {
     Chunk(ChunkRead),
     /// The buffer is complete, and ended before this number.
     End(Position),
@@ -148,20 +148,20 @@ impl Client {
     }
 
     /// Chunk `n`; waits for it up to `wait` (at most 5 minutes) while the buffer is being written.
-    pub async fn chunk(&self, id: &str, n: u32, wait: Duration) -> Result<Next> {
+    pub async fn chunk(&self, id: &str, n: u32, wait: Duration) -> Result<ChunkLookup> {
         self.chunk_by(Method::GET, id, n, wait).await
     }
 
     /// What is known of chunk `n` without its data.
-    pub async fn chunk_head(&self, id: &str, n: u32) -> Result<Next> {
+    pub async fn chunk_head(&self, id: &str, n: u32) -> Result<ChunkLookup> {
         self.chunk_by(Method::HEAD, id, n, Duration::ZERO).await
     }
 
-    async fn chunk_by(&self, method: Method, id: &str, n: u32, wait: Duration) -> Result<Next> {
+    async fn chunk_by(&self, method: Method, id: &str, n: u32, wait: Duration) -> Result<ChunkLookup> {
         let call = Call::new(method, path(id, &format!("/chunks/{n}"))?, Repeat::Safe);
         let wait_ms = (!wait.is_zero()).then(|| ("wait", format!("{}ms", wait.as_millis())));
         let answer = self.transport.exchange(call.query(wait_ms).waiting(wait)).await?;
-        next(answer).map_err(|what| self.transport.misunderstood(what))
+        lookup(answer).map_err(|what| self.transport.misunderstood(what))
     }
 
     /// The bytes of a range (to the end: `start..u64::MAX`). The server checks them, and the length says whether they
@@ -199,20 +199,20 @@ impl Client {
     }
 }
 
-fn next(answer: Answer) -> std::result::Result<Next, String> {
+fn lookup(answer: Answer) -> std::result::Result<ChunkLookup, String> {
     let headers = &answer.headers;
     if answer.status != StatusCode::NO_CONTENT {
         let (hash, chain) = (parse(headers, buffer::HASH)?, parse(headers, buffer::CHAIN)?);
         let length = parse(headers, CONTENT_LENGTH.as_str())?;
-        return Ok(Next::Chunk(ChunkRead { pieces: answer.pieces, length, hash, chain }));
+        return Ok(ChunkLookup::Chunk(ChunkRead { pieces: answer.pieces, length, hash, chain }));
     }
     match field(headers, buffer::STATE) {
-        "complete" => Ok(Next::End(Position {
+        "complete" => Ok(ChunkLookup::End(Position {
             chunks: parse(headers, buffer::CHUNKS)?,
             bytes: parse(headers, buffer::BYTES)?,
             chain: parse(headers, buffer::CHAIN)?,
         })),
-        _ => Ok(Next::NotYet),
+        _ => Ok(ChunkLookup::NotYet),
     }
 }
 

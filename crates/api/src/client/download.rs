@@ -1,7 +1,7 @@
 //! Reads a whole buffer: chunk by chunk, some ahead, each checked, waiting for a writer that is not done or has not
 //! begun.
 
-use super::{ChunkRead, Client, ClientError, Next, Result};
+use super::{ChunkLookup, ChunkRead, Client, ClientError, Result};
 use crate::chain::{self, Position};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub struct Download {
 
 /// Ends with whoever waits for it.
 #[derive(Debug)]
-struct Fetch(JoinHandle<Result<Next>>);
+struct Fetch(JoinHandle<Result<ChunkLookup>>);
 
 impl Drop for Fetch {
     fn drop(&mut self) {
@@ -58,7 +58,7 @@ impl Download {
         let fetched = (&mut first.0).await;
         let next = fetched.unwrap_or_else(|error| Err(ClientError::Configuration(error.to_string())))?;
         match next {
-            Next::Chunk(chunk) => {
+            ChunkLookup::Chunk(chunk) => {
                 let after = self.at.after(chunk.length, &chunk.hash);
                 if after.chain != chunk.chain {
                     return Err(self.damaged("does not continue the chain of the chunks before it"));
@@ -66,9 +66,9 @@ impl Download {
                 self.at = after;
                 Ok(Some(chunk.pieces))
             }
-            Next::End(totals) if totals == self.at => Ok(None),
-            Next::End(_) => Err(self.damaged("is missing, though the buffer is said to be complete")),
-            Next::NotYet => Err(self.damaged("was neither there nor waited for")),
+            ChunkLookup::End(totals) if totals == self.at => Ok(None),
+            ChunkLookup::End(_) => Err(self.damaged("is missing, though the buffer is said to be complete")),
+            ChunkLookup::NotYet => Err(self.damaged("was neither there nor waited for")),
         }
     }
 
@@ -78,12 +78,12 @@ impl Download {
     }
 }
 
-async fn fetch(client: Client, id: String, n: u32) -> Result<Next> {
+async fn fetch(client: Client, id: String, n: u32) -> Result<ChunkLookup> {
     let mut tries = 0;
     loop {
         match client.chunk(&id, n, WAIT).await? {
-            Next::NotYet => {}
-            Next::Chunk(chunk) if !is_right(&chunk) => {
+            ChunkLookup::NotYet => {}
+            ChunkLookup::Chunk(chunk) if !is_right(&chunk) => {
                 tries += 1;
                 if tries == TRIES {
                     let what = format!("chunk {n} of buffer {id:?} has another hash than it is said to have");

@@ -1,33 +1,34 @@
 //! The Rust client: one connection pool, typed refusals, and repetition only of what is safe to repeat.
 //!
-//! A call that never reached the server is repeated, for as long as [`Client::patience`] says. One that may have reached
+//! A call that never reached the server is repeated, for as long as [`Client::retry_for`] says. One that may have reached
 //! it is repeated only if a second time changes nothing: reads, queue creation, everything with a lease, and submits
 //! whose items all carry an idempotency key. A receive whose answer was lost is not: its items come back when their
 //! leases lapse. A server that falls silent is not waited for: a call ends, as one whose answer was lost.
 
 mod buffers;
-pub mod cut;
+pub mod chunker;
 mod download;
 mod error;
 mod events;
 mod groups;
 mod records;
 mod schedules;
-mod secure;
+mod sse;
+mod tls;
 mod topics;
 mod transport;
 mod upload;
 
-pub use buffers::{BufferQuery, ChunkRead, Content, Next};
+pub use buffers::{BufferQuery, ChunkLookup, ChunkRead, Content};
 pub use download::Download;
 pub use error::ClientError;
-pub use events::{EventQuery, EventStream, has_reached};
-pub use topics::{Heard, Listening};
+pub use events::{EventQuery, EventStream, cursor_has_reached};
+pub use topics::{Subscription, TopicEvent};
 pub use upload::{Upload, UploadError};
 
 use crate::Format;
 use crate::filter::ItemFilter;
-use crate::item::{BulkResult, CountShown, ItemPage, ItemShown, Purged};
+use crate::item::{BulkResult, CountShown, ItemPage, ItemShown, PurgeResult};
 use crate::policy::PolicyBody;
 use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
@@ -36,7 +37,7 @@ use crate::span::Span;
 use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 use crate::tally::TallyShown;
 use crate::time::Time;
-use crate::token::{NewToken, TokenMade, TokenPage, TokenShown, Whoami};
+use crate::token::{NewToken, TokenCreated, TokenPage, TokenShown, Whoami};
 use http::Method;
 use std::path::Path;
 use std::time::Duration;
@@ -142,8 +143,8 @@ impl Client {
 
     /// How long a call that is safe to repeat goes on trying: 10 s unless said otherwise.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Client {
-        self.transport.patience = patience;
+    pub fn retry_for(mut self, retry_for: Duration) -> Client {
+        self.transport.retry_for = retry_for;
         self
     }
 
@@ -163,7 +164,7 @@ impl Client {
     }
 
     /// Makes a token. A second time makes a second one.
-    pub async fn create_token(&self, new: &NewToken) -> Result<TokenMade> {
+    pub async fn create_token(&self, new: &NewToken) -> Result<TokenCreated> {
         let call = Call::new(Method::POST, "/v1/tokens".to_owned(), Repeat::Unsafe);
         self.transport.call(self.transport.body(call, new)?).await
     }
@@ -325,7 +326,7 @@ impl Client {
     }
 
     /// Deletes items that match, as many as fit into a few seconds; go on with `next` until it is `None`.
-    pub async fn purge(&self, queue: &str, query: &ItemQuery) -> Result<Purged> {
+    pub async fn purge(&self, queue: &str, query: &ItemQuery) -> Result<PurgeResult> {
         let call = Call::new(Method::DELETE, queue_path(queue, "/items")?, Repeat::Unsafe);
         self.transport.call(call.query(query.pairs())).await
     }

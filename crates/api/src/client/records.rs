@@ -3,12 +3,14 @@
 use super::transport::{Call, Repeat};
 use super::{Client, ClientError, Result};
 use crate::code::Code;
-use crate::kv::{IncrementRecord, KvList, KvShown, RecordDeleted, RecordNumber, RecordSet, SetRecord};
+use crate::record::{
+    IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
+};
 use http::Method;
 
 impl Client {
     /// `None`: there is none.
-    pub async fn record(&self, key: &str) -> Result<Option<KvShown>> {
+    pub async fn record(&self, key: &str) -> Result<Option<RecordShown>> {
         match self.transport.call(Call::get(path(key, ""))).await {
             Ok(shown) => Ok(Some(shown)),
             Err(ClientError::Refused(problem))
@@ -42,7 +44,7 @@ impl Client {
     }
 
     /// A page of records whose keys begin with `prefix`, in order of key, after `cursor`.
-    pub async fn records(&self, prefix: &str, cursor: Option<&str>) -> Result<KvList> {
+    pub async fn records(&self, prefix: &str, cursor: Option<&str>) -> Result<RecordPage> {
         let prefix = (!prefix.is_empty()).then(|| ("prefix", prefix.to_owned()));
         let query = prefix.into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         self.transport.call(Call::get("/v1/kv".to_owned()).query(query)).await

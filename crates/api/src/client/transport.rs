@@ -1,6 +1,6 @@
 //! Sends calls and reads answers: addresses, formats, connections, repetition.
 
-use super::secure::{self, Connector, Trust};
+use super::tls::{self, Connector, Trust};
 use super::{ClientError, Result};
 use crate::WAIT_MAX;
 use crate::code::Code;
@@ -52,7 +52,7 @@ pub(super) struct Transport {
     token: Option<HeaderValue>,
     trace: Vec<(&'static str, HeaderValue)>,
     pub(super) format: Format,
-    pub(super) patience: Duration,
+    pub(super) retry_for: Duration,
 }
 
 /// Whether a call may be sent again when its answer was lost.
@@ -158,8 +158,8 @@ impl Transport {
             return Err(wrong("it must be a host and a port, and at most a path"));
         }
         let http = pool(&trust)?;
-        let patience = Duration::from_secs(10);
-        Ok(Transport { http, base, token: None, trace: Vec::new(), format: Format::MessagePack, patience })
+        let retry_for = Duration::from_secs(10);
+        Ok(Transport { http, base, token: None, trace: Vec::new(), format: Format::MessagePack, retry_for })
     }
 
     pub(super) fn set_ca_file(&mut self, path: &Path) -> Result<()> {
@@ -222,19 +222,19 @@ impl Transport {
 
     /// An answer in one go.
     pub(super) async fn exchange(&self, call: Call) -> Result<Answer> {
-        self.persist(call.repeat, || self.attempt(&call)).await
+        self.with_retries(call.repeat, || self.attempt(&call)).await
     }
 
     /// An answer whose body is still to be read.
     pub(super) async fn open(&self, call: Call) -> Result<Response<Incoming>> {
-        self.persist(call.repeat, || self.send(&call)).await
+        self.with_retries(call.repeat, || self.send(&call)).await
     }
 
-    async fn persist<T, F>(&self, repeat: Repeat, attempt: impl Fn() -> F) -> Result<T>
+    async fn with_retries<T, F>(&self, repeat: Repeat, attempt: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, Failed>>,
     {
-        let mut patience = pin!(tokio::time::sleep(self.patience));
+        let mut give_up = pin!(tokio::time::sleep(self.retry_for));
         let mut pause = FIRST_PAUSE;
         loop {
             let error = match attempt().await {
@@ -245,7 +245,7 @@ impl Transport {
             };
             tokio::select! {
                 biased;
-                () = &mut patience => return Err(error),
+                () = &mut give_up => return Err(error),
                 () = tokio::time::sleep(pause) => {}
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -276,7 +276,7 @@ impl Transport {
         let response = match self.timed(call.limit(), self.http.request(request)).await? {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
-                return Err(match secure::distrust(&error) {
+                return Err(match tls::distrust(&error) {
                     // It is the same certificate another time.
                     Some(why) => Failed::Final(ClientError::Untrusted { url: self.base.clone(), why }),
                     None => Failed::NotYet(self.unreachable(&error)),
@@ -364,7 +364,7 @@ fn pool(trust: &Trust<'_>) -> Result<Client<Connector, Full<Bytes>>> {
         .pool_idle_timeout(IDLE_MAX)
         // A request that a dead connection never took is sent on another; all else is decided in `exchange`.
         .retry_canceled_requests(true)
-        .build(secure::connector(connector, trust)?))
+        .build(tls::connector(connector, trust)?))
 }
 
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {

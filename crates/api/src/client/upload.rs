@@ -1,7 +1,7 @@
 //! Writes a whole buffer: chunks in parallel, each acknowledged, repeated after a broken connection, and a sign of life
 //! while the input has nothing.
 
-use super::cut::{Chunk, Cut};
+use super::chunker::{Chunk, InputEvent};
 use super::{Client, ClientError, Result};
 use crate::chain::Position;
 use std::io;
@@ -49,7 +49,7 @@ impl Upload {
     /// Sends an input to its end and finishes the buffer. `acknowledged` is told how many more bytes are safe.
     pub async fn run(
         &mut self,
-        mut cuts: mpsc::Receiver<Cut>,
+        mut input: mpsc::Receiver<InputEvent>,
         mut acknowledged: impl FnMut(u64),
     ) -> std::result::Result<Position, UploadError> {
         let mut under_way: JoinSet<Result<u64>> = JoinSet::new();
@@ -61,17 +61,17 @@ impl Upload {
                     acknowledged(joined(sent)?);
                     idle.reset();
                 }
-                cut = cuts.recv(), if under_way.len() < PARALLEL => match cut {
-                    Some(Cut::Chunk(chunk)) => {
+                event = input.recv(), if under_way.len() < PARALLEL => match event {
+                    Some(InputEvent::Chunk(chunk)) => {
                         under_way.spawn(self.next(chunk));
                     }
                     Some(end) => break end,
-                    None => break Cut::Failed(io::ErrorKind::UnexpectedEof.into()),
+                    None => break InputEvent::Failed(io::ErrorKind::UnexpectedEof.into()),
                 },
                 _ = idle.tick() => self.client.touch_buffer(&self.id, &self.writer).await?,
             }
         };
-        if let Cut::Failed(error) = end {
+        if let InputEvent::Failed(error) = end {
             return Err(UploadError::Input(error));
         }
         while let Some(sent) = under_way.join_next().await {

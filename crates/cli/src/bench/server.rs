@@ -35,7 +35,7 @@ impl Server {
             Some(connection) => open(connection)?,
             None => Client::new(&self.url)?,
         };
-        Ok(client.format(self.format).patience(Duration::ZERO))
+        Ok(client.format(self.format).retry_for(Duration::ZERO))
     }
 }
 

@@ -47,7 +47,7 @@ pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
     // Told at once if there is no such buffer, and before a file is emptied.
     let shown = session.client.buffer(&args.id).await?;
     let length = (shown.state == "complete").then_some(shown.bytes);
-    let client = session.client.clone().patience(READ_PATIENCE);
+    let client = session.client.clone().retry_for(READ_PATIENCE);
     let mut from = Position::START;
     let sink = match &args.output {
         None => Sink::stdout()?,
@@ -97,7 +97,7 @@ async fn part(
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
     let mut outage = Outage::new(Some(clock::now() + READ_PATIENCE));
-    let once = client.clone().patience(Duration::ZERO);
+    let once = client.clone().retry_for(Duration::ZERO);
     let (mut next, mut in_vain) = (range.start, 0);
     loop {
         let opening = once.content(id, next..range.end);

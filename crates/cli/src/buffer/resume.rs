@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use towline_api::CHUNK_BYTES;
 use towline_api::chain::{self, Hash, Position};
-use towline_api::client::Next;
+use towline_api::client::ChunkLookup;
 use towline_api::{Client, ClientError};
 
 /// A writer that a later process can be again: made of the buffer, and of the file as it is now.
@@ -50,7 +50,7 @@ pub async fn keep_read(client: &Client, id: &str, output: &mut File) -> Result<P
     let mut at = Position::START;
     output.rewind().map_err(refused)?;
     while at.bytes < there {
-        let Next::Chunk(chunk) = client.chunk_head(id, at.chunks).await? else { break };
+        let ChunkLookup::Chunk(chunk) = client.chunk_head(id, at.chunks).await? else { break };
         let after = at.after(chunk.length, &chunk.hash);
         if after.chain != chunk.chain {
             let what = format!("chunk {} of buffer {id:?} does not continue the chain", at.chunks);

@@ -37,7 +37,7 @@ pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
     let mut input = Input::open(path.as_deref())?;
     // Told at once, before a pipe full of bytes is read.
     session.client.buffer(&id).await?;
-    let client = session.client.clone().patience(WRITE_PATIENCE);
+    let client = session.client.clone().retry_for(WRITE_PATIENCE);
     let writer = match path.as_deref().filter(|_| resume) {
         Some(path) if input.length().is_some() => resume::writer(&id, path)?,
         Some(path) => return Err(Failure::Usage(format!("--resume: {} is not a file", path.display()))),
@@ -49,9 +49,9 @@ pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
     let bar = progress::bar(input.length());
     resume::skip_written(input.file(), written)?;
     bar.set_position(written.bytes);
-    let cuts = input.cut()?;
+    let chunks = input.chunks()?;
     let ended = tokio::select! {
-        ended = upload.run(cuts, |bytes| bar.inc(bytes)) => Some(ended),
+        ended = upload.run(chunks, |bytes| bar.inc(bytes)) => Some(ended),
         () = interrupt.raised() => None,
     };
     bar.finish_and_clear();

@@ -5,7 +5,7 @@ use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output::Format;
 use clap::Args;
-use towline_api::Purged;
+use towline_api::PurgeResult;
 use towline_api::client::ItemQuery;
 
 /// Remove items by state, and print how many there were.
@@ -41,7 +41,7 @@ pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
     match session.output.asked() {
         Some(Format::Json | Format::Ndjson) => {
-            session.output.object(&Purged { removed, matched, next: None })
+            session.output.object(&PurgeResult { removed, matched, next: None })
         }
         Some(Format::Table) | None => crate::output::text(&format!("{}\n", matched.unwrap_or(removed))),
     }

@@ -216,7 +216,7 @@ impl EditArgs {
 
 /// Prints nothing unless JSON is asked for: the exit code says it all.
 pub async fn send(session: &Session, action: Action) -> Result<(), Failure> {
-    let settled = session.client.clone().patience(PATIENCE).act(action).await?;
+    let settled = session.client.clone().retry_for(PATIENCE).act(action).await?;
     match &settled.error {
         Some(error) => Err(Failure::refused(&error.message)),
         None => session.output.silent(&settled),

@@ -17,7 +17,7 @@ use towline_api::{Client, ClientError, ErrorBody, Submitted};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -> Result<(), Failure> {
-    let client = session.client.clone().patience(PATIENCE);
+    let client = session.client.clone().retry_for(PATIENCE);
     // Told at once, before a pipe full of items is read.
     session.client.queue(queue).await?;
     let (from, length) = bulk_lines::open(from)?;

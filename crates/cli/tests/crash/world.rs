@@ -58,7 +58,7 @@ impl World {
     /// A client of this server, counted round.
     pub fn client_of(&self, server: u64, format: Format) -> Client {
         let at = usize::try_from(server).unwrap() % self.urls.len();
-        Client::new(&self.urls[at]).unwrap().format(format).patience(Duration::ZERO)
+        Client::new(&self.urls[at]).unwrap().format(format).retry_for(Duration::ZERO)
     }
 
     pub fn is_draining(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Where spans go.
 
 use http::Uri;
-use towline_api::Hidden;
+use towline_api::Secret;
 
 /// What is not here comes from the usual `OTEL_...` variables: the name of the service, the sampler, headers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -9,7 +9,7 @@ pub struct TraceSettings {
     /// Where spans are posted to; `None`: nowhere, and none are made.
     pub endpoint: Option<String>,
     /// Sent along, to be let in.
-    pub headers: Vec<(String, Hidden)>,
+    pub headers: Vec<(String, Secret)>,
     /// Of a million traces that begin here, how many are recorded; `None`: as `OTEL_TRACES_SAMPLER` says, or all.
     pub sample_ppm: Option<u32>,
     /// `OTEL_SDK_DISABLED`, or `OTEL_TRACES_EXPORTER` says `none`.
@@ -68,13 +68,13 @@ pub(super) fn endpoint(text: &str) -> Result<String, String> {
 }
 
 /// A line for each, like `authorization: Bearer ...`.
-pub(super) fn headers(text: &str) -> Result<Vec<(String, Hidden)>, String> {
+pub(super) fn headers(text: &str) -> Result<Vec<(String, Secret)>, String> {
     let header = |(nth, line): (usize, &str)| {
         let wrong = || format!("line {} is no header; write name: value", nth + 1);
         let (name, value) = line.split_once(':').ok_or_else(wrong)?;
         let name = http::HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
         http::HeaderValue::try_from(value.trim()).map_err(|_| wrong())?;
-        Ok((name.to_string(), Hidden(value.trim().to_owned())))
+        Ok((name.to_string(), Secret(value.trim().to_owned())))
     };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(header).collect()

@@ -12,7 +12,7 @@ use axum::response::Response;
 use futures::FutureExt;
 use std::pin::{Pin, pin};
 use std::time::Duration;
-use towline_api::{BulkResult, CountShown, ItemFilter, Problem, Purged};
+use towline_api::{BulkResult, CountShown, ItemFilter, Problem, PurgeResult};
 use towline_domain::{QueueName, QueueState, Refusal, StateName};
 use towline_store::{BulkAction, Cursor, Filter, Operation, StoreError};
 
@@ -31,7 +31,7 @@ const TIME_MAX: Duration = Duration::from_secs(5);
         ("dry_run" = Option<bool>, Query, description = "Say how many, and delete none"),
     ),
     responses(
-        (status = 200, description = "How many are gone. A `state` must be given; `all` is for every state.", body = Purged),
+        (status = 200, description = "How many are gone. A `state` must be given; `all` is for every state.", body = PurgeResult),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such queue.", body = Problem, content_type = "application/problem+json"),
     ))]
@@ -49,11 +49,11 @@ pub(super) async fn purge(
     check_clear(filter.head.state.is_some(), filter.head.state, everything)?;
     if dry_run {
         let CountShown { count, next } = count_all(&app, &filter, after).await?;
-        return reply.with(&Purged { removed: 0, matched: Some(count), next });
+        return reply.with(&PurgeResult { removed: 0, matched: Some(count), next });
     }
     let BulkResult { done, next, .. } =
         carry_out(&app, &BulkAction::Delete { force }, &filter, after).await?;
-    reply.with(&Purged { removed: done, matched: None, next })
+    reply.with(&PurgeResult { removed: done, matched: None, next })
 }
 
 /// Does something to all items that match, a few seconds' worth; go on with `next` until it is `null`. What has changed by

@@ -10,7 +10,8 @@ use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
 use towline_api::{
-    Code, IncrementRecord, KvList, KvShown, Problem, RecordDeleted, RecordNumber, RecordSet, SetRecord,
+    Code, IncrementRecord, Problem, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown,
+    SetRecord,
 };
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::limits::KV_PAGE_MAX;
@@ -23,7 +24,7 @@ use towline_domain::limits::KV_PAGE_MAX;
         ("limit" = Option<usize>, Query, description = "At most so many: 64, and no more", minimum = 1, maximum = 64),
     ),
     responses(
-        (status = 200, description = "A page of them.", body = KvList),
+        (status = 200, description = "A page of them.", body = RecordPage),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn list(
@@ -41,13 +42,13 @@ pub(super) async fn list(
     let found = app.broker.kv_list(&prefix, cursor.as_deref(), limit).await??;
     let next = found.last().filter(|_| found.len() >= limit).map(|(key, _)| key.clone());
     let bytes: usize = found.iter().map(|(_, record)| record.value.len()).sum();
-    let records = found.into_iter().map(|(key, record)| KvShown::new(key, &record)).collect();
-    crate::answer::aside(bytes, || reply.with(&KvList { records, next }))
+    let records = found.into_iter().map(|(key, record)| RecordShown::new(key, &record)).collect();
+    crate::answer::aside(bytes, || reply.with(&RecordPage { records, next }))
 }
 
 /// A record as it is now.
 #[utoipa::path(get, path = "/v1/kv/{key}", operation_id = "get_record", tag = "records", security(("token" = ["kv:read"])), params(("key" = String, Path)), responses(
-    (status = 200, description = "The record.", body = KvShown),
+    (status = 200, description = "The record.", body = RecordShown),
     (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
     (status = 404, description = "There is none, or its time is over.", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -61,7 +62,7 @@ pub(super) async fn get(
         let detail = format!("no record {key:?}; it was never set, or its time is over");
         return Err(Refused::new(Code::RecordNotFound, detail));
     };
-    reply.with(&KvShown::new(key, &record))
+    reply.with(&RecordShown::new(key, &record))
 }
 
 /// Sets a record: always, or with `if_absent` only if there is none.

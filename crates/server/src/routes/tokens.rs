@@ -13,14 +13,16 @@ use crate::query::{NoQuery, Query};
 use crate::refuse::Refused;
 use axum::extract::State;
 use axum::response::Response;
-use towline_api::{Code, Hidden, NewToken, PAGE_DEFAULT, Problem, TokenMade, TokenPage, TokenShown, Whoami};
+use towline_api::{
+    Code, NewToken, PAGE_DEFAULT, Problem, Secret, TokenCreated, TokenPage, TokenShown, Whoami,
+};
 use towline_broker::entropy;
 
 /// Makes a token. It is told once: only its hash is kept.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", security(("token" = ["admin"])),
     request_body = NewToken,
     responses(
-        (status = 200, description = "The token.", body = TokenMade),
+        (status = 200, description = "The token.", body = TokenCreated),
         (status = 400, description = "Refused.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn create(
@@ -34,7 +36,7 @@ pub(super) async fn create(
     let (text, record) = made;
     let shown = record.shown(None);
     let about = About(format!("token {} {:?} {}", shown.id, shown.name, shown.scopes.join(" ")));
-    let mut response = reply.with(&TokenMade { token: Hidden(text), shown })?;
+    let mut response = reply.with(&TokenCreated { token: Secret(text), shown })?;
     response.extensions_mut().insert(about);
     Ok(response)
 }

@@ -17,7 +17,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use towline_api::Hidden;
+use towline_api::Secret;
 
 /// One call.
 const CALL_MAX: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ impl Cause {
 
 pub(super) fn exporter(
     endpoint: &str,
-    headers: &[(String, Hidden)],
+    headers: &[(String, Secret)],
     resource: &Resource,
 ) -> Result<(SpanExporter, Cause), String> {
     let headers: HashMap<String, String> =

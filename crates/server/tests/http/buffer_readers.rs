@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use towline_api::ClientError;
 use towline_api::chain::Position;
-use towline_api::client::cut::{Chunk, Cut};
-use towline_api::client::{Content, Next, Upload};
+use towline_api::client::chunker::{Chunk, InputEvent};
+use towline_api::client::{ChunkLookup, Content, Upload};
 use towline_domain::Millis;
 
 const WRITER: &str = "000102030405060708090a0b0c0d0e0f";
@@ -23,7 +23,7 @@ async fn empty(rig: &Rig) -> String {
 async fn writer(
     rig: &Rig,
     id: &str,
-) -> (mpsc::Sender<Cut>, tokio::task::JoinHandle<Result<Position, String>>) {
+) -> (mpsc::Sender<InputEvent>, tokio::task::JoinHandle<Result<Position, String>>) {
     let mut upload = Upload::begin(rig.client(), id, WRITER).await.unwrap();
     let (sender, receiver) = mpsc::channel(1);
     let running =
@@ -31,8 +31,8 @@ async fn writer(
     (sender, running)
 }
 
-fn chunk(data: &'static str) -> Cut {
-    Cut::Chunk(Chunk::new(data.into()).unwrap())
+fn chunk(data: &'static str) -> InputEvent {
+    InputEvent::Chunk(Chunk::new(data.into()).unwrap())
 }
 
 /// What came, and how it ended.
@@ -63,10 +63,10 @@ async fn a_reader_that_comes_first_gets_every_byte() {
     let (sender, running) = writer(&rig, &id).await;
     sender.send(chunk("one ")).await.unwrap();
     // It is read before the writer goes on.
-    let Next::Chunk(got) = first.await.unwrap() else { panic!("no chunk") };
+    let ChunkLookup::Chunk(got) = first.await.unwrap() else { panic!("no chunk") };
     assert_eq!(got.pieces.concat(), b"one ");
     sender.send(chunk("two")).await.unwrap();
-    sender.send(Cut::End).await.unwrap();
+    sender.send(InputEvent::End).await.unwrap();
     assert_eq!(running.await.unwrap().unwrap().bytes, 7);
     assert_eq!(reading.await.unwrap().body, "one two");
 }
@@ -79,7 +79,9 @@ async fn a_reader_of_a_writer_that_fails_is_cut_off() {
     let (sender, _running) = writer(&rig, &id).await;
     sender.send(chunk("half")).await.unwrap();
     let there = async {
-        while !matches!(rig.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
+        while !matches!(rig.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(ChunkLookup::Chunk(_)))
+        {
+        }
     };
     there.await;
     rig.client().fail_buffer(&id, WRITER, "fell over").await.unwrap();
@@ -159,7 +161,7 @@ async fn ranges_of_a_buffer_that_is_being_written() {
     let id = empty(&rig).await;
     let (sender, running) = writer(&rig, &id).await;
     sender.send(chunk("0123456789")).await.unwrap();
-    while !matches!(rig.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
+    while !matches!(rig.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(ChunkLookup::Chunk(_))) {}
     let answer = range(&rig, &id, "bytes=2-5").await;
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (206, &b"2345"[..]));
     assert_eq!(answer.headers["content-range"], "bytes 2-5/*");
@@ -167,7 +169,7 @@ async fn ranges_of_a_buffer_that_is_being_written() {
         let words = range(&rig, &id, later).await.refused("buffer_not_ready");
         assert!(words.contains("10 bytes so far"), "{words}");
     }
-    sender.send(Cut::End).await.unwrap();
+    sender.send(InputEvent::End).await.unwrap();
     running.await.unwrap().unwrap();
     assert_eq!(range(&rig, &id, "bytes=-2").await.body, "89");
 }
@@ -193,13 +195,13 @@ async fn a_head_says_what_a_chunk_is_without_bringing_it() {
     let rig = Rig::start().await;
     let id = empty(&rig).await;
     rig.fill(&id, "0123456789").await.good();
-    let Next::Chunk(head) = rig.client().chunk_head(&id, 0).await.unwrap() else { panic!("no chunk") };
-    let Next::Chunk(whole) = rig.client().chunk(&id, 0, Duration::ZERO).await.unwrap() else {
+    let ChunkLookup::Chunk(head) = rig.client().chunk_head(&id, 0).await.unwrap() else { panic!("no chunk") };
+    let ChunkLookup::Chunk(whole) = rig.client().chunk(&id, 0, Duration::ZERO).await.unwrap() else {
         panic!("no chunk")
     };
     assert_eq!((head.length, head.hash, head.chain), (whole.length, whole.hash, whole.chain));
     assert!(head.pieces.is_empty() && whole.pieces.concat() == b"0123456789");
-    assert!(matches!(rig.client().chunk_head(&id, 1).await.unwrap(), Next::End(at) if at.bytes == 10));
+    assert!(matches!(rig.client().chunk_head(&id, 1).await.unwrap(), ChunkLookup::End(at) if at.bytes == 10));
 }
 
 #[tokio::test(flavor = "multi_thread")]

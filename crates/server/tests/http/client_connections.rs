@@ -48,8 +48,8 @@ async fn a_connection_the_server_has_closed_is_not_used_again() {
     let proxy = Proxy::start(rig.address).await;
     let count = 50;
     proxy.plan(vec![Fate::CloseWhenIdle; count]);
-    let patient = Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
-    let client = patient.clone().patience(Duration::ZERO);
+    let patient = Client::new(&proxy.url()).unwrap().retry_for(Duration::from_secs(60));
+    let client = patient.clone().retry_for(Duration::ZERO);
     // None of these may be repeated once it is sent, and whether the client has seen the end of the connection when the
     // next call begins is a matter of luck: it must not matter.
     for _ in 0..count {

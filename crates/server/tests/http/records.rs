@@ -4,7 +4,7 @@ use crate::rig::Rig;
 use http::Method;
 use serde_json::json;
 use std::time::Duration;
-use towline_api::client::Heard;
+use towline_api::client::TopicEvent;
 use towline_api::{Client, IncrementRecord, SetRecord};
 use towline_domain::limits;
 
@@ -111,9 +111,9 @@ async fn everybody_who_listens_hears_what_is_published_and_nobody_else() {
     assert_eq!(client.publish("news", words).await.unwrap(), 3);
     assert_eq!(client.publish("other", "else").await.unwrap(), 1);
     for ear in &mut ears {
-        assert_eq!(ear.next().await.unwrap(), Some(Heard::Message(words.to_owned())));
+        assert_eq!(ear.next().await.unwrap(), Some(TopicEvent::Message(words.to_owned())));
     }
-    assert_eq!(other.next().await.unwrap(), Some(Heard::Message("else".to_owned())));
+    assert_eq!(other.next().await.unwrap(), Some(TopicEvent::Message("else".to_owned())));
     // Who goes away is not told any more.
     drop(ears);
     while client.publish("news", "again").await.unwrap() > 0 {
@@ -139,8 +139,8 @@ async fn a_listener_who_does_not_read_is_cut_off_and_told() {
     let mut heard = 0;
     let missed = loop {
         match slow.next().await.unwrap() {
-            Some(Heard::Message(_)) => heard += 1,
-            Some(Heard::CutOff { missed }) => break missed,
+            Some(TopicEvent::Message(_)) => heard += 1,
+            Some(TopicEvent::CutOff { missed }) => break missed,
             None => panic!("it ended without a word after {heard}"),
         }
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use towline_api::Code;
 use towline_api::client::Upload;
-use towline_api::client::cut::{Chunk, Cut};
+use towline_api::client::chunker::{Chunk, InputEvent};
 use towline_server::{Server, ServerError, Settings};
 
 async fn whoami(rig: &Rig, authorization: &str) -> crate::rig::Answer {
@@ -124,12 +124,12 @@ async fn a_stream_breaks_off_when_the_token_ends() {
     let id = rig.post("/v1/buffers", json!({})).await.good()["id"].as_str().unwrap().to_owned();
     let (writer, _) = rig.token_for(&["buffer:*"]).await;
     let (reader, reader_id) = rig.token_for(&["buffer:read"]).await;
-    let client = |token: &str| rig.client().token(token).unwrap().patience(Duration::ZERO);
+    let client = |token: &str| rig.client().token(token).unwrap().retry_for(Duration::ZERO);
     let mut upload = Upload::begin(client(&writer), &id, "000102030405060708090a0b0c0d0e0f").await.unwrap();
     let (input, cuts) = mpsc::channel(1);
     let writing = tokio::spawn(async move { upload.run(cuts, |_| {}).await.map(drop) });
     let chunk = Chunk::new(Bytes::from_static(b"first")).unwrap();
-    input.send(Cut::Chunk(chunk)).await.unwrap();
+    input.send(InputEvent::Chunk(chunk)).await.unwrap();
     // More is to come: the stream goes on.
     let mut content = loop {
         match client(&reader).content(&id, 0..u64::MAX).await {
@@ -142,7 +142,7 @@ async fn a_stream_breaks_off_when_the_token_ends() {
     let cut_off = content.next().await;
     assert!(cut_off.is_err(), "not taken for whole: {cut_off:?}");
     // The writer has a token of its own.
-    input.send(Cut::End).await.unwrap();
+    input.send(InputEvent::End).await.unwrap();
     writing.await.unwrap().unwrap();
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::broadcast::{self, error::RecvError};
 use towline_api::Client;
-use towline_api::client::Heard;
+use towline_api::client::TopicEvent;
 
 /// A listener that is further behind misses some.
 const BEHIND_MAX: usize = 4096;
@@ -68,7 +68,7 @@ async fn listen(ear: Weak<Ear>) {
             loop {
                 tokio::select! {
                     heard = listening.next() => match heard {
-                        Ok(Some(Heard::Message(message))) => {
+                        Ok(Some(TopicEvent::Message(message))) => {
                             if let Some(ear) = ear.upgrade() {
                                 // Nobody waits: nobody is told.
                                 let _ = ear.here.send(message);

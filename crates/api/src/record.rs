@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 /// A record as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct KvShown {
+pub struct RecordShown {
     pub key: String,
     pub value: String,
     /// When it is forgotten.
@@ -19,18 +19,18 @@ pub struct KvShown {
     pub expires_at: Option<Time>,
 }
 
-impl KvShown {
+impl RecordShown {
     /// Values are text: nothing else is taken.
     #[must_use]
-    pub fn new(key: String, record: &KvRecord) -> KvShown {
+    pub fn new(key: String, record: &KvRecord) -> RecordShown {
         let value = String::from_utf8_lossy(&record.value).into_owned();
-        KvShown { key, value, expires_at: record.expires_at.map(Into::into) }
+        RecordShown { key, value, expires_at: record.expires_at.map(Into::into) }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct KvList {
-    pub records: Vec<KvShown>,
+pub struct RecordPage {
+    pub records: Vec<RecordShown>,
     /// Give this as `cursor` to go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -108,24 +108,4 @@ fn span(ttl: Option<Span>) -> Result<Option<Millis>, Refusal> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordNumber {
     pub value: i64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TopicMessage {
-    /// At most 16 KiB.
-    pub message: String,
-}
-
-/// How many listened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Published {
-    pub listeners: usize,
-}
-
-/// The last words to a listener who was too slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CutOff {
-    /// How many messages went by.
-    pub missed: u64,
 }
