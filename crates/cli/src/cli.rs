@@ -3,8 +3,8 @@
 use crate::connect::Connection;
 use crate::output::Format;
 use crate::{
-    bench, buffer, completions, events, group, item, kv, man, migrate, moving, queue, schedule, serve, token,
-    topic,
+    bench, buffer, completions, events, export_import, group, item, kv, man, migrate, queue, schedule, serve,
+    token, topic,
 };
 use clap::{Parser, Subcommand};
 
@@ -38,9 +38,9 @@ pub enum Command {
     /// Bring the schema of a PostgreSQL store up to date.
     Migrate(migrate::MigrateArgs),
     /// Write everything in a store to standard output.
-    Export(moving::ExportArgs),
+    Export(export_import::ExportArgs),
     /// Put what `towline export` wrote into an empty store.
-    Import(moving::ImportArgs),
+    Import(export_import::ImportArgs),
     /// Make, fill, read and watch queues.
     #[command(subcommand, visible_alias = "queues")]
     Queue(Box<queue::QueueCommand>),

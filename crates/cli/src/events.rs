@@ -2,9 +2,9 @@
 
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
 use crate::output::{self, Format};
-use crate::reader::Reader;
+use crate::reconnect::Reconnect;
+use crate::stdout_reader::StdoutReader;
 use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
     let query =
         EventQuery { after, queues: args.queue, kinds: args.kind, items: args.item, groups: args.group };
     let printer = Printer {
-        for_people: match session.output.asked() {
+        for_people: match session.output.requested() {
             Some(Format::Table) => true,
             Some(Format::Json | Format::Ndjson) => false,
             None => std::io::stdout().is_terminal(),
@@ -86,17 +86,17 @@ async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Print
 }
 
 async fn follow(session: &Session, query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
-    let reader = Reader::of_stdout();
+    let reader = StdoutReader::new();
     let mut events = session.client.follow_events(query);
-    let mut outage = Outage::new(None);
+    let mut reconnect = Reconnect::new(None);
     while printer.left > 0 {
         let next = tokio::select! {
             next = events.next() => next,
-            () = reader.gone() => return Err(Failure::ReaderGone),
+            () = reader.closed() => return Err(Failure::ReaderGone),
         };
         // A server that was never there is not waited for.
         let next = if events.has_begun() { next } else { Ok(next?) };
-        if let Some(event) = outage.bridge(session.client.url(), AT_ONCE, async { next }).await? {
+        if let Some(event) = reconnect.attempt(session.client.url(), AT_ONCE, async { next }).await? {
             printer.print(&event)?;
         }
     }
@@ -113,7 +113,7 @@ impl Printer {
     fn print(&mut self, event: &EventShown) -> Result<bool, Failure> {
         match self.for_people {
             true => output::text(&line(event))?,
-            false => output::line(event)?,
+            false => output::json_line(event)?,
         }
         self.left -= 1;
         Ok(self.left > 0)

@@ -18,7 +18,7 @@ pub enum Failure {
     /// What was waited for did not come in time.
     TimedOut(String),
     /// Refused in parts, each of which was told when it happened.
-    Told,
+    AlreadyReported,
     /// Whoever read the output wants no more of it.
     ReaderGone,
 }
@@ -31,7 +31,7 @@ impl Failure {
     fn code(&self) -> u8 {
         match self {
             Failure::ReaderGone => 0,
-            Failure::Refused(_) | Failure::Told => 1,
+            Failure::Refused(_) | Failure::AlreadyReported => 1,
             Failure::Usage(_) => 2,
             Failure::Unreachable(_) => 3,
             Failure::TimedOut(_) => 4,
@@ -44,13 +44,13 @@ impl Failure {
             | Failure::Usage(words)
             | Failure::Unreachable(words)
             | Failure::TimedOut(words) => Some(words),
-            Failure::Told | Failure::ReaderGone => None,
+            Failure::AlreadyReported | Failure::ReaderGone => None,
         }
     }
 }
 
 /// Says what there is to say.
-pub fn of(end: Result<(), Failure>) -> ExitCode {
+pub fn report(end: Result<(), Failure>) -> ExitCode {
     let Err(failure) = end else { return ExitCode::SUCCESS };
     if let Some(words) = failure.words() {
         output::say(words);
@@ -59,9 +59,9 @@ pub fn of(end: Result<(), Failure>) -> ExitCode {
 }
 
 /// Help and version are results; everything else is a wrong usage.
-pub fn of_arguments(error: &clap::Error) -> ExitCode {
+pub fn report_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return of(error.print().map_err(Failure::from));
+        return report(error.print().map_err(Failure::from));
     }
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {

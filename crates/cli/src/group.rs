@@ -3,8 +3,8 @@
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::item::{cancel_all, list_all};
-use crate::outage::Outage;
+use crate::item::{list_all, repeat_until_done};
+use crate::reconnect::Reconnect;
 use crate::value::duration;
 use clap::{Args, Subcommand};
 use std::time::Duration;
@@ -84,22 +84,22 @@ pub async fn run(session: &Session, command: GroupCommand) -> Result<(), Failure
         GroupCommand::Cancel(args) => {
             let query = ItemQuery { reason: args.reason, dry_run: args.dry_run, ..ItemQuery::default() };
             let call = async |query: &ItemQuery| session.client.cancel_group(&args.group, query).await;
-            cancel_all(session, query, call).await
+            repeat_until_done(session, query, call).await
         }
     }
 }
 
 async fn wait(session: &Session, args: WaitArgs) -> Result<(), Failure> {
     let until = args.timeout.map(|timeout| clock::now() + Duration::from_millis(timeout.0));
-    let mut outage = Outage::new(until);
+    let mut reconnect = Reconnect::new(until);
     let client = &session.client;
     loop {
         let rest = until.map(|until| until.saturating_duration_since(clock::now()));
         let slice = rest.map_or(SLICE, |rest| rest.min(SLICE));
         let call = client.wait_group(&args.group, args.expect, slice);
-        let Some(group) = outage.bridge(client.url(), slice + GRACE, call).await? else { continue };
+        let Some(group) = reconnect.attempt(client.url(), slice + GRACE, call).await? else { continue };
         if group.done {
-            session.output.silent(&group)?;
+            session.output.json_only(&group)?;
             let bad = group.failed + group.removed;
             return match bad {
                 0 => Ok(()),

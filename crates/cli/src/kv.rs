@@ -10,21 +10,21 @@ use towline_api::{IncrementRecord, Millis, RecordDeleted, RecordNumber, RecordSe
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
     /// Print a value, as it was set.
-    Get(Key),
+    Get(KeyArg),
     /// Set a record.
     Set(SetArgs),
     /// Add to a record, and print the number afterwards.
     #[command(visible_alias = "incr")]
     Increment(IncrementArgs),
     /// Delete a record. One that is not there is fine.
-    Delete(Key),
+    Delete(KeyArg),
     /// List records in order of key.
     #[command(visible_alias = "ls")]
     List(ListArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Key {
+pub struct KeyArg {
     /// Any text of at most 512 bytes.
     key: String,
 }
@@ -69,8 +69,8 @@ pub struct ListArgs {
 pub async fn run(session: &Session, command: KvCommand) -> Result<(), Failure> {
     let Session { client, output } = session;
     match command {
-        KvCommand::Get(Key { key }) => match client.record(&key).await? {
-            Some(record) => output.name(&record.value, &record),
+        KvCommand::Get(KeyArg { key }) => match client.record(&key).await? {
+            Some(record) => output.name_or_json(&record.value, &record),
             None => {
                 Err(Failure::Refused(format!("no record {key:?}; it was never set, or its time is over")))
             }
@@ -79,16 +79,16 @@ pub async fn run(session: &Session, command: KvCommand) -> Result<(), Failure> {
             let value = Source::text(value).read_text()?;
             let set =
                 client.set_record(&key, &SetRecord { value, ttl: ttl.map(Into::into), if_absent }).await?;
-            output.silent(&RecordSet { set })?;
+            output.json_only(&RecordSet { set })?;
             if set { Ok(()) } else { Err(Failure::Refused(format!("record {key:?} is there already"))) }
         }
         KvCommand::Increment(IncrementArgs { key, by, once, ttl }) => {
             let body = IncrementRecord { by: Some(by), once, ttl: ttl.map(Into::into) };
             let value = client.increment_record(&key, &body).await?;
-            output.name(value, &RecordNumber { value })
+            output.name_or_json(value, &RecordNumber { value })
         }
-        KvCommand::Delete(Key { key }) => {
-            output.silent(&RecordDeleted { deleted: client.delete_record(&key).await? })
+        KvCommand::Delete(KeyArg { key }) => {
+            output.json_only(&RecordDeleted { deleted: client.delete_record(&key).await? })
         }
         KvCommand::List(ListArgs { prefix }) => {
             let mut listing = output.listing(&["KEY", "VALUE", "EXPIRES"]);

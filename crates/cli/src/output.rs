@@ -17,39 +17,39 @@ pub enum Format {
     Ndjson,
 }
 
-/// How results are printed: as asked for, or as fits where they go.
+/// How results are printed: as requested for, or as fits where they go.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
-    asked: Option<Format>,
+    requested: Option<Format>,
 }
 
 impl Output {
-    pub fn new(asked: Option<Format>) -> Output {
-        Output { asked }
+    pub fn new(requested: Option<Format>) -> Output {
+        Output { requested }
     }
 
-    pub fn asked(self) -> Option<Format> {
-        self.asked
+    pub fn requested(self) -> Option<Format> {
+        self.requested
     }
 
-    /// A name or an id alone, fit for `$(...)`; the whole answer only if JSON was asked for.
-    pub fn name<T: Serialize>(self, name: impl Display, whole: &T) -> Result<(), Failure> {
-        match self.asked {
+    /// A name or an id alone, fit for `$(...)`; the whole answer only if JSON was requested for.
+    pub fn name_or_json<T: Serialize>(self, name: impl Display, whole: &T) -> Result<(), Failure> {
+        match self.requested {
             Some(Format::Json | Format::Ndjson) => self.object(whole),
             Some(Format::Table) | None => text(&format!("{name}\n")),
         }
     }
 
-    /// What a call answered, if JSON was asked for; scripts need no word of success.
-    pub fn silent<T: Serialize>(self, answer: &T) -> Result<(), Failure> {
-        match self.asked {
+    /// What a call answered, if JSON was requested for; scripts need no word of success.
+    pub fn json_only<T: Serialize>(self, answer: &T) -> Result<(), Failure> {
+        match self.requested {
             Some(Format::Json | Format::Ndjson) => self.object(answer),
             Some(Format::Table) | None => Ok(()),
         }
     }
 
     pub fn object<T: Serialize>(self, value: &T) -> Result<(), Failure> {
-        let json = match self.asked {
+        let json = match self.requested {
             Some(Format::Ndjson) => serde_json::to_string(value)?,
             _ => serde_json::to_string_pretty(value)?,
         };
@@ -58,20 +58,20 @@ impl Output {
 
     /// One line for a script, several for a person.
     pub fn answer<T: Serialize>(self, value: &T) -> Result<(), Failure> {
-        match self.asked {
-            None if !io::stdout().is_terminal() => line(value),
+        match self.requested {
+            None if !io::stdout().is_terminal() => json_line(value),
             _ => self.object(value),
         }
     }
 
     pub fn listing(self, headers: &'static [&'static str]) -> Listing {
         let fitting = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
-        Listing::new(self.asked.unwrap_or(fitting), headers)
+        Listing::new(self.requested.unwrap_or(fitting), headers)
     }
 }
 
 /// One JSON object on its own line, there for the reader at once.
-pub fn line<T: Serialize>(value: &T) -> Result<(), Failure> {
+pub fn json_line<T: Serialize>(value: &T) -> Result<(), Failure> {
     let mut json = serde_json::to_vec(value)?;
     json.push(b'\n');
     let mut out = io::stdout().lock();

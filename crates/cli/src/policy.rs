@@ -107,7 +107,7 @@ impl PolicyArgs {
     }
 
     /// A change of nothing is a forgotten flag.
-    pub fn change(self) -> Result<PolicyBody, Failure> {
+    pub fn patch(self) -> Result<PolicyBody, Failure> {
         match self.body(None) {
             body if body == PolicyBody::default() => Err(Failure::Usage(
                 "nothing to change; name what shall be different, like --max-retries 5".to_owned(),

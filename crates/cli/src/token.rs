@@ -2,14 +2,14 @@
 
 use crate::connect::{Connection, Session};
 use crate::exit::Failure;
-use crate::moving::{Place, runtime};
 use crate::output::{Format, Output};
+use crate::store_args::{StoreArgs, runtime};
 use crate::value::duration;
 use clap::{Args, Subcommand};
 use towline_api::{Millis, NewToken, RateLimit, TokenShown};
 use towline_server::{TokenError, Tokens};
 
-/// Tokens are made, listed and revoked by a server, or in its store itself: with --data, or with --store.
+/// Tokens are created, listed and revoked by a server, or in its store itself: with --data, or with --store.
 ///
 /// An embedded store must not be in use then; that is how the first token comes to be. A database may be.
 #[derive(Debug, Subcommand)]
@@ -41,13 +41,13 @@ pub struct CreateArgs {
     #[arg(long, value_name = "N", requires = "rate")]
     burst: Option<u32>,
     #[command(flatten)]
-    place: Place,
+    store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
     #[command(flatten)]
-    place: Place,
+    store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -56,23 +56,23 @@ pub struct RevokeArgs {
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
-    place: Place,
+    store: StoreArgs,
 }
 
 pub fn run(connection: &Connection, format: Option<Format>, command: TokenCommand) -> Result<(), Failure> {
-    let place = match &command {
-        TokenCommand::Create(CreateArgs { place, .. })
-        | TokenCommand::List(ListArgs { place })
-        | TokenCommand::Revoke(RevokeArgs { place, .. }) => place,
+    let store = match &command {
+        TokenCommand::Create(CreateArgs { store, .. })
+        | TokenCommand::List(ListArgs { store })
+        | TokenCommand::Revoke(RevokeArgs { store, .. }) => store,
     };
-    let settings = place.is_named().then(|| place.settings()).transpose()?;
+    let settings = store.is_named().then(|| store.settings()).transpose()?;
     let output = Output::new(format);
     runtime()?.block_on(async {
-        let Some(settings) = settings else { return ask(&connection.open(format)?, command).await };
+        let Some(settings) = settings else { return via_server(&connection.open(format)?, command).await };
         // In a task, so that it may block the thread it is on.
         let done = tokio::spawn(async move {
             let tokens = Tokens::open(&settings).await?;
-            let done = by_hand(&tokens, command).await;
+            let done = in_store(&tokens, command).await;
             tokio::task::block_in_place(|| tokens.close());
             done
         });
@@ -82,29 +82,29 @@ pub fn run(connection: &Connection, format: Option<Format>, command: TokenComman
 }
 
 /// What a command has to say.
-enum Done {
-    Made(towline_api::TokenCreated),
+enum TokenOutput {
+    Created(towline_api::TokenCreated),
     Listed(Vec<TokenShown>),
     Revoked(TokenShown),
 }
 
-impl Done {
+impl TokenOutput {
     fn print(self, output: Output) -> Result<(), Failure> {
         match self {
-            Done::Made(made) => output.name(&made.token.0, &made),
-            Done::Listed(tokens) => {
+            TokenOutput::Created(created) => output.name_or_json(&created.token.0, &created),
+            TokenOutput::Listed(tokens) => {
                 let mut listing = output.listing(&HEADERS);
                 for token in &tokens {
                     listing.push(token, row)?;
                 }
                 listing.finish()
             }
-            Done::Revoked(token) => output.silent(&token),
+            TokenOutput::Revoked(token) => output.json_only(&token),
         }
     }
 }
 
-fn wanted(args: CreateArgs) -> NewToken {
+fn new_token(args: CreateArgs) -> NewToken {
     NewToken {
         name: args.name,
         scopes: args.scope,
@@ -113,19 +113,19 @@ fn wanted(args: CreateArgs) -> NewToken {
     }
 }
 
-async fn by_hand(tokens: &Tokens, command: TokenCommand) -> Result<Done, TokenError> {
+async fn in_store(tokens: &Tokens, command: TokenCommand) -> Result<TokenOutput, TokenError> {
     Ok(match command {
-        TokenCommand::Create(args) => Done::Made(tokens.create(wanted(args)).await?),
-        TokenCommand::List(_) => Done::Listed(tokens.list().await?),
-        TokenCommand::Revoke(args) => Done::Revoked(tokens.revoke(&args.id).await?),
+        TokenCommand::Create(args) => TokenOutput::Created(tokens.create(new_token(args)).await?),
+        TokenCommand::List(_) => TokenOutput::Listed(tokens.list().await?),
+        TokenCommand::Revoke(args) => TokenOutput::Revoked(tokens.revoke(&args.id).await?),
     })
 }
 
-async fn ask(session: &Session, command: TokenCommand) -> Result<(), Failure> {
+async fn via_server(session: &Session, command: TokenCommand) -> Result<(), Failure> {
     let client = &session.client;
     let done = match command {
-        TokenCommand::Create(args) => Done::Made(client.create_token(&wanted(args)).await?),
-        TokenCommand::Revoke(args) => Done::Revoked(client.revoke_token(&args.id).await?),
+        TokenCommand::Create(args) => TokenOutput::Created(client.create_token(&new_token(args)).await?),
+        TokenCommand::Revoke(args) => TokenOutput::Revoked(client.revoke_token(&args.id).await?),
         TokenCommand::List(_) => {
             let (mut all, mut cursor) = (Vec::new(), None);
             loop {
@@ -133,7 +133,7 @@ async fn ask(session: &Session, command: TokenCommand) -> Result<(), Failure> {
                 all.extend(page.tokens);
                 cursor = page.next;
                 if cursor.is_none() {
-                    break Done::Listed(all);
+                    break TokenOutput::Listed(all);
                 }
             }
         }

@@ -2,10 +2,10 @@
 
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
 use crate::output;
-use crate::reader::Reader;
+use crate::reconnect::Reconnect;
 use crate::source::Source;
+use crate::stdout_reader::StdoutReader;
 use clap::{Args, Subcommand};
 use std::time::Duration;
 use towline_api::TopicMessage;
@@ -46,7 +46,7 @@ pub async fn run(session: &Session, command: TopicCommand) -> Result<(), Failure
         TopicCommand::Publish(PublishArgs { topic, message }) => {
             let message = Source::text(message).read_text()?;
             let listeners = session.client.publish(&topic, &message).await?;
-            session.output.silent(&towline_api::Published { listeners })
+            session.output.json_only(&towline_api::Published { listeners })
         }
         TopicCommand::Subscribe(args) => subscribe(session, args).await,
     }
@@ -55,23 +55,23 @@ pub async fn run(session: &Session, command: TopicCommand) -> Result<(), Failure
 /// A server that restarts is waited for; what was published meanwhile is gone, and that is said.
 async fn subscribe(session: &Session, args: SubscribeArgs) -> Result<(), Failure> {
     let client = &session.client;
-    let reader = Reader::of_stdout();
-    let mut outage = Outage::new(None);
+    let reader = StdoutReader::new();
+    let mut reconnect = Reconnect::new(None);
     let mut left = args.count.unwrap_or(u64::MAX);
     // A server that was never there is not waited for.
     let mut begun = Some(client.subscribe(&args.topic).await?);
     while left > 0 {
         let Some(mut subscription) = begun.take() else {
-            begun = outage.bridge(client.url(), GRACE, client.subscribe(&args.topic)).await?;
+            begun = reconnect.attempt(client.url(), GRACE, client.subscribe(&args.topic)).await?;
             continue;
         };
         while left > 0 {
             let message = tokio::select! {
                 message = next(&mut subscription) => message,
-                () = reader.gone() => return Err(Failure::ReaderGone),
+                () = reader.closed() => return Err(Failure::ReaderGone),
             };
             let Some(message) = message else { break };
-            output::line(&TopicMessage { message })?;
+            output::json_line(&TopicMessage { message })?;
             left -= 1;
         }
     }

@@ -27,33 +27,33 @@ struct Seconds {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Meter {
+pub struct CpuMeter {
     at: Instant,
     server_pid: Option<u32>,
     client: Seconds,
     server: Option<Seconds>,
-    everybody_user: Option<f64>,
+    all_processes_user: Option<f64>,
 }
 
-impl Meter {
-    pub fn start(server_pid: Option<u32>) -> Meter {
-        Meter {
+impl CpuMeter {
+    pub fn start(server_pid: Option<u32>) -> CpuMeter {
+        CpuMeter {
             at: clock::now(),
             server_pid,
             client: of_process("self").unwrap_or_default(),
             server: server_pid.and_then(|pid| of_process(&pid.to_string())),
-            everybody_user: everybody_user(),
+            all_processes_user: all_processes_user(),
         }
     }
 
     pub fn stop(&self) -> Usage {
-        let end = Meter::start(self.server_pid);
+        let end = CpuMeter::start(self.server_pid);
         let wall = end.at.saturating_duration_since(self.at).as_secs_f64().max(1e-9);
         let client = end.client - self.client;
         let server = end.server.zip(self.server).map(|(end, start)| end - start);
         let others = end
-            .everybody_user
-            .zip(self.everybody_user)
+            .all_processes_user
+            .zip(self.all_processes_user)
             .zip(server)
             .map(|((end, start), server)| ((end - start) - client.user - server.user).max(0.0) / wall);
         Usage {
@@ -82,7 +82,7 @@ fn parse_stat(text: &str) -> Option<Seconds> {
     Some(Seconds { user: seconds()?, system: seconds()? })
 }
 
-fn everybody_user() -> Option<f64> {
+fn all_processes_user() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let mut fields = stat.lines().next()?.split_ascii_whitespace().skip(1);
     let mut ticks = || fields.next()?.parse::<f64>().ok();

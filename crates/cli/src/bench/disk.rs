@@ -22,7 +22,7 @@ pub fn sync_time(directory: &Path) -> anyhow::Result<Duration> {
 
 fn times(path: &Path) -> std::io::Result<Vec<Duration>> {
     let mut file = File::create(path)?;
-    let block = super::body::text(WRITE_BYTES);
+    let block = super::payload::text(WRITE_BYTES);
     let mut time = || {
         file.write_all(&block)?;
         let start = clock::now();

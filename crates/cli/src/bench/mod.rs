@@ -6,39 +6,39 @@
 //! **Invariant:** what the benchmark makes goes with it, also when it fails or is interrupted: its queues, and with
 //! `--embedded` its servers and their directory.
 
-mod body;
+mod bench_queue;
 mod clock;
 mod cpu;
-mod crew;
 mod disk;
-mod figures;
+mod enqueue;
 mod latency;
-mod life;
-mod load;
+mod life_cycle;
+mod metrics;
 mod own_server;
+mod payload;
 mod plan;
 mod progress;
 mod report;
-mod scene;
 mod server;
-mod terms;
+mod task_group;
+mod workload;
 
 use crate::connect::Connection;
 use crate::interrupt::Interrupt;
 use crate::output::Format;
 use anyhow::Context;
-use figures::Figures;
+use bench_queue::BenchQueue;
+use metrics::Metrics;
 use own_server::{Directory, OwnServer};
 use plan::{Op, Run, Work};
 use progress::Progress;
 use report::{Report, ServerShown};
-use scene::Scene;
 use server::Server;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use terms::TermsArgs;
+use workload::WorkloadArgs;
 
 /// Measure a server: enqueueing, whole life-cycles, latency.
 #[derive(Debug, clap::Args)]
@@ -92,7 +92,7 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Wire::Msgpack)]
     wire: Wire,
     #[command(flatten)]
-    terms: TermsArgs,
+    workload: WorkloadArgs,
     /// How to print the report.
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "table")]
     format: Format,
@@ -125,7 +125,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     let (repeat, format) = (args.repeat, args.format);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(args.threads).enable_all().build()?;
-    let report = runtime.block_on(bench(Stage::new(args)?, &runs, repeat))?;
+    let report = runtime.block_on(bench(BenchTarget::new(args)?, &runs, repeat))?;
     let text = match format {
         Format::Table => report.table(),
         Format::Json => serde_json::to_string_pretty(&report)?,
@@ -134,31 +134,31 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{text}").context("cannot write the report")
 }
 
-async fn bench(stage: Stage, runs: &[Run], repeat: usize) -> anyhow::Result<Report> {
+async fn bench(target: BenchTarget, runs: &[Run], repeat: usize) -> anyhow::Result<Report> {
     let interrupt = Interrupt::listen()?;
     let progress = Progress::new(runs.len() * repeat)?;
-    let mut repeats: Vec<Vec<Figures>> = vec![Vec::new(); runs.len()];
+    let mut repeats: Vec<Vec<Metrics>> = vec![Vec::new(); runs.len()];
     // All runs once, then all again: a disk's mood then meets every run, not all repetitions of one.
     for time in 0..repeat {
-        for (run, figures) in runs.iter().zip(&mut repeats) {
+        for (run, metrics) in runs.iter().zip(&mut repeats) {
             let queue = format!("bench-{}-{}-{}-{time}", run.op.name(), run.size, std::process::id());
             let context = || format!("{} of {} B", run.name(), run.size);
-            figures.push(stage.measure(run, &queue, &interrupt, &progress).await.with_context(context)?);
+            metrics.push(target.measure(run, &queue, &interrupt, &progress).await.with_context(context)?);
             progress.finished_one();
         }
     }
-    Ok(Report { server: stage.shown(), wire: stage.wire.name(), runs: report::shown(runs, repeats) })
+    Ok(Report { server: target.shown(), wire: target.wire.name(), runs: report::shown(runs, repeats) })
 }
 
 /// Where the servers of the runs come from.
 #[derive(Debug)]
-struct Stage {
-    source: Source,
+struct BenchTarget {
+    source: ServerSource,
     wire: Wire,
 }
 
 #[derive(Debug)]
-enum Source {
+enum ServerSource {
     Given(Arc<Server>),
     /// A server for every run, as the peers have it: none inherits what another left behind.
     Own {
@@ -167,20 +167,23 @@ enum Source {
     },
 }
 
-impl Stage {
-    fn new(args: BenchArgs) -> anyhow::Result<Stage> {
+impl BenchTarget {
+    fn new(args: BenchArgs) -> anyhow::Result<BenchTarget> {
         let source = if args.embedded {
-            Source::Own { parent: args.dir.unwrap_or_else(std::env::temp_dir), durability: args.durability }
+            ServerSource::Own {
+                parent: args.dir.unwrap_or_else(std::env::temp_dir),
+                durability: args.durability,
+            }
         } else {
-            Source::Given(Arc::new(Server::given(args.connection, args.wire.format())?))
+            ServerSource::Given(Arc::new(Server::given(args.connection, args.wire.format())?))
         };
-        Ok(Stage { source, wire: args.wire })
+        Ok(BenchTarget { source, wire: args.wire })
     }
 
     fn shown(&self) -> ServerShown {
         match &self.source {
-            Source::Given(server) => ServerShown::Url(server.url.clone()),
-            Source::Own { parent, durability } => ServerShown::Embedded {
+            ServerSource::Given(server) => ServerShown::Url(server.url.clone()),
+            ServerSource::Own { parent, durability } => ServerShown::Embedded {
                 durability: durability.clone().unwrap_or_else(|| "sync".to_owned()),
                 directory: parent.display().to_string(),
             },
@@ -193,53 +196,53 @@ impl Stage {
         queue: &str,
         interrupt: &Interrupt,
         progress: &Progress,
-    ) -> anyhow::Result<Figures> {
+    ) -> anyhow::Result<Metrics> {
         match &self.source {
-            Source::Given(server) => interrupted_or_measured(server, run, queue, interrupt, progress).await,
-            Source::Own { parent, durability } => {
+            ServerSource::Given(server) => measure_on_queue(server, run, queue, interrupt, progress).await,
+            ServerSource::Own { parent, durability } => {
                 let directory = Directory::new(parent, &format!("towline-{queue}"))?;
                 let sync_time = disk::sync_time(directory.path())?;
                 let mut own = interrupt.or(OwnServer::start(directory, durability.as_deref())).await?;
                 let server = Arc::new(Server::own(own.url.clone(), self.wire.format(), own.pid()));
-                let measured = interrupted_or_measured(&server, run, queue, interrupt, progress).await;
+                let measured = measure_on_queue(&server, run, queue, interrupt, progress).await;
                 let measured = measured.map_err(|error| own.explain(error));
                 let stopped = own.stop().await;
-                let figures = measured?;
+                let metrics = measured?;
                 stopped?;
-                Ok(figures.sync_time(Some(sync_time)))
+                Ok(metrics.sync_time(Some(sync_time)))
             }
         }
     }
 }
 
 /// Measures one run on a queue of its own, which is gone afterwards however it ends.
-async fn interrupted_or_measured(
+async fn measure_on_queue(
     server: &Arc<Server>,
     run: &Run,
     queue: &str,
     interrupt: &Interrupt,
     progress: &Progress,
-) -> anyhow::Result<Figures> {
+) -> anyhow::Result<Metrics> {
     let items = Arc::new(AtomicU64::new(0));
     let _watch = progress.watch(run, &items);
     let measured = interrupt
         .or(async {
-            let scene = Scene::open(server.clone(), queue, run, items).await?;
+            let bench_queue = BenchQueue::open(server.clone(), queue, run, items).await?;
             Ok(match run.work {
                 Work::Enqueue { submit, warm_up, measured } => {
-                    load::measure(&scene, submit, warm_up, measured).await?.into()
+                    enqueue::measure(&bench_queue, submit, warm_up, measured).await?.into()
                 }
                 Work::Life { submit, items, drain } => {
-                    life::measure(&scene, submit, items, drain).await?.into()
+                    life_cycle::measure(&bench_queue, submit, items, drain).await?.into()
                 }
                 Work::Latency { connections, samples } => {
-                    latency::measure(&scene, connections, samples).await?.into()
+                    latency::measure(&bench_queue, connections, samples).await?.into()
                 }
             })
         })
         .await;
-    let closed = Scene::close(server, queue).await;
-    let figures = measured?;
+    let closed = BenchQueue::close(server, queue).await;
+    let metrics = measured?;
     closed?;
-    Ok(figures)
+    Ok(metrics)
 }

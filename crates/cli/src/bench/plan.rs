@@ -1,8 +1,8 @@
 //! Which runs there are, and what each of them does unless the caller says otherwise.
 
 use super::BenchArgs;
-use super::body::STAMP_BYTES;
-use super::terms::Terms;
+use super::payload::STAMP_BYTES;
+use super::workload::Workload;
 use anyhow::{bail, ensure};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct Run {
     /// Bytes of an item's payload.
     pub size: usize,
     pub work: Work,
-    pub terms: Terms,
+    pub workload: Workload,
     /// It is there for the next to be compared with.
     pub is_plain: bool,
 }
@@ -106,7 +106,7 @@ fn batch(size: usize) -> usize {
 }
 
 pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
-    let both = args.terms.get()?;
+    let both = args.workload.get()?;
     let zero = [
         ("--connections", args.connections == Some(0)),
         ("--workers", args.workers == Some(0)),
@@ -135,13 +135,13 @@ pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
     for &size in &args.sizes {
         for &op in &args.ops {
             let work = work(op, size, args)?;
-            for (at, terms) in both.iter().enumerate() {
+            for (at, workload) in both.iter().enumerate() {
                 ensure!(
-                    !terms.replaces() || matches!(work, Work::Enqueue { .. }),
+                    !workload.replaces() || matches!(work, Work::Enqueue { .. }),
                     "--replace-keys is for enqueueing runs, and {} is none: what is replaced is never received",
                     op.name()
                 );
-                runs.push(Run { op, size, work, terms: terms.clone(), is_plain: at + 1 < both.len() });
+                runs.push(Run { op, size, work, workload: workload.clone(), is_plain: at + 1 < both.len() });
             }
         }
     }

@@ -1,12 +1,12 @@
 //! What was found: a table for people, JSON for programs.
 
 use super::cpu::DISTURBED_CORES;
-use super::figures::{
-    CALL_MS, CPU_CLIENT, CPU_OTHERS, CPU_SERVER, DRAIN_RATE, ENQUEUE_RATE, Figures, RATE, START_MS, SYNC_MS,
+use super::metrics::{
+    CALL_MS, CPU_CLIENT, CPU_OTHERS, CPU_SERVER, DRAIN_RATE, ENQUEUE_RATE, Metrics, RATE, START_MS, SYNC_MS,
     median, ratio, spread_percent,
 };
 use super::plan::{Run, Work};
-use super::terms::Terms;
+use super::workload::Workload;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanCount;
 use serde::Serialize;
@@ -39,14 +39,14 @@ pub struct RunShown {
     #[serde(skip)]
     pub how: String,
     pub parameters: Parameters,
-    pub terms: Terms,
-    pub median: Figures,
+    pub workload: Workload,
+    pub median: Metrics,
     /// Half of what lies between the smallest and the largest, in percent of the median.
-    pub spread_percent: Figures,
-    pub repeats: Vec<Figures>,
+    pub spread_percent: Metrics,
+    pub repeats: Vec<Metrics>,
     /// What it is of the run before, which was measured in turns with it: the medians of the ratios.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub of_plain: Option<Figures>,
+    pub of_plain: Option<Metrics>,
 }
 
 /// What a run was told to do.
@@ -94,7 +94,7 @@ impl From<Work> for Parameters {
 }
 
 /// All runs, each with its repetitions.
-pub fn shown(runs: &[Run], repeats: Vec<Vec<Figures>>) -> Vec<RunShown> {
+pub fn shown(runs: &[Run], repeats: Vec<Vec<Metrics>>) -> Vec<RunShown> {
     let mut shown: Vec<RunShown> = Vec::with_capacity(runs.len());
     let mut before = None;
     for (run, repeats) in runs.iter().zip(repeats) {
@@ -107,7 +107,7 @@ pub fn shown(runs: &[Run], repeats: Vec<Vec<Figures>>) -> Vec<RunShown> {
             name: run.name(),
             how: run.work.to_string(),
             parameters: run.work.into(),
-            terms: run.terms.clone(),
+            workload: run.workload.clone(),
             median: median(&repeats),
             spread_percent: spread_percent(&repeats),
             repeats,
@@ -149,7 +149,7 @@ impl Report {
                 "\n{} of {} B with {}, of plain: {}.",
                 run.op,
                 run.size,
-                run.terms,
+                run.workload,
                 words.join(", ")
             );
         }
@@ -217,10 +217,10 @@ impl std::fmt::Display for Report {
                 write!(f, "own server in {directory}, durability {durability}, {}", self.wire)?;
             }
         }
-        if let Some(terms) =
-            self.runs.last().map(|run| &run.terms).filter(|terms| **terms != Terms::default())
+        if let Some(workload) =
+            self.runs.last().map(|run| &run.workload).filter(|workload| **workload != Workload::default())
         {
-            write!(f, "; {terms}")?;
+            write!(f, "; {workload}")?;
         }
         let mut times: Vec<f64> = self.runs.iter().filter_map(|run| run.median.get(SYNC_MS)).collect();
         times.sort_by(f64::total_cmp);

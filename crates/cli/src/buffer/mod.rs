@@ -27,22 +27,22 @@ pub enum BufferCommand {
     Write(write::WriteArgs),
     Read(read::ReadArgs),
     /// Show a buffer: its state, size and tags.
-    Show(Id),
+    Show(BufferArg),
     List(list::ListArgs),
     /// Delete buffers, also while they are written or read.
-    Delete(Ids),
+    Delete(BufferIds),
     Copy(create::CopyArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Id {
+pub struct BufferArg {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
 }
 
 #[derive(Debug, Args)]
-pub struct Ids {
+pub struct BufferIds {
     /// The buffers' ids.
     #[arg(value_name = "BUFFER", required = true)]
     ids: Vec<String>,
@@ -62,7 +62,7 @@ pub async fn run(session: &Session, command: BufferCommand) -> Result<(), Failur
 }
 
 /// One that is refused does not stop the others.
-async fn delete(session: &Session, args: Ids) -> Result<(), Failure> {
+async fn delete(session: &Session, args: BufferIds) -> Result<(), Failure> {
     let mut refused = false;
     for id in args.ids {
         match session.client.delete_buffer(&id).await {
@@ -74,5 +74,5 @@ async fn delete(session: &Session, args: Ids) -> Result<(), Failure> {
             Err(error) => return Err(error.into()),
         }
     }
-    if refused { Err(Failure::Told) } else { Ok(()) }
+    if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }

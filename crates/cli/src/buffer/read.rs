@@ -1,13 +1,13 @@
 //! `towline buffer read`.
 
-use super::range::{self, Asked};
+use super::range::{self, ByteRange};
 use super::sink::Sink;
 use super::{READ_PATIENCE, progress, resume};
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
-use crate::reader::Reader;
+use crate::reconnect::Reconnect;
+use crate::stdout_reader::StdoutReader;
 use clap::Args;
 use indicatif::ProgressBar;
 use std::fs::File;
@@ -40,7 +40,7 @@ pub struct ReadArgs {
     resume: bool,
     /// Only these bytes, from 0: FIRST-LAST (both are in it), FIRST- or -COUNT.
     #[arg(long, value_name = "RANGE", value_parser = range::parse, allow_hyphen_values = true)]
-    range: Option<Asked>,
+    range: Option<ByteRange>,
 }
 
 pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
@@ -67,14 +67,14 @@ pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
     bar.set_position(from.bytes);
     let reading = async {
         match args.range {
-            Some(asked) => part(&client, &args.id, asked.of(&shown), sink, &bar).await,
+            Some(range) => part(&client, &args.id, range.of(&shown), sink, &bar).await,
             None => whole(Download::new(client, &args.id, from), sink, &bar).await,
         }
     };
     let ended = tokio::select! {
         ended = reading => ended,
         // Nobody would notice before there is something to write.
-        () = Reader::of_stdout().gone(), if args.output.is_none() => Err(Failure::ReaderGone),
+        () = StdoutReader::new().closed(), if args.output.is_none() => Err(Failure::ReaderGone),
     };
     bar.finish_and_clear();
     ended
@@ -96,12 +96,12 @@ async fn part(
     mut sink: Sink,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
-    let mut outage = Outage::new(Some(clock::now() + READ_PATIENCE));
+    let mut reconnect = Reconnect::new(Some(clock::now() + READ_PATIENCE));
     let once = client.clone().retry_for(Duration::ZERO);
     let (mut next, mut in_vain) = (range.start, 0);
     loop {
         let opening = once.content(id, next..range.end);
-        let Some(mut content) = outage.bridge(client.url(), OPEN_LIMIT, opening).await? else { continue };
+        let Some(mut content) = reconnect.attempt(client.url(), OPEN_LIMIT, opening).await? else { continue };
         let before = next;
         let error = loop {
             match content.next().await {

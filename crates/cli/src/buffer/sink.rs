@@ -35,9 +35,9 @@ impl Sink {
     pub fn to(mut out: File) -> io::Result<Sink> {
         let (sender, mut receiver) = mpsc::channel::<Vec<Bytes>>(WAITING);
         let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-            let mut page = Page::new();
+            let mut buffer = AlignedBuffer::new();
             while let Some(pieces) = receiver.blocking_recv() {
-                page.write(&mut out, &pieces)?;
+                buffer.write(&mut out, &pieces)?;
             }
             out.flush()
         })?;
@@ -67,20 +67,20 @@ impl Sink {
     }
 }
 
-/// Bytes gathered to be written at once, where a page of memory begins.
+/// Bytes gathered to be written at once, where a buffer of memory begins.
 ///
 /// Kernels copy with `rep movsb`, which is several times slower on some processors if the two ends are a few bytes apart
 /// within their pages.
-struct Page {
+struct AlignedBuffer {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Page {
-    fn new() -> Page {
+impl AlignedBuffer {
+    fn new() -> AlignedBuffer {
         let bytes = vec![0; GATHERED + PAGE_BYTES];
         let start = bytes.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
-        Page { bytes, start }
+        AlignedBuffer { bytes, start }
     }
 
     fn write(&mut self, out: &mut File, pieces: &[Bytes]) -> io::Result<()> {

@@ -28,7 +28,7 @@ pub async fn run(session: &Session, args: CountArgs) -> Result<(), Failure> {
             break;
         }
     }
-    match session.output.asked() {
+    match session.output.requested() {
         Some(Format::Json | Format::Ndjson) => session.output.object(&CountShown { count, next: None }),
         Some(Format::Table) | None => crate::output::text(&format!("{count}\n")),
     }

@@ -1,7 +1,7 @@
 //! `towline queue item heartbeat`: once, or for as long as somebody works.
 
-use super::parent::Parent;
-use super::settle::{self, ChangeArgs, HeldArgs};
+use super::parent_process::ParentProcess;
+use super::settle::{self, ChangeArgs, LeaseArgs};
 use super::while_alive;
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -16,7 +16,7 @@ use towline_api::{Action, Millis, Span, VerbName};
 #[derive(Debug, Args)]
 pub struct HeartbeatArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// How long from now the item stays hidden, in place of the time it was received with.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     visibility_timeout: Option<Millis>,
@@ -27,11 +27,11 @@ pub struct HeartbeatArgs {
     change: ChangeArgs,
 }
 
-pub async fn run(session: &Session, args: HeartbeatArgs, parent: Parent) -> Result<(), Failure> {
-    let id = args.held.id;
+pub async fn run(session: &Session, args: HeartbeatArgs, parent: ParentProcess) -> Result<(), Failure> {
+    let id = args.lease.id;
     let action = Action {
         visibility_timeout: args.visibility_timeout.map(Span::from),
-        ..args.held.action(VerbName::Heartbeat)
+        ..args.lease.action(VerbName::Heartbeat)
     };
     if !args.while_alive {
         return settle::send(session, args.change.apply(action)?).await;

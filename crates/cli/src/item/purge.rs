@@ -1,6 +1,6 @@
 //! `towline queue item purge`.
 
-use super::act::{AllArgs, bar};
+use super::bulk_action::{MatchArgs, bar};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output::Format;
@@ -14,7 +14,7 @@ pub struct PurgeArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
-    all: AllArgs,
+    all: MatchArgs,
     /// Also items that somebody works on; their holders' next call is refused.
     #[arg(long)]
     force: bool,
@@ -39,7 +39,7 @@ pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    match session.output.asked() {
+    match session.output.requested() {
         Some(Format::Json | Format::Ndjson) => {
             session.output.object(&PurgeResult { removed, matched, next: None })
         }

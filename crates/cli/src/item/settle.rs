@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who holds what.
 #[derive(Debug, Clone, Args)]
-pub struct HeldArgs {
+pub struct LeaseArgs {
     /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     pub id: ItemId,
@@ -44,7 +44,7 @@ pub struct ChangeArgs {
 #[derive(Debug, Args)]
 pub struct CommitArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// A buffer for an output slot. Repeatable.
     #[arg(long, value_name = "SLOT=BUFFER", value_parser = pair)]
     output: Vec<Pair<String>>,
@@ -59,7 +59,7 @@ pub struct CommitArgs {
 #[derive(Debug, Args)]
 pub struct FailArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// What went wrong.
     #[arg(long, visible_alias = "error", value_name = "TEXT")]
     reason: Option<String>,
@@ -71,7 +71,7 @@ pub struct FailArgs {
 #[derive(Debug, Args)]
 pub struct RetryArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// What went wrong.
     #[arg(long, visible_alias = "error", value_name = "TEXT")]
     reason: Option<String>,
@@ -89,7 +89,7 @@ pub struct RetryArgs {
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// Not before this long from now.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     delay: Option<Millis>,
@@ -104,7 +104,7 @@ pub struct ReleaseArgs {
 #[derive(Debug, Args)]
 pub struct DeferArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// Not before this long from now.
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
     delay: Option<Millis>,
@@ -122,12 +122,12 @@ pub struct DeferArgs {
 #[derive(Debug, Args)]
 pub struct EditArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-impl HeldArgs {
+impl LeaseArgs {
     pub fn action(&self, verb: VerbName) -> Action {
         let lease = Some(Text::parse(&self.lease));
         Action { verb: Some(verb.into()), id: Some(self.id.into()), lease, ..Action::default() }
@@ -161,13 +161,13 @@ impl CommitArgs {
     pub fn action(self) -> Result<Action, Failure> {
         let outputs = map("--output", self.output)?;
         let output_params = map("--output-param", self.output_param)?;
-        self.change.apply(Action { outputs, output_params, ..self.held.action(VerbName::Commit) })
+        self.change.apply(Action { outputs, output_params, ..self.lease.action(VerbName::Commit) })
     }
 }
 
 impl FailArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        self.change.apply(Action { reason: self.reason, ..self.held.action(VerbName::Fail) })
+        self.change.apply(Action { reason: self.reason, ..self.lease.action(VerbName::Fail) })
     }
 }
 
@@ -177,7 +177,7 @@ impl RetryArgs {
             reason: self.reason,
             delay: self.delay.map(Span::from),
             queue: self.queue,
-            ..self.held.action(VerbName::Retry)
+            ..self.lease.action(VerbName::Retry)
         })
     }
 }
@@ -187,7 +187,7 @@ impl ReleaseArgs {
         self.change.apply(Action {
             delay: self.delay.map(Span::from),
             queue: self.queue,
-            ..self.held.action(VerbName::Release)
+            ..self.lease.action(VerbName::Release)
         })
     }
 }
@@ -198,14 +198,14 @@ impl DeferArgs {
             delay: self.delay.map(Span::from),
             ready_at: self.until,
             queue: self.queue,
-            ..self.held.action(VerbName::Defer)
+            ..self.lease.action(VerbName::Defer)
         })
     }
 }
 
 impl EditArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        let plain = self.held.action(VerbName::Edit);
+        let plain = self.lease.action(VerbName::Edit);
         let action = self.change.apply(plain.clone())?;
         if action == plain {
             return Err(Failure::Usage("nothing to change; use --set, --unset or --priority".to_owned()));
@@ -219,6 +219,6 @@ pub async fn send(session: &Session, action: Action) -> Result<(), Failure> {
     let settled = session.client.clone().retry_for(PATIENCE).act(action).await?;
     match &settled.error {
         Some(error) => Err(Failure::refused(&error.message)),
-        None => session.output.silent(&settled),
+        None => session.output.json_only(&settled),
     }
 }

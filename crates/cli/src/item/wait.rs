@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
+use crate::reconnect::Reconnect;
 use crate::value::{duration, item_id};
 use clap::Args;
 use std::time::Duration;
@@ -29,15 +29,15 @@ pub struct WaitArgs {
 
 pub async fn run(session: &Session, args: WaitArgs) -> Result<(), Failure> {
     let until = args.timeout.map(|timeout| clock::now() + Duration::from_millis(timeout.0));
-    let mut outage = Outage::new(until);
+    let mut reconnect = Reconnect::new(until);
     let client = &session.client;
     loop {
         let rest = until.map(|until| until.saturating_duration_since(clock::now()));
         let slice = rest.map_or(SLICE, |rest| rest.min(SLICE));
         let call = client.wait(args.id, slice);
-        let Some(item) = outage.bridge(client.url(), slice + GRACE, call).await? else { continue };
+        let Some(item) = reconnect.attempt(client.url(), slice + GRACE, call).await? else { continue };
         if item.is_finished() {
-            session.output.silent(&item)?;
+            session.output.json_only(&item)?;
             return if item.state == "completed" { Ok(()) } else { Err(Failure::Refused(reason(&item))) };
         }
         if rest.is_some_and(|rest| rest <= slice) {

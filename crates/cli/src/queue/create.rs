@@ -42,5 +42,5 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     };
     let body = PutQueue { schema, policy: args.policy.body(args.order) };
     let queue = session.client.put_queue(&args.name, &body).await?;
-    session.output.name(&queue.name, &queue)
+    session.output.name_or_json(&queue.name, &queue)
 }

@@ -29,7 +29,7 @@ pub struct ItemArgs {
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     #[command(flatten)]
-    after: AfterArgs,
+    after: DependencyArgs,
     /// Items with the same key share their turns.
     #[arg(long, value_name = "KEY")]
     fairness_key: Option<String>,
@@ -42,12 +42,12 @@ pub struct ItemArgs {
     #[command(flatten)]
     fields: FieldArgs,
     #[command(flatten)]
-    own: OwnPolicyArgs,
+    policy: ItemPolicyArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What it waits for")]
-struct AfterArgs {
+struct DependencyArgs {
     /// Not given out before the members of this group have ended.
     #[arg(long, value_name = "GROUP", conflicts_with = "after_item")]
     after_group: Option<String>,
@@ -63,9 +63,9 @@ struct AfterArgs {
     after_when: Option<String>,
 }
 
-impl AfterArgs {
+impl DependencyArgs {
     fn body(self) -> Result<Option<DependencyBody>, Failure> {
-        let AfterArgs { after_group: group, after_expect: expect, after_item, after_when } = self;
+        let DependencyArgs { after_group: group, after_expect: expect, after_item, after_when } = self;
         if group.is_none() && after_item.is_empty() {
             return match after_when {
                 Some(_) => Err(Failure::Usage(
@@ -112,7 +112,7 @@ struct FieldArgs {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In place of the queue's policy")]
-struct OwnPolicyArgs {
+struct ItemPolicyArgs {
     /// Retries after the first attempt.
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
@@ -145,7 +145,7 @@ struct OwnPolicyArgs {
 impl ItemArgs {
     pub fn item(self) -> Result<NewItem, Failure> {
         let [payload, state_blob, metadata, parameters] = self.fields.read()?;
-        let own = self.own;
+        let policy = self.policy;
         Ok(NewItem {
             inputs: map("--input", self.input)?,
             params: map("--input-param", self.input_param)?,
@@ -161,15 +161,15 @@ impl ItemArgs {
             state_blob,
             metadata,
             parameters,
-            fee: own.fee,
-            size_bytes: own.size_bytes,
-            tier: own.tier,
-            max_retries: own.max_retries.map(i64::from),
-            backoff: own.backoff,
-            completed_ttl: own.completed_ttl.map(Span::from),
-            failed_ttl: own.failed_ttl.map(Span::from),
-            expire_after: own.expire_after.map(Span::from),
-            give_up_after: own.give_up_after.map(Span::from),
+            fee: policy.fee,
+            size_bytes: policy.size_bytes,
+            tier: policy.tier,
+            max_retries: policy.max_retries.map(i64::from),
+            backoff: policy.backoff,
+            completed_ttl: policy.completed_ttl.map(Span::from),
+            failed_ttl: policy.failed_ttl.map(Span::from),
+            expire_after: policy.expire_after.map(Span::from),
+            give_up_after: policy.give_up_after.map(Span::from),
             ..NewItem::default()
         })
     }

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
+use crate::reconnect::Reconnect;
 use crate::value::duration;
 use clap::Args;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct ReceiveArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
-    how: HowArgs,
+    options: ReceiveOptions,
     /// At most so many items.
     #[arg(long, value_name = "N", default_value_t = 1)]
     max: i64,
@@ -32,7 +32,7 @@ pub struct ReceiveArgs {
 
 /// How to receive, once or for ever.
 #[derive(Debug, Args)]
-pub struct HowArgs {
+pub struct ReceiveOptions {
     /// How long the items are hidden from others, in place of the queue's.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     visibility_timeout: Option<Millis>,
@@ -44,7 +44,7 @@ pub struct HowArgs {
     fields: Option<Vec<String>>,
 }
 
-impl HowArgs {
+impl ReceiveOptions {
     pub fn request(self) -> ReceiveRequest {
         ReceiveRequest {
             visibility_timeout: self.visibility_timeout.map(Span::from),
@@ -56,15 +56,16 @@ impl HowArgs {
 }
 
 pub async fn run(session: &Session, args: ReceiveArgs) -> Result<(), Failure> {
-    let request = ReceiveRequest { max: Some(args.max), ..args.how.request() };
+    let request = ReceiveRequest { max: Some(args.max), ..args.options.request() };
     let Some(wait) = args.wait.filter(|wait| *wait > Millis::ZERO) else {
         return session.output.answer(&session.client.receive(&args.queue, &request).await?);
     };
     let until = clock::now() + Duration::from_millis(wait.0);
-    let mut outage = Outage::new(Some(until));
+    let mut reconnect = Reconnect::new(Some(until));
     loop {
         let rest = until.saturating_duration_since(clock::now());
-        let Some(answer) = receive(&session.client, &args.queue, &request, rest, &mut outage).await? else {
+        let Some(answer) = receive(&session.client, &args.queue, &request, rest, &mut reconnect).await?
+        else {
             continue;
         };
         let over = clock::now() >= until;
@@ -80,9 +81,9 @@ pub async fn receive(
     queue: &str,
     request: &ReceiveRequest,
     wait: Duration,
-    outage: &mut Outage,
+    reconnect: &mut Reconnect,
 ) -> Result<Option<ReceiveAnswer>, Failure> {
     let wait = wait.min(Duration::from_millis(WAIT_MAX.0));
     let request = ReceiveRequest { wait: Some(Span::from(wait)), ..request.clone() };
-    outage.bridge(client.url(), wait + GRACE, client.receive(queue, &request)).await
+    reconnect.attempt(client.url(), wait + GRACE, client.receive(queue, &request)).await
 }

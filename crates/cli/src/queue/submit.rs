@@ -1,6 +1,6 @@
 //! `towline queue submit`: one item from flags.
 
-use super::{ItemArgs, bulk};
+use super::{ItemArgs, bulk_submit};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::source::Source;
@@ -66,13 +66,13 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
                 "with --bulk each line says everything about its item; flags about an item don't go with it";
             return Err(Failure::Usage(words.to_owned()));
         }
-        return bulk::run(session, &queue, lines, wait).await;
+        return bulk_submit::run(session, &queue, lines, wait).await;
     }
     let Some(submitted) = session.client.submit_or_wait(&queue, vec![item], wait).await?.pop() else {
         return Err(Failure::refused("the server answered nothing about the item"));
     };
     match (&submitted.error, &submitted.id) {
-        (None, Some(id)) => session.output.name(id, &submitted),
+        (None, Some(id)) => session.output.name_or_json(id, &submitted),
         (Some(error), _) => Err(Failure::refused(&error.message)),
         (None, None) => Err(Failure::refused("the server answered without an id")),
     }

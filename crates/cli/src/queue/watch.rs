@@ -1,11 +1,11 @@
 //! `towline queue watch`: items as they come, for a reader at the other end of a pipe.
 
-use super::receive::{HowArgs, receive};
+use super::receive::{ReceiveOptions, receive};
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
 use crate::output;
-use crate::reader::Reader;
+use crate::reconnect::Reconnect;
+use crate::stdout_reader::StdoutReader;
 use clap::Args;
 use std::time::Duration;
 use towline_api::{Action, ReceiveRequest, ReceivedItem, VerbName};
@@ -21,7 +21,7 @@ pub struct WatchArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
-    how: HowArgs,
+    options: ReceiveOptions,
     /// Receive up to so many items at a time.
     #[arg(long, value_name = "N", default_value_t = 1)]
     max: u32,
@@ -31,24 +31,24 @@ pub struct WatchArgs {
 }
 
 pub async fn run(session: &Session, args: WatchArgs) -> Result<(), Failure> {
-    let request = args.how.request();
-    let reader = Reader::of_stdout();
-    let mut outage = Outage::new(None);
+    let request = args.options.request();
+    let reader = StdoutReader::new();
+    let mut reconnect = Reconnect::new(None);
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
         // A lease that nobody works on would lapse in the pipe.
-        reader.taken().await;
+        reader.drained().await;
         let request = ReceiveRequest { max: Some(i64::from(args.max).min(clamped(left))), ..request.clone() };
         let received = tokio::select! {
-            received = receive(&session.client, &args.queue, &request, WAIT, &mut outage) => received?,
-            () = reader.gone() => return Err(Failure::ReaderGone),
+            received = receive(&session.client, &args.queue, &request, WAIT, &mut reconnect) => received?,
+            () = reader.closed() => return Err(Failure::ReaderGone),
         };
         let Some(answer) = received else { continue };
         if answer.items.is_empty() && answer.status == "completed" {
             return Ok(());
         }
         for (at, item) in answer.items.iter().enumerate() {
-            if let Err(failure) = output::line(item) {
+            if let Err(failure) = output::json_line(item) {
                 give_back(session, &answer.items[at..]).await;
                 return Err(failure);
             }

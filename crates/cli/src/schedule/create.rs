@@ -93,5 +93,5 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
         item: args.item.item()?,
     };
     let answer = session.client.put_schedule(&args.name, &body).await?;
-    session.output.name(&answer.schedule.name, &answer)
+    session.output.name_or_json(&answer.schedule.name, &answer)
 }

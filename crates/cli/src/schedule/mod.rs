@@ -13,21 +13,21 @@ pub enum ScheduleCommand {
     /// List schedules.
     List,
     /// Show a schedule: what it submits, and how far it has come.
-    Show(Name),
+    Show(ScheduleArg),
     /// Delete a schedule. The items it submitted stay.
-    Delete(Name),
+    Delete(ScheduleArg),
     /// Submit nothing until resumed.
-    Pause(Name),
+    Pause(ScheduleArg),
     /// Go on with what comes from now on.
-    Resume(Name),
+    Resume(ScheduleArg),
     /// Submit an item now, and print its id alone. The rhythm stays as it is.
-    Run(Name),
+    Run(ScheduleArg),
     /// Print the times that come next.
     Next(NextArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Name {
+pub struct ScheduleArg {
     /// Its name.
     #[arg(value_name = "SCHEDULE")]
     name: String,
@@ -50,11 +50,11 @@ pub async fn run(session: &Session, command: ScheduleCommand) -> Result<(), Fail
         ScheduleCommand::List => list(session).await,
         ScheduleCommand::Show(args) => output.object(&client.schedule(&args.name).await?),
         ScheduleCommand::Delete(args) => Ok(client.delete_schedule(&args.name).await?),
-        ScheduleCommand::Pause(args) => output.silent(&client.pause_schedule(&args.name).await?),
-        ScheduleCommand::Resume(args) => output.silent(&client.resume_schedule(&args.name).await?),
+        ScheduleCommand::Pause(args) => output.json_only(&client.pause_schedule(&args.name).await?),
+        ScheduleCommand::Resume(args) => output.json_only(&client.resume_schedule(&args.name).await?),
         ScheduleCommand::Run(args) => {
             let run = client.run_schedule(&args.name).await?;
-            output.name(&run.id, &run)
+            output.name_or_json(&run.id, &run)
         }
         ScheduleCommand::Next(args) => {
             let next = client.next_times(&args.name, args.count).await?;

@@ -20,9 +20,12 @@ fn a_policy_is_measured_in_turns_with_none() {
     assert_eq!(ops, ["life", "life", "lat", "lat"]);
     for pair in runs.chunks(2) {
         let [plain, limited] = pair else { panic!("{pair:?}") };
-        assert_eq!((&plain["terms"]["policy"], &plain["terms"]["keys"]), (&serde_json::json!({}), &5.into()));
-        let terms = &limited["terms"];
-        assert_eq!((&terms["policy"]["concurrency"], &terms["keys"]), (&40.into(), &5.into()));
+        assert_eq!(
+            (&plain["workload"]["policy"], &plain["workload"]["keys"]),
+            (&serde_json::json!({}), &5.into())
+        );
+        let workload = &limited["workload"];
+        assert_eq!((&workload["policy"]["concurrency"], &workload["keys"]), (&40.into(), &5.into()));
         assert_eq!((plain.get("of_plain"), limited["repeats"].as_array().unwrap().len()), (None, 2));
     }
     let ratio = |run: &Value, name: &str| run["of_plain"][name].as_f64().unwrap();
@@ -42,7 +45,7 @@ fn replacing_is_measured_where_items_are_enqueued() {
         ["bench", "--ops", "bulk", "--sizes", "100", "--seconds", "0.1", "--batch", "10", "-o", "json"];
     let replacing = ["--replace-keys", "7", "--compare"];
     let report = server.json(&[&call[..], &replacing].concat());
-    assert_eq!(report["runs"][1]["terms"]["replace_keys"], 7);
+    assert_eq!(report["runs"][1]["workload"]["replace_keys"], 7);
     assert!(report["runs"][1]["of_plain"]["items_per_second"].as_f64().unwrap() > 0.0);
     let run = server.run(&["bench", "--ops", "life", "--replace-keys", "7"]);
     assert!(run.code != Some(0) && run.stderr.contains("enqueueing runs"), "{run:?}");

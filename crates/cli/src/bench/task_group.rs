@@ -1,25 +1,25 @@
-//! The tasks of one run: the first failure ends it, and dropping the crew stops them all.
+//! The tasks of one run: the first failure ends it, and dropping the tasks stops them all.
 
 use anyhow::Context;
 use std::future::Future;
 use tokio::task::JoinSet;
 
 #[derive(Debug)]
-pub struct Crew<T> {
+pub struct TaskGroup<T> {
     tasks: JoinSet<anyhow::Result<T>>,
     finished: Vec<T>,
 }
 
-impl<T: Send + 'static> Crew<T> {
-    pub fn new() -> Crew<T> {
-        Crew { tasks: JoinSet::new(), finished: Vec::new() }
+impl<T: Send + 'static> TaskGroup<T> {
+    pub fn new() -> TaskGroup<T> {
+        TaskGroup { tasks: JoinSet::new(), finished: Vec::new() }
     }
 
     pub fn add(&mut self, work: impl Future<Output = anyhow::Result<T>> + Send + 'static) {
         self.tasks.spawn(work);
     }
 
-    /// Waits for something else while the crew works, unless one of it fails.
+    /// Waits for something else while the tasks works, unless one of it fails.
     pub async fn meanwhile<O>(&mut self, other: impl Future<Output = O>) -> anyhow::Result<O> {
         let mut other = std::pin::pin!(other);
         loop {

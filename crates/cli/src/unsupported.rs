@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Words for somebody who typed one of them.
-pub fn refusal(error: &clap::Error) -> Option<String> {
+pub fn explain(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }

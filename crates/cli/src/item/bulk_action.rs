@@ -11,9 +11,9 @@ use std::io::{self, IsTerminal};
 use towline_api::client::ItemQuery;
 use towline_api::{BulkResult, ClientError, ItemFilter, ItemId};
 
-/// Items by their ids, or all of a queue that match.
+/// ItemsArgs by their ids, or all of a queue that match.
 #[derive(Debug, Args)]
-pub struct Items {
+pub struct ItemsArgs {
     /// The items' ids.
     #[arg(value_name = "ITEM", required_unless_present = "queue", value_parser = item_id)]
     pub ids: Vec<ItemId>,
@@ -21,12 +21,12 @@ pub struct Items {
     #[arg(long, value_name = "QUEUE", conflicts_with = "ids")]
     pub queue: Option<String>,
     #[command(flatten)]
-    pub all: AllArgs,
+    pub all: MatchArgs,
 }
 
 /// Which of a queue, and whether in earnest.
 #[derive(Debug, Args)]
-pub struct AllArgs {
+pub struct MatchArgs {
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Print how many match, and change none.
@@ -43,7 +43,7 @@ pub struct SetPriorityArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     to: i16,
     #[command(flatten)]
-    all: AllArgs,
+    all: MatchArgs,
 }
 
 /// Which queue.
@@ -55,10 +55,10 @@ pub struct MoveArgs {
     #[arg(long, value_name = "QUEUE")]
     to: String,
     #[command(flatten)]
-    all: AllArgs,
+    all: MatchArgs,
 }
 
-impl Items {
+impl ItemsArgs {
     /// The queue whose items are meant, if no ids are given.
     pub fn queue(&self) -> Result<Option<&str>, Failure> {
         let filtered = self.all.dry_run || self.all.filter.clone().get() != ItemFilter::default();
@@ -70,7 +70,7 @@ impl Items {
     }
 }
 
-impl AllArgs {
+impl MatchArgs {
     pub fn query(self) -> ItemQuery {
         ItemQuery { filter: self.filter.get(), dry_run: self.dry_run, ..ItemQuery::default() }
     }
@@ -78,16 +78,16 @@ impl AllArgs {
 
 pub async fn set_priority(session: &Session, args: SetPriorityArgs) -> Result<(), Failure> {
     let query = ItemQuery { to: Some(args.to.to_string()), ..args.all.query() };
-    on_all(session, &args.queue, "set-priority", query).await
+    run_bulk_action(session, &args.queue, "set-priority", query).await
 }
 
 pub async fn move_to(session: &Session, args: MoveArgs) -> Result<(), Failure> {
     let query = ItemQuery { to: Some(args.to), ..args.all.query() };
-    on_all(session, &args.queue, "move", query).await
+    run_bulk_action(session, &args.queue, "move", query).await
 }
 
 /// Refuses what nobody has said the items of, before anything is asked of the server.
-fn check_clear(query: &ItemQuery) -> Result<(), Failure> {
+fn check_filter(query: &ItemQuery) -> Result<(), Failure> {
     match query.filter == ItemFilter::default() {
         false => Ok(()),
         true => Err(Failure::Usage(
@@ -98,14 +98,19 @@ fn check_clear(query: &ItemQuery) -> Result<(), Failure> {
 }
 
 /// Goes on until all is done, and prints to how many it was done; of a dry run, how many match.
-pub async fn on_all(session: &Session, queue: &str, act: &str, query: ItemQuery) -> Result<(), Failure> {
-    check_clear(&query)?;
-    let call = async |query: &ItemQuery| session.client.act_on_all(queue, act, query).await;
-    repeat(session, query, call).await
+pub async fn run_bulk_action(
+    session: &Session,
+    queue: &str,
+    action: &str,
+    query: ItemQuery,
+) -> Result<(), Failure> {
+    check_filter(&query)?;
+    let call = async |query: &ItemQuery| session.client.act_on_all(queue, action, query).await;
+    repeat_until_done(session, query, call).await
 }
 
 /// The same for whatever is done in parts.
-pub async fn repeat(
+pub async fn repeat_until_done(
     session: &Session,
     mut query: ItemQuery,
     call: impl AsyncFn(&ItemQuery) -> Result<BulkResult, ClientError>,
@@ -130,7 +135,7 @@ pub async fn repeat(
     for (code, count) in &sum.left {
         output::say(format_args!("{count} left as they are: {code}"));
     }
-    match session.output.asked() {
+    match session.output.requested() {
         Some(Format::Json | Format::Ndjson) => session.output.object(&sum),
         Some(Format::Table) | None => {
             let number = if query.dry_run { sum.matched } else { sum.done };

@@ -1,4 +1,4 @@
-//! Lines of NDJSON, gathered into batches by a thread of its own, ahead of the calls by a bounded number.
+//! BulkReader of NDJSON, gathered into batches by a thread of its own, ahead of the calls by a bounded number.
 
 use crate::exit::Failure;
 use crate::source::Source;
@@ -19,7 +19,7 @@ const SHOWN_CHARS: usize = 200;
 
 /// A line that is an item, or why it is none.
 #[derive(Debug)]
-pub struct Line {
+pub struct BulkLine {
     /// 1 for the first.
     pub number: u64,
     pub shown: String,
@@ -27,12 +27,12 @@ pub struct Line {
 }
 
 #[derive(Debug, Default)]
-pub struct Batch {
-    pub lines: Vec<Line>,
+pub struct LineBatch {
+    pub lines: Vec<BulkLine>,
     bytes: usize,
 }
 
-impl Batch {
+impl LineBatch {
     fn is_full(&self) -> bool {
         self.lines.len() >= BATCH_LINES_MAX || self.bytes >= BATCH_BYTES_MAX
     }
@@ -42,14 +42,14 @@ type Input = BufReader<Box<dyn Read + Send>>;
 
 /// Batches in the order of their lines, then perhaps why there are no more.
 #[derive(Debug)]
-pub struct Lines {
-    batches: mpsc::Receiver<io::Result<Batch>>,
+pub struct BulkReader {
+    batches: mpsc::Receiver<io::Result<LineBatch>>,
     failed: Option<io::Error>,
 }
 
-impl Lines {
+impl BulkReader {
     /// What there is by now: small batches of a slow source become one call.
-    pub async fn next(&mut self) -> Option<io::Result<Batch>> {
+    pub async fn next(&mut self) -> Option<io::Result<LineBatch>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }
@@ -89,14 +89,14 @@ pub fn open(source: Source) -> Result<(Input, Option<u64>), Failure> {
     Ok((BufReader::with_capacity(BUFFER_BYTES, from), length))
 }
 
-pub fn read(from: Input, bar: ProgressBar) -> io::Result<Lines> {
+pub fn read(from: Input, bar: ProgressBar) -> io::Result<BulkReader> {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
     std::thread::Builder::new().name("lines".to_owned()).spawn(move || gather(from, &bar, &sender))?;
-    Ok(Lines { batches, failed: None })
+    Ok(BulkReader { batches, failed: None })
 }
 
-fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<Batch>>) {
-    let (mut batch, mut number, mut text) = (Batch::default(), 0, Vec::new());
+fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<LineBatch>>) {
+    let (mut batch, mut number, mut text) = (LineBatch::default(), 0, Vec::new());
     loop {
         let length = match read_line(&mut from, &mut text) {
             Ok(0) => break,
@@ -146,7 +146,7 @@ fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     }
 }
 
-fn parse(number: u64, length: usize, text: &[u8]) -> Line {
+fn parse(number: u64, length: usize, text: &[u8]) -> BulkLine {
     let refused = |code: Code, message: String| ErrorBody { code: code.name().to_owned(), message };
     let item = if length > LINE_BYTES_MAX + 1 {
         Err(refused(Code::TooLarge, format!("a line of {length} bytes; at most {LINE_BYTES_MAX} are read")))
@@ -167,7 +167,7 @@ fn parse(number: u64, length: usize, text: &[u8]) -> Line {
         .take(SHOWN_CHARS)
         .collect();
     let cut = if shown.len() < text.trim_ascii().len() { "…" } else { "" };
-    Line { number, shown: shown + cut, item }
+    BulkLine { number, shown: shown + cut, item }
 }
 
 /// The parser says "line 1" of every line.
@@ -181,14 +181,14 @@ fn located(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
 
-    fn batches(text: String) -> Vec<Vec<Line>> {
+    fn batches(text: String) -> Vec<Vec<BulkLine>> {
         let (sender, mut receiver) = mpsc::channel(100);
         gather(open(Source::Text(text)).unwrap().0, &ProgressBar::hidden(), &sender);
         drop(sender);
         std::iter::from_fn(|| receiver.blocking_recv()).map(|batch| batch.unwrap().lines).collect()
     }
 
-    fn lines(text: &str) -> Vec<Line> {
+    fn lines(text: &str) -> Vec<BulkLine> {
         batches(text.to_owned()).into_iter().flatten().collect()
     }
 

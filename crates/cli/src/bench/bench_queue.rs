@@ -1,9 +1,9 @@
 //! Where a run takes place: a server, a queue made for the run, and what to send.
 
-use super::body;
+use super::payload;
 use super::plan::Run;
 use super::server::Server;
-use super::terms::Terms;
+use super::workload::Workload;
 use anyhow::{Context, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,41 +12,41 @@ use towline_api::{Client, CountsShown, NewItem, PutQueue, Submitted};
 
 /// Cheap to clone: every task of a run has one.
 #[derive(Debug, Clone)]
-pub struct Scene {
+pub struct BenchQueue {
     pub server: Arc<Server>,
     pub queue: Arc<str>,
     pub text: Arc<[u8]>,
     payload: Payload,
-    terms: Arc<Terms>,
+    workload: Arc<Workload>,
     /// Items made so far.
     made: Arc<AtomicU64>,
     /// Items the server has answered for so far, for whoever watches.
     pub progress: Arc<AtomicU64>,
 }
 
-impl Scene {
+impl BenchQueue {
     /// Makes the queue.
     pub async fn open(
         server: Arc<Server>,
         queue: &str,
         run: &Run,
         progress: Arc<AtomicU64>,
-    ) -> anyhow::Result<Scene> {
-        let text = body::text(run.size);
-        let payload = body::payload(&text)?;
-        let put = PutQueue { policy: run.terms.queue(), ..PutQueue::default() };
+    ) -> anyhow::Result<BenchQueue> {
+        let text = payload::text(run.size);
+        let payload = payload::payload(&text)?;
+        let put = PutQueue { policy: run.workload.queue(), ..PutQueue::default() };
         let made = server.client()?.put_queue(queue, &put).await?;
-        let scene = Scene {
+        let bench_queue = BenchQueue {
             server,
             queue: queue.into(),
             text: text.into(),
             payload,
-            terms: Arc::new(run.terms.clone()),
+            workload: Arc::new(run.workload.clone()),
             made: Arc::default(),
             progress,
         };
-        scene.expect(&made.counts, 0)?;
-        Ok(scene)
+        bench_queue.expect(&made.counts, 0)?;
+        Ok(bench_queue)
     }
 
     /// Removes the queue with everything in it.
@@ -72,7 +72,7 @@ impl Scene {
     }
 
     pub fn item(&self, payload: &Payload) -> NewItem {
-        self.terms.dress(body::item(payload), self.made.fetch_add(1, Ordering::Relaxed))
+        self.workload.apply(payload::item(payload), self.made.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Submits items, all of which the server must take, and as new unless they replace others.
@@ -84,7 +84,7 @@ impl Scene {
             if let Some(error) = error {
                 anyhow::bail!("an item was refused: {} ({})", error.message, error.code);
             }
-            let replaced = self.terms.replaces() && replaced == Some(true);
+            let replaced = self.workload.replaces() && replaced == Some(true);
             ensure!(
                 id.is_some() && (created == Some(true) || replaced),
                 "an item was answered, but not taken as new"
@@ -100,7 +100,7 @@ impl Scene {
 
     /// Fails unless what waits is what comes of so many items, and none is anywhere else.
     pub fn expect(&self, counts: &CountsShown, items: u64) -> anyhow::Result<()> {
-        let pending = self.terms.left(items);
+        let pending = self.workload.left(items);
         let expected =
             CountsShown { pending, scheduled: 0, processing: 0, paused: 0, completed: 0, failed: 0 };
         ensure!(

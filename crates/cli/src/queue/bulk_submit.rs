@@ -2,7 +2,7 @@
 //!
 //! One call at a time, while the next lines are read and checked: items get into the queue in the order of their lines.
 
-use super::bulk_lines::{self, Batch, Line};
+use super::bulk_reader::{self, BulkLine, LineBatch};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output::{self, Format};
@@ -20,10 +20,10 @@ pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -
     let client = session.client.clone().retry_for(PATIENCE);
     // Told at once, before a pipe full of items is read.
     session.client.queue(queue).await?;
-    let (from, length) = bulk_lines::open(from)?;
+    let (from, length) = bulk_reader::open(from)?;
     let bar = bar(length);
-    let mut lines = bulk_lines::read(from, bar.clone())?;
-    let mut results = Results::new(session.output.asked());
+    let mut lines = bulk_reader::read(from, bar.clone())?;
+    let mut results = Results::new(session.output.requested());
     let end = loop {
         match lines.next().await {
             None => break Ok(()),
@@ -44,7 +44,7 @@ pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -
             results.refused,
             results.refused + results.accepted
         ));
-        return Err(Failure::Told);
+        return Err(Failure::AlreadyReported);
     }
     Ok(())
 }
@@ -52,14 +52,14 @@ pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -
 async fn submit(
     client: &Client,
     (queue, wait): (&str, Duration),
-    batch: Batch,
+    batch: LineBatch,
     results: &mut Results,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
     let Some(first) = batch.lines.first().map(|line| line.number) else { return Ok(()) };
     let mut items = Vec::new();
     let mut lines = Vec::with_capacity(batch.lines.len());
-    for Line { number, shown, item } in batch.lines {
+    for BulkLine { number, shown, item } in batch.lines {
         let error = match item {
             Ok(item) => {
                 items.push(item);

@@ -14,7 +14,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Whether the same call may be answered another time.
-pub fn may_pass(error: &ClientError) -> bool {
+pub fn is_transient(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { .. } => true,
         ClientError::Refused(_) => {
@@ -26,20 +26,20 @@ pub fn may_pass(error: &ClientError) -> bool {
 
 /// The time in which nobody answered.
 #[derive(Debug)]
-pub struct Outage {
+pub struct Reconnect {
     since: Option<Instant>,
     pause: Duration,
-    /// When to give up at the latest, whatever the outage.
+    /// When to give up at the latest, whatever the reconnect.
     until: Option<Instant>,
 }
 
-impl Outage {
-    pub fn new(until: Option<Instant>) -> Outage {
-        Outage { since: None, pause: FIRST_PAUSE, until }
+impl Reconnect {
+    pub fn new(until: Option<Instant>) -> Reconnect {
+        Reconnect { since: None, pause: FIRST_PAUSE, until }
     }
 
     /// Makes a call that should take no longer than `limit`. `None`: nobody answered, try again.
-    pub async fn bridge<T>(
+    pub async fn attempt<T>(
         &mut self,
         url: &str,
         limit: Duration,
@@ -51,10 +51,10 @@ impl Outage {
         });
         let error = match answer {
             Ok(answer) => {
-                *self = Outage::new(self.until);
+                *self = Reconnect::new(self.until);
                 return Ok(Some(answer));
             }
-            Err(error) if may_pass(&error) => error,
+            Err(error) if is_transient(&error) => error,
             Err(error) => return Err(error.into()),
         };
         let now = clock::now();

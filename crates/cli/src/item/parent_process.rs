@@ -7,14 +7,14 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// An orphan gets another parent: init, or a process that asked to adopt. So the parent of the start is remembered.
 #[derive(Debug, Clone, Copy)]
-pub struct Parent {
+pub struct ParentProcess {
     pid: u32,
 }
 
-impl Parent {
+impl ParentProcess {
     /// To be asked first of all: what happened before cannot be seen.
-    pub fn now() -> Parent {
-        Parent { pid: parent_id() }
+    pub fn now() -> ParentProcess {
+        ParentProcess { pid: parent_id() }
     }
 
     /// Nobody's heartbeat is started by init, so a child of init was adopted before it could look. But the first
@@ -23,7 +23,7 @@ impl Parent {
     fn was_gone_at_start(self) -> bool {
         let own = std::process::id();
         self.adopts()
-            && matches!((Place::of(self.pid), Place::of(own)), (Some(theirs), Some(ours)) if ours.is_foreign_to(theirs, own))
+            && matches!((ProcessIds::of(self.pid), ProcessIds::of(own)), (Some(theirs), Some(ours)) if ours.is_foreign_to(theirs, own))
     }
 
     fn adopts(self) -> bool {
@@ -44,24 +44,24 @@ impl Parent {
 
 /// Where a process belongs. 0 is a leader outside of this process's namespace, which `getsid` of rustix cannot say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ProcessIds {
     group: u32,
     session: u32,
 }
 
-impl Place {
-    fn of(pid: u32) -> Option<Place> {
-        Place::in_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+impl ProcessIds {
+    fn of(pid: u32) -> Option<ProcessIds> {
+        ProcessIds::from_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// The command's name may have spaces and brackets of its own; state, parent, process group and session follow it.
-    fn in_stat(stat: &str) -> Option<Place> {
+    fn from_stat(stat: &str) -> Option<ProcessIds> {
         let (_, after) = stat.rsplit_once(')')?;
         let mut numbers = after.split_ascii_whitespace().skip(2).map_while(|field| field.parse().ok());
-        Some(Place { group: numbers.next()?, session: numbers.next()? })
+        Some(ProcessIds { group: numbers.next()?, session: numbers.next()? })
     }
 
-    fn is_foreign_to(self, parent: Place, own: u32) -> bool {
+    fn is_foreign_to(self, parent: ProcessIds, own: u32) -> bool {
         self.session != parent.session || (self.group != parent.group && self.group != own)
     }
 }
@@ -72,17 +72,17 @@ mod tests {
 
     #[test]
     fn the_place_is_found_whatever_the_name() {
-        let place = |group, session| Some(Place { group, session });
-        assert_eq!(Place::in_stat("2183 (bash) S 2182 2183 2170 34816 0 4194304"), place(2183, 2170));
-        assert_eq!(Place::in_stat("2183 (a) R 1 (b) S 2182 2183 2170 34816 0"), place(2183, 2170));
-        assert_eq!(Place::in_stat("2 (of a parent namespace) S 1 0 0 0 -1"), place(0, 0));
-        assert_eq!(Place::in_stat("2183 (bash) S 2182 2183"), None);
+        let ids = |group, session| Some(ProcessIds { group, session });
+        assert_eq!(ProcessIds::from_stat("2183 (bash) S 2182 2183 2170 34816 0 4194304"), ids(2183, 2170));
+        assert_eq!(ProcessIds::from_stat("2183 (a) R 1 (b) S 2182 2183 2170 34816 0"), ids(2183, 2170));
+        assert_eq!(ProcessIds::from_stat("2 (of a parent namespace) S 1 0 0 0 -1"), ids(0, 0));
+        assert_eq!(ProcessIds::from_stat("2183 (bash) S 2182 2183"), None);
     }
 
     #[test]
     fn a_child_of_the_first_process_is_told_from_an_orphan() {
-        let init = Place { group: 1, session: 1 };
-        let foreign = |group, session| Place { group, session }.is_foreign_to(init, 99);
+        let init = ProcessIds { group: 1, session: 1 };
+        let foreign = |group, session| ProcessIds { group, session }.is_foreign_to(init, 99);
         assert!(!foreign(1, 1), "started by it");
         assert!(!foreign(99, 1), "started by it as a job");
         assert!(foreign(50, 1), "started by a process that led a group");
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn this_process_is_no_orphan() {
-        assert!(Place::of(std::process::id()).is_some());
-        assert!(!Parent::now().was_gone_at_start());
+        assert!(ProcessIds::of(std::process::id()).is_some());
+        assert!(!ParentProcess::now().was_gone_at_start());
     }
 }

@@ -7,40 +7,40 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::time::Duration;
 
-const TAKEN_POLL: Duration = Duration::from_millis(20);
-const GONE_POLL: Duration = Duration::from_millis(250);
+const DRAINED_POLL: Duration = Duration::from_millis(20);
+const CLOSED_POLL: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone, Copy)]
-pub struct Reader {
+pub struct StdoutReader {
     is_pipe: bool,
 }
 
-impl Reader {
-    pub fn of_stdout() -> Reader {
+impl StdoutReader {
+    pub fn new() -> StdoutReader {
         let kind = io::stdout().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
-        Reader { is_pipe: kind.is_ok_and(|about| about.file_type().is_fifo()) }
+        StdoutReader { is_pipe: kind.is_ok_and(|about| about.file_type().is_fifo()) }
     }
 
     /// Waits until a pipe is empty. What is not a pipe is taken when it is written.
-    pub async fn taken(self) {
+    pub async fn drained(self) {
         while self.is_pipe
-            && !is_gone()
+            && !is_closed()
             && rustix::io::ioctl_fionread(io::stdout()).is_ok_and(|unread| unread > 0)
         {
-            tokio::time::sleep(TAKEN_POLL).await;
+            tokio::time::sleep(DRAINED_POLL).await;
         }
     }
 
     /// Waits until nobody reads any more.
-    pub async fn gone(self) {
-        while !self.is_pipe || !is_gone() {
-            tokio::time::sleep(GONE_POLL).await;
+    pub async fn closed(self) {
+        while !self.is_pipe || !is_closed() {
+            tokio::time::sleep(CLOSED_POLL).await;
         }
     }
 }
 
 /// The end that is written to is told of an error when the other one is closed.
-fn is_gone() -> bool {
+fn is_closed() -> bool {
     let out = io::stdout();
     let mut fds = [PollFd::new(&out, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

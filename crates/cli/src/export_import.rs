@@ -1,0 +1,55 @@
+//! `towline export` and `towline import`: everything in a store, from one to another.
+
+use crate::exit::Failure;
+use crate::output;
+use crate::store_args::{StoreArgs, runtime};
+use clap::Args;
+use std::io::{self, BufReader, BufWriter};
+use towline_server::moving::{self, MoveError, Moved};
+
+/// Larger than most lines.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Write everything in a store to standard output.
+///
+/// Queues and items with their ids, states, leases, errors and results, one JSON object a line. No server may be using
+/// the store. Buffers, and payload that was put beside them, stay where they are.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// Put what `towline export` wrote, read from standard input, into an empty store.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub fn export(args: &ExportArgs) -> Result<(), Failure> {
+    let settings = args.store.settings()?;
+    let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+    let moved = runtime()?.block_on(moving::export(&settings, out));
+    report("exported", moved)
+}
+
+pub fn import(args: &ImportArgs) -> Result<(), Failure> {
+    let settings = args.store.settings()?;
+    let input = BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock());
+    let moved = runtime()?.block_on(moving::import(&settings, input));
+    report("imported", moved)
+}
+
+fn report(what: &str, moved: Result<Moved, MoveError>) -> Result<(), Failure> {
+    match moved {
+        Ok(moved) => {
+            output::say(format!("{what} {moved}"));
+            Ok(())
+        }
+        Err(MoveError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Err(Failure::ReaderGone)
+        }
+        Err(error) => Err(Failure::refused(error)),
+    }
+}
