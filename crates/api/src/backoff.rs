@@ -1,4 +1,4 @@
-//! A retry schedule: the name of one, or its numbers.
+//! The backoff of a queue or an item: the name of a preset, or custom numbers.
 
 use crate::invalid::{invalid, not_one_of};
 use crate::object::{NameOrObject, name_or_object};
@@ -14,7 +14,7 @@ const BACKOFF: &str = "backoff";
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum BackoffBody {
-    /// `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
+    /// A preset: `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
     Preset(String),
     Custom(Box<CustomBackoff>),
 }
@@ -28,7 +28,7 @@ impl<'de> Deserialize<'de> for BackoffBody {
     }
 }
 
-/// `delay` alone is a constant delay; `base` with `factor` and `max` grows.
+/// A custom backoff. `delay` alone is a constant delay. `base` with `factor` and `max` grows exponentially.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CustomBackoff {
@@ -36,19 +36,20 @@ pub struct CustomBackoff {
     pub delay: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<Span>,
-    /// 2 unless said otherwise.
+    /// Multiplies the delay after each retry. Default: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// The longest delay, before jitter.
+    /// Longest delay, before jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<Span>,
-    /// Shortens each delay by up to this share (0 to 1), at random.
+    /// Shortens each delay at random by up to this share, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
-    /// Moves each delay by up to this share, by a hash of item and attempt.
+    /// Lengthens or shortens each delay by up to this share, 0 to 1, computed from a hash of item and
+    /// attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_jitter: Option<f64>,
-    /// With `hash_jitter`: delays are rounded to a multiple of this.
+    /// Rounds delays to a multiple of this. Only with `hash_jitter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Span>,
 }
@@ -57,7 +58,6 @@ fn permille(name: &str, value: f64, max: f64) -> Result<u32, Refusal> {
     if !(0.0..=max).contains(&value) {
         return Err(invalid(BACKOFF, format!("{name} {value} is out of range; use 0 to {max}")));
     }
-    // In range, so it fits.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
     Ok((value * 1000.0).round() as u32)
 }

@@ -1,5 +1,5 @@
-//! The hash of a chunk, and the chain that runs through the chunks of a buffer: how both ends know that they have the
-//! same bytes, in the same order, and all of them.
+//! The hash of a chunk, and the hash chain over the chunks of a buffer. With the chain, writer and reader
+//! prove that they have the same bytes in the same order, and all of them.
 
 pub use blake3::Hash;
 
@@ -8,10 +8,10 @@ pub const CHAIN_START: Hash = Hash::from_bytes([0; 32]);
 
 const CHAIN_DOMAIN: &[u8] = b"towline buffer chain 1\n";
 
-/// How far a buffer is written or read: its totals when it is whole.
+/// How much of a buffer is written or read. For a complete buffer these are its totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// Also the number of the next chunk.
+    /// Number of chunks, and the number of the next chunk.
     pub chunks: u32,
     pub bytes: u64,
     /// The chain after the last of these chunks.
@@ -21,7 +21,7 @@ pub struct Position {
 impl Position {
     pub const START: Position = Position { chunks: 0, bytes: 0, chain: CHAIN_START };
 
-    /// The position after a chunk that follows this one.
+    /// The position after one more chunk.
     #[must_use]
     pub fn after(&self, length: u64, hash: &Hash) -> Position {
         let chain = link(&self.chain, self.chunks, length, hash);
@@ -29,8 +29,8 @@ impl Position {
     }
 }
 
-/// The chain after chunk `n`: `blake3("towline buffer chain 1\n" || before || n as u64 || length as u64 || hash)`,
-/// numbers little-endian.
+/// The chain after chunk `n`: `blake3("towline buffer chain 1\n" || before || n as u64 || length as u64 ||
+/// hash)`, with little-endian numbers.
 #[must_use]
 pub fn link(before: &Hash, n: u32, length: u64, hash: &Hash) -> Hash {
     let mut hasher = blake3::Hasher::new();
@@ -42,7 +42,7 @@ pub fn link(before: &Hash, n: u32, length: u64, hash: &Hash) -> Hash {
     hasher.finalize()
 }
 
-/// The hash of data in pieces.
+/// The hash of data that comes in pieces.
 #[must_use]
 pub fn hash<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Hash {
     let mut hasher = blake3::Hasher::new();
@@ -56,7 +56,7 @@ pub fn hash<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Hash {
 mod tests {
     use super::*;
 
-    /// The same value as in the tests of `towline-buffers`: the two must never differ.
+    /// The tests of `towline-buffers` have the same value. The two implementations must never differ.
     #[test]
     fn the_chain_is_the_one_the_storage_computes() {
         let after = Position::START.after(7, &hash([&b"tow"[..], b"line"]));

@@ -1,4 +1,4 @@
-//! Groups as they are shown, and what an item waits for.
+//! Wire types of groups, and of an item's dependency.
 
 use crate::invalid::{invalid, not_one_of};
 use crate::policy::count;
@@ -7,23 +7,24 @@ use serde::{Deserialize, Serialize};
 use towline_domain::{Condition, Dependency, DependsOn, GroupCounts, ItemId, Refusal};
 use utoipa::ToSchema;
 
-/// What an item waits for before it is given out: a group, or items.
+/// What an item waits for before the server delivers it: a group or items. Give one of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DependencyBody {
-    /// A group; this or `items`.
+    /// Wait for the members of this group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// How many members the group will have: before so many are there it is not done, whatever has ended.
+    /// How many members the group will have. The group is not done before it has this many, even if all
+    /// current members have ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub expect: Option<i64>,
-    /// Ids of items that are there, at most 100. Of an item that waits: those that have not ended yet.
+    /// Wait for these items, at most 100. In an answer: the items that have not ended yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub items: Option<Vec<Text<ItemId>>>,
-    /// `all-success` (unless said otherwise): all completed, and the first that does not fails this one. `all-done`: all
-    /// have ended, however. `count-of`: as many as `count` completed.
+    /// `all-success` (default): all must complete; if one fails, this item fails too. `all-done`: all must
+    /// end, in any way. `count-of`: `count` of them must complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,19 +88,19 @@ impl From<&Dependency> for DependencyBody {
     }
 }
 
-/// How a group stands.
+/// The progress of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupShown {
     pub group: String,
-    /// It has members, as many as are expected, and all have ended.
+    /// Whether the group has as many members as expected, at least one, and all have ended.
     pub done: bool,
-    /// All there have been.
+    /// Members so far.
     pub members: u64,
     pub unfinished: u64,
     pub completed: u64,
-    /// Cancelled and expired ones, too.
+    /// Includes cancelled and expired members.
     pub failed: u64,
-    /// Deleted before they had ended.
+    /// Members that were deleted before they ended.
     pub removed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The order of a queue: `fifo`, `priority`, or `score` with its weights.
+//! The order of a queue: `fifo`, `priority`, or `score` with weights.
 
 use crate::invalid::not_one_of;
 use crate::object::{NameOrObject, name_or_object, object};
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for OrderBody {
     }
 }
 
-/// What is left out has its default.
+/// Weights of the score. An omitted field has its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScoreBody {

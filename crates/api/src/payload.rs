@@ -9,13 +9,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use towline_domain::Refusal;
 
-/// Padding is written, and not missed.
+/// Writes padding, and accepts text without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Reading one never fails: [`Payload::into_domain`] does, where the value is used.
+/// Decoding never fails. [`Payload::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload(Result<Bytes, String>);
 
@@ -71,7 +71,8 @@ impl<'de> Deserialize<'de> for Payload {
         if deserializer.is_human_readable() {
             deserializer.deserialize_str(Visitor)
         } else {
-            // Text in MessagePack is base64 as well: a client that has JSON in hand need not decode it.
+            // Text in MessagePack is base64 too, so a client can pass on a value from JSON without decoding
+            // it.
             deserializer.deserialize_any(Visitor)
         }
     }

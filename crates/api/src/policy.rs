@@ -1,4 +1,4 @@
-//! A queue's policy: all of it as shown, some of it as given.
+//! The policy of a queue.
 
 use crate::backoff::BackoffBody;
 use crate::invalid::invalid;
@@ -14,98 +14,102 @@ use towline_domain::{
 };
 use utoipa::ToSchema;
 
-/// In a new queue what is left out has its default; in a change it stays. `null` takes a limit away.
+/// Settings of a queue. In a new queue, an omitted setting has its default. In an update, an omitted setting
+/// stays as it is, and `null` removes a limit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyBody {
-    /// How long a received item is hidden before it counts as lost: 5m.
+    /// How long a lease lasts without a heartbeat. Default: 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility_timeout: Option<Span>,
-    /// 3, which means at most 4 attempts; up to 10,000.
+    /// How often a failed attempt is retried. Default: 3, which allows 4 attempts. Maximum: 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 10000)]
     pub max_retries: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<BackoffBody>,
-    /// Both TTLs at once. Never shown.
+    /// Sets `completed_ttl` and `failed_ttl`. Answers never contain it.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub item_ttl: Option<Option<Span>>,
-    /// How long a completed item is kept: 7d.
+    /// How long a completed item is kept. Default: 7d.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub completed_ttl: Option<Option<Span>>,
-    /// How long a failed item is kept: 7d.
+    /// How long a failed item is kept. Default: 7d.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub failed_ttl: Option<Option<Span>>,
-    /// An item not finished this long after its submit fails as `expired`.
+    /// Fail an item as `expired` if it is not finished this long after its submit.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub expire_after: Option<Option<Span>>,
-    /// An item not finished this long after its first delivery fails as `expired`.
+    /// Fail an item as `expired` if it is not finished this long after its first delivery.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub give_up_after: Option<Option<Span>>,
-    /// An item whose holders vanished this many times in a row fails as `poison`.
+    /// Fail an item as `poison` after its lease lapsed this many times in a row.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 10000)]
     pub poison_after: Option<Option<i64>>,
-    /// `priority` unless said otherwise; cannot be changed later.
+    /// Which item is delivered first. Default: `priority`. Cannot be changed later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderBody>,
-    /// Submits are refused while this many items wait.
+    /// Refuse submits while this many items are waiting.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1)]
     pub depth_limit: Option<Option<i64>>,
-    /// Failed items move there.
+    /// Move failed items to this queue.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub dead_letter_queue: Option<Option<String>>,
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRuleBody>,
-    /// What finishes is counted by the values of these tags, too: at most 4 names.
+    /// Also count finished items by the values of these tags, at most 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 4)]
     pub tally_tags: Option<Vec<String>>,
-    /// At most this many items are processed at once.
+    /// Maximum number of items in processing.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000000)]
     pub concurrency: Option<Option<i64>>,
-    /// At most this many items are given out in a time: `1000/s`, `10/m`, `500/30s`; with a burst of its own: `1000/s,burst=50`.
+    /// Maximum rate of deliveries: `1000/s`, `10/m` or `500/30s`, optionally with a burst: `1000/s,burst=50`.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub rate: Option<Option<String>>,
-    /// Items of different `fairness_key`s take turns: `{}`, or `{"weights": {"gold": 3}}` where some give more in a turn.
+    /// Let items with different `fairness_key`s take turns: `{}`, or with weights: `{"weights": {"gold":
+    /// 3}}`.
     #[serde(deserialize_with = "given_object", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<FairnessBody>)]
     pub fairness: Option<Option<FairnessBody>>,
-    /// At most this many items of a `fairness_key` are processed at once. Keys take turns, whether `fairness` is set or not.
+    /// Maximum number of items in processing for each `fairness_key`. Keys take turns even without
+    /// `fairness`.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000000)]
     pub concurrency_per_key: Option<Option<i64>>,
 }
 
-/// How keys share a queue.
+/// How fairness keys share a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FairnessBody {
-    /// Items that a key gives in a turn: 1 to 1,000, of up to 100 keys. Others give 1.
+    /// How many items a key delivers in its turn, 1 to 1,000. At most 100 keys; the default for all other
+    /// keys is 1.
     pub weights: BTreeMap<String, i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LeaseRuleBody {
-    /// An assigned lease must be acknowledged by a first heartbeat within this time.
+    /// A worker must acknowledge an assigned lease with a first heartbeat within this time.
     pub ack_timeout: Option<Span>,
-    /// A heartbeat adds this many thousandths of the visibility timeout to the deadline.
+    /// How far a heartbeat moves the deadline, in thousandths of the visibility timeout.
     #[schema(minimum = 1, maximum = 1000)]
     pub renewal_permille: Option<i64>,
     pub renewals_max: Option<i64>,
 }
 
-/// Tells `null` from absent.
+/// Distinguishes `null` from an absent field.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
     T::deserialize(value).map(Some)
 }
@@ -121,7 +125,7 @@ pub(crate) fn count<T: TryFrom<i64>>(what: &'static str, value: i64) -> Result<T
         .map_err(|_| invalid(what, format!("{value} is out of range; use a smaller or positive number")))
 }
 
-/// One level of absence outside, `null` inside.
+/// Converts the inner value: the outer `None` is absent, the inner one is `null`.
 fn inner<T, U>(
     value: Option<Option<T>>,
     get: impl FnOnce(T) -> Result<U, Refusal>,
@@ -143,7 +147,7 @@ impl TryFrom<PolicyBody> for Policy {
     }
 }
 
-/// A change of an existing queue's policy.
+/// An update of an existing queue's policy.
 impl TryFrom<PolicyBody> for PolicyPatch {
     type Error = Refusal;
 

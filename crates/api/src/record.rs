@@ -1,4 +1,4 @@
-//! Records that callers keep, and topics that they publish to and listen to.
+//! Wire types of key-value records.
 
 use crate::invalid::invalid;
 use crate::span::Span;
@@ -8,19 +8,19 @@ use towline_domain::kv::{KvCommand, KvRecord};
 use towline_domain::{Millis, Refusal};
 use utoipa::ToSchema;
 
-/// A record as it is now.
+/// A key-value record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordShown {
     pub key: String,
     pub value: String,
-    /// When it is forgotten.
+    /// When the record expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Time>,
 }
 
 impl RecordShown {
-    /// Values are text: nothing else is taken.
+    /// Values are always text, because the API accepts only text.
     #[must_use]
     pub fn new(key: String, record: &KvRecord) -> RecordShown {
         let value = String::from_utf8_lossy(&record.value).into_owned();
@@ -31,7 +31,7 @@ impl RecordShown {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordPage {
     pub records: Vec<RecordShown>,
-    /// Give this as `cursor` to go on.
+    /// Pass this as `cursor` to get the next page. Absent: this is the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -39,12 +39,12 @@ pub struct RecordPage {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetRecord {
-    /// At most 1 MiB.
+    /// The value, at most 1 MiB.
     pub value: String,
-    /// Forgotten after this; without it, never.
+    /// Delete the record after this time. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
-    /// Only if there is none.
+    /// Set the record only if it does not exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub if_absent: bool,
 }
@@ -61,13 +61,13 @@ impl TryFrom<SetRecord> for KvCommand {
     }
 }
 
-/// Whether the value is this caller's: `false` if there was another.
+/// Whether the record was set. `false`: with `if_absent`, the record exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordSet {
     pub set: bool,
 }
 
-/// Whether there was one.
+/// Whether the record existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordDeleted {
     pub deleted: bool,
@@ -76,13 +76,14 @@ pub struct RecordDeleted {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IncrementRecord {
-    /// 1 unless it is said.
+    /// How much to add. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<i64>,
-    /// What is counted: told again within `ttl`, nothing changes and the answer is the first one. Needs a `ttl`.
+    /// Identifies the thing that is counted. A repeat with the same text within `ttl` changes nothing and
+    /// returns the first result. Needs a `ttl`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub once: Option<String>,
-    /// Forgotten after this, from now on; without it, the record keeps the time it has.
+    /// Delete the record this long from now. Default: the record keeps its expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
 }
@@ -104,7 +105,7 @@ fn span(ttl: Option<Span>) -> Result<Option<Millis>, Refusal> {
     ttl.map(|ttl| ttl.into_domain("ttl")).transpose()
 }
 
-/// The number afterwards.
+/// The value after the increment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordNumber {
     pub value: i64,

@@ -1,4 +1,4 @@
-//! Schedules as they are made and shown.
+//! Wire types of schedules.
 
 use crate::backoff::BackoffBody;
 use crate::invalid::{invalid, not_one_of};
@@ -15,55 +15,57 @@ use towline_domain::schedule::{CatchUp, Overlap, Rhythm, Schedule, Spec, Templat
 use towline_domain::{ItemId, Millis, Refusal, Timestamp};
 use utoipa::ToSchema;
 
-/// Made up for at once under `all`, unless the schedule says otherwise.
+/// Default of `catch_up_max`.
 const CATCH_UP_MAX_DEFAULT: u32 = 100;
 
-/// A schedule as it shall be. The same again changes nothing.
+/// A schedule to create or replace. An identical schedule changes nothing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PutSchedule {
-    /// Where its items go.
+    /// The queue that receives the items.
     pub queue: String,
-    /// When: five fields, or six with seconds first, or seven with years last. This or `every`.
+    /// A cron expression of five fields, or six with seconds first, or seven with years last. Give this or
+    /// `every`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// How often, counted from `start` or from when it is made. At least a second.
+    /// The interval, counted from `start` or from the creation of the schedule. At least 1s. Give this or
+    /// `cron`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Where `cron` is read, by its name in the IANA database: UTC.
+    /// The time zone of `cron`, an IANA name such as `Europe/Vienna`. Default: UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
-    /// Nothing before this time.
+    /// No occurrence is before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Time>,
-    /// Nothing at this time or after it.
+    /// Every occurrence is before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<Time>,
-    /// Each item is ready up to this much later than its occurrence.
+    /// Delay each item by a random time of up to this much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Span>,
-    /// Which occurrences are made up for that nobody was there for: `none`, `one` (the latest; what it is unless said
-    /// otherwise), or `all`.
+    /// Which missed occurrences to submit late: `none`, `one` (the latest; default) or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<String>,
-    /// Under `all`, at most so many, the latest ones: 100.
+    /// With `catch_up` all: at most this many, the latest ones. Default: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub catch_up_max: Option<i64>,
-    /// While the item before is unfinished: `allow` (what it is unless said otherwise), `skip` the occurrence, or
-    /// `cancel` the item before.
+    /// What to do while the previous item is unfinished: `allow` (submit anyway; default), `skip` the
+    /// occurrence, or `cancel` the previous item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<String>,
-    /// Left as it is unless said: a new schedule is not paused.
+    /// Whether the schedule is paused. Default: unchanged; a new schedule is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// What each occurrence submits, as in a submit. `id`, `idempotency_key`, `ready_at` and `trace` are the schedule's own.
+    /// The item that each occurrence submits. The schedule sets `id`, `idempotency_key`, `ready_at` and
+    /// `trace` itself.
     #[serde(deserialize_with = "object")]
     pub item: NewItem,
 }
 
 impl PutSchedule {
-    /// What it says, and whether it shall be paused.
+    /// The specification, and whether to pause the schedule.
     pub fn into_domain(self) -> Result<(Spec, Option<bool>), Refusal> {
         if self.queue.is_empty() {
             return Err(invalid("queue", "missing; name the queue that the items go to"));
@@ -141,22 +143,22 @@ pub struct ScheduleShown {
     pub created_at: Time,
     #[schema(value_type = String, format = DateTime)]
     pub changed_at: Time,
-    /// The occurrence that comes next; `null`: it is paused, or over.
+    /// The next occurrence. `null`: the schedule is paused or over.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_at: Option<Time>,
     /// The latest occurrence that submitted an item.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_at: Option<Time>,
-    /// The latest item, also of a run that somebody asked for.
+    /// The latest item, also from a manual run.
     #[schema(value_type = Option<String>, format = Uuid)]
     pub last_item: Option<Text<ItemId>>,
-    /// Occurrences that submitted an item.
+    /// How many occurrences submitted an item.
     pub submitted: u64,
-    /// Occurrences that were too late, and were not caught up with.
+    /// How many occurrences were missed and not submitted late.
     pub missed: u64,
-    /// Occurrences that came while the item before was unfinished.
+    /// How many occurrences were skipped because the previous item was unfinished.
     pub skipped: u64,
-    /// Occurrences that the queue refused.
+    /// How many occurrences the queue refused.
     pub refused: u64,
     /// Why the latest occurrence submitted nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +170,7 @@ pub struct ScheduleShown {
 pub struct ScheduleErrorShown {
     #[schema(value_type = String, format = DateTime)]
     pub at: Time,
-    /// Which one it was.
+    /// The occurrence that failed.
     #[schema(value_type = String, format = DateTime)]
     pub occurrence: Time,
     pub code: String,
@@ -262,24 +264,24 @@ impl From<Template> for NewItem {
     }
 }
 
-/// What a put did.
+/// The result of creating or replacing a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleAnswer {
     pub created: bool,
-    /// The fields that are different now.
+    /// Names of the fields that changed.
     pub changed: Vec<String>,
     pub schedule: ScheduleShown,
 }
 
-/// Schedules in order of name.
+/// A page of schedules in order of name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SchedulePage {
     pub schedules: Vec<ScheduleShown>,
-    /// Where to go on; `null`: there are no more.
+    /// Pass this as `cursor` to get the next page. `null`: this is the last page.
     pub next: Option<String>,
 }
 
-/// The occurrences that come next, as things stand.
+/// The next occurrences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NextTimes {
     #[schema(value_type = Vec<String>)]
@@ -292,7 +294,7 @@ impl From<Vec<Timestamp>> for NextTimes {
     }
 }
 
-/// The item of a run that somebody asked for.
+/// The item of a manual run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleRun {
     #[schema(value_type = String, format = Uuid)]

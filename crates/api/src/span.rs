@@ -1,4 +1,4 @@
-//! A duration: `"5m"`, or a number of milliseconds.
+//! A duration on the wire: `"5m"`, or a number of milliseconds.
 
 use crate::invalid::invalid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -10,7 +10,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Reading one never fails: [`Span::into_domain`] does, where the value is used.
+/// Decoding never fails. [`Span::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span(Result<Millis, String>);
 

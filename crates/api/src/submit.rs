@@ -1,4 +1,4 @@
-//! Submitting: items as their submitter describes them, and what became of each.
+//! Wire types of submit.
 
 use crate::backoff::BackoffBody;
 use crate::group::DependencyBody;
@@ -24,46 +24,47 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
-    /// At most 10,000.
+    /// The items, at most 10,000.
     #[serde(deserialize_with = "objects")]
     pub items: Vec<NewItem>,
-    /// While the queue is at its `depth_limit`, wait this long for room; at most 5m.
+    /// How long to wait for room while the queue is at its `depth_limit`. Default: no wait. Maximum: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
 }
 
-/// Everything is optional.
+/// An item to submit. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewItem {
-    /// A UUID of the submitter's choice; the server makes one otherwise.
+    /// The item's id, a UUID. Default: the server generates one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub id: Option<Text<ItemId>>,
-    /// Input slot -> buffer.
+    /// Buffers by input slot.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, String>,
-    /// Any JSON values by name.
+    /// Parameters, any JSON values by name.
     #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub params: Params,
-    /// Lower goes first.
+    /// Lower numbers are delivered first. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = -32768, maximum = 32767)]
     pub priority: Option<i64>,
-    /// Not before this long from now.
+    /// Deliver the item no earlier than this long from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// Not before this time.
+    /// Deliver the item no earlier than this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Time>,
-    /// One key, one item in a queue: a repetition gets the first item back.
+    /// Makes the submit repeatable: a second submit with the same key returns the first item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Takes the place of the item of the queue that was submitted with the same key and still waits, if there is one.
+    /// Replaces the pending item with the same key, if there is one. Use it to debounce.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_key: Option<String>,
-    /// However often it is replaced, not later than this after the first submit with its `replace_key`.
+    /// However often the item is replaced, deliver it at the latest this long after the first submit with its
+    /// `replace_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_max: Option<Span>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -75,16 +76,16 @@ pub struct NewItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub parent: Option<Text<ItemId>>,
-    /// Not given out before these have ended.
+    /// Deliver the item only after this group or these items have ended.
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub after: Option<DependencyBody>,
-    /// Where the item came from, for whoever routes between systems.
+    /// Where the item comes from, for programs that route between systems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The trace it is a part of, in place of the one that the headers of the call name.
+    /// The trace that the item belongs to. Default: the trace in the headers of the call.
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceBody>,
-    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is another name for it.
+    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is an alias.
     #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
@@ -97,14 +98,14 @@ pub struct NewItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub parameters: Option<Payload>,
-    /// For queues in `score` order.
+    /// Fee, for queues in `score` order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fee: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// In place of the queue's.
+    /// Overrides the queue's policy for this item, like the fields below.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 10000)]
     pub max_retries: Option<i64>,
@@ -203,22 +204,23 @@ impl TryFrom<NewItem> for Submission {
     }
 }
 
-/// In the order of the request.
+/// Results in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmitAnswer {
     pub items: Vec<Submitted>,
 }
 
-/// What became of one item: its id, or why it was refused.
+/// The result of one item: its id, or why it was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub id: Option<Text<ItemId>>,
-    /// `false`: no new item was made. The idempotency key was known and this is the first item, or it was replaced.
+    /// `false`: the submit created no item. It returned the item with the same idempotency key, or replaced a
+    /// pending item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<bool>,
-    /// `true`: it waited, and is what was submitted now.
+    /// `true`: the submit replaced a pending item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! A value that is written as text and may be wrong.
+//! A value that is text on the wire and may be malformed.
 
 use crate::invalid::invalid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use towline_domain::Refusal;
 
-/// Longest piece of a bad value that is repeated to its sender.
+/// How many characters of a bad value an error message repeats.
 const SHOWN_MAX: usize = 100;
 
-/// Reading one never fails: [`Text::into_domain`] does, where the value is used.
+/// Decoding never fails. [`Text::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Text<T> {
     Good(T),

@@ -6,19 +6,19 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TopicMessage {
-    /// At most 16 KiB.
+    /// The message, at most 16 KiB.
     pub message: String,
 }
 
-/// How many listened.
+/// The result of a publish: how many subscribers got the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Published {
     pub listeners: usize,
 }
 
-/// The last words to a listener who was too slow.
+/// The last event to a subscriber that was too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CutOff {
-    /// How many messages went by.
+    /// How many messages the subscriber missed.
     pub missed: u64,
 }

@@ -1,11 +1,11 @@
-//! The trace of an item: what W3C Trace Context puts into headers, as an object.
+//! The trace of an item: the headers of W3C Trace Context as an object.
 
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use towline_domain::{Refusal, Trace, TraceParent, TraceState};
 use utoipa::ToSchema;
 
-/// Which trace an item is a part of. Kept with it and given to whoever receives it.
+/// The trace that an item belongs to. The server stores it and returns it with the item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBody {
@@ -29,13 +29,13 @@ impl TryFrom<TraceBody> for Trace {
 }
 
 impl TraceBody {
-    /// Of the headers of a call, as far as they are well-formed: whoever cannot read a trace goes on without.
+    /// Reads the headers of a call. Malformed headers are ignored.
     pub fn from_headers<'a>(
         mut parents: impl Iterator<Item = &'a str>,
         states: impl Iterator<Item = &'a str>,
     ) -> Option<Trace> {
         let parent = parents.next()?.parse().ok()?;
-        // Two of them say nothing.
+        // Two parents contradict each other.
         if parents.next().is_some() {
             return None;
         }

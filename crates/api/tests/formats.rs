@@ -1,4 +1,4 @@
-//! Both formats say the same: what goes through JSON and through MessagePack comes out as it went in.
+//! A value that goes through JSON and MessagePack comes out unchanged.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::collection::{btree_map, vec};
@@ -22,7 +22,7 @@ use towline_api::{
 };
 use uuid::Uuid;
 
-/// JSON, the type, MessagePack, the type, JSON.
+/// Encodes as JSON, decodes, encodes as MessagePack, decodes, and encodes as JSON again.
 fn same<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
     let json = Format::Json.encode(value).unwrap();
     let read: T = Format::Json.decode(&json).unwrap();
@@ -472,7 +472,7 @@ fn a_payload_is_bytes_in_messagepack_and_base64_in_json() {
     let item = NewItem { payload: Some(vec![0, 255, 128].into()), ..NewItem::default() };
     assert_eq!(Format::Json.encode(&item).unwrap(), br#"{"payload":"AP+A"}"#);
     assert_eq!(Format::MessagePack.encode(&item).unwrap(), b"\x81\xa7payload\xc4\x03\x00\xff\x80");
-    // Text is base64 there as well, with or without padding.
+    // In MessagePack, text is base64 too, with or without padding.
     for text in [&b"\x81\xa7payload\xa4AP+A"[..], b"\x81\xa4blob\xa4AP+A"] {
         assert_eq!(Format::MessagePack.decode::<NewItem>(text).unwrap(), item);
     }

@@ -1,4 +1,4 @@
-//! Cuts an input into chunks.
+//! Splits an input into chunks.
 
 use crate::CHUNK_BYTES;
 use crate::chain::{self, Hash};
@@ -8,21 +8,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
-/// An input that pauses for so long has what it brought sent, so that readers see it.
+/// After a pause of this length the chunker sends what it has, so that readers see it.
 pub const INPUT_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Chunks cut before they are asked for.
+/// How many chunks are read in advance.
 pub const CHUNKS_AHEAD: usize = 1;
 
-/// What an input brings next.
+/// What an input yields.
 #[derive(Debug)]
 pub enum InputEvent {
     Chunk(Chunk),
-    /// All of it was read. An input that is dropped without this has not ended: it broke off.
+    /// The input ended. A channel that closes without this event broke off.
     End,
     Failed(io::Error),
 }
 
-/// Data of a chunk, never empty, and its hash.
+/// The data of a chunk, never empty, and its hash.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     pub(super) data: Bytes,
@@ -30,7 +30,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// `None` of no bytes.
+    /// `None` if `data` is empty.
     #[must_use]
     pub fn new(data: Bytes) -> Option<Chunk> {
         let hash = chain::hash([&data[..]]);
@@ -53,7 +53,7 @@ impl Chunk {
     }
 }
 
-/// Reads in a task of its own, which ends with the input or with the receiver.
+/// Reads in a separate task, which ends with the input or with the receiver.
 pub fn chunk_input(input: impl AsyncRead + Unpin + Send + 'static) -> mpsc::Receiver<InputEvent> {
     let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
     tokio::spawn(async move {
@@ -74,7 +74,7 @@ pub fn chunk_input(input: impl AsyncRead + Unpin + Send + 'static) -> mpsc::Rece
     receiver
 }
 
-/// Up to a chunk, or what came before a pause or the end.
+/// Reads until a chunk is full, or until the input pauses or ends.
 async fn fill(input: &mut (impl AsyncRead + Unpin)) -> (Bytes, Option<InputEvent>) {
     let mut data = BytesMut::with_capacity(CHUNK_BYTES);
     while data.len() < CHUNK_BYTES {
@@ -126,7 +126,7 @@ mod tests {
         let mut events = chunk_input(far);
         near.write_all(b"first").await.unwrap();
         assert!(matches!(events.recv().await, Some(InputEvent::Chunk(chunk)) if chunk.len() == 5));
-        // However long nothing comes, nothing is sent.
+        // A silent input sends nothing, however long it is silent.
         assert!(tokio::time::timeout(INPUT_PAUSE_MAX * 1000, events.recv()).await.is_err());
         near.write_all(b"more").await.unwrap();
         drop(near);

@@ -1,4 +1,4 @@
-//! Following what happens: one stream after the other, each from where the last one ended.
+//! Following events. If a stream breaks, the client opens a new one where the last one ended.
 
 use super::sse::{SseBody, SseEnd};
 use super::transport::Call;
@@ -9,22 +9,22 @@ use crate::problem::Problem;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// After a stream that brought nothing.
+/// The first pause before the client opens a broken stream again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Which events, and from where on.
+/// A filter of events, and where to start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventQuery {
-    /// The `id` of an event, or `oldest`; without it: from now on.
+    /// An event's `id`, or `oldest`. Default: only new events.
     pub after: Option<String>,
-    /// Of these queues.
+    /// Only events of these queues.
     pub queues: Vec<String>,
-    /// Of these kinds, like `item.completed` or `item.*`.
+    /// Only these kinds, for example `item.completed` or `item.*`.
     pub kinds: Vec<String>,
-    /// Of these items.
+    /// Only events of these items.
     pub items: Vec<String>,
-    /// Of members of these groups.
+    /// Only events of members of these groups.
     pub groups: Vec<String>,
 }
 
@@ -42,19 +42,19 @@ impl EventQuery {
 }
 
 impl Client {
-    /// A page of what happened: of at most so many events, those that are meant.
+    /// Returns a page of events. The server reads at most `limit` events and returns those that match.
     pub async fn events(&self, query: &EventQuery, limit: Option<usize>) -> Result<EventPage> {
         self.transport.call(Call::get("/v1/events".to_owned()).query(query.pairs(limit))).await
     }
 
-    /// Follows what happens. Nothing is asked before the first [`EventStream::next`].
+    /// Follows events. Connects at the first [`EventStream::next`].
     #[must_use]
     pub fn follow_events(&self, query: EventQuery) -> EventStream {
         EventStream { client: self.clone(), query, body: None, begun: false, pause: FIRST_PAUSE }
     }
 }
 
-/// What happens, event by event. A stream that breaks off is taken up again where it was.
+/// A stream of events. It reconnects by itself and misses nothing.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
@@ -65,23 +65,24 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Whether the server was ever there.
+    /// Whether the stream has ever been connected.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Where it would go on: the `after` of a later stream. `None`: it has not begun.
+    /// The cursor to continue from: the `after` of a later stream. `None` before the first connection.
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
         self.query.after.as_deref()
     }
 
-    /// Waits for the next event. After an error it may be called again, and goes on where it was.
+    /// Waits for the next event. After an error, call again to continue.
     ///
     /// # Errors
-    /// If the server cannot be reached in the time that [`Client::retry_for`] says, or refuses: with `events_gone`, what came
-    /// next is not kept any more.
+    ///
+    /// If the server does not answer within [`Client::retry_for`], or refuses. The code `events_gone` means
+    /// that the next events are no longer kept.
     pub async fn next(&mut self) -> Result<EventShown> {
         loop {
             let Some(body) = &mut self.body else {
@@ -135,7 +136,7 @@ impl EventStream {
     }
 }
 
-/// Whether one place in the stream of events is nowhere before another, as far as their words say.
+/// Whether `cursor` is at or behind `target` in every store. False if either is malformed.
 #[must_use]
 pub fn cursor_has_reached(cursor: &str, target: &str) -> bool {
     let positions = |cursor: &str| -> Option<HashMap<String, (u64, u64)>> {

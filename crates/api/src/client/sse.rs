@@ -6,12 +6,13 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::time::Duration;
 
-/// The server sends at least a comment every 15 s. A client that hears nothing for this long takes the server as gone.
+/// The server sends at least a comment every 15 s. After this much silence the client treats the connection
+/// as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(50);
-/// No event of a Towline server is nearly this long.
+/// Maximum length of a line. Real events are far shorter.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// One event. A block that holds only comments has an empty `event`.
+/// One event. A block of comments has an empty `event`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerSentEvent {
     pub(super) id: Option<String>,
@@ -19,7 +20,7 @@ pub(super) struct ServerSentEvent {
     pub(super) data: String,
 }
 
-/// Why no further event comes from this body.
+/// Why this body has no more events.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SseEnd {
     #[error("the server closed the stream")]
@@ -62,7 +63,7 @@ impl SseBody {
 #[derive(Debug, Default)]
 struct Decoder {
     bytes: Vec<u8>,
-    /// How many of the bytes were decoded.
+    /// How many of the bytes are decoded.
     decoded: usize,
     partial: ServerSentEvent,
 }

@@ -1,4 +1,4 @@
-//! Topics: told to everybody who listens.
+//! Calls about topics: messages to current subscribers, not stored.
 
 use super::sse::{SseBody, SseEnd};
 use super::transport::{Call, Repeat};
@@ -7,17 +7,17 @@ use crate::topic::{CutOff, Published, TopicMessage};
 use http::Method;
 use towline_domain::QueueName;
 
-/// What a listener hears.
+/// What a subscription yields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TopicEvent {
     Message(String),
-    /// The last: it was too slow, and this many messages went by.
+    /// The last event: the subscriber was too slow and missed this many messages.
     CutOff {
         missed: u64,
     },
 }
 
-/// A topic that is listened to.
+/// A subscription to a topic.
 #[derive(Debug)]
 pub struct Subscription {
     client: Client,
@@ -25,14 +25,14 @@ pub struct Subscription {
 }
 
 impl Client {
-    /// Tells everybody who listens at this server now; how many they are.
+    /// Publishes a message to the current subscribers at this server. Returns how many there are.
     pub async fn publish(&self, topic: &str, message: &str) -> Result<usize> {
         let call = Call::new(Method::POST, path(topic)?, Repeat::Unsafe);
         let body = TopicMessage { message: message.to_owned() };
         Ok(self.transport.call::<Published>(self.transport.body(call, &body)?).await?.listeners)
     }
 
-    /// Listens from now on: what is published after this has ended is heard.
+    /// Subscribes to a topic. Messages published after this returns are received.
     pub async fn subscribe(&self, topic: &str) -> Result<Subscription> {
         let response = self.transport.open(Call::get(path(topic)?)).await?;
         let mut body = SseBody::new(response.into_body());
@@ -45,7 +45,7 @@ impl Client {
 }
 
 impl Subscription {
-    /// `None`: the server has nothing more to say.
+    /// Waits for the next message. `None`: the server closed the subscription.
     pub async fn next(&mut self) -> Result<Option<TopicEvent>> {
         loop {
             let event = match self.body.next().await {
@@ -62,7 +62,7 @@ impl Subscription {
                     let CutOff { missed } = serde_json::from_str(&event.data).map_err(wrong)?;
                     TopicEvent::CutOff { missed }
                 }
-                // A sign of life, or what a later server says.
+                // A keep-alive, or an event of a later version.
                 _ => continue,
             }));
         }
