@@ -1,4 +1,4 @@
-//! The command line's randomness: the one place that asks the system for it.
+//! The randomness of the command line: the only place that asks the system for it.
 
 use crate::exit::Failure;
 

@@ -1,4 +1,4 @@
-//! How a command ends: what is said on stderr, and the exit code.
+//! Exit codes, and the error message on stderr.
 
 use crate::output;
 use std::fmt::Display;
@@ -6,20 +6,20 @@ use std::io;
 use std::process::ExitCode;
 use towline_api::{ClientError, Refusal};
 
-/// An end other than well.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server or the work said no.
+    /// The server refused, or the work failed.
     Refused(String),
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage(String),
-    /// Nobody answered.
+    /// No server answered.
     Unreachable(String),
-    /// What was waited for did not come in time.
+    /// The command waited and timed out.
     TimedOut(String),
-    /// Refused in parts, each of which was told when it happened.
+    /// Some elements failed, and each was reported when it failed.
     AlreadyReported,
-    /// Whoever read the output wants no more of it.
+    /// The reader of the output closed the pipe.
     ReaderGone,
 }
 
@@ -49,7 +49,7 @@ impl Failure {
     }
 }
 
-/// Says what there is to say.
+/// Prints the error message, if there is one, and returns the exit code.
 pub fn report(end: Result<(), Failure>) -> ExitCode {
     let Err(failure) = end else { return ExitCode::SUCCESS };
     if let Some(words) = failure.words() {
@@ -58,7 +58,7 @@ pub fn report(end: Result<(), Failure>) -> ExitCode {
     ExitCode::from(failure.code())
 }
 
-/// Help and version are results; everything else is a wrong usage.
+/// Help and version are results. Every other error of the parser is a usage error.
 pub fn report_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return report(error.print().map_err(Failure::from));
@@ -66,7 +66,7 @@ pub fn report_usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
         Some(words) => output::say(words.trim_end()),
-        // Not a word of the command line: help is what is needed.
+        // Called without arguments: print the help.
         None => drop(error.print()),
     }
     ExitCode::from(2)

@@ -1,4 +1,4 @@
-//! `towline export` and `towline import`: everything in a store, from one to another.
+//! `towline export` and `towline import`: move everything from one store to another.
 
 use crate::exit::Failure;
 use crate::output;
@@ -10,17 +10,17 @@ use towline_server::moving::{self, MoveError, Moved};
 /// Larger than most lines.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Write everything in a store to standard output.
+/// Export all queues and items of a store to standard output.
 ///
-/// Queues and items with their ids, states, leases, errors and results, one JSON object a line. No server may be using
-/// the store. Buffers, and payload that was put beside them, stay where they are.
+/// Writes ids, states, leases, errors and results, one JSON object per line. Stop the server first. Buffers
+/// and offloaded payload fields stay in object storage.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     #[command(flatten)]
     store: StoreArgs,
 }
 
-/// Put what `towline export` wrote, read from standard input, into an empty store.
+/// Import the output of `towline export` from standard input into an empty store. Stop the server first.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `towline kv`: small records by key.
+//! `towline kv`: key-value records.
 
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -9,14 +9,14 @@ use towline_api::{IncrementRecord, Millis, RecordDeleted, RecordNumber, RecordSe
 
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
-    /// Print a value, as it was set.
+    /// Print the value of a record.
     Get(KeyArg),
     /// Set a record.
     Set(SetArgs),
-    /// Add to a record, and print the number afterwards.
+    /// Add to a record and print the new value.
     #[command(visible_alias = "incr")]
     Increment(IncrementArgs),
-    /// Delete a record. One that is not there is fine.
+    /// Delete a record. Succeeds even if the record does not exist.
     Delete(KeyArg),
     /// List records in order of key.
     #[command(visible_alias = "ls")]
@@ -25,43 +25,44 @@ pub enum KvCommand {
 
 #[derive(Debug, Args)]
 pub struct KeyArg {
-    /// Any text of at most 512 bytes.
+    /// The key, at most 512 bytes.
     key: String,
 }
 
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// Any text of at most 512 bytes.
+    /// The key, at most 512 bytes.
     key: String,
-    /// Any text of at most 1 MiB; `-` reads it from standard input.
+    /// The value, at most 1 MiB. `-` reads standard input.
     #[arg(allow_hyphen_values = true)]
     value: String,
-    /// Forget it after this [default: never].
+    /// Delete the record after this time [default: never].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Millis>,
-    /// Only if there is none; exit code 1 if there is one.
+    /// Set the record only if it does not exist. Exit code 1 if it exists.
     #[arg(long)]
     if_absent: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct IncrementArgs {
-    /// Any text of at most 512 bytes.
+    /// The key, at most 512 bytes.
     key: String,
-    /// How much, which may be less than nothing.
+    /// How much to add. May be negative.
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     by: i64,
-    /// What is counted: told again within --ttl, nothing changes, and the number is the one of the first time.
+    /// Identifies the thing that is counted. A repeat within --ttl changes nothing and prints the first
+    /// result.
     #[arg(long, value_name = "TEXT", requires = "ttl")]
     once: Option<String>,
-    /// Forget it after this, from now on [default: as long as it is kept already].
+    /// Delete the record this long from now [default: the record keeps its expiry].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Millis>,
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// What the keys begin with.
+    /// Only keys that begin with this text.
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 }

@@ -1,7 +1,7 @@
-//! The `towline` command: the server, and everything one says to it.
+//! The `towline` command: the server, and a command for every call to it.
 //!
-//! Results go to stdout in the shape a script expects, words go to stderr, and the exit code tells which kind of end it
-//! was: 0 well, 1 refused or failed, 2 usage, 3 nobody answered, 4 waited in vain.
+//! Results go to stdout, in a shape for scripts. Messages go to stderr. Exit codes: 0 success, 1 refused or
+//! failed, 2 usage error, 3 no server answered, 4 timeout.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the crate that prints")]
 
@@ -42,7 +42,7 @@ use exit::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Before anything takes time: a parent that dies later must be noticed.
+    // First of all: a parent that exits later must be noticed.
     let parent = item::ParentProcess::now();
     let end = match Cli::try_parse() {
         Ok(cli) => run(cli, parent),
@@ -76,7 +76,7 @@ fn run(cli: Cli, parent: item::ParentProcess) -> Result<(), Failure> {
         Command::Topic(command) => ServerCommand::Topic(command),
     };
     let runtime = match command {
-        // Bytes are checked and moved at the same time.
+        // Buffers hash and transfer at the same time.
         ServerCommand::Buffer(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?
         }
@@ -96,12 +96,12 @@ fn run(cli: Cli, parent: item::ParentProcess) -> Result<(), Failure> {
             ServerCommand::Topic(command) => topic::run(&session, command).await,
         }
     });
-    // A thread may be waiting for standard input, which may never come.
+    // A thread may still be reading standard input. Do not wait for it.
     runtime.shutdown_background();
     end
 }
 
-/// What needs a server to command to.
+/// A command that calls a server.
 enum ServerCommand {
     Whoami,
     Queue(Box<queue::QueueCommand>),

@@ -1,4 +1,4 @@
-//! `towline migrate`: brings the schema of a database up to date, apart from any server.
+//! `towline migrate`: migrates the schema of a database without starting a server.
 
 use crate::exit::Failure;
 use crate::output::Output;
@@ -11,16 +11,16 @@ use towline_server::{Schema, Settings};
 
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
-    /// A configuration file; towline.toml is read if it is there
+    /// Configuration file [default: towline.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database, as `towline serve` names it: postgres://user@host/database. Repeatable
+    /// The database, as for `towline serve`: postgres://user@host/database. Repeatable
     #[arg(long, value_name = "PLACE")]
     store: Vec<String>,
-    /// A file with the password of the database
+    /// File with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
-    /// Change nothing; say where the schema stands, and exit with 1 if it is behind
+    /// Change nothing. Print the version of the schema, and exit with 1 if it needs a migration
     #[arg(long)]
     check: bool,
 }

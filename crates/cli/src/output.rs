@@ -1,4 +1,4 @@
-//! Everything that is printed: results to stdout, words to stderr.
+//! Everything that is printed: results to stdout, messages to stderr.
 
 use crate::exit::Failure;
 use crate::table::Listing;
@@ -11,13 +11,13 @@ use std::io::{self, IsTerminal, Write};
 pub enum Format {
     /// One JSON value.
     Json,
-    /// Columns for people.
+    /// A table for people.
     Table,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
 }
 
-/// How results are printed: as requested for, or as fits where they go.
+/// How to print results: the requested format, or the one that fits a terminal or a pipe.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     requested: Option<Format>,
@@ -32,7 +32,7 @@ impl Output {
         self.requested
     }
 
-    /// A name or an id alone, fit for `$(...)`; the whole answer only if JSON was requested for.
+    /// Prints only a name or an id, for `$(...)`. Prints the whole answer if JSON was requested.
     pub fn name_or_json<T: Serialize>(self, name: impl Display, whole: &T) -> Result<(), Failure> {
         match self.requested {
             Some(Format::Json | Format::Ndjson) => self.object(whole),
@@ -40,7 +40,7 @@ impl Output {
         }
     }
 
-    /// What a call answered, if JSON was requested for; scripts need no word of success.
+    /// Prints the answer only if JSON was requested. Otherwise the exit code is enough.
     pub fn json_only<T: Serialize>(self, answer: &T) -> Result<(), Failure> {
         match self.requested {
             Some(Format::Json | Format::Ndjson) => self.object(answer),
@@ -56,7 +56,7 @@ impl Output {
         text(&format!("{json}\n"))
     }
 
-    /// One line for a script, several for a person.
+    /// Prints one line in a pipe, and several on a terminal.
     pub fn answer<T: Serialize>(self, value: &T) -> Result<(), Failure> {
         match self.requested {
             None if !io::stdout().is_terminal() => json_line(value),
@@ -70,7 +70,7 @@ impl Output {
     }
 }
 
-/// One JSON object on its own line, there for the reader at once.
+/// Prints one JSON object on its own line, and flushes.
 pub fn json_line<T: Serialize>(value: &T) -> Result<(), Failure> {
     let mut json = serde_json::to_vec(value)?;
     json.push(b'\n');
@@ -85,13 +85,13 @@ pub fn text(text: &str) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Words for a person. Nobody is left to be told if stderr is closed.
+/// Prints a message to stderr. Ignores a closed stderr.
 pub fn say(words: impl Display) {
     let words = printable(&words.to_string());
     let _ = writeln!(io::stderr().lock(), "towline: {words}");
 }
 
-/// Text that came from elsewhere must not drive the terminal.
+/// Removes control characters, so that foreign text cannot control the terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })

@@ -1,4 +1,4 @@
-//! `towline serve`: the server, from flags to the words it begins with.
+//! `towline serve`: runs a server and prints its address.
 
 use crate::output;
 use anyhow::Context;
@@ -9,110 +9,112 @@ use towline_server::{Server, Settings, logging};
 
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// A configuration file; towline.toml is read if it is there
+    /// Configuration file [default: towline.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address and port to listen on [default: 127.0.0.1:7420]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Directory of the store [default: towline-data]
+    /// Directory of the embedded store [default: towline-data]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
-    /// Where queues and items are: `embedded`, or postgres://user@host/database; several of these are shards [default:
+    /// The store: `embedded`, or postgres://user@host/database. Repeat a database for each shard [default:
     /// embedded]
     #[arg(long, value_name = "PLACE")]
     store: Vec<String>,
-    /// A file with the password of the database
+    /// File with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
-    /// Leave the schema of the database as it is: `towline migrate` brings it up to date
+    /// Do not migrate the schema of the database. Run `towline migrate` instead
     #[arg(long)]
     no_migrate: bool,
-    /// When work is acknowledged: `sync` (on disk) or `interval:<ms>` (in the operating system, on disk within so many
-    /// milliseconds) [default: sync]
+    /// When a write is acknowledged: `sync` (when it is on disk) or `interval:<ms>` (before; it is on disk
+    /// within this many milliseconds) [default: sync]
     #[arg(long, value_name = "POLICY")]
     durability: Option<String>,
-    /// Allow an address that other machines can reach, without encryption and, unless they are required, tokens
+    /// Allow other machines to connect without encryption and, unless --require-tokens is given, without
+    /// tokens
     #[arg(long)]
     insecure: bool,
-    /// A file with the server's certificate, and those that lead to its authority, in PEM; SIGHUP has it read anew
+    /// PEM file with the server's certificate chain. SIGHUP reloads it
     #[arg(long, value_name = "PATH")]
     tls_cert: Option<String>,
-    /// A file with its key, in PEM
+    /// PEM file with the key of the certificate
     #[arg(long, value_name = "PATH")]
     tls_key: Option<String>,
-    /// Ask callers for tokens on loopback, or behind a proxy, too
+    /// Require tokens on loopback and behind a proxy, too
     #[arg(long)]
     require_tokens: bool,
-    /// A file that tells of administrative acts, a line of JSON each [default: the log]
+    /// File for the audit log, one JSON object per line [default: the server's log]
     #[arg(long, value_name = "PATH")]
     audit_log: Option<String>,
-    /// How long stopping may take before connections are cut [default: 10s]
+    /// How long a stopping server waits for open connections [default: 10s]
     #[arg(long, value_name = "DURATION")]
     drain: Option<String>,
-    /// What is logged: error, warn, info, debug, trace, or a filter [default: info]
+    /// Log level: error, warn, info, debug or trace, or a filter [default: info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// pretty or json [default: pretty]
+    /// Log format: pretty or json [default: pretty]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// A collector that takes spans by OTLP over HTTP, like http://host:4318 [default: OTEL_EXPORTER_OTLP_ENDPOINT, else
-    /// none are made]
+    /// Send traces to this OTLP/HTTP collector, for example http://host:4318 [default:
+    /// OTEL_EXPORTER_OTLP_ENDPOINT; without it, tracing is disabled]
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// A file with headers for it, a line each, like `authorization: Bearer ...` [default: OTEL_EXPORTER_OTLP_HEADERS]
+    /// File with headers for the collector, one per line, for example `authorization: Bearer ...` [default:
+    /// OTEL_EXPORTER_OTLP_HEADERS]
     #[arg(long, value_name = "PATH")]
     otlp_headers_file: Option<String>,
-    /// Which share of the traces that begin here is recorded, 0 to 1 [default: OTEL_TRACES_SAMPLER, else 1]
+    /// Share of traces to record, 0 to 1 [default: OTEL_TRACES_SAMPLER, else 1]
     #[arg(long, value_name = "SHARE")]
     trace_sample: Option<String>,
-    /// Connections at one time [default: 10000]
+    /// Maximum number of connections [default: 10000]
     #[arg(long, value_name = "COUNT")]
     connections_max: Option<String>,
-    /// Bytes of the body of one request [default: 67108864]
+    /// Maximum size of a request body in bytes [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     body_bytes_max: Option<String>,
-    /// Bytes of all request bodies held at one time [default: 536870912]
+    /// Maximum size of all request bodies in memory in bytes [default: 536870912]
     #[arg(long, value_name = "BYTES")]
     bodies_bytes_max: Option<String>,
-    /// Where buffers are: a directory, or s3://bucket/prefix [default: buffers in the directory of the store]
+    /// Storage of buffers: a directory, or s3://bucket/prefix [default: `buffers` in the data directory]
     #[arg(long, value_name = "PLACE")]
     buffers: Option<String>,
-    /// A writer of a buffer that is silent for so long has vanished [default: 60s]
+    /// Fail a buffer whose writer is silent for this long [default: 60s]
     #[arg(long, value_name = "DURATION")]
     buffer_writer_timeout: Option<String>,
-    /// Payload fields of more bytes than this are kept where buffers are [default: 65536]
+    /// Offload payload fields larger than this many bytes to the storage of buffers [default: 65536]
     #[arg(long, value_name = "BYTES")]
     offload_above: Option<String>,
-    /// Payload fields of more than 4096 bytes are, too, if the item is delayed by so long [default: 1d]
+    /// Offload payload fields larger than 4096 bytes of items that are delayed by at least this [default: 1d]
     #[arg(long, value_name = "DURATION")]
     offload_delayed_by: Option<String>,
-    /// How often what no item names is looked for where buffers are [default: 60s]
+    /// How often to delete unused objects from the storage of buffers [default: 60s]
     #[arg(long, value_name = "DURATION")]
     collection_interval: Option<String>,
-    /// How long it is left alone, because an item may be about to name it [default: 10m]
+    /// Keep unused objects for this long, because a submit may still refer to them [default: 10m]
     #[arg(long, value_name = "DURATION")]
     collection_grace: Option<String>,
-    /// Address of an S3-compatible service [default: AWS_ENDPOINT_URL, else AWS itself]
+    /// Address of an S3-compatible service [default: AWS_ENDPOINT_URL, else AWS]
     #[arg(long, value_name = "URL")]
     s3_endpoint: Option<String>,
-    /// Its region [default: AWS_REGION]
+    /// Region of the S3 service [default: AWS_REGION]
     #[arg(long, value_name = "REGION")]
     s3_region: Option<String>,
-    /// Who asks [default: AWS_ACCESS_KEY_ID]
+    /// Access key id of the S3 service [default: AWS_ACCESS_KEY_ID]
     #[arg(long, value_name = "ID")]
     s3_access_key_id: Option<String>,
-    /// A file with the secret that belongs to it [default: AWS_SECRET_ACCESS_KEY]
-    // There is no flag for the secret itself: everybody on the machine can read a command line.
+    /// File with the secret access key of the S3 service [default: AWS_SECRET_ACCESS_KEY]
+    // No flag takes the secret itself: every user of the machine can read a command line.
     #[arg(long, value_name = "PATH")]
     s3_secret_access_key_file: Option<String>,
-    /// A file with the token of a session [default: AWS_SESSION_TOKEN]
+    /// File with a session token of the S3 service [default: AWS_SESSION_TOKEN]
     #[arg(long, value_name = "PATH")]
     s3_session_token_file: Option<String>,
-    /// The bucket as a part of the host name instead of the path
+    /// Put the bucket into the host name instead of the path
     #[arg(long)]
     s3_virtual_hosted: bool,
-    /// Who refuses to write an object twice: service or process [default: service]
+    /// Who prevents overwriting of an object: service or process [default: service]
     #[arg(long, value_name = "WHO")]
     s3_write_once: Option<String>,
 }
@@ -164,12 +166,12 @@ impl ServeArgs {
     }
 }
 
-/// What was given once, or more often.
+/// Joins the values of a repeatable flag.
 pub fn several(given: &[String]) -> Option<String> {
     (!given.is_empty()).then(|| given.join(" "))
 }
 
-/// A variable that is not text is none of ours.
+/// The environment. Ignores variables that are not text.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -180,7 +182,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
     logging::start(&settings);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
-        // In a task, so that it may block the thread it is on.
+        // In a task, because opening the store may block its thread.
         tokio::spawn(async move {
             let server = Server::open(settings).await?;
             greet(&server);
@@ -191,7 +193,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where it listens (the first line, for scripts), where the data is, and what to try.
+/// Prints the address (first line, for scripts), the data directory, and commands to try.
 fn greet(server: &Server) {
     let data = server.settings().store_shown();
     let program = std::env::args().next().unwrap_or_else(|| "towline".to_owned());
@@ -203,6 +205,6 @@ fn greet(server: &Server) {
     for command in ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"] {
         let _ = writeln!(words, "  {elsewhere}{program} {command}");
     }
-    // Served all the same if nobody reads it.
+    // The server runs even if stdout is closed.
     let _ = output::text(&words);
 }

@@ -1,4 +1,4 @@
-//! Whoever reads what is printed, if it is at the other end of a pipe.
+//! The process that reads our output, if stdout is a pipe.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -21,7 +21,7 @@ impl StdoutReader {
         StdoutReader { is_pipe: kind.is_ok_and(|about| about.file_type().is_fifo()) }
     }
 
-    /// Waits until a pipe is empty. What is not a pipe is taken when it is written.
+    /// Waits until the reader has emptied the pipe. Returns at once if stdout is not a pipe.
     pub async fn drained(self) {
         while self.is_pipe
             && !is_closed()
@@ -31,7 +31,7 @@ impl StdoutReader {
         }
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until the reader has closed the pipe.
     pub async fn closed(self) {
         while !self.is_pipe || !is_closed() {
             tokio::time::sleep(CLOSED_POLL).await;
@@ -39,7 +39,7 @@ impl StdoutReader {
     }
 }
 
-/// The end that is written to is told of an error when the other one is closed.
+/// When the reader closes its end, polling our end reports an error.
 fn is_closed() -> bool {
     let out = io::stdout();
     let mut fds = [PollFd::new(&out, PollFlags::empty())];

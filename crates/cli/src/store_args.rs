@@ -7,25 +7,25 @@ use clap::Args;
 use std::path::PathBuf;
 use towline_server::Settings;
 
-/// A store, as `towline serve` names it. No server may be using it.
+/// A store, as for `towline serve`. No server may use an embedded store at the same time.
 #[derive(Debug, Args)]
 pub struct StoreArgs {
-    /// A configuration file; towline.toml is read if it is there
+    /// Configuration file [default: towline.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Directory of the store [default: towline-data]
+    /// Directory of the embedded store [default: towline-data]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
-    /// Where queues and items are: `embedded`, or postgres://user@host/database, repeatable [default: embedded]
+    /// The store: `embedded`, or postgres://user@host/database. Repeatable [default: embedded]
     #[arg(long, value_name = "PLACE")]
     store: Vec<String>,
-    /// A file with the password of the database
+    /// File with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
 }
 
 impl StoreArgs {
-    /// Whether a store is named, in store of a server.
+    /// Whether the flags name a store, instead of a server.
     pub fn is_named(&self) -> bool {
         self.config.is_some() || self.data.is_some() || !self.store.is_empty()
     }

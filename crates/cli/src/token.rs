@@ -1,4 +1,4 @@
-//! `towline token` and `towline whoami`: who may call a server.
+//! `towline token` and `towline whoami`.
 
 use crate::connect::{Connection, Session};
 use crate::exit::Failure;
@@ -9,35 +9,37 @@ use clap::{Args, Subcommand};
 use towline_api::{Millis, NewToken, RateLimit, TokenShown};
 use towline_server::{TokenError, Tokens};
 
-/// Tokens are created, listed and revoked by a server, or in its store itself: with --data, or with --store.
+/// Create, list and revoke tokens on a server, or directly in a store with --data or --store.
 ///
-/// An embedded store must not be in use then; that is how the first token comes to be. A database may be.
+/// Create the first token directly in the store. Stop the server first if the store is embedded; a database
+/// may be in use.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token and print it: only then is it told.
+    /// Create a token and print it. It is shown only once.
     Create(CreateArgs),
-    /// List tokens; those that ended, for 30 days after.
+    /// List tokens. Expired and revoked tokens stay listed for 30 days.
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// End a token, and what goes on under it.
+    /// Revoke a token and end its open requests.
     Revoke(RevokeArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// Who shall have it: what lists and the audit log say
+    /// A name for people. Lists and the audit log show it
     #[arg(value_name = "NAME")]
     name: String,
-    /// What it allows: admin, queue:PATTERN:submit|receive|read|admin, buffer:read|write|*, kv:read|write|*, topic:publish|subscribe|*. Repeatable
+    /// What the token allows: admin, queue:PATTERN:submit|receive|read|admin, buffer:read|write|*,
+    /// kv:read|write|*, topic:publish|subscribe|*. Repeatable
     #[arg(long, value_name = "SCOPE", required = true)]
     scope: Vec<String>,
-    /// How long it is good for [default: until it is revoked]
+    /// How long the token is valid [default: until it is revoked]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expires_in: Option<Millis>,
-    /// Requests a second that each server takes of it [default: any number]
+    /// Maximum requests per second on each server [default: no limit]
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
-    /// Requests at once after a pause [default: as many as in a second]
+    /// Maximum requests at once [default: the value of --rate]
     #[arg(long, value_name = "N", requires = "rate")]
     burst: Option<u32>,
     #[command(flatten)]
@@ -52,7 +54,7 @@ pub struct ListArgs {
 
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
-    /// The number in it: tow_ID_...
+    /// The token's id, as in tow_ID_...
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
@@ -69,7 +71,7 @@ pub fn run(connection: &Connection, format: Option<Format>, command: TokenComman
     let output = Output::new(format);
     runtime()?.block_on(async {
         let Some(settings) = settings else { return via_server(&connection.open(format)?, command).await };
-        // In a task, so that it may block the thread it is on.
+        // In a task, because opening the store may block its thread.
         let done = tokio::spawn(async move {
             let tokens = Tokens::open(&settings).await?;
             let done = in_store(&tokens, command).await;
@@ -81,7 +83,7 @@ pub fn run(connection: &Connection, format: Option<Format>, command: TokenComman
     })
 }
 
-/// What a command has to say.
+/// The result of a command.
 enum TokenOutput {
     Created(towline_api::TokenCreated),
     Listed(Vec<TokenShown>),

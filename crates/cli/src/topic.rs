@@ -1,4 +1,4 @@
-//! `towline topic`: what is told to everybody who listens.
+//! `towline topic`: publishes messages and prints them.
 
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -11,32 +11,32 @@ use std::time::Duration;
 use towline_api::TopicMessage;
 use towline_api::client::{Subscription, TopicEvent};
 
-/// To begin to listen takes no longer.
+/// How long subscribing may take.
 const GRACE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub enum TopicCommand {
-    /// Tell everybody who listens now. Nothing is kept.
+    /// Publish a message to the current subscribers. It is not stored.
     Publish(PublishArgs),
-    /// Print what is published from now on, one JSON object a line.
+    /// Print messages as they are published, one JSON object per line.
     #[command(visible_alias = "sub")]
     Subscribe(SubscribeArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct PublishArgs {
-    /// The topic's name; the rule for names of queues holds.
+    /// The topic's name. The same rules as for queue names apply.
     topic: String,
-    /// Any text of at most 16 KiB; `-` reads it from standard input.
+    /// The message, at most 16 KiB. `-` reads standard input.
     #[arg(allow_hyphen_values = true)]
     message: String,
 }
 
 #[derive(Debug, Args)]
 pub struct SubscribeArgs {
-    /// The topic's name; the rule for names of queues holds.
+    /// The topic's name. The same rules as for queue names apply.
     topic: String,
-    /// End after so many messages.
+    /// Stop after this many messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }
@@ -52,13 +52,13 @@ pub async fn run(session: &Session, command: TopicCommand) -> Result<(), Failure
     }
 }
 
-/// A server that restarts is waited for; what was published meanwhile is gone, and that is said.
+/// Waits for a server that restarts. Reports that messages may be lost meanwhile.
 async fn subscribe(session: &Session, args: SubscribeArgs) -> Result<(), Failure> {
     let client = &session.client;
     let reader = StdoutReader::new();
     let mut reconnect = Reconnect::new(None);
     let mut left = args.count.unwrap_or(u64::MAX);
-    // A server that was never there is not waited for.
+    // Report a server that was never there at once.
     let mut begun = Some(client.subscribe(&args.topic).await?);
     while left > 0 {
         let Some(mut subscription) = begun.take() else {
@@ -78,7 +78,7 @@ async fn subscribe(session: &Session, args: SubscribeArgs) -> Result<(), Failure
     Ok(())
 }
 
-/// `None`: listen anew.
+/// `None`: subscribe again.
 async fn next(subscription: &mut Subscription) -> Option<String> {
     match subscription.next().await {
         Ok(Some(TopicEvent::Message(message))) => return Some(message),

@@ -1,4 +1,4 @@
-//! Values of flags: durations, times, ids, `name=value`. What is wrong is told before anything is sent.
+//! Parsers of flag values: durations, times, ids, `name=value`. They report errors before anything is sent.
 
 use crate::exit::Failure;
 use crate::source::Source;
@@ -79,7 +79,7 @@ pub fn field(text: &str) -> Result<Pair<Source>, String> {
     Ok(Pair { name: name.to_owned(), value })
 }
 
-/// A name given twice is a mistake, not a choice.
+/// Refuses a name that is given twice.
 pub fn map<T>(flag: &str, pairs: Vec<Pair<T>>) -> Result<BTreeMap<String, T>, Failure> {
     let mut map = BTreeMap::new();
     for Pair { name, value } in pairs {

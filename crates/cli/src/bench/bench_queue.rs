@@ -1,4 +1,4 @@
-//! Where a run takes place: a server, a queue made for the run, and what to send.
+//! The queue of one run: the server, the queue created for the run, and the items to send.
 
 use super::payload;
 use super::plan::Run;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use towline_api::payload::Payload;
 use towline_api::{Client, CountsShown, NewItem, PutQueue, Submitted};
 
-/// Cheap to clone: every task of a run has one.
+/// Cheap to clone. Every task of a run has one.
 #[derive(Debug, Clone)]
 pub struct BenchQueue {
     pub server: Arc<Server>,
@@ -18,14 +18,14 @@ pub struct BenchQueue {
     pub text: Arc<[u8]>,
     payload: Payload,
     workload: Arc<Workload>,
-    /// Items made so far.
+    /// Items created so far.
     made: Arc<AtomicU64>,
-    /// Items the server has answered for so far, for whoever watches.
+    /// Items that the server acknowledged so far, for the progress bar.
     pub progress: Arc<AtomicU64>,
 }
 
 impl BenchQueue {
-    /// Makes the queue.
+    /// Creates the queue.
     pub async fn open(
         server: Arc<Server>,
         queue: &str,
@@ -49,14 +49,14 @@ impl BenchQueue {
         Ok(bench_queue)
     }
 
-    /// Removes the queue with everything in it.
+    /// Deletes the queue with everything in it.
     pub async fn close(server: &Server, queue: &str) -> anyhow::Result<()> {
         let deleted = server.client()?.delete_queue(queue, true).await;
         deleted
             .with_context(|| format!("cannot delete the queue {queue} of the benchmark; delete it by hand"))
     }
 
-    /// Clients that are connected already.
+    /// Clients with an open connection.
     pub async fn clients(&self, count: usize) -> anyhow::Result<Vec<Client>> {
         let mut clients = Vec::with_capacity(count);
         for _ in 0..count {
@@ -75,7 +75,7 @@ impl BenchQueue {
         self.workload.apply(payload::item(payload), self.made.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Submits items, all of which the server must take, and as new unless they replace others.
+    /// Submits items. Fails unless the server accepts all of them, as new items or as replacements.
     pub async fn submit(&self, client: &Client, items: Vec<NewItem>) -> anyhow::Result<()> {
         let count = items.len();
         let answers = client.submit(&self.queue, items).await?;
@@ -98,7 +98,7 @@ impl BenchQueue {
         Ok(self.server.client()?.counts(&self.queue).await?)
     }
 
-    /// Fails unless what waits is what comes of so many items, and none is anywhere else.
+    /// Fails unless the queue has exactly the pending items that this many submits leave, and no others.
     pub fn expect(&self, counts: &CountsShown, items: u64) -> anyhow::Result<()> {
         let pending = self.workload.left(items);
         let expected =

@@ -1,4 +1,4 @@
-//! Who used the processors during a run: this client, the server if it is on this machine, anybody else. From /proc.
+//! CPU use during a run, from /proc: of this client, of a server on this machine, and of all other processes.
 
 use super::clock;
 use std::net::{IpAddr, SocketAddr};
@@ -7,16 +7,16 @@ use std::time::Instant;
 /// USER_HZ: 100 on every Linux in use.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Above this the peers' benchmark repeats a run.
+/// Above this use by other processes, the peers' benchmark repeats a run.
 pub const DISTURBED_CORES: f64 = 0.12;
 
-/// Cores in use, on average over a time.
+/// Average cores in use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
     pub client: f64,
-    /// `None`: the server is elsewhere, or belongs to somebody else.
+    /// `None`: the server is on another machine, or belongs to another user.
     pub server: Option<f64>,
-    /// User time of all others; kernel threads have none.
+    /// User time of all other processes. Kernel threads have none.
     pub others: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ fn all_processes_user() -> Option<f64> {
     Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
-/// The process that listens at this address, if it is on this machine and may be looked at.
+/// The process that listens at this address, if it is on this machine and readable.
 pub fn listener(address: SocketAddr) -> Option<u32> {
     if !address.ip().is_loopback() {
         return None;
@@ -113,7 +113,7 @@ fn listening_inode(table: &str, address: SocketAddr) -> Option<u64> {
         let here = u16::from_str_radix(port, 16).ok()? == address.port() && *fields.get(3)? == LISTEN;
         let any = ip.bytes().all(|digit| digit == b'0');
         let same = match address.ip() {
-            // The table shows the bytes as this machine's number.
+            // The table shows an address as a number in this machine's byte order.
             IpAddr::V4(v4) => u32::from_str_radix(ip, 16).ok() == Some(u32::from_ne_bytes(v4.octets())),
             IpAddr::V6(_) => ip.len() == 32,
         };

@@ -12,17 +12,17 @@ use towline_api::Client;
 #[derive(Debug)]
 pub struct EnqueueResult {
     pub items_per_second: f64,
-    /// How long the calls took.
+    /// Duration of the calls.
     pub calls: Times,
     pub cpu: Usage,
 }
 
-/// What one connection did.
+/// The result of one connection.
 #[derive(Debug)]
 struct ConnectionResult {
-    /// Acknowledged in the measured time.
+    /// Items acknowledged in the measured time.
     measured: u64,
-    /// Acknowledged at all.
+    /// Items acknowledged in total.
     total: u64,
     calls: Times,
 }

@@ -1,7 +1,7 @@
-//! From before an enqueue until a worker that was waiting has the item.
+//! Latency from before an enqueue until a waiting worker has the item.
 //!
-//! Producers don't wait for the worker: they send, pause 10 to 20 ms and send again, so that a slow delivery is not
-//! hidden by the sends it holds up. The queue is empty whenever deliveries take less than that.
+//! Producers do not wait for the worker: they send, pause 10 to 20 ms and send again. So a slow delivery
+//! cannot hide behind the sends that it delays. The queue is empty whenever deliveries are faster than that.
 
 use super::bench_queue::BenchQueue;
 use super::clock;
@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use towline_api::{Client, ReceiveRequest, Span};
 
-/// Nanoseconds.
+/// Histogram of nanoseconds.
 pub type Times = Histogram<u64>;
 
 const TIME_MAX: Duration = Duration::from_secs(600);
-/// Sent before those that count, by all producers together.
+/// Items sent before the measured ones, by all producers together.
 const WARM_UP: u64 = 20;
-/// The stamp of an item that does not count.
+/// The stamp of an item that is not measured.
 const UNCOUNTED: u64 = 0;
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long a worker waits in one call.
@@ -44,7 +44,7 @@ fn nanoseconds(time: Duration) -> u64 {
 #[derive(Debug)]
 pub struct LatencyResult {
     pub starts: Times,
-    /// How long the enqueueing calls took.
+    /// Duration of the enqueueing calls.
     pub calls: Times,
     pub cpu: Usage,
 }
@@ -78,7 +78,7 @@ pub async fn measure(
     for client in receivers {
         workers.add(receive(bench_queue.clone(), client, arrivals.clone()));
     }
-    // Time for every worker to be waiting.
+    // Time for every worker to start waiting.
     workers.meanwhile(tokio::time::sleep(Duration::from_millis(300))).await?;
     let meter = CpuMeter::start(bench_queue.server.pid);
     let mut producers = TaskGroup::new();

@@ -1,4 +1,4 @@
-//! Whole lives: enqueue all items, then receive and commit them until the server has none left.
+//! Whole life-cycles: enqueue all items, then receive and commit them until the server has none left.
 
 use super::bench_queue::BenchQueue;
 use super::clock;
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use towline_api::{Action, Client, ReceiveRequest, ReceivedItem, Settled, Span, VerbName};
 
-/// How long a worker waits when others hold the last items.
+/// How long a worker waits while other workers hold the last items.
 const WAIT: Duration = Duration::from_millis(100);
-/// Nothing came for so long: it is lost.
+/// Items that do not arrive for this long are lost.
 const LOST_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct LifeCycleResult {
     pub enqueued_per_second: f64,
     pub drained_per_second: f64,
-    /// Over both parts.
+    /// Over both phases.
     pub items_per_second: f64,
     pub cpu: Usage,
 }
@@ -89,7 +89,7 @@ async fn drain_all(
     let mut end = tasks.all().await?.into_iter().max().unwrap_or(start);
     let given = given.load(Ordering::Relaxed);
     ensure!(given == items, "{items} items were submitted and {given} received");
-    // A server may remove completed items a little later; until then they are not gone.
+    // A server may delete completed items a little later. The run ends when they are gone.
     loop {
         let counts = bench_queue.counts().await?;
         if counts.completed == 0 {
@@ -135,7 +135,7 @@ async fn worker(
     Ok(last)
 }
 
-/// Commits items: one by its own call, more in one.
+/// Commits items: one with a single call, several with a batch call.
 pub async fn commit(client: &Client, items: Vec<ReceivedItem>, size: usize) -> anyhow::Result<()> {
     let count = items.len();
     let mut actions = Vec::with_capacity(count);

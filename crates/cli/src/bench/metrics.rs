@@ -1,4 +1,4 @@
-//! The numbers of a run, by name, and what several repetitions of it come to.
+//! The metrics of a run, by name, and their medians over several repetitions.
 
 use super::cpu::Usage;
 use super::enqueue::EnqueueResult;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub const RATE: &str = "items_per_second";
 pub const ENQUEUE_RATE: &str = "enqueued_per_second";
 pub const DRAIN_RATE: &str = "drained_per_second";
-/// How long an enqueueing call took.
+/// Duration of an enqueueing call.
 pub const CALL_MS: [&str; 3] = ["call_p50_ms", "call_p99_ms", "call_p999_ms"];
 /// From before an enqueue until a worker had the item.
 pub const START_MS: [&str; 3] = ["start_p50_ms", "start_p99_ms", "start_p999_ms"];
@@ -52,7 +52,7 @@ impl Metrics {
         self.set(CPU_CLIENT, usage.client).set(CPU_SERVER, usage.server).set(CPU_OTHERS, usage.others)
     }
 
-    /// The disk's time just before.
+    /// The time of fdatasync just before the run.
     pub fn sync_time(self, time: Option<Duration>) -> Metrics {
         self.set(SYNC_MS, time.map(|time| time.as_secs_f64() * 1e3))
     }
@@ -80,18 +80,18 @@ impl From<LatencyResult> for Metrics {
     }
 }
 
-/// The median of each figure.
+/// The median of each metric.
 pub fn median(repeats: &[Metrics]) -> Metrics {
     each(repeats, |values| values[values.len() / 2])
 }
 
-/// What these are of those that were measured beside them, one by one: the median.
+/// The median of the ratios to the runs that were measured in turns with these.
 pub fn ratio(repeats: &[Metrics], of: &[Metrics]) -> Metrics {
     let ratios: Vec<Metrics> = repeats.iter().zip(of).map(|(one, of)| one.divided(of)).collect();
     median(&ratios)
 }
 
-/// Half of what lies between the smallest and the largest, in percent of the median.
+/// Half of the range between minimum and maximum, in percent of the median.
 pub fn spread_percent(repeats: &[Metrics]) -> Metrics {
     each(repeats, |values| {
         let (low, middle, high) = (values[0], values[values.len() / 2], values[values.len() - 1]);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_ratio_is_of_what_was_measured_beside() {
         let rates = |rates: [f64; 3]| rates.map(|rate| Metrics::default().set(RATE, rate));
-        // The machine was twice as fast in the third round: no matter.
+        // The machine was twice as fast in the third round, which must not matter.
         let ratio = ratio(&rates([90.0, 110.0, 180.0]), &rates([100.0, 100.0, 200.0]));
         assert_eq!(ratio.get(RATE), Some(0.9));
         assert_eq!(ratio.get(CPU_SERVER), None);

@@ -1,10 +1,11 @@
-//! `towline bench`: what a server does on this machine, in the runs by which its peers were measured.
+//! `towline bench`: measures a server with the same runs as the benchmark of its peers. No other command uses
+//! this module.
 //!
-//! **Invariant:** a figure is of acknowledged work. A call that fails, an item that is refused, lost, changed or
-//! delivered twice ends the benchmark with an error.
+//! **Invariant:** a metric counts acknowledged work only. If a call fails, or an item is refused, lost,
+//! changed or delivered twice, the benchmark ends with an error.
 //!
-//! **Invariant:** what the benchmark makes goes with it, also when it fails or is interrupted: its queues, and with
-//! `--embedded` its servers and their directory.
+//! **Invariant:** the benchmark deletes what it creates, even if it fails or is interrupted: its queues, and
+//! with `--embedded` its servers and their directory.
 
 mod bench_queue;
 mod clock;
@@ -40,55 +41,55 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use workload::WorkloadArgs;
 
-/// Measure a server: enqueueing, whole life-cycles, latency.
+/// Measure the speed of a server: enqueueing, whole life-cycles, latency.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Measure a new server for every run instead, with its data in a temporary directory.
+    /// Start a new server for every run, with its data in a temporary directory.
     #[arg(long)]
     embedded: bool,
-    /// Where the temporary directory goes: on the disk to be measured.
+    /// Parent of the temporary directory, on the disk to measure [default: the system's].
     #[arg(long, requires = "embedded", value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
-    /// `sync` or `interval:<ms>`, for the new servers.
+    /// Durability of the new servers: `sync` or `interval:<ms>` [default: sync].
     #[arg(long, requires = "embedded")]
     durability: Option<String>,
-    /// The runs.
+    /// Which runs to measure.
     #[arg(long, value_delimiter = ',', value_enum,
         default_values_t = [Op::Enq1, Op::Enq16, Op::Enq64, Op::Bulk, Op::Life, Op::Life1, Op::Lat, Op::Lat16, Op::Lat64])]
     ops: Vec<Op>,
-    /// Bytes of an item's payload.
+    /// Payload sizes in bytes.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 4500])]
     sizes: Vec<usize>,
-    /// Items of a life-cycle run: 500,000 or 675 MB, whichever is less; one by one 30,000.
+    /// Items of a life-cycle run [default: 500,000 or 675 MB, whichever is less; 30,000 for life1].
     #[arg(long)]
     items: Option<u64>,
-    /// Measured time of an enqueueing run, after a second of warming up.
+    /// Measured time of an enqueueing run, after one second of warm-up.
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
     /// Items of a latency run.
     #[arg(long, default_value_t = 1000)]
     samples: u64,
-    /// How often everything is measured; the median is reported.
+    /// How often to repeat all runs. The report has the medians.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Connections that enqueue in bulk.
+    /// Connections of a bulk run [default: 4].
     #[arg(long)]
     connections: Option<usize>,
-    /// Items of a bulk call.
+    /// Items per bulk call [default: 512 KiB, at most 1024 items].
     #[arg(long)]
     batch: Option<usize>,
-    /// Workers of a life-cycle run, each with a connection.
+    /// Workers of a life-cycle run, each with one connection [default: 4].
     #[arg(long)]
     workers: Option<usize>,
-    /// Items such a worker takes at a time.
+    /// Items that such a worker receives at a time [default: as --batch].
     #[arg(long)]
     take: Option<usize>,
     /// Threads of this client.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// What to speak with the server.
+    /// Wire format.
     #[arg(long, value_enum, default_value_t = Wire::Msgpack)]
     wire: Wire,
     #[command(flatten)]
@@ -138,7 +139,7 @@ async fn bench(target: BenchTarget, runs: &[Run], repeat: usize) -> anyhow::Resu
     let interrupt = Interrupt::listen()?;
     let progress = Progress::new(runs.len() * repeat)?;
     let mut repeats: Vec<Vec<Metrics>> = vec![Vec::new(); runs.len()];
-    // All runs once, then all again: a disk's mood then meets every run, not all repetitions of one.
+    // All runs once, then all again, so that a slow phase of the disk affects every run alike.
     for time in 0..repeat {
         for (run, metrics) in runs.iter().zip(&mut repeats) {
             let queue = format!("bench-{}-{}-{}-{time}", run.op.name(), run.size, std::process::id());
@@ -150,7 +151,7 @@ async fn bench(target: BenchTarget, runs: &[Run], repeat: usize) -> anyhow::Resu
     Ok(Report { server: target.shown(), wire: target.wire.name(), runs: report::shown(runs, repeats) })
 }
 
-/// Where the servers of the runs come from.
+/// The server to measure.
 #[derive(Debug)]
 struct BenchTarget {
     source: ServerSource,
@@ -160,7 +161,7 @@ struct BenchTarget {
 #[derive(Debug)]
 enum ServerSource {
     Given(Arc<Server>),
-    /// A server for every run, as the peers have it: none inherits what another left behind.
+    /// A new server for every run, like the peers: no run inherits the data of another.
     Own {
         parent: PathBuf,
         durability: Option<String>,
@@ -215,7 +216,7 @@ impl BenchTarget {
     }
 }
 
-/// Measures one run on a queue of its own, which is gone afterwards however it ends.
+/// Measures one run on a queue of its own, and deletes the queue.
 async fn measure_on_queue(
     server: &Arc<Server>,
     run: &Run,

@@ -1,4 +1,4 @@
-//! What was found: a table for people, JSON for programs.
+//! The report: a table for people, JSON for programs.
 
 use super::cpu::DISTURBED_CORES;
 use super::metrics::{
@@ -14,7 +14,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub server: ServerShown,
-    /// What was spoken.
+    /// The wire format.
     pub wire: &'static str,
     pub runs: Vec<RunShown>,
 }
@@ -22,7 +22,7 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerShown {
-    /// One of the benchmark's own for every run.
+    /// A new server for every run.
     Embedded {
         durability: String,
         directory: String,
@@ -41,15 +41,15 @@ pub struct RunShown {
     pub parameters: Parameters,
     pub workload: Workload,
     pub median: Metrics,
-    /// Half of what lies between the smallest and the largest, in percent of the median.
+    /// Half of the range between minimum and maximum, in percent of the median.
     pub spread_percent: Metrics,
     pub repeats: Vec<Metrics>,
-    /// What it is of the run before, which was measured in turns with it: the medians of the ratios.
+    /// The ratio to the baseline run, which was measured in turns with this one: the median of the ratios.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_plain: Option<Metrics>,
 }
 
-/// What a run was told to do.
+/// The parameters of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Parameters {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ impl From<Work> for Parameters {
     }
 }
 
-/// All runs, each with its repetitions.
+/// The report of all runs.
 pub fn shown(runs: &[Run], repeats: Vec<Vec<Metrics>>) -> Vec<RunShown> {
     let mut shown: Vec<RunShown> = Vec::with_capacity(runs.len());
     let mut before = None;
@@ -119,7 +119,7 @@ pub fn shown(runs: &[Run], repeats: Vec<Vec<Metrics>>) -> Vec<RunShown> {
 
 const HEADER: [&str; 10] =
     ["run", "payload", "how", "items/s", "±%", "p50 ms", "p99 ms", "p999 ms", "client cores", "server cores"];
-/// Text on the left, numbers on the right.
+/// Columns before this one are text, the rest are numbers.
 const FIRST_NUMBER: usize = 3;
 
 impl Report {
@@ -168,7 +168,7 @@ fn disturbed(run: &RunShown) -> bool {
     run.median.get(CPU_OTHERS).is_some_and(|cores| cores > DISTURBED_CORES)
 }
 
-/// One row for every rate, and one for every kind of time.
+/// One row for each rate, and one for each kind of time.
 fn rows(run: &RunShown) -> Vec<[String; HEADER.len()]> {
     let size = format!("{} B", run.size);
     let figure = |name| run.median.get(name);

@@ -1,4 +1,4 @@
-//! The tasks of one run: the first failure ends it, and dropping the tasks stops them all.
+//! The tasks of one run. The first failure ends the run, and dropping the group stops all tasks.
 
 use anyhow::Context;
 use std::future::Future;
@@ -19,7 +19,7 @@ impl<T: Send + 'static> TaskGroup<T> {
         self.tasks.spawn(work);
     }
 
-    /// Waits for something else while the tasks works, unless one of it fails.
+    /// Waits for `other` while the tasks run, unless one of them fails.
     pub async fn meanwhile<O>(&mut self, other: impl Future<Output = O>) -> anyhow::Result<O> {
         let mut other = std::pin::pin!(other);
         loop {

@@ -1,4 +1,4 @@
-//! What a run is about beside its payload: the queue's policy and the keys of its items.
+//! What a run uses beside its payload: the queue's policy and the keys of the items.
 
 use crate::policy::PolicyArgs;
 use anyhow::ensure;
@@ -9,13 +9,13 @@ use towline_api::{NewItem, PolicyBody, Span};
 
 #[derive(Debug, Args)]
 pub struct WorkloadArgs {
-    /// Items have so many fairness keys, in turns.
+    /// Number of fairness keys, assigned to items in turn.
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
-    /// Items have so many replace keys, in turns: one that waits is replaced. For enqueueing runs.
+    /// Number of replace keys, assigned to items in turn. Only for enqueueing runs.
     #[arg(long, value_name = "N")]
     replace_keys: Option<u64>,
-    /// Measure each run also without the policy and the replace keys, in turns, and say what they leave of it.
+    /// Also measure each run without the policy and the replace keys, in turns, and report the ratio.
     #[arg(long)]
     compare: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct Workload {
 }
 
 impl WorkloadArgs {
-    /// What is measured in turns: all that was asked for, and before it the same without, if the two are to be compared.
+    /// The workloads to measure in turns: with --compare the baseline first, then what was requested.
     pub fn get(&self) -> anyhow::Result<Vec<Workload>> {
         for (name, keys) in [("--keys", self.keys), ("--replace-keys", self.replace_keys)] {
             ensure!(keys != Some(0), "{name} is 0; use 1 or more");
@@ -53,12 +53,12 @@ impl WorkloadArgs {
 }
 
 impl Workload {
-    /// Completed items go at once, as in the peers' runs.
+    /// The queue's policy. Completed items are deleted at once, as in the peers' runs.
     pub fn queue(&self) -> PolicyBody {
         PolicyBody { completed_ttl: Some(Some(Span::from(Duration::ZERO))), ..self.policy.clone() }
     }
 
-    /// The item that is submitted as the `number`th.
+    /// Adds the keys of the item that is submitted as the `number`th.
     pub fn apply(&self, item: NewItem, number: u64) -> NewItem {
         let name = |keys: Option<u64>| keys.map(|keys| format!("key-{}", number % keys));
         NewItem { fairness_key: name(self.keys), replace_key: name(self.replace_keys), ..item }
@@ -68,13 +68,13 @@ impl Workload {
         self.replace_keys.is_some()
     }
 
-    /// How many wait when so many were submitted.
+    /// How many items are pending after this many submits.
     pub fn left(&self, submitted: u64) -> u64 {
         self.replace_keys.map_or(submitted, |keys| keys.min(submitted))
     }
 }
 
-/// As flags are: `concurrency=1000 keys=10`.
+/// As in flags: `concurrency=1000 keys=10`.
 impl std::fmt::Display for Workload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let policy = serde_json::to_value(&self.policy).unwrap_or_default();

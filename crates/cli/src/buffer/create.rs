@@ -14,7 +14,7 @@ pub struct CreateArgs {
     options: BufferOptions,
 }
 
-/// Copy a complete buffer within the storage, and print the copy's id.
+/// Copy a complete buffer within object storage, and print the copy's id.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
     /// The buffer to copy.
@@ -26,10 +26,10 @@ pub struct CopyArgs {
 
 #[derive(Debug, Args)]
 struct BufferOptions {
-    /// A tag to find it by. Repeatable.
+    /// A tag to find the buffer by. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     tag: Vec<Pair<String>>,
-    /// Remove it after so long [default: never].
+    /// Delete the buffer after this time [default: never].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Millis>,
 }

@@ -1,4 +1,4 @@
-//! `towline buffer`: one file for each verb that is more than a call.
+//! `towline buffer`: one file for each verb that is more than one call.
 
 mod create;
 mod input;
@@ -17,7 +17,8 @@ use clap::{Args, Subcommand};
 use std::time::Duration;
 use towline_api::ClientError;
 
-/// A server that restarts is waited for, by writers for as long as readers wait for a silent writer.
+/// How long to wait for a server that restarts. A writer waits as long as the server waits for a silent
+/// writer.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 const READ_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -29,7 +30,7 @@ pub enum BufferCommand {
     /// Show a buffer: its state, size and tags.
     Show(BufferArg),
     List(list::ListArgs),
-    /// Delete buffers, also while they are written or read.
+    /// Delete buffers, even while they are written or read.
     Delete(BufferIds),
     Copy(create::CopyArgs),
 }
@@ -61,7 +62,7 @@ pub async fn run(session: &Session, command: BufferCommand) -> Result<(), Failur
     }
 }
 
-/// One that is refused does not stop the others.
+/// Deletes buffers. A refusal does not stop the rest.
 async fn delete(session: &Session, args: BufferIds) -> Result<(), Failure> {
     let mut refused = false;
     for id in args.ids {

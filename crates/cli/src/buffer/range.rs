@@ -1,9 +1,9 @@
-//! `--range`: which bytes of a buffer.
+//! `--range`: a part of a buffer.
 
 use std::ops::Range;
 use towline_api::buffer::BufferShown;
 
-/// As HTTP writes it: both ends are in it.
+/// As in HTTP: both ends are included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteRange {
     From(u64),
@@ -27,11 +27,11 @@ pub fn parse(text: &str) -> Result<ByteRange, String> {
 }
 
 impl ByteRange {
-    /// Open at its end for a buffer that is not complete: what to say to that is the server's business.
+    /// The range without an end if the buffer is not complete. The server decides what to answer then.
     pub fn of(self, buffer: &BufferShown) -> Range<u64> {
         let end = if buffer.state == "complete" { buffer.bytes } else { u64::MAX };
         match self {
-            // A range behind the end stays one: the server knows how to say so.
+            // Keep a range behind the end: the server reports it.
             ByteRange::From(first) => first..end.max(first.saturating_add(1)),
             ByteRange::FromTo(first, last) => {
                 first..last.saturating_add(1).min(end).max(first.saturating_add(1))

@@ -19,32 +19,32 @@ use towline_api::chain::Position;
 use towline_api::client::Download;
 
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
-/// Answers in a row that broke off before their first byte: something is wrong with these bytes, not with the line.
+/// After this many answers that break off before their first byte, the data is at fault, not the connection.
 const IN_VAIN_MAX: u32 = 3;
 
 /// Read a buffer to standard output, or into a file.
 ///
-/// Bytes come as they are written; if nobody has begun to write, it waits. Everything is checked on the way. A buffer
-/// that fails is an error, also if most of it was printed already.
+/// Prints bytes as they are written, and waits if no writer has started. Checks every hash. If the buffer
+/// fails, the command fails, even if it has printed most of the bytes.
 #[derive(Debug, Args)]
 pub struct ReadArgs {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
-    /// Write into this file in place of standard output.
-    // `-o` chooses a format everywhere.
+    /// Write to this file instead of standard output.
+    // Not `-o`, which chooses a format everywhere.
     #[arg(long, value_name = "PATH")]
     output: Option<PathBuf>,
-    /// Keep what an earlier read left in the file, as far as it is right, and read the rest.
+    /// Continue an interrupted read: check what is in the file, and read the rest.
     #[arg(long, requires = "output", conflicts_with = "range")]
     resume: bool,
-    /// Only these bytes, from 0: FIRST-LAST (both are in it), FIRST- or -COUNT.
+    /// Only these bytes, from 0: FIRST-LAST (inclusive), FIRST- or -COUNT.
     #[arg(long, value_name = "RANGE", value_parser = range::parse, allow_hyphen_values = true)]
     range: Option<ByteRange>,
 }
 
 pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
-    // Told at once if there is no such buffer, and before a file is emptied.
+    // Report a missing buffer at once, before truncating a file.
     let shown = session.client.buffer(&args.id).await?;
     let length = (shown.state == "complete").then_some(shown.bytes);
     let client = session.client.clone().retry_for(READ_PATIENCE);
@@ -73,7 +73,7 @@ pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
     };
     let ended = tokio::select! {
         ended = reading => ended,
-        // Nobody would notice before there is something to write.
+        // Without this, a closed pipe is noticed only at the next write.
         () = StdoutReader::new().closed(), if args.output.is_none() => Err(Failure::ReaderGone),
     };
     bar.finish_and_clear();
@@ -88,7 +88,7 @@ async fn whole(mut download: Download, mut sink: Sink, bar: &ProgressBar) -> Res
     sink.end().await
 }
 
-/// The server checks these bytes; a connection that breaks is taken up again where it was.
+/// Reads a range. The server checks the hashes. A broken connection is resumed.
 async fn part(
     client: &Client,
     id: &str,

@@ -1,4 +1,4 @@
-//! Acts on all items that match: chunk by chunk, with progress on a terminal.
+//! Bulk actions: repeats the call until all matching items are done, with a progress bar on a terminal.
 
 use super::filter::FilterArgs;
 use crate::connect::Session;
@@ -11,47 +11,45 @@ use std::io::{self, IsTerminal};
 use towline_api::client::ItemQuery;
 use towline_api::{BulkResult, ClientError, ItemFilter, ItemId};
 
-/// ItemsArgs by their ids, or all of a queue that match.
+/// Items by id, or all matching items of a queue.
 #[derive(Debug, Args)]
 pub struct ItemsArgs {
     /// The items' ids.
     #[arg(value_name = "ITEM", required_unless_present = "queue", value_parser = item_id)]
     pub ids: Vec<ItemId>,
-    /// All items of this queue that match, instead of ids.
+    /// All matching items of this queue, instead of ids.
     #[arg(long, value_name = "QUEUE", conflicts_with = "ids")]
     pub queue: Option<String>,
     #[command(flatten)]
     pub all: MatchArgs,
 }
 
-/// Which of a queue, and whether in earnest.
+/// A filter, and whether to run dry.
 #[derive(Debug, Args)]
 pub struct MatchArgs {
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Print how many match, and change none.
+    /// Print how many items match, and change none.
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Which priority.
 #[derive(Debug, Args)]
 pub struct SetPriorityArgs {
     /// The queue's name.
     queue: String,
-    /// The priority they are to have; lower ones are given out first.
+    /// The new priority. Lower numbers are delivered first.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     to: i16,
     #[command(flatten)]
     all: MatchArgs,
 }
 
-/// Which queue.
 #[derive(Debug, Args)]
 pub struct MoveArgs {
     /// The queue's name.
     queue: String,
-    /// The queue they are to go to.
+    /// The queue to move the items to.
     #[arg(long, value_name = "QUEUE")]
     to: String,
     #[command(flatten)]
@@ -59,7 +57,7 @@ pub struct MoveArgs {
 }
 
 impl ItemsArgs {
-    /// The queue whose items are meant, if no ids are given.
+    /// The queue, if the flags name one instead of ids.
     pub fn queue(&self) -> Result<Option<&str>, Failure> {
         let filtered = self.all.dry_run || self.all.filter.clone().get() != ItemFilter::default();
         if self.queue.is_none() && filtered {
@@ -86,7 +84,7 @@ pub async fn move_to(session: &Session, args: MoveArgs) -> Result<(), Failure> {
     run_bulk_action(session, &args.queue, "move", query).await
 }
 
-/// Refuses what nobody has said the items of, before anything is asked of the server.
+/// Refuses an empty filter, so that a forgotten flag does not change every item.
 fn check_filter(query: &ItemQuery) -> Result<(), Failure> {
     match query.filter == ItemFilter::default() {
         false => Ok(()),
@@ -97,7 +95,7 @@ fn check_filter(query: &ItemQuery) -> Result<(), Failure> {
     }
 }
 
-/// Goes on until all is done, and prints to how many it was done; of a dry run, how many match.
+/// Runs a bulk action to its end and prints how many items it changed. In a dry run, prints how many match.
 pub async fn run_bulk_action(
     session: &Session,
     queue: &str,
@@ -109,7 +107,7 @@ pub async fn run_bulk_action(
     repeat_until_done(session, query, call).await
 }
 
-/// The same for whatever is done in parts.
+/// Repeats a bulk call until it is complete, and prints the sum.
 pub async fn repeat_until_done(
     session: &Session,
     mut query: ItemQuery,
@@ -144,7 +142,7 @@ pub async fn repeat_until_done(
     }
 }
 
-/// How far a long act has come, where somebody can see it.
+/// A spinner with the progress, only on a terminal.
 pub fn bar() -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

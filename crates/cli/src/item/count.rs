@@ -8,7 +8,7 @@ use clap::Args;
 use towline_api::CountShown;
 use towline_api::client::ItemQuery;
 
-/// Print how many items match.
+/// Count matching items.
 #[derive(Debug, Args)]
 pub struct CountArgs {
     /// The queue's name [default: all queues].

@@ -1,4 +1,4 @@
-//! `towline queue item`: what is done with single items, and lists of them.
+//! `towline queue item`: commands about items.
 
 mod bulk_action;
 mod count;
@@ -31,25 +31,25 @@ pub enum ItemCommand {
     Release(settle::ReleaseArgs),
     Defer(settle::DeferArgs),
     Edit(settle::EditArgs),
-    /// Show an item, with its result if it has one.
+    /// Show an item with its result.
     Show(ItemArg),
     Wait(wait::WaitArgs),
     List(list::ListArgs),
     Count(count::CountArgs),
     Purge(purge::PurgeArgs),
-    /// End items that are not finished; they fail as `cancelled`.
+    /// Cancel unfinished items. They fail as `cancelled`.
     Cancel(operator::CancelArgs),
-    /// Give finished items another life: pending again, with all their retries.
+    /// Redrive finished items: make them pending again, with all their retries.
     Redrive(bulk_action::ItemsArgs),
-    /// Hold pending items back until they are resumed.
+    /// Pause pending items until they are resumed.
     Pause(bulk_action::ItemsArgs),
-    /// Let paused items go on.
+    /// Resume paused items.
     Resume(bulk_action::ItemsArgs),
-    /// Change the priority of items that wait, and print of how many.
+    /// Change the priority of pending items and print how many.
     SetPriority(bulk_action::SetPriorityArgs),
-    /// Move items that wait to another queue, and print how many.
+    /// Move pending items to another queue and print how many.
     Move(bulk_action::MoveArgs),
-    /// Remove items.
+    /// Delete items.
     Delete(operator::DeleteArgs),
 }
 

@@ -1,4 +1,4 @@
-//! What anybody may do with items, without holding them: cancel, redrive, pause, resume, delete.
+//! What an operator does without a lease: cancel, redrive, pause, resume, delete.
 
 use super::bulk_action::{ItemsArgs, run_bulk_action};
 use crate::connect::Session;
@@ -21,7 +21,7 @@ pub struct ItemIds {
 pub struct CancelArgs {
     #[command(flatten)]
     items: ItemsArgs,
-    /// Why.
+    /// The reason, stored with the item.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -30,7 +30,7 @@ pub struct CancelArgs {
 pub struct DeleteArgs {
     #[command(flatten)]
     items: ItemIds,
-    /// Also if somebody works on it; the holder's next call is refused.
+    /// Also delete items that a worker holds. The worker's next call is refused.
     #[arg(long)]
     force: bool,
 }
@@ -78,7 +78,7 @@ pub async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> 
     .await
 }
 
-/// One that is refused does not stop the others.
+/// Makes one call per id. A refusal does not stop the rest.
 async fn each<'a, F>(
     session: &'a Session,
     ids: Vec<ItemId>,

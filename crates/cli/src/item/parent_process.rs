@@ -1,25 +1,26 @@
-//! The process that started this one, and whether it still lives.
+//! The process that started this one, and whether it is still alive.
 
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 
 const POLL: Duration = Duration::from_millis(500);
 
-/// An orphan gets another parent: init, or a process that asked to adopt. So the parent of the start is remembered.
+/// When a parent exits, another process adopts its children: init, or a process that asked for it. So this
+/// remembers the parent at the start.
 #[derive(Debug, Clone, Copy)]
 pub struct ParentProcess {
     pid: u32,
 }
 
 impl ParentProcess {
-    /// To be asked first of all: what happened before cannot be seen.
+    /// Call this first: it cannot see an adoption that happened before.
     pub fn now() -> ParentProcess {
         ParentProcess { pid: parent_id() }
     }
 
-    /// Nobody's heartbeat is started by init, so a child of init was adopted before it could look. But the first
-    /// process of a container may be the worker itself: what it starts is in its session and, unless that made a group
-    /// of its own, in its process group.
+    /// Init starts no heartbeats, so a child of init was adopted before it could look. But the first process
+    /// of a container may be the worker itself. Its children are in its session and, unless they lead a group
+    /// of their own, in its process group.
     fn was_gone_at_start(self) -> bool {
         let own = std::process::id();
         self.adopts()
@@ -31,7 +32,7 @@ impl ParentProcess {
         self.pid == 1 || name().trim_end() == "systemd"
     }
 
-    /// Waits until it is gone.
+    /// Waits until the parent is gone.
     pub async fn gone(self) {
         if self.was_gone_at_start() {
             return;
@@ -42,7 +43,8 @@ impl ParentProcess {
     }
 }
 
-/// Where a process belongs. 0 is a leader outside of this process's namespace, which `getsid` of rustix cannot say.
+/// Process group and session. 0 is a leader outside of this process's namespace, which `getsid` of rustix
+/// cannot return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessIds {
     group: u32,
@@ -54,7 +56,8 @@ impl ProcessIds {
         ProcessIds::from_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The command's name may have spaces and brackets of its own; state, parent, process group and session follow it.
+    /// Parses `/proc/PID/stat`. The command's name may contain spaces and brackets. After it come state,
+    /// parent, process group and session.
     fn from_stat(stat: &str) -> Option<ProcessIds> {
         let (_, after) = stat.rsplit_once(')')?;
         let mut numbers = after.split_ascii_whitespace().skip(2).map_while(|field| field.parse().ok());

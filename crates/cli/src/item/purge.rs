@@ -8,14 +8,14 @@ use clap::Args;
 use towline_api::PurgeResult;
 use towline_api::client::ItemQuery;
 
-/// Remove items by state, and print how many there were.
+/// Delete items by state and print how many.
 #[derive(Debug, Args)]
 pub struct PurgeArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
     all: MatchArgs,
-    /// Also items that somebody works on; their holders' next call is refused.
+    /// Also delete items that a worker holds. The worker's next call is refused.
     #[arg(long)]
     force: bool,
 }

@@ -9,20 +9,20 @@ use clap::Args;
 use std::time::Duration;
 use towline_api::{ItemId, ItemShown, Millis};
 
-/// How long one call waits. Short enough to notice a server that vanished without a word.
+/// How long one call waits. Short enough to detect a server that disappeared.
 const SLICE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Wait until an item is completed or has failed.
+/// Wait until an item is completed or failed.
 ///
-/// Exit code 0: completed. 1: failed, with the reason on stderr. 4: neither within --timeout. A server that restarts is
-/// waited for.
+/// Exit code 0: completed. 1: failed, with the reason on stderr. 4: timeout. Waits for a server that
+/// restarts.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
     /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     id: ItemId,
-    /// Wait no longer than this [default: for ever].
+    /// Wait at most this long, for example 1m [default: no limit].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Millis>,
 }

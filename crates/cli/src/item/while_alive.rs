@@ -1,4 +1,4 @@
-//! `heartbeat --while-alive`: keeps a lease for as long as the worker that started this process lives.
+//! `heartbeat --while-alive`: keeps a lease while the worker that started this process is alive.
 
 use super::parent_process::ParentProcess;
 use crate::clock;
@@ -10,15 +10,16 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use towline_api::{Action, Client, ClientError, Code, ItemId, ItemShown, Millis, Settled, Timestamp};
 
-/// The longest time between two beats. It keeps leases of a minute and more whatever the difference of the clocks.
+/// Maximum time between two heartbeats. It keeps leases of a minute or more, however much the clocks differ.
 const PACE_MAX: Duration = Duration::from_secs(20);
-/// The shortest: a third of the shortest lease there is.
+/// Minimum time between two heartbeats: a third of the shortest possible lease.
 const PACE_MIN: Duration = Duration::from_millis(33);
-/// Between two beats when nothing is known, because this clock is ahead of the server's.
+/// Time between two heartbeats when the rest of the lease is unknown, because this clock is ahead of the
+/// server's.
 const PACE_BLIND: Duration = Duration::from_secs(1);
-/// How long a lease is taken to last before the server has said anything: what it does by default.
+/// Assumed length of a lease before the first answer: the default visibility timeout.
 const UNKNOWN_LEASE: Duration = Duration::from_secs(300);
-/// Between two tries to reach a server that does not answer.
+/// Time between two tries to reach a server that does not answer.
 const RETRY_PACE: Duration = Duration::from_millis(500);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
@@ -83,10 +84,10 @@ fn length(span: Millis) -> Duration {
     Duration::from_millis(span.0)
 }
 
-/// What is known of a lease after a heartbeat.
+/// What is known about the lease after a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LeaseEstimate {
-    /// By this process's own clock, which does not jump.
+    /// By the monotonic clock of this process.
     until: Instant,
     pace: Duration,
 }
@@ -96,7 +97,7 @@ impl LeaseEstimate {
         let deadline =
             settled.lease_expires_at.clone().and_then(|time| time.into_domain("lease_expires_at").ok());
         let rest = deadline.map(|deadline| length(deadline.since(wall))).filter(|rest| !rest.is_zero());
-        // The shorter one: a lease can end before its visibility timeout, with the item's own time.
+        // Take the shorter one: an item's expiry can end the lease before its visibility timeout.
         match rest.into_iter().chain(visibility.map(length)).min() {
             Some(rest) => LeaseEstimate { until: sent + rest, pace: (rest / 3).clamp(PACE_MIN, PACE_MAX) },
             None => LeaseEstimate { until: sent + UNKNOWN_LEASE, pace: PACE_BLIND },
@@ -114,7 +115,7 @@ fn refused(settled: Settled) -> Result<Settled, ClientError> {
     }
 }
 
-/// The server refuses this lease. That is well if its holder settled the item, and bad news otherwise.
+/// The server refused the lease. That is fine if the lease holder settled the item.
 async fn ended(client: &Client, id: ItemId, error: ClientError, in_time: bool) -> Result<(), Failure> {
     match error.code() {
         Some(Code::AlreadySettled) => Ok(()),
@@ -126,7 +127,7 @@ async fn ended(client: &Client, id: ItemId, error: ClientError, in_time: bool) -
     }
 }
 
-/// A lease that ended before its time was settled by its holder, or the item was ended under it.
+/// Whether the lease holder settled the item, or an operator ended it. Such a lease ends before its deadline.
 fn was_settled(item: &ItemShown) -> bool {
     match item.state.as_str() {
         "completed" | "pending" | "scheduled" | "paused" => true,

@@ -1,4 +1,5 @@
-//! BulkReader of NDJSON, gathered into batches by a thread of its own, ahead of the calls by a bounded number.
+//! Reads NDJSON in a separate thread and gathers lines into batches. The thread is a bounded number of
+//! batches ahead.
 
 use crate::exit::Failure;
 use crate::source::Source;
@@ -14,13 +15,13 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const LINE_BYTES_MAX: usize = 32 << 20;
 const BATCHES_AHEAD: usize = 4;
 const BUFFER_BYTES: usize = 1 << 18;
-/// How much of a refused line is repeated.
+/// How much of a refused line an error message repeats.
 const SHOWN_CHARS: usize = 200;
 
-/// A line that is an item, or why it is none.
+/// One line: an item, or why it is not one.
 #[derive(Debug)]
 pub struct BulkLine {
-    /// 1 for the first.
+    /// The first line is 1.
     pub number: u64,
     pub shown: String,
     pub item: Result<NewItem, ErrorBody>,
@@ -40,7 +41,7 @@ impl LineBatch {
 
 type Input = BufReader<Box<dyn Read + Send>>;
 
-/// Batches in the order of their lines, then perhaps why there are no more.
+/// Batches in the order of their lines. If reading fails, the error comes last.
 #[derive(Debug)]
 pub struct BulkReader {
     batches: mpsc::Receiver<io::Result<LineBatch>>,
@@ -48,7 +49,7 @@ pub struct BulkReader {
 }
 
 impl BulkReader {
-    /// What there is by now: small batches of a slow source become one call.
+    /// Returns everything that was read so far, so that small batches of a slow source become one call.
     pub async fn next(&mut self) -> Option<io::Result<LineBatch>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
@@ -74,7 +75,7 @@ impl BulkReader {
     }
 }
 
-/// Opens what is to be read, and says how long it is if that is known.
+/// Opens the source. Also returns its length, if it is known.
 pub fn open(source: Source) -> Result<(Input, Option<u64>), Failure> {
     let (from, length): (Box<dyn Read + Send>, _) = match source {
         Source::File(path) => {
@@ -112,7 +113,7 @@ fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<LineB
             batch.bytes += text.len();
             batch.lines.push(parse(number, length, &text));
         }
-        // The next line may be long in coming; what is here need not wait for it.
+        // Do not hold these lines back: the next one may take long to arrive.
         let ready = batch.is_full() || from.buffer().is_empty();
         if ready && to.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
             return;
@@ -121,7 +122,7 @@ fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<LineB
     let _ = to.blocking_send(Ok(batch));
 }
 
-/// Reads up to a line's end; what is beyond the limit is passed over. Returns the bytes consumed, 0 at the end.
+/// Reads a line and skips what exceeds the limit. Returns the number of consumed bytes, 0 at the end.
 fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     line.clear();
     let mut consumed = 0;
@@ -152,7 +153,7 @@ fn parse(number: u64, length: usize, text: &[u8]) -> BulkLine {
         Err(refused(Code::TooLarge, format!("a line of {length} bytes; at most {LINE_BYTES_MAX} are read")))
     } else {
         match serde_json::from_slice::<NewItem>(text) {
-            // Checked here, where a wrong value still is as it was written.
+            // Check here: the server's message could not show the value as it was written.
             Ok(item) => match Submission::try_from(item.clone()) {
                 Ok(_) => Ok(item),
                 Err(refusal) => Err(ErrorBody::from(&refusal)),
@@ -160,7 +161,7 @@ fn parse(number: u64, length: usize, text: &[u8]) -> BulkLine {
             Err(error) => Err(refused(Code::MalformedBody, located(&error))),
         }
     };
-    // Only a line that may have to be told about is kept.
+    // Keep only the beginning of the line, for an error message.
     let shown: String = String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN_CHARS)])
         .trim()
         .chars()
@@ -170,7 +171,7 @@ fn parse(number: u64, length: usize, text: &[u8]) -> BulkLine {
     BulkLine { number, shown: shown + cut, item }
 }
 
-/// The parser says "line 1" of every line.
+/// Removes the line number, which is always 1, from a message of the parser.
 fn located(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);

@@ -1,6 +1,7 @@
-//! `towline queue submit --bulk`: a file of items, in bounded memory.
+//! `towline queue submit --bulk`: submits a file of items in bounded memory.
 //!
-//! One call at a time, while the next lines are read and checked: items get into the queue in the order of their lines.
+//! Makes one call at a time while the reader prepares the next lines. So items are submitted in the order of
+//! their lines.
 
 use super::bulk_reader::{self, BulkLine, LineBatch};
 use crate::connect::Session;
@@ -13,12 +14,13 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::time::Duration;
 use towline_api::{Client, ClientError, ErrorBody, Submitted};
 
-/// A server that restarts is waited for; calls that may have been carried out are repeated only if that is harmless.
+/// How long to wait for a server that restarts. A call that may have been carried out is repeated only if
+/// that is safe.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -> Result<(), Failure> {
     let client = session.client.clone().retry_for(PATIENCE);
-    // Told at once, before a pipe full of items is read.
+    // Report a missing queue before reading a pipe full of items.
     session.client.queue(queue).await?;
     let (from, length) = bulk_reader::open(from)?;
     let bar = bar(length);
@@ -89,7 +91,7 @@ async fn submit(
     Ok(())
 }
 
-/// Why the rest of the lines is not submitted.
+/// Says which lines were not submitted.
 fn stopped(first: u64, error: ClientError) -> Failure {
     let lost = matches!(error, ClientError::Unreachable { .. });
     let remedy = match lost {
@@ -107,7 +109,7 @@ fn stopped(first: u64, error: ClientError) -> Failure {
     }
 }
 
-/// Only where it does not get between the ids.
+/// A progress bar, only where it does not mix with the printed ids.
 fn bar(length: Option<u64>) -> ProgressBar {
     if io::stdout().is_terminal() || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -124,10 +126,10 @@ fn bar(length: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// What became of the lines, printed as they are known.
+/// Prints the results of the lines.
 struct Results {
     format: Option<Format>,
-    /// `None`: nobody reads any more. The items are submitted all the same.
+    /// `None` after the reader closed the pipe. The items are still submitted.
     out: Option<BufWriter<Stdout>>,
     accepted: u64,
     refused: u64,

@@ -1,4 +1,4 @@
-//! `towline queue`: one file for each verb that is more than a call.
+//! `towline queue`: one file for each verb that is more than one call.
 
 mod bulk_reader;
 mod bulk_submit;
@@ -28,11 +28,11 @@ pub enum QueueCommand {
     /// Count a queue's items by state.
     Counts(QueueArg),
     Tally(tally::TallyArgs),
-    /// Take no new items; the queue completes when its items are done. Cannot be undone.
+    /// Close a queue: refuse new items, and complete when all items are finished. Cannot be undone.
     Close(QueueArg),
-    /// Give no items out until resumed.
+    /// Pause a queue: deliver no items until it is resumed.
     Pause(QueueArg),
-    /// Give items out again.
+    /// Resume a paused queue.
     Resume(QueueArg),
     /// Change a queue's policy.
     Update(Box<UpdateArgs>),
@@ -48,14 +48,14 @@ pub enum QueueCommand {
 
 #[derive(Debug, Args)]
 pub struct QueueArg {
-    /// Its name.
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
-    /// Its name.
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
     #[command(flatten)]
@@ -64,10 +64,10 @@ pub struct UpdateArgs {
 
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
-    /// Its name.
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
-    /// Also with items that are not finished; they are lost.
+    /// Also delete unfinished items.
     #[arg(long)]
     force: bool,
 }

@@ -9,37 +9,37 @@ use clap::Args;
 use std::time::Duration;
 use towline_api::{Client, Millis, ReceiveAnswer, ReceiveRequest, Span, WAIT_MAX};
 
-/// How much longer than it was asked to wait a server may take to answer.
+/// How much longer than the requested wait an answer may take.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Receive items to work on.
 ///
-/// Prints {"status": ..., "items": [...]}: the queue's state (open, closed or completed), and the items with their
-/// leases, one unless --max says more, none if there is nothing to do.
+/// Prints {"status": ..., "items": [...]}: the queue's state (open, closed or completed), and the items with
+/// their leases. Without a ready item the list is empty.
 #[derive(Debug, Args)]
 pub struct ReceiveArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
     options: ReceiveOptions,
-    /// At most so many items.
+    /// Maximum number of items.
     #[arg(long, value_name = "N", default_value_t = 1)]
     max: i64,
-    /// Wait up to this long for an item.
+    /// Wait up to this long for an item, for example 30s [default: no wait].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Millis>,
 }
 
-/// How to receive, once or for ever.
+/// Options of `receive` and `watch`.
 #[derive(Debug, Args)]
 pub struct ReceiveOptions {
-    /// How long the items are hidden from others, in place of the queue's.
+    /// How long the leases last without a heartbeat [default: the queue's visibility timeout].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     visibility_timeout: Option<Millis>,
-    /// Make a buffer for every output slot.
+    /// Create a buffer for every output slot.
     #[arg(long)]
     create_output_buffers: bool,
-    /// Which payload fields to bring along, of payload, state_blob, metadata, parameters [default: all].
+    /// Payload fields to return: payload, state_blob, metadata, parameters [default: all].
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     fields: Option<Vec<String>>,
 }
@@ -75,7 +75,7 @@ pub async fn run(session: &Session, args: ReceiveArgs) -> Result<(), Failure> {
     }
 }
 
-/// One call that waits, for as long as one call can. `None`: nobody answered, try again.
+/// Makes one waiting call, as long as a call may wait. `None`: no server answered; call again.
 pub async fn receive(
     client: &Client,
     queue: &str,

@@ -12,30 +12,30 @@ pub enum ScheduleCommand {
     Create(Box<create::CreateArgs>),
     /// List schedules.
     List,
-    /// Show a schedule: what it submits, and how far it has come.
+    /// Show a schedule: its item, its timing and its counters.
     Show(ScheduleArg),
-    /// Delete a schedule. The items it submitted stay.
+    /// Delete a schedule. The items that it submitted stay.
     Delete(ScheduleArg),
-    /// Submit nothing until resumed.
+    /// Pause a schedule.
     Pause(ScheduleArg),
-    /// Go on with what comes from now on.
+    /// Resume a schedule. Occurrences during the pause are not submitted.
     Resume(ScheduleArg),
-    /// Submit an item now, and print its id alone. The rhythm stays as it is.
+    /// Submit an item now and print its id. The next occurrences stay as they are.
     Run(ScheduleArg),
-    /// Print the times that come next.
+    /// Print the next occurrences.
     Next(NextArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct ScheduleArg {
-    /// Its name.
+    /// The schedule's name.
     #[arg(value_name = "SCHEDULE")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct NextArgs {
-    /// Its name.
+    /// The schedule's name.
     #[arg(value_name = "SCHEDULE")]
     name: String,
     /// How many [default: 5].
