@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn a_shown_backoff_parses_to_the_same_backoff() {
         for name in PRESETS {
             let backoff = Backoff::preset(name).unwrap();
             let shown = serde_json::to_string(&BackoffBody::from(&backoff)).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_what_is_wrong() {
+    fn a_bad_backoff_is_refused_with_the_cause() {
         for (text, words) in [
             (r#""tigre""#, "tyger"),
             (r#"{"delay":"5s","base":"1s"}"#, "both"),

@@ -58,7 +58,7 @@ mod tests {
 
     /// The tests of `towline-buffers` have the same value. The two implementations must never differ.
     #[test]
-    fn the_chain_is_the_one_the_storage_computes() {
+    fn the_chain_equals_the_one_of_the_buffers_crate() {
         let after = Position::START.after(7, &hash([&b"tow"[..], b"line"]));
         assert_eq!(
             after.chain.to_hex().as_str(),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_depends_on_all_that_goes_in() {
+    fn the_chain_depends_on_every_input() {
         let (a, b) = (hash([&b"a"[..]]), hash([&b"b"[..]]));
         let base = link(&a, 1, 1, &a);
         for other in [link(&b, 1, 1, &a), link(&a, 2, 1, &a), link(&a, 1, 2, &a), link(&a, 1, 1, &b)] {

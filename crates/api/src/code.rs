@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_and_are_unique() {
+    fn code_names_parse_and_are_unique() {
         for (at, code) in CODES.iter().enumerate() {
             assert_eq!(Code::parse(code.name()), Some(*code));
             assert!(CODES[..at].iter().all(|other| other.name() != code.name()));

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_said_and_shown_alike() {
+    fn a_shown_dependency_parses_to_the_same_dependency() {
         let id = "018f4e7e-2b3c-7def-8abc-0123456789ab";
         for json in [
             r#"{"group":"g","when":"all-success"}"#.to_owned(),

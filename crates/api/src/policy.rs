@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_makes_the_same_queue() {
+    fn a_shown_policy_parses_to_the_same_policy() {
         let mut policy = Policy { max_retries: 10_000, failed_ttl: None, ..Policy::default() };
         policy.lease.renewals_max = Some(7);
         policy.tally_tags = ["team".to_owned()].into();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_a_limit_away_and_absence_leaves_it() {
+    fn null_removes_a_limit_and_absence_keeps_it() {
         let read: PolicyBody = serde_json::from_str(r#"{"failed_ttl":null,"max_retries":1}"#).unwrap();
         let patch = PolicyPatch::try_from(read).unwrap();
         assert_eq!(patch.failed_ttl, Some(None));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ttl_for_both() {
+    fn item_ttl_sets_both_ttls() {
         let read: PolicyBody = serde_json::from_str(r#"{"item_ttl":"1d","failed_ttl":"2d"}"#).unwrap();
         let policy = Policy::try_from(read).unwrap();
         assert_eq!(policy.completed_ttl, Some(Millis::days(1)));

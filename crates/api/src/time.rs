@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_time_is_read_back() {
+    fn the_latest_time_parses_to_the_same_time() {
         let latest = Time::from(LATEST);
         assert_eq!(Time::parse(&latest.to_string()), latest);
         assert!(Time::milliseconds(253_402_207_200_001).into_domain("ready_at").is_err());

@@ -57,7 +57,7 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_cannot_be_read_from_headers_is_left_out() {
+    fn malformed_trace_headers_are_ignored() {
         let read = |parents: &[&'static str], states: &[&'static str]| {
             let trace = TraceBody::from_headers(parents.iter().copied(), states.iter().copied());
             trace.map(|trace| (trace.parent.to_string(), trace.state.map(|state| state.to_string())))

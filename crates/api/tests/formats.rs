@@ -480,7 +480,7 @@ fn a_payload_is_bytes_in_messagepack_and_base64_in_json() {
 }
 
 #[test]
-fn an_error_names_the_place() {
+fn a_decode_error_names_the_path() {
     let packed = Format::MessagePack.encode(&serde_json::json!({"items": [{}, {"tags": {"a": 5}}]})).unwrap();
     let message = Format::MessagePack.decode::<SubmitRequest>(&packed).unwrap_err().to_string();
     assert!(message.contains("items[1].tags"), "{message}");

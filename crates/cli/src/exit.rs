@@ -76,7 +76,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         match error {
             ClientError::Unreachable { .. } => Failure::Unreachable(format!(
-                "{error}; start one with `towline serve`, or name another with --url or TOWLINE_URL"
+                "{error}; start one with `towline serve`, or give its address with --url or TOWLINE_URL"
             )),
             ClientError::Configuration(words) => Failure::Usage(words),
             ClientError::Refused(_) | ClientError::Untrusted { .. } | ClientError::Protocol { .. } => {

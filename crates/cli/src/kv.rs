@@ -72,16 +72,14 @@ pub async fn run(session: &Session, command: KvCommand) -> Result<(), Failure> {
     match command {
         KvCommand::Get(KeyArg { key }) => match client.record(&key).await? {
             Some(record) => output.name_or_json(&record.value, &record),
-            None => {
-                Err(Failure::Refused(format!("no record {key:?}; it was never set, or its time is over")))
-            }
+            None => Err(Failure::Refused(format!("no record {key:?}; it was never set or has expired"))),
         },
         KvCommand::Set(SetArgs { key, value, ttl, if_absent }) => {
             let value = Source::text(value).read_text()?;
             let set =
                 client.set_record(&key, &SetRecord { value, ttl: ttl.map(Into::into), if_absent }).await?;
             output.json_only(&RecordSet { set })?;
-            if set { Ok(()) } else { Err(Failure::Refused(format!("record {key:?} is there already"))) }
+            if set { Ok(()) } else { Err(Failure::Refused(format!("record {key:?} exists already"))) }
         }
         KvCommand::Increment(IncrementArgs { key, by, once, ttl }) => {
             let body = IncrementRecord { by: Some(by), once, ttl: ttl.map(Into::into) };

@@ -72,7 +72,7 @@ async fn migrate(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
     let words = if from == to {
         format!("schema {name:?} is at version {to} already")
     } else {
-        format!("schema {name:?} went from version {from} to {to}")
+        format!("schema {name:?} migrated from version {from} to {to}")
     };
     output.name_or_json(words, &SchemaMigration { schema: name, from, to })
 }
@@ -80,14 +80,14 @@ async fn migrate(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
 async fn check(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
     let found = schema.version().await.map_err(Failure::refused)?;
     let (name, version, known) = (schema.name(), found.version, found.known);
-    let words = format!("schema {name:?} is at version {version}, this towline knows {known}");
+    let words = format!("schema {name:?} is at version {version}, this version of towline needs {known}");
     let compatible_with = found.compatible_with;
     output.name_or_json(words, &SchemaCheck { schema: name, version, known, compatible_with })?;
     if found.is_behind() {
-        return Err(Failure::refused("it is behind; run `towline migrate`"));
+        return Err(Failure::refused("the schema is out of date; run `towline migrate`"));
     }
     if found.is_incompatible() {
-        let words = format!("it is for those who know version {compatible_with}; use a newer towline");
+        let words = format!("the schema needs version {compatible_with}; use a newer towline");
         return Err(Failure::Refused(words));
     }
     Ok(())

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_are_shown_not_obeyed() {
+    fn escape_sequences_do_not_reach_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\u{fffd}[2Jb\nc");
     }
 }

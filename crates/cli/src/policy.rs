@@ -110,7 +110,7 @@ impl PolicyArgs {
     pub fn patch(self) -> Result<PolicyBody, Failure> {
         match self.body(None) {
             body if body == PolicyBody::default() => Err(Failure::Usage(
-                "nothing to change; name what shall be different, like --max-retries 5".to_owned(),
+                "nothing to change; give a setting, for example --max-retries 5".to_owned(),
             )),
             body => Ok(body),
         }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoffs_people_write() {
+    fn backoff_flags_parse_or_say_why_not() {
         for text in ["none", "tyger", "cyclotron", "delay=5s", "base=1s,factor=2,max=15m,jitter=0.2"] {
             assert!(backoff(text).is_ok(), "{text}");
         }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_people_write() {
+    fn fairness_flags_parse_or_say_why_not() {
         let weights = |text: &str| fairness(text).unwrap().0.map(|body| body.weights);
         assert_eq!(weights("none"), None);
         assert_eq!(weights("on"), Some([].into()));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_people_write() {
+    fn order_flags_parse_or_say_why_not() {
         for text in ["fifo", "priority", "score", r#"{"score":{"age_unit":"1h"}}"#] {
             assert!(order(text).is_ok(), "{text}");
         }

@@ -30,7 +30,8 @@ impl Source {
     }
 
     pub fn read_text(&self) -> Result<String, Failure> {
-        String::from_utf8(self.read()?).map_err(|_| Failure::Refused("what is given is not text".to_owned()))
+        String::from_utf8(self.read()?)
+            .map_err(|_| Failure::Refused("the input is not UTF-8 text".to_owned()))
     }
 
     pub fn read(&self) -> Result<Vec<u8>, Failure> {

@@ -83,9 +83,9 @@ async fn next(subscription: &mut Subscription) -> Option<String> {
     match subscription.next().await {
         Ok(Some(TopicEvent::Message(message))) => return Some(message),
         Ok(Some(TopicEvent::CutOff { missed })) => {
-            output::say(format!("too slow: {missed} messages went by"));
+            output::say(format!("too slow: missed {missed} messages"));
         }
-        Ok(None) => output::say("the server listens no more; trying again"),
+        Ok(None) => output::say("the server closed the subscription; trying again"),
         Err(error) => output::say(format!("{error}; trying again")),
     }
     None

@@ -21,7 +21,7 @@ pub fn time(text: &str) -> Result<Time, String> {
 }
 
 pub fn item_id(text: &str) -> Result<ItemId, String> {
-    text.parse().map_err(|_| "not an item id; give a UUID, as `queue submit` printed it".to_owned())
+    text.parse().map_err(|_| "not an item id; give a UUID, as printed by `queue submit`".to_owned())
 }
 
 /// A limit, or `none`.
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_number_is_told_which_unit_is_missing() {
+    fn a_duration_without_a_unit_is_refused_with_a_hint() {
         let error = duration("30").unwrap_err();
         assert!(error.contains("30s") && error.contains("30m"), "{error}");
         assert!(limit::<Millis>("30").unwrap_err().contains("30s"));

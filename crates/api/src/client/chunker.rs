@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn full_chunks_and_the_rest() {
+    async fn an_input_splits_into_full_chunks_and_a_rest() {
         for (bytes, expected) in [
             (0, vec![]),
             (1, vec![1]),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_sends_what_is_there() {
+    async fn an_input_pause_sends_a_short_chunk() {
         let (mut near, far) = tokio::io::duplex(100);
         let mut events = chunk_input(far);
         near.write_all(b"first").await.unwrap();

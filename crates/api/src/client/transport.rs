@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_falls_silent_is_not_waited_for() {
+    async fn a_call_to_a_silent_server_times_out() {
         for says in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"] {
             let ClientError::Unreachable { cause, .. } = ask(says).await else { panic!("{says:?}") };
             assert_eq!(cause, "no answer in 1 s");
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_proxy_says_is_no_refusal() {
+    async fn an_answer_of_a_proxy_is_not_a_refusal() {
         for (status, passes) in
             [("502 Bad Gateway", true), ("503 Service Unavailable", true), ("404 Not Found", false)]
         {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_over_a_slow_line_has_its_time() {
+    fn a_large_body_extends_the_time_limit() {
         let call = Call::get("/".to_owned());
         assert_eq!(call.limit(), ANSWER_LIMIT);
         let call = call.raw(Bytes::from(vec![0; 16 << 20]));

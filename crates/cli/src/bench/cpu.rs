@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_and_spaces_does_not_confuse() {
+    fn stat_parses_with_any_process_name() {
         let line = "7 (a) b) S 1 7 7 0 -1 4194304 90 0 0 0 150 25 0 0 20 0 1 0 5 9 3 0";
         let seconds = parse_stat(line).unwrap();
         assert_eq!((seconds.user, seconds.system), (1.5, 0.25));

@@ -107,7 +107,9 @@ async fn receive(bench_queue: BenchQueue, client: Client, arrivals: Arc<Arrivals
         let arrived = clock::since(arrivals.base);
         for item in &answer.items {
             let bytes = item.payload.clone().map(|payload| payload.into_domain("payload")).transpose()?;
-            let sent = bytes.and_then(|bytes| payload::stamp(&bytes)).context("an item came back changed")?;
+            let sent = bytes
+                .and_then(|bytes| payload::stamp(&bytes))
+                .context("a received item has a changed payload")?;
             if sent != UNCOUNTED {
                 let mut starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner);
                 record(&mut starts, arrived.saturating_sub(Duration::from_nanos(sent)));

@@ -96,7 +96,10 @@ async fn drain_all(
             bench_queue.expect(&counts, 0)?;
             return Ok(end - start);
         }
-        ensure!(clock::since(start) < LOST_AFTER + (end - start), "completed items stay: {counts:?}");
+        ensure!(
+            clock::since(start) < LOST_AFTER + (end - start),
+            "completed items were not deleted: {counts:?}"
+        );
         tokio::time::sleep(Duration::from_millis(2)).await;
         end = clock::now();
     }

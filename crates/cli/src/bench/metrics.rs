@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_of_what_was_measured_beside() {
+    fn a_ratio_compares_runs_of_the_same_round() {
         let rates = |rates: [f64; 3]| rates.map(|rate| Metrics::default().set(RATE, rate));
         // The machine was twice as fast in the third round, which must not matter.
         let ratio = ratio(&rates([90.0, 110.0, 180.0]), &rates([100.0, 100.0, 200.0]));

@@ -31,7 +31,7 @@ impl Directory {
         let path = parent.join(name);
         std::fs::create_dir_all(parent)
             .and_then(|()| std::fs::create_dir(&path))
-            .with_context(|| format!("cannot make the directory {}", path.display()))?;
+            .with_context(|| format!("cannot create the directory {}", path.display()))?;
         Ok(Directory(path))
     }
 
@@ -96,7 +96,7 @@ impl OwnServer {
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match self.child.try_wait() {
             Ok(Some(status)) => {
-                error.context(format!("the server ended ({status}): {}", self.directory.last_words()))
+                error.context(format!("the server exited ({status}): {}", self.directory.last_words()))
             }
             _ => error,
         }
@@ -105,12 +105,12 @@ impl OwnServer {
     /// Stops the server, waits until it has exited, and deletes its data.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
-            kill_process(pid, Signal::TERM).context("cannot tell the server to stop")?;
+            kill_process(pid, Signal::TERM).context("cannot stop the server")?;
         }
         let ended = tokio::time::timeout(STOP_MAX, self.child.wait()).await;
         let status = ended.map_err(|_| anyhow!("the server did not stop within {STOP_MAX:?}"))??;
         if !status.success() {
-            bail!("the server ended badly ({status}): {}", self.directory.last_words());
+            bail!("the server failed ({status}): {}", self.directory.last_words());
         }
         Ok(())
     }

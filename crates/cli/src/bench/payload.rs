@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_the_peers() {
+    fn the_text_is_one_printable_stream() {
         assert_eq!(text(8).len(), 8);
         assert_eq!(text(100), text(4500)[..100], "one stream, cut to size");
         assert!(text(4500).iter().all(u8::is_ascii_alphanumeric));

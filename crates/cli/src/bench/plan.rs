@@ -138,7 +138,7 @@ pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
             for (at, workload) in both.iter().enumerate() {
                 ensure!(
                     !workload.replaces() || matches!(work, Work::Enqueue { .. }),
-                    "--replace-keys is for enqueueing runs, and {} is none: what is replaced is never received",
+                    "--replace-keys works only with enqueueing runs, not with {}: a replaced item is never received",
                     op.name()
                 );
                 runs.push(Run { op, size, work, workload: workload.clone(), is_plain: at + 1 < both.len() });

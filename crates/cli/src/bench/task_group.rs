@@ -26,7 +26,7 @@ impl<T: Send + 'static> TaskGroup<T> {
             tokio::select! {
                 output = &mut other => return Ok(output),
                 Some(ended) = self.tasks.join_next() => {
-                    self.finished.push(ended.context("a task of the benchmark broke")??);
+                    self.finished.push(ended.context("a task of the benchmark panicked")??);
                 }
             }
         }
@@ -34,7 +34,7 @@ impl<T: Send + 'static> TaskGroup<T> {
 
     pub async fn all(mut self) -> anyhow::Result<Vec<T>> {
         while let Some(ended) = self.tasks.join_next().await {
-            self.finished.push(ended.context("a task of the benchmark broke")??);
+            self.finished.push(ended.context("a task of the benchmark panicked")??);
         }
         Ok(self.finished)
     }

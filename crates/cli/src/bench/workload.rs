@@ -40,13 +40,13 @@ impl WorkloadArgs {
         let policy = self.policy.clone().body(None);
         ensure!(
             policy.completed_ttl.is_none() && policy.item_ttl.is_none(),
-            "--completed-ttl and --item-ttl are not for a benchmark; what is completed goes at once"
+            "--completed-ttl and --item-ttl do not apply: the benchmark deletes completed items at once"
         );
         let plain = Workload { keys: self.keys, ..Workload::default() };
         let asked = Workload { policy, replace_keys: self.replace_keys, ..plain.clone() };
         ensure!(
             !self.compare || asked != plain,
-            "nothing to compare; name a policy, like --concurrency 1000, or --replace-keys"
+            "nothing to compare; give a policy, for example --concurrency 1000, or --replace-keys"
         );
         Ok(if self.compare { vec![plain, asked] } else { vec![asked] })
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_differs_in_nothing_but_what_was_named() {
+    fn compared_workloads_differ_only_in_the_named_policy() {
         let both = workload(&["--keys", "3", "--fairness", "on", "--compare"]).unwrap();
         let [plain, asked] = both.as_slice() else { panic!("{both:?}") };
         for workload in &both {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn bad_workload_flags_are_refused_with_the_cause() {
         for (flags, words) in [
             (&["--keys", "0"][..], "--keys is 0"),
             (&["--replace-keys", "0"], "--replace-keys is 0"),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_replaced_is_not_left() {
+    fn replaced_items_are_not_pending() {
         let replacing = workload(&["--replace-keys", "10"]).unwrap().remove(0);
         assert_eq!((replacing.left(4), replacing.left(1000)), (4, 10));
         assert_eq!(Workload::default().left(1000), 1000);

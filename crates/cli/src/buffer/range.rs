@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_http_writes_them() {
+    fn ranges_parse_as_in_http() {
         assert_eq!(parse("5-9"), Ok(ByteRange::FromTo(5, 9)));
         assert_eq!(parse("5-"), Ok(ByteRange::From(5)));
         assert_eq!(parse("-5"), Ok(ByteRange::Last(5)));

@@ -40,13 +40,13 @@ pub fn skip_written(input: &mut File, written: Position) -> Result<(), Failure> 
         return Ok(());
     }
     Err(Failure::refused(
-        "the buffer holds something else than this file has at its beginning; write the file to another buffer",
+        "the buffer does not hold the beginning of this file; write the file to another buffer",
     ))
 }
 
 /// Keeps the correct part of an interrupted read, and leaves the file positioned at its end.
 pub async fn keep_read(client: &Client, id: &str, output: &mut File) -> Result<Position, Failure> {
-    let refused = |error: io::Error| Failure::Refused(format!("cannot go on with the output: {error}"));
+    let refused = |error: io::Error| Failure::Refused(format!("cannot resume the output: {error}"));
     let there = output.metadata().map_err(refused)?.len();
     let mut at = Position::START;
     output.rewind().map_err(refused)?;

@@ -61,7 +61,7 @@ impl ItemsArgs {
     pub fn queue(&self) -> Result<Option<&str>, Failure> {
         let filtered = self.all.dry_run || self.all.filter.clone().get() != ItemFilter::default();
         if self.queue.is_none() && filtered {
-            let words = "say of which queue, with --queue; or give ids and nothing else".to_owned();
+            let words = "name the queue with --queue, or give only ids".to_owned();
             return Err(Failure::Usage(words));
         }
         Ok(self.queue.as_deref())
@@ -89,7 +89,7 @@ fn check_filter(query: &ItemQuery) -> Result<(), Failure> {
     match query.filter == ItemFilter::default() {
         false => Ok(()),
         true => Err(Failure::Usage(
-            "say which items, like --status failed; --status all is every one that it can be done to"
+            "name the items, for example --status failed; --status all means every item that allows it"
                 .to_owned(),
         )),
     }
@@ -131,7 +131,7 @@ pub async fn repeat_until_done(
     }
     bar.finish_and_clear();
     for (code, count) in &sum.left {
-        output::say(format_args!("{count} left as they are: {code}"));
+        output::say(format_args!("{count} items unchanged: {code}"));
     }
     match session.output.requested() {
         Some(Format::Json | Format::Ndjson) => session.output.object(&sum),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_is_found_whatever_the_name() {
+    fn group_and_session_are_found_behind_any_name() {
         let ids = |group, session| Some(ProcessIds { group, session });
         assert_eq!(ProcessIds::from_stat("2183 (bash) S 2182 2183 2170 34816 0 4194304"), ids(2183, 2170));
         assert_eq!(ProcessIds::from_stat("2183 (a) R 1 (b) S 2182 2183 2170 34816 0"), ids(2183, 2170));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_the_first_process_is_told_from_an_orphan() {
+    fn a_child_of_process_one_is_not_an_orphan() {
         let init = ProcessIds { group: 1, session: 1 };
         let foreign = |group, session| ProcessIds { group, session }.is_foreign_to(init, 99);
         assert!(!foreign(1, 1), "started by it");

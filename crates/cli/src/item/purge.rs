@@ -23,7 +23,7 @@ pub struct PurgeArgs {
 pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
     let mut query = ItemQuery { force: args.force, ..args.all.query() };
     if query.filter.state.is_none() {
-        return Err(Failure::Usage("say which items to remove, like --status failed".to_owned()));
+        return Err(Failure::Usage("name the items to delete, for example --status failed".to_owned()));
     }
     let (mut removed, mut matched) = (0, query.dry_run.then_some(0));
     let bar = bar();

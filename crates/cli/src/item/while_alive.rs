@@ -70,9 +70,7 @@ async fn keep(
                 RETRY_PACE.min(lease.pace)
             }
             Err(error) if is_transient(&error) => {
-                return Err(Failure::Refused(format!(
-                    "the lease on item {id} has run out meanwhile: {error}"
-                )));
+                return Err(Failure::Refused(format!("the lease on item {id} lapsed meanwhile: {error}")));
             }
             Err(error) => return ended(client, id, error, clock::now() < lease.until).await,
         };
@@ -151,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn beats_at_a_third_of_the_lease() {
+    fn heartbeats_come_at_a_third_of_the_lease() {
         assert_eq!(lease(30_000, None), (Duration::from_secs(30), Duration::from_secs(10)));
         assert_eq!(lease(30, None).1, PACE_MIN);
         assert_eq!(lease(3_600_000, None), (Duration::from_secs(3600), PACE_MAX));
     }
 
     #[test]
-    fn a_clock_that_is_off_makes_more_beats_not_fewer() {
+    fn a_wrong_clock_makes_heartbeats_more_frequent() {
         assert_eq!(lease(-600_000, None), (UNKNOWN_LEASE, PACE_BLIND));
         assert_eq!(lease(-600_000, Some(30_000)).1, Duration::from_secs(10));
         assert_eq!(lease(600_000, Some(30_000)).1, Duration::from_secs(10));

@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_count_and_are_no_items() {
+    fn blank_lines_are_numbered_but_skipped() {
         let read = lines("{}\n\n  \r\n{\"priority\":3}\r\n{}");
         assert_eq!(read.iter().map(|line| line.number).collect::<Vec<_>>(), [1, 4, 5]);
         assert_eq!(read[1].item.as_ref().unwrap().priority, Some(3));
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_told_of_that_line() {
+    fn each_bad_line_has_its_own_error() {
         let read = lines("{}\n{\"delay\":\"5 parsecs\"}\nnot json\n{\"prioritee\":1}\n{}\n");
         let wrong: Vec<(u64, &str)> = read
             .iter()
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_passed_over() {
+    fn a_line_that_is_too_long_is_skipped() {
         let long = format!("{{\"group\":\"{}\"}}\n{{}}\n", "x".repeat(LINE_BYTES_MAX));
         let read = lines(&long);
         assert_eq!(read.len(), 2);

@@ -29,7 +29,7 @@ pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -
     let end = loop {
         match lines.next().await {
             None => break Ok(()),
-            Some(Err(error)) => break Err(Failure::Refused(format!("cannot read further: {error}"))),
+            Some(Err(error)) => break Err(Failure::Refused(format!("cannot read the next lines: {error}"))),
             Some(Ok(batch)) => {
                 if let Err(failure) = submit(&client, (queue, wait), batch, &mut results, &bar).await {
                     break Err(failure);
@@ -95,15 +95,15 @@ async fn submit(
 fn stopped(first: u64, error: ClientError) -> Failure {
     let lost = matches!(error, ClientError::Unreachable { .. });
     let remedy = match lost {
-        true => "; items with an idempotency_key can be submitted again without harm",
+        true => "; items with an idempotency_key can safely be submitted again",
         false => "",
     };
     match Failure::from(error) {
         Failure::Unreachable(words) => {
-            Failure::Unreachable(format!("from line {first} on nothing was acknowledged: {words}{remedy}"))
+            Failure::Unreachable(format!("nothing was acknowledged from line {first} on: {words}{remedy}"))
         }
         Failure::Refused(words) => {
-            Failure::Refused(format!("from line {first} on nothing was submitted: {words}"))
+            Failure::Refused(format!("nothing was submitted from line {first} on: {words}"))
         }
         other => other,
     }
@@ -186,7 +186,7 @@ impl Results {
         let Some(out) = &mut self.out else { return };
         if let Err(error) = print(out) {
             if error.kind() != io::ErrorKind::BrokenPipe {
-                output::say(format!("cannot print ids any more: {error}"));
+                output::say(format!("cannot print further ids: {error}"));
             }
             self.out = None;
         }

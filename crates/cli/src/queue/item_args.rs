@@ -46,7 +46,7 @@ pub struct ItemArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What it waits for")]
+#[command(next_help_heading = "Dependencies")]
 struct DependencyArgs {
     /// Deliver the item only after all members of this group have ended.
     #[arg(long, value_name = "GROUP", conflicts_with = "after_item")]
@@ -68,9 +68,7 @@ impl DependencyArgs {
         let DependencyArgs { after_group: group, after_expect: expect, after_item, after_when } = self;
         if group.is_none() && after_item.is_empty() {
             return match after_when {
-                Some(_) => Err(Failure::Usage(
-                    "--after-when: say for what, with --after-group or --after-item".to_owned(),
-                )),
+                Some(_) => Err(Failure::Usage("--after-when needs --after-group or --after-item".to_owned())),
                 None => Ok(None),
             };
         }
@@ -111,7 +109,7 @@ struct FieldArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "In place of the queue's policy")]
+#[command(next_help_heading = "Policy of this item, instead of the queue's")]
 struct ItemPolicyArgs {
     /// How often a failed attempt is retried.
     #[arg(long, value_name = "N")]

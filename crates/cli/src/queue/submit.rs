@@ -63,19 +63,18 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
     let item = args.item()?;
     if let Some(lines) = lines {
         if item != NewItem::default() {
-            let words =
-                "with --bulk each line says everything about its item; flags about an item don't go with it";
+            let words = "--bulk takes everything about an item from its line; flags about an item cannot be combined with it";
             return Err(Failure::Usage(words.to_owned()));
         }
         return bulk_submit::run(session, &queue, lines, wait).await;
     }
     let Some(submitted) = session.client.submit_or_wait(&queue, vec![item], wait).await?.pop() else {
-        return Err(Failure::refused("the server answered nothing about the item"));
+        return Err(Failure::refused("the answer of the server has no result for the item"));
     };
     match (&submitted.error, &submitted.id) {
         (None, Some(id)) => session.output.name_or_json(id, &submitted),
         (Some(error), _) => Err(Failure::refused(&error.message)),
-        (None, None) => Err(Failure::refused("the server answered without an id")),
+        (None, None) => Err(Failure::refused("the answer of the server has no id")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a policy costs is measured beside going without, and what the benchmark makes goes with it.
+//! The benchmark compares a policy with a baseline, and deletes what it creates.
 
 use crate::rig::Server;
 use serde_json::Value;
@@ -8,7 +8,7 @@ fn names(server: &Server) -> usize {
 }
 
 #[test]
-fn a_policy_is_measured_in_turns_with_none() {
+fn a_policy_is_measured_in_turns_with_a_baseline() {
     let server = Server::start();
     let limits = ["--keys", "5", "--fairness", "key-1=2", "--concurrency", "40", "--rate", "1000000/s"];
     let mut call = vec!["bench", "--ops", "life,lat", "--sizes", "100", "--items", "500", "--samples", "5"];
@@ -39,7 +39,7 @@ fn a_policy_is_measured_in_turns_with_none() {
 }
 
 #[test]
-fn replacing_is_measured_where_items_are_enqueued() {
+fn replace_keys_are_measured_in_enqueueing_runs() {
     let server = Server::start();
     let call =
         ["bench", "--ops", "bulk", "--sizes", "100", "--seconds", "0.1", "--batch", "10", "-o", "json"];

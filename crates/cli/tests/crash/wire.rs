@@ -1,4 +1,4 @@
-//! What goes over the wire, as the operations and answers that the checker knows.
+//! Converts wire types to the operations and answers that the checker knows.
 
 use towline_api::{
     Action, Code, ErrorBody, ItemShown, NewItem, Problem, QueueShown, ReceiveAnswer, ReceiveRequest,
@@ -33,7 +33,7 @@ pub fn leases(actions: &[Action]) -> Vec<Operation> {
     actions.iter().map(lease).collect()
 }
 
-/// The server draws the tokens: nobody can tell which ones an answer that was lost had.
+/// The server generates the lease tokens. The tokens of a lost answer are unknown.
 pub fn receive(queue: &str, request: &ReceiveRequest) -> Operation {
     Operation::Receive(Box::new(ReceiveCall {
         queue: queue_name(queue),
@@ -115,7 +115,7 @@ fn queue_state(name: &str, since: Option<&Time>) -> QueueState {
     }
 }
 
-/// `visibility`: what was asked for, or the queue's.
+/// `visibility` is the requested visibility timeout, or the queue's.
 pub fn received(answer: &ReceiveAnswer, visibility: Millis) -> Received {
     let items = answer.items.iter().enumerate().map(|(place, item)| received_item(item, place, visibility));
     Received { queue: queue_state(&answer.status, None), items: items.collect(), throttle: None, more: 0 }
@@ -153,7 +153,8 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
         state: State::Processing(lease),
         priority: item.priority,
         created_at: time(&item.created_at),
-        // Not told: taken to be in the order they came in, so that only priorities can be out of order.
+        // The API does not show the order. Assume the order of submission, so that only priorities can be
+        // wrong.
         ready_at: Timestamp(place as u64),
         retries: item.retries,
         deliveries: item.deliveries,
@@ -174,7 +175,7 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
     }
 }
 
-/// Queues are not deleted here, so that a name stands for one queue.
+/// This test deletes no queues, so a name always means the same queue.
 fn queue_id(name: &str) -> QueueId {
     QueueId(name.bytes().fold(1, |id, byte| id.wrapping_mul(31).wrapping_add(u32::from(byte))))
 }
@@ -211,7 +212,7 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         "pending" | "scheduled" => State::Pending,
         "paused" => State::Paused,
         "processing" => State::Processing(Lease {
-            // Not shown; the checker knows, or knows that nobody does.
+            // The API does not show these. The checker knows them, or knows that they are unknown.
             token: TokenSeed([0; 32]).token(0, Timestamp(0)),
             deadline: time(item.lease_expires_at.as_ref().unwrap()),
             visibility: Millis::ZERO,
@@ -250,7 +251,7 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         ..NewItem::default()
     };
     let mut told = Submission::try_from(told).unwrap();
-    // A key is one of the queue's; of what content is not shown.
+    // The API shows that an item has a key, but not for which content.
     told.body.claim =
         told.body.idempotency_key.is_some().then(|| Claim { queue, content: Default::default() });
     let outcome = Action { outputs: item.outputs, output_params: item.output_params, ..commit_of_nothing() };
