@@ -23,6 +23,9 @@ pub const STATE: &str = "towline-state";
 pub const CHUNKS: &str = "towline-chunks";
 pub const BYTES: &str = "towline-bytes";
 
+/// The state of a buffer that is written to its end.
+pub const COMPLETE: &str = "complete";
+
 /// A buffer to create, also by copying another buffer. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -65,6 +68,13 @@ pub struct BufferShown {
     /// Why the buffer failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl BufferShown {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.state == COMPLETE
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

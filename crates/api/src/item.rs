@@ -3,6 +3,7 @@
 use crate::group::DependencyBody;
 use crate::params::{self, Params};
 use crate::payload::Payload;
+use crate::state::ItemState;
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
@@ -139,7 +140,7 @@ impl ItemShown {
         ItemShown {
             id: head.id.into(),
             queue: queue.to_string(),
-            state: if scheduled { "scheduled" } else { head.state_name() }.to_owned(),
+            state: if scheduled { ItemState::Scheduled.name() } else { head.state_name() }.to_owned(),
             failure,
             priority: head.priority,
             attempt: head.attempt(),
@@ -204,9 +205,15 @@ impl ItemShown {
         shown
     }
 
+    /// `None` for a state of a later version.
+    #[must_use]
+    pub fn item_state(&self) -> Option<ItemState> {
+        ItemState::parse(&self.state)
+    }
+
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        matches!(self.state.as_str(), "completed" | "failed")
+        self.item_state().is_some_and(ItemState::is_terminal)
     }
 }
 

@@ -31,6 +31,7 @@ mod record;
 mod schedule;
 mod settle;
 mod span;
+mod state;
 mod submit;
 mod tally;
 mod text;
@@ -60,6 +61,7 @@ pub use schedule::{
 };
 pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
 pub use span::Span;
+pub use state::ItemState;
 pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 pub use tally::{TallyRowShown, TallyShown};
 pub use text::Text;

@@ -57,6 +57,14 @@ pub struct ReceiveAnswer {
     pub items: Vec<ReceivedItem>,
 }
 
+impl ReceiveAnswer {
+    /// Whether the queue is completed, so that no item will ever come.
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        self.status == "completed"
+    }
+}
+
 /// An item to work on. The lease ends at `lease_expires_at` unless a heartbeat extends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceivedItem {

@@ -8,6 +8,7 @@ use crate::policy::queue_name;
 use crate::problem::ErrorBody;
 use crate::receive::field;
 use crate::span::Span;
+use crate::state::ItemState;
 use crate::submit::{buffers, priority, when};
 use crate::text::Text;
 use crate::time::Time;
@@ -287,7 +288,7 @@ impl Settled {
 
     #[must_use]
     pub fn held(id: ItemId, until: Timestamp) -> Settled {
-        Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, "processing") }
+        Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, ItemState::Processing.name()) }
     }
 
     #[must_use]

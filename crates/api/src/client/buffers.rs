@@ -208,7 +208,7 @@ fn lookup(answer: Answer) -> std::result::Result<ChunkLookup, String> {
         return Ok(ChunkLookup::Chunk(ChunkRead { pieces: answer.pieces, length, hash, chain }));
     }
     match field(headers, buffer::STATE) {
-        "complete" => Ok(ChunkLookup::End(Position {
+        buffer::COMPLETE => Ok(ChunkLookup::End(Position {
             chunks: parse(headers, buffer::CHUNKS)?,
             bytes: parse(headers, buffer::BYTES)?,
             chain: parse(headers, buffer::CHAIN)?,

@@ -9,7 +9,7 @@ use anyhow::{bail, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use towline_api::{Action, Client, ReceiveRequest, ReceivedItem, Settled, Span, VerbName};
+use towline_api::{Action, Client, ItemState, ReceiveRequest, ReceivedItem, Settled, Span, VerbName};
 
 /// How long a worker waits while other workers hold the last items.
 const WAIT: Duration = Duration::from_millis(100);
@@ -163,7 +163,7 @@ pub async fn commit(client: &Client, items: Vec<ReceivedItem>, size: usize) -> a
         if let Some(error) = error {
             bail!("a commit was refused: {} ({})", error.message, error.code);
         }
-        ensure!(state.as_deref() == Some("completed"), "a committed item is {state:?}");
+        ensure!(state.as_deref() == Some(ItemState::Completed.name()), "a committed item is {state:?}");
     }
     Ok(())
 }

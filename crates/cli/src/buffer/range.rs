@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<ByteRange, String> {
 impl ByteRange {
     /// The range without an end if the buffer is not complete. The server decides what to answer then.
     pub fn of(self, buffer: &BufferShown) -> Range<u64> {
-        let end = if buffer.state == "complete" { buffer.bytes } else { u64::MAX };
+        let end = if buffer.is_complete() { buffer.bytes } else { u64::MAX };
         match self {
             // Keep a range behind the end: the server reports it.
             ByteRange::From(first) => first..end.max(first.saturating_add(1)),

@@ -46,7 +46,7 @@ pub struct ReadArgs {
 pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
     // Report a missing buffer at once, before truncating a file.
     let shown = session.client.buffer(&args.id).await?;
-    let length = (shown.state == "complete").then_some(shown.bytes);
+    let length = shown.is_complete().then_some(shown.bytes);
     let client = session.client.clone().retry_for(READ_PATIENCE);
     let mut from = Position::START;
     let sink = match &args.output {

@@ -7,7 +7,7 @@ use crate::reconnect::Reconnect;
 use crate::value::{duration, item_id};
 use clap::Args;
 use std::time::Duration;
-use towline_api::{ItemId, ItemShown, Millis};
+use towline_api::{ItemId, ItemShown, ItemState, Millis};
 
 /// How long one call waits. Short enough to detect a server that disappeared.
 const SLICE: Duration = Duration::from_secs(60);
@@ -38,7 +38,10 @@ pub async fn run(session: &Session, args: WaitArgs) -> Result<(), Failure> {
         let Some(item) = reconnect.attempt(client.url(), slice + GRACE, call).await? else { continue };
         if item.is_finished() {
             session.output.json_only(&item)?;
-            return if item.state == "completed" { Ok(()) } else { Err(Failure::Refused(reason(&item))) };
+            return match item.item_state() {
+                Some(ItemState::Completed) => Ok(()),
+                _ => Err(Failure::Refused(reason(&item))),
+            };
         }
         if rest.is_some_and(|rest| rest <= slice) {
             return Err(Failure::TimedOut(format!("item {} is still {}", args.id, item.state)));

@@ -8,7 +8,9 @@ use crate::output;
 use crate::reconnect::is_transient;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
-use towline_api::{Action, Client, ClientError, Code, ItemId, ItemShown, Millis, Settled, Timestamp};
+use towline_api::{
+    Action, Client, ClientError, Code, ItemId, ItemShown, ItemState, Millis, Settled, Timestamp,
+};
 
 /// Maximum time between two heartbeats. It keeps leases of a minute or more, however much the clocks differ.
 const PACE_MAX: Duration = Duration::from_secs(20);
@@ -127,9 +129,9 @@ async fn ended(client: &Client, id: ItemId, error: ClientError, in_time: bool) -
 
 /// Whether the lease holder settled the item, or an operator ended it. Such a lease ends before its deadline.
 fn was_settled(item: &ItemShown) -> bool {
-    match item.state.as_str() {
-        "completed" | "pending" | "scheduled" | "paused" => true,
-        "failed" => matches!(item.failure.as_deref(), Some("explicit" | "retries_exhausted")),
+    match item.item_state() {
+        Some(ItemState::Completed | ItemState::Pending | ItemState::Scheduled | ItemState::Paused) => true,
+        Some(ItemState::Failed) => matches!(item.failure.as_deref(), Some("explicit" | "retries_exhausted")),
         _ => false,
     }
 }

@@ -69,7 +69,7 @@ pub async fn run(session: &Session, args: ReceiveArgs) -> Result<(), Failure> {
             continue;
         };
         let over = clock::now() >= until;
-        if over || !answer.items.is_empty() || answer.status == "completed" {
+        if over || !answer.items.is_empty() || answer.is_completed() {
             return session.output.answer(&answer);
         }
     }

@@ -44,7 +44,7 @@ pub async fn run(session: &Session, args: WatchArgs) -> Result<(), Failure> {
             () = reader.closed() => return Err(Failure::ReaderGone),
         };
         let Some(answer) = received else { continue };
-        if answer.items.is_empty() && answer.status == "completed" {
+        if answer.items.is_empty() && answer.is_completed() {
             return Ok(());
         }
         for (at, item) in answer.items.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Writers and servers that are killed, and connections that are cut: a reader never takes a part for the
 //! whole, and no acknowledged byte is lost.
 
-use crate::faulty_proxy::{BadRoad, End};
+use crate::faulty_proxy::{End, FaultyProxy};
 use crate::rig::{Lines, Run, Server, in_time, piped, signal, until};
 use rustix::process::Signal;
 use std::io::Write;
@@ -110,7 +110,7 @@ fn writer_and_reader_resume_broken_connections() {
     let server = Server::start();
     // The cut connections carry at most 62 MB, and the transfers need at least 80 MB. So uncut connections
     // must follow.
-    let proxy = BadRoad::to(server.address(), |n| {
+    let proxy = FaultyProxy::to(server.address(), |n| {
         if n < 20 { End::Cut(200_000 + n as u64 * 300_000) } else { End::Never }
     });
     let (sent, got) = (server.directory().join("sent"), server.directory().join("got"));
@@ -130,7 +130,7 @@ fn writer_and_reader_resume_broken_connections() {
     assert!(std::fs::read(&sent).unwrap() == std::fs::read(&got).unwrap());
     assert!(proxy.connections() > 20, "only {} connections: some were not cut", proxy.connections());
     // A range resumes where it broke off.
-    let proxy = BadRoad::to(server.address(), |n| if n < 4 { End::Cut(3_000_000) } else { End::Never });
+    let proxy = FaultyProxy::to(server.address(), |n| if n < 4 { End::Cut(3_000_000) } else { End::Never });
     let mut command = server.command(&["buffer", "read", &id, "--range", "1000-29999999"]);
     let child = piped(command.env("TOWLINE_URL", proxy.url())).spawn().unwrap();
     let output = in_time("the range is read", move || child.wait_with_output()).unwrap();

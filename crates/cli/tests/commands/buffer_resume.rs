@@ -1,6 +1,6 @@
 //! Resuming transfers of an earlier process.
 
-use crate::faulty_proxy::{BadRoad, End};
+use crate::faulty_proxy::{End, FaultyProxy};
 use crate::rig::{Server, piped, until};
 use std::path::Path;
 use std::process::Child;
@@ -13,7 +13,7 @@ fn content() -> Vec<u8> {
 
 /// A command over a connection that stalls after a while.
 fn stalling(server: &Server, args: &[&str]) -> Child {
-    let proxy = BadRoad::to(server.address(), |_| End::Stall(STALL));
+    let proxy = FaultyProxy::to(server.address(), |_| End::Stall(STALL));
     let mut command = server.command(args);
     piped(command.env("TOWLINE_URL", proxy.url())).spawn().unwrap()
 }

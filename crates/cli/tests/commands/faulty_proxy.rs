@@ -14,14 +14,14 @@ pub enum End {
     Stall(u64),
 }
 
-pub struct BadRoad {
+pub struct FaultyProxy {
     url: String,
     connections: Arc<AtomicUsize>,
 }
 
-impl BadRoad {
+impl FaultyProxy {
     /// `end` decides the fate of each connection by its number.
-    pub fn to(server: &str, end: impl Fn(usize) -> End + Send + 'static) -> BadRoad {
+    pub fn to(server: &str, end: impl Fn(usize) -> End + Send + 'static) -> FaultyProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (server, connections) = (server.to_owned(), Arc::new(AtomicUsize::new(0)));
@@ -36,7 +36,7 @@ impl BadRoad {
                 std::thread::spawn(move || carry(from_server, client, end));
             }
         });
-        BadRoad { url, connections }
+        FaultyProxy { url, connections }
     }
 
     pub fn url(&self) -> &str {
