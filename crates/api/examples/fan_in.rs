@@ -1,14 +1,16 @@
-//! What a group costs whose members are many: the same work with a group and without one, in turns.
+//! Measures what a large group costs: the same work with a group and without one, in turns.
 //!
-//! `cargo run --release -p towline-api --example fan_in -- <URL> <pid of the server> [children] [turns]`: submits so many
-//! children, receives and commits all, and, with a group, waits for the item that waits for them. The queue it makes, `fan-in`, is
-//! deleted in the end.
+//! `cargo run --release -p towline-api --example fan_in -- <URL> <pid of the server> [children] [turns]`
+//! submits the children, receives and commits all of them, and, with a group, waits for the item that depends
+//! on them. It deletes its queue, `fan-in`, at the end.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement, told to whoever runs it")]
 
 use std::error::Error;
 use std::time::{Duration, Instant};
-use towline_api::{Action, AfterBody, Client, NewItem, PutQueue, ReceiveRequest, ReceivedItem, VerbName};
+use towline_api::{
+    Action, Client, DependencyBody, NewItem, PutQueue, ReceiveRequest, ReceivedItem, VerbName,
+};
 
 type Fault = Box<dyn Error + Send + Sync>;
 const BATCH: usize = 5000;
@@ -47,7 +49,7 @@ async fn run(client: &Client, children: usize, group: Option<String>) -> Result<
     }
     if let Some(group) = &group {
         let expect = Some(i64::try_from(children)?);
-        let after = AfterBody { group: Some(group.clone()), expect, ..AfterBody::default() };
+        let after = DependencyBody { group: Some(group.clone()), expect, ..DependencyBody::default() };
         client.submit(QUEUE, vec![NewItem { after: Some(after), ..NewItem::default() }]).await?;
     }
     let mut left = children;
@@ -64,7 +66,7 @@ async fn run(client: &Client, children: usize, group: Option<String>) -> Result<
     Ok(())
 }
 
-/// Receives and commits; how many.
+/// Receives and commits items. Returns how many.
 async fn take(client: &Client, max: usize, wait: Duration) -> Result<usize, Fault> {
     let request = ReceiveRequest {
         max: Some(i64::try_from(max)?),
@@ -84,7 +86,7 @@ async fn take(client: &Client, max: usize, wait: Duration) -> Result<usize, Faul
     Ok(items.len())
 }
 
-/// Seconds of CPU that a process has used: fields 14 and 15 of its `stat`, in hundredths.
+/// CPU seconds of a process: fields 14 and 15 of its `stat`, in hundredths.
 fn cpu(pid: u32) -> Result<f64, Fault> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

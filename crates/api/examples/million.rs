@@ -1,8 +1,9 @@
-//! What an operator does to a million items, and what others notice of it.
+//! Measures operations on a million items, and their effect on other clients.
 //!
-//! `cargo run --release -p towline-api --example million -- <URL> <pid of the server> [items]`: fills a queue with finished
-//! items, counts and lists them, then deletes all while a client submits, receives and commits at full speed, and fills a
-//! dead-letter queue and lets retention empty it. The queues it makes, `million-*`, are deleted in the end.
+//! `cargo run --release -p towline-api --example million -- <URL> <pid of the server> [items]` fills a queue
+//! with finished items, counts and lists them, then deletes all while a client submits, receives and commits
+//! at full speed. Then it fills a dead-letter queue and lets retention empty it. It deletes its queues,
+//! `million-*`, at the end.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement, told to whoever runs it")]
 
@@ -21,7 +22,7 @@ use towline_api::{
 type Fault = Box<dyn Error + Send + Sync>;
 const BATCH: usize = 5000;
 const QUEUES: [&str; 4] = ["million-old", "million-new", "million-dead", "million-source"];
-/// How long dead letters are kept.
+/// Retention of dead letters.
 const KEPT: Millis = Millis(20_000);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -59,7 +60,7 @@ async fn make_queues(client: &Client) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Items of which one in ten is `color=red` and all are `all=yes`, through their whole life.
+/// Submits and commits items. All have the tag `all=yes`, one in ten has `color=red`.
 async fn finish(client: &Client, items: usize) -> Result<(), Fault> {
     for first in (0..items).step_by(BATCH) {
         let item = |n: usize| NewItem {
@@ -74,12 +75,12 @@ async fn finish(client: &Client, items: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Settles what there is to receive; how many that were.
+/// Receives and settles a batch. Returns how many items.
 async fn settle(client: &Client, queue: &str, verb: VerbName) -> Result<usize, Fault> {
     let request = ReceiveRequest { max: Some(i64::try_from(BATCH)?), ..ReceiveRequest::default() };
     let received = client.receive(queue, &request).await?.items;
     let action = |item: &ReceivedItem| -> Result<Action, Fault> {
-        Ok(Action::new(verb, item.id.clone().get("id")?, item.lease.clone().get("lease")?))
+        Ok(Action::new(verb, item.id.clone().into_domain("id")?, item.lease.clone().into_domain("lease")?))
     };
     let actions = received.iter().map(action).collect::<Result<Vec<_>, Fault>>()?;
     client.settle(actions).await?;
@@ -139,14 +140,14 @@ async fn list(url: &str, pid: u32, items: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Resident KiB.
+/// Resident memory in KiB.
 fn memory(pid: u32) -> Result<u64, Fault> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// Life-cycles a second with nothing else going on, and while all finished items are deleted.
+/// Life-cycles per second, idle and while all finished items are deleted.
 async fn purge(client: &Client, items: usize) -> Result<(), Fault> {
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let traffic = tokio::spawn(live(client.clone(), stop.clone(), done.clone()));
@@ -190,7 +191,8 @@ async fn live(client: Client, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) -> Re
     Ok(())
 }
 
-/// Every item fails into the dead-letter queue: what the origin's limit says of that, and how retention copes.
+/// Fails every item into the dead-letter queue. Shows that dead letters do not count against the depth limit
+/// of their origin, and how long retention takes.
 async fn dead_letters(client: &Client, items: usize) -> Result<(), Fault> {
     let start = Instant::now();
     let mut most = 0;

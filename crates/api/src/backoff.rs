@@ -1,5 +1,6 @@
-//! A retry schedule: the name of one, or its numbers.
+//! The backoff of a queue or an item: the name of a preset, or custom numbers.
 
+use crate::invalid::{invalid, not_one_of};
 use crate::object::{NameOrObject, name_or_object};
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,100 +9,100 @@ use towline_domain::{Backoff, Jitter, Millis, Refusal};
 use utoipa::ToSchema;
 
 const FACTOR_MAX: f64 = 1000.0;
+const BACKOFF: &str = "backoff";
 
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum BackoffBody {
-    /// `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
+    /// A preset: `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
     Preset(String),
-    Spelled(Box<BackoffSpelled>),
+    Custom(Box<CustomBackoff>),
 }
 
 impl<'de> Deserialize<'de> for BackoffBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BackoffBody, D::Error> {
         name_or_object("the name of a schedule, or an object", deserializer).map(|read| match read {
             NameOrObject::Name(name) => BackoffBody::Preset(name),
-            NameOrObject::Object(spelled) => BackoffBody::Spelled(spelled),
+            NameOrObject::Object(custom) => BackoffBody::Custom(custom),
         })
     }
 }
 
-/// `delay` alone is a constant delay; `base` with `factor` and `max` grows.
+/// A custom backoff. `delay` alone is a constant delay. `base` with `factor` and `max` grows exponentially.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct BackoffSpelled {
+pub struct CustomBackoff {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<Span>,
-    /// 2 unless said otherwise.
+    /// Multiplies the delay after each retry. Default: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// The longest delay, before jitter.
+    /// Longest delay, before jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<Span>,
-    /// Shortens each delay by up to this share (0 to 1), at random.
+    /// Shortens each delay at random by up to this share, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
-    /// Moves each delay by up to this share, by a hash of item and attempt.
+    /// Lengthens or shortens each delay by up to this share, 0 to 1, computed from a hash of item and
+    /// attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_jitter: Option<f64>,
-    /// With `hash_jitter`: delays are rounded to a multiple of this.
+    /// Rounds delays to a multiple of this. Only with `hash_jitter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Span>,
 }
 
-fn invalid(message: String) -> Refusal {
-    Refusal::Invalid { what: "backoff", message }
-}
-
 fn permille(name: &str, value: f64, max: f64) -> Result<u32, Refusal> {
     if !(0.0..=max).contains(&value) {
-        return Err(invalid(format!("{name} {value} is out of range; use 0 to {max}")));
+        return Err(invalid(BACKOFF, format!("{name} {value} is out of range; use 0 to {max}")));
     }
-    // In range, so it fits.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
     Ok((value * 1000.0).round() as u32)
 }
 
-impl BackoffBody {
-    pub fn get(self) -> Result<Backoff, Refusal> {
-        match self {
-            BackoffBody::Preset(name) => Backoff::preset(&name).ok_or_else(|| {
-                let shown: String = name.chars().take(64).collect();
-                invalid(format!("{shown:?} is not one of {}", PRESETS.join(", ")))
-            }),
-            BackoffBody::Spelled(spelled) => spelled.get(),
+impl TryFrom<BackoffBody> for Backoff {
+    type Error = Refusal;
+
+    fn try_from(body: BackoffBody) -> Result<Backoff, Refusal> {
+        match body {
+            BackoffBody::Preset(name) => {
+                Backoff::preset(&name).ok_or_else(|| not_one_of(BACKOFF, &name, &PRESETS.join(", ")))
+            }
+            BackoffBody::Custom(custom) => (*custom).try_into(),
         }
     }
 }
 
-impl BackoffSpelled {
-    fn get(self) -> Result<Backoff, Refusal> {
-        let span = |span: Option<Span>| span.map(|span| span.get("backoff")).transpose();
-        let (delay, base, max) = (span(self.delay)?, span(self.base)?, span(self.max)?);
+impl TryFrom<CustomBackoff> for Backoff {
+    type Error = Refusal;
+
+    fn try_from(body: CustomBackoff) -> Result<Backoff, Refusal> {
+        let span = |span: Option<Span>| span.map(|span| span.into_domain(BACKOFF)).transpose();
+        let (delay, base, max) = (span(body.delay)?, span(body.base)?, span(body.max)?);
         let growth = match (delay, base) {
             (Some(_), Some(_)) => {
-                return Err(invalid("both `delay` and `base`: a delay is constant, a base grows".to_owned()));
+                return Err(invalid(BACKOFF, "both `delay` and `base` are given; choose one"));
             }
             (None, None) => Growth::None,
             (Some(delay), None) => Growth::Constant { delay },
             (None, Some(base)) => {
-                let factor_permille = permille("factor", self.factor.unwrap_or(2.0), FACTOR_MAX)?;
+                let factor_permille = permille("factor", body.factor.unwrap_or(2.0), FACTOR_MAX)?;
                 Growth::Exponential { base, factor_permille, cap: max }
             }
         };
-        if !matches!(growth, Growth::Exponential { .. }) && (max.is_some() || self.factor.is_some()) {
-            return Err(invalid("`factor` and `max` belong to a `base`".to_owned()));
+        if !matches!(growth, Growth::Exponential { .. }) && (max.is_some() || body.factor.is_some()) {
+            return Err(invalid(BACKOFF, "`factor` and `max` need a `base`"));
         }
-        let jitter = match (self.jitter, self.hash_jitter) {
+        let jitter = match (body.jitter, body.hash_jitter) {
             (Some(_), Some(_)) => {
-                return Err(invalid("both `jitter` and `hash_jitter`; choose one".to_owned()));
+                return Err(invalid(BACKOFF, "both `jitter` and `hash_jitter` are given; choose one"));
             }
             (Some(share), None) => Jitter::Random { permille: permille("jitter", share, 1.0)? },
             (None, Some(share)) => Jitter::Hash {
                 permille: permille("hash_jitter", share, 1.0)?,
-                round: span(self.round)?.unwrap_or(Millis(1)),
+                round: span(body.round)?.unwrap_or(Millis(1)),
             },
             (None, None) => Jitter::None,
         };
@@ -115,25 +116,25 @@ impl From<&Backoff> for BackoffBody {
             return BackoffBody::Preset("none".to_owned());
         }
         let share = |permille: u32| f64::from(permille) / 1000.0;
-        let mut spelled = BackoffSpelled::default();
+        let mut custom = CustomBackoff::default();
         match &backoff.growth {
             Growth::None => {}
-            Growth::Constant { delay } => spelled.delay = Some((*delay).into()),
+            Growth::Constant { delay } => custom.delay = Some((*delay).into()),
             Growth::Exponential { base, factor_permille, cap } => {
-                spelled.base = Some((*base).into());
-                spelled.factor = Some(share(*factor_permille));
-                spelled.max = cap.map(Span::from);
+                custom.base = Some((*base).into());
+                custom.factor = Some(share(*factor_permille));
+                custom.max = cap.map(Span::from);
             }
         }
         match &backoff.jitter {
             Jitter::None => {}
-            Jitter::Random { permille } => spelled.jitter = Some(share(*permille)),
+            Jitter::Random { permille } => custom.jitter = Some(share(*permille)),
             Jitter::Hash { permille, round } => {
-                spelled.hash_jitter = Some(share(*permille));
-                spelled.round = Some((*round).into());
+                custom.hash_jitter = Some(share(*permille));
+                custom.round = Some((*round).into());
             }
         }
-        BackoffBody::Spelled(Box::new(spelled))
+        BackoffBody::Custom(Box::new(custom))
     }
 }
 
@@ -142,25 +143,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn a_shown_backoff_parses_to_the_same_backoff() {
         for name in PRESETS {
             let backoff = Backoff::preset(name).unwrap();
             let shown = serde_json::to_string(&BackoffBody::from(&backoff)).unwrap();
             let read: BackoffBody = serde_json::from_str(&shown).unwrap();
-            assert_eq!(read.get().unwrap(), backoff, "{name}: {shown}");
+            assert_eq!(Backoff::try_from(read).unwrap(), backoff, "{name}: {shown}");
         }
     }
 
     #[test]
-    fn nonsense_is_told_what_is_wrong() {
+    fn a_bad_backoff_is_refused_with_the_cause() {
         for (text, words) in [
             (r#""tigre""#, "tyger"),
             (r#"{"delay":"5s","base":"1s"}"#, "both"),
             (r#"{"base":"1s","factor":-2}"#, "out of range"),
-            (r#"{"delay":"5s","max":"9s"}"#, "belong to"),
+            (r#"{"delay":"5s","max":"9s"}"#, "need a"),
             (r#"{"jitter":0.5,"hash_jitter":0.5}"#, "choose one"),
         ] {
-            let message = serde_json::from_str::<BackoffBody>(text).unwrap().get().unwrap_err().to_string();
+            let body: BackoffBody = serde_json::from_str(text).unwrap();
+            let message = Backoff::try_from(body).unwrap_err().to_string();
             assert!(message.contains(words), "{message}");
         }
     }

@@ -1,4 +1,4 @@
-//! Buffers as they are made, written and shown.
+//! Wire types of buffers, and the headers of their chunks.
 
 use crate::chain::{Hash, Position};
 use crate::payload::Payload;
@@ -10,25 +10,29 @@ use std::collections::BTreeMap;
 use towline_domain::Refusal;
 use utoipa::ToSchema;
 
-/// Who writes: 128 random bits as 32 hexadecimal digits.
+/// The writer's token: 128 random bits as 32 hexadecimal digits.
 pub const WRITER: &str = "towline-writer";
-/// blake3 of a chunk's data, as 64 hexadecimal digits.
+/// BLAKE3 hash of a chunk's data, as 64 hexadecimal digits.
 pub const HASH: &str = "towline-hash";
-/// The chain after a chunk, as 64 hexadecimal digits.
+/// The hash chain after a chunk, as 64 hexadecimal digits.
 pub const CHAIN: &str = "towline-chain";
-/// Of an answer without a chunk: `complete` (there are no more) or `writing` (not yet).
+/// In a response without a chunk: `complete` (the buffer has no more chunks) or `writing` (the chunk is not
+/// there yet).
 pub const STATE: &str = "towline-state";
-/// Totals of a complete buffer.
+/// Number of chunks of a complete buffer. The next header has its bytes.
 pub const CHUNKS: &str = "towline-chunks";
 pub const BYTES: &str = "towline-bytes";
 
-/// What is said of a buffer that is made, also by copying another. Everything is optional.
+/// The state of a buffer that is written to its end.
+pub const COMPLETE: &str = "complete";
+
+/// A buffer to create, also by copying another buffer. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewBuffer {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Removed after so long; without, it stays until it is deleted.
+    /// Delete the buffer after this time. Default: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
 }
@@ -36,7 +40,7 @@ pub struct NewBuffer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BufferShown {
     pub id: String,
-    /// `empty` (nobody has begun to write), `writing`, `complete` or `failed`.
+    /// `empty` (no writer has started), `writing`, `complete` or `failed`.
     pub state: String,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Time,
@@ -44,25 +48,33 @@ pub struct BufferShown {
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Time>,
     pub tags: BTreeMap<String, String>,
-    /// So far, without a gap.
+    /// Bytes written so far, without gaps.
     pub bytes: u64,
     pub chunks: u32,
-    /// The chain after the last chunk: tells two contents apart that were cut in the same way.
+    /// The hash chain after the last chunk. Equal contents that were split into the same chunks have the same
+    /// chain.
     #[schema(value_type = String)]
     pub chain: Text<Hash>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub begun_at: Option<Time>,
-    /// When its writer was last heard of.
+    /// Time of the writer's last request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_sign_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub finished_at: Option<Time>,
-    /// Why it failed.
+    /// Why the buffer failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl BufferShown {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.state == COMPLETE
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -76,48 +88,51 @@ pub struct BufferListed {
     pub tags: BTreeMap<String, String>,
 }
 
-/// Buffers in order of id.
+/// A page of buffers in order of id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BufferPage {
     pub buffers: Vec<BufferListed>,
-    /// Where to go on; `null`: there are no more.
+    /// Pass this as `cursor` to get the next page. `null`: this is the last page.
     pub next: Option<String>,
 }
 
-/// Who wants to write.
+/// A request to start or resume writing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BeginBuffer {
-    /// 32 hexadecimal digits that nobody can guess. The same again goes on where it is; without, the server makes one.
+    /// The writer's token: 32 random hexadecimal digits. The same token again resumes. Default: the server
+    /// generates one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
 }
 
-/// Where a writer is.
+/// How much a writer has written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WriterPosition {
     pub writer: String,
-    /// Also the number of the next chunk.
+    /// Number of chunks written, and the number of the next chunk.
     pub chunks: u32,
     pub bytes: u64,
     #[schema(value_type = String)]
     pub chain: Text<Hash>,
 }
 
-impl WriterPosition {
-    pub fn position(self) -> Result<Position, Refusal> {
-        Ok(Position { chunks: self.chunks, bytes: self.bytes, chain: self.chain.get("chain")? })
+impl TryFrom<WriterPosition> for Position {
+    type Error = Refusal;
+
+    fn try_from(at: WriterPosition) -> Result<Position, Refusal> {
+        Ok(Position { chunks: at.chunks, bytes: at.bytes, chain: at.chain.into_domain("chain")? })
     }
 }
 
-/// A sign of life.
+/// A heartbeat of a writer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TouchBuffer {
     pub writer: String,
 }
 
-/// Totals, as the writer counted them.
+/// The totals that the writer counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FinishBuffer {
@@ -132,48 +147,48 @@ pub struct FinishBuffer {
 #[serde(deny_unknown_fields)]
 pub struct FailBuffer {
     pub writer: String,
-    /// For those who read.
+    /// Why the buffer failed. Readers get this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A chunk that its writer wants to put into the storage itself.
+/// A request for a signed URL, to upload a chunk directly to object storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignPut {
     pub writer: String,
-    /// Of the data.
+    /// Length of the data in bytes.
     pub length: u64,
     #[schema(value_type = String)]
     pub hash: Text<Hash>,
     #[schema(value_type = String)]
     pub chain: Text<Hash>,
-    /// How long the answer is good for: 15m, up to 1h.
+    /// How long the URL is valid. Default: 15m. Maximum: 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
 }
 
-/// A chunk that somebody wants to get from the storage itself.
+/// A request for a signed URL, to download a chunk directly from object storage.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SignGet {
-    /// How long the answer is good for: 15m, up to 1h.
+    /// How long the URL is valid. Default: 15m. Maximum: 1h.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
 }
 
-/// A request to send to the storage, not to this server.
+/// A request to send to object storage, not to this server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignedRequest {
     pub method: String,
     pub url: String,
-    /// To be sent exactly so.
+    /// Send exactly these headers.
     pub headers: BTreeMap<String, String>,
-    /// Of a put: the bytes to send before the data.
+    /// For an upload: send these bytes before the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Byte)]
     pub head: Option<Payload>,
-    /// Of a get: so many bytes come before the data.
+    /// For a download: skip this many bytes before the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_bytes: Option<u32>,
 }
@@ -182,7 +197,7 @@ pub struct SignedRequest {
 #[serde(deny_unknown_fields)]
 pub struct AdoptChunk {
     pub writer: String,
-    /// Read the data back and check its hash: `true`.
+    /// Whether the server reads the data back and checks its hash. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_data: Option<bool>,
 }

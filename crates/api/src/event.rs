@@ -1,41 +1,41 @@
-//! What happened, as it is told.
+//! Wire types of events.
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use towline_domain::{EventKind, ItemEvent, ItemEventState, ItemId, QueueName, Timestamp};
 use utoipa::ToSchema;
 
-/// Something that happened. A hint: read what it names to know how it is now.
+/// Something that happened. An event is a hint: read the item or queue to learn its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventShown {
-    /// Where in what happens this is: give it as `after` to go on from here.
+    /// The event's cursor. Pass it as `after` to continue behind this event.
     pub id: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Time,
-    /// What happened, like `item.completed`.
+    /// What happened, for example `item.completed`.
     pub kind: String,
-    /// Where the item is now; a dead letter is in the dead-letter queue.
+    /// The queue that the item is in now. A dead letter is in the dead-letter queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub item: Option<ItemId>,
-    /// The item's, after this. Without one, the item is gone.
+    /// The item's state after the event. Absent: the item was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// How often it was given out.
+    /// How many times the item was delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliveries: Option<u32>,
-    /// Until when its holder has it.
+    /// When the lease ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Time>,
-    /// How it failed: explicit, retries_exhausted, expired, cancelled, poison.
+    /// How the item failed: explicit, retries_exhausted, expired, cancelled or poison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Why the attempt ended, at most 512 bytes of it.
+    /// Why the attempt ended, at most 512 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The queue in which a dead letter failed.
@@ -70,12 +70,12 @@ impl EventShown {
     }
 }
 
-/// Events in order.
+/// A page of events, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventPage {
     pub events: Vec<EventShown>,
-    /// The `after` of the next page.
+    /// Pass this as `after` to get the next page.
     pub next: String,
-    /// There are more by now.
+    /// Whether more events are available now.
     pub more: bool,
 }

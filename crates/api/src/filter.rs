@@ -1,51 +1,53 @@
-//! Which items are meant: the same names in lists, in counts, in acts on all that match, and as flags.
+//! The item filter. Lists, counts, bulk actions and CLI flags use the same names.
 
 use utoipa::IntoParams;
 
-/// Everything that is given must hold.
+/// A filter. An item matches if it meets every given condition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ItemFilter {
-    /// pending (also scheduled ones), ready, scheduled, processing, paused, completed, failed or unfinished; the names of
-    /// other systems are understood, and those of kinds of failure: expired, cancelled, poison. `status` is the same.
+    /// The item's state: pending (includes scheduled), ready, scheduled, processing, paused, completed,
+    /// failed or unfinished. The kinds of failure (expired, cancelled, poison) and the state names of other
+    /// queue systems work too. `status` is an alias.
     pub state: Option<String>,
-    /// Of failed items: explicit, retries_exhausted, expired, cancelled or poison.
+    /// How the item failed: explicit, retries_exhausted, expired, cancelled or poison.
     pub failure: Option<String>,
-    /// key=value; may be given several times, and then all must match.
+    /// A tag, as key=value. Repeatable; all must match.
     #[param(required = false)]
     pub tag: Vec<String>,
-    /// key=path: that, or what lies under it by whole segments: /ab never means /abc. May be given several times.
+    /// A tag whose value is this path or lies below it, as key=path. Compares whole segments: /ab does not
+    /// match /abc. Repeatable; all must match.
     #[param(required = false)]
     pub tag_prefix: Vec<String>,
-    /// Short for `tag=type=...`: items have no other type.
+    /// Short for `tag=type=...`.
     #[param(rename = "type")]
     pub kind: Option<String>,
     pub group: Option<String>,
     pub idempotency_key: Option<String>,
-    /// This priority.
+    /// Exactly this priority.
     pub priority: Option<String>,
-    /// This priority or a later one.
+    /// This priority or a higher number.
     pub priority_min: Option<String>,
-    /// This priority or an earlier one.
+    /// This priority or a lower number.
     pub priority_max: Option<String>,
-    /// At this attempt; the first is 1.
+    /// The current attempt; the first is 1.
     pub attempt: Option<String>,
     pub attempt_min: Option<String>,
     pub attempt_max: Option<String>,
-    /// Submitted then or later: RFC 3339, or milliseconds since 1970.
+    /// Submitted at this time or later: RFC 3339, or milliseconds since 1970.
     pub created_from: Option<String>,
-    /// Submitted before then.
+    /// Submitted before this time.
     pub created_before: Option<String>,
-    /// Finished then or later.
+    /// Finished at this time or later.
     pub finished_from: Option<String>,
-    /// Finished before then.
+    /// Finished before this time.
     pub finished_before: Option<String>,
-    /// Text in the message of one of its errors, in any case.
+    /// Text in one of the item's error messages, ignoring case.
     pub error: Option<String>,
 }
 
 impl ItemFilter {
-    /// As they stand in an address.
+    /// The filter as query parameters.
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         let ones = [
             ("state", &self.state),

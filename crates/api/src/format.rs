@@ -1,4 +1,4 @@
-//! The two formats, chosen by content type.
+//! The two wire formats, JSON and MessagePack, chosen by content type.
 
 use crate::object::Object;
 use rmp_serde::decode::Error;
@@ -6,8 +6,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use towline_domain::limits::JSON_DEPTH_MAX;
 
-/// Deeper bodies are refused: whoever reads them must not run out of stack. The deepest value of a parameter and what is
-/// around it fit.
+/// Bodies that are nested more deeply are refused, because decoding them could overflow the stack. The
+/// deepest allowed parameter value fits inside the deepest body.
 const DEPTH_MAX: usize = JSON_DEPTH_MAX + 28;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,7 +22,7 @@ pub enum Format {
 pub struct DecodeError(String);
 
 impl Format {
-    /// Reads a content type; parameters like a character set don't matter.
+    /// Finds the format of a content type. Ignores parameters such as the character set.
     #[must_use]
     pub fn of(content_type: &str) -> Option<Format> {
         let essence = content_type.split(';').next().unwrap_or_default().trim();
@@ -44,13 +44,13 @@ impl Format {
         }
     }
 
-    /// Reads an object; an empty body is an empty one.
+    /// Decodes an object. An empty body is an empty object.
     pub fn decode<T: DeserializeOwned>(self, body: &[u8]) -> Result<T, DecodeError> {
         match self {
             Format::Json => {
                 let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
                 serde_json::from_slice(body).map(|Object(value)| value).map_err(|plain| {
-                    // Read again, more slowly, to say where it went wrong.
+                    // Decode again, more slowly, to find the path of the error.
                     let reader = &mut serde_json::Deserializer::from_slice(body);
                     match serde_path_to_error::deserialize::<_, Object<T>>(reader) {
                         Err(error) => located(error.path(), error.inner()),
@@ -73,7 +73,7 @@ impl Format {
                             Ok(_) => DecodeError(plain.to_string()),
                         },
                     )?;
-                // The reader does not tell where it is, only that nothing is left.
+                // The reader does not report its position. Reading once more shows whether bytes are left.
                 match IgnoredAny::deserialize(&mut reader) {
                     Err(Error::InvalidMarkerRead(_)) => Ok(value),
                     _ => Err(DecodeError("trailing bytes after the value".to_owned())),
@@ -97,6 +97,6 @@ fn located(path: &serde_path_to_error::Path, error: &impl std::fmt::Display) -> 
         top if top == "." => error.to_string(),
         path => format!("{path}: {error}"),
     };
-    // A long unknown name comes back in the message.
+    // The message repeats an unknown field name, which may be long.
     DecodeError(if text.len() > 1000 { text.chars().take(1000).chain(['…']).collect() } else { text })
 }

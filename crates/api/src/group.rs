@@ -1,28 +1,30 @@
-//! Groups as they are shown, and what an item waits for.
+//! Wire types of groups, and of an item's dependency.
 
+use crate::invalid::{invalid, not_one_of};
 use crate::policy::count;
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use towline_domain::{Condition, Dependency, DependsOn, GroupCounts, ItemId, Refusal};
 use utoipa::ToSchema;
 
-/// What an item waits for before it is given out: a group, or items.
+/// What an item waits for before the server delivers it: a group or items. Give one of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct AfterBody {
-    /// A group; this or `items`.
+pub struct DependencyBody {
+    /// Wait for the members of this group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// How many members the group will have: before so many are there it is not done, whatever has ended.
+    /// How many members the group will have. The group is not done before it has this many, even if all
+    /// current members have ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub expect: Option<i64>,
-    /// Ids of items that are there, at most 100. Of an item that waits: those that have not ended yet.
+    /// Wait for these items, at most 100. In an answer: the items that have not ended yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub items: Option<Vec<Text<ItemId>>>,
-    /// `all-success` (unless said otherwise): all completed, and the first that does not fails this one. `all-done`: all
-    /// have ended, however. `count-of`: as many as `count` completed.
+    /// `all-success` (default): all must complete; if one fails, this item fails too. `all-done`: all must
+    /// end, in any way. `count-of`: `count` of them must complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,76 +32,75 @@ pub struct AfterBody {
     pub count: Option<i64>,
 }
 
-fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal::Invalid { what: "after", message: message.into() }
-}
+const AFTER: &str = "after";
 
-impl AfterBody {
-    pub fn get(self) -> Result<Dependency, Refusal> {
-        let on = match (self.group, self.items) {
+impl TryFrom<DependencyBody> for Dependency {
+    type Error = Refusal;
+
+    fn try_from(body: DependencyBody) -> Result<Dependency, Refusal> {
+        let on = match (body.group, body.items) {
             (Some(name), None) => DependsOn::Group {
                 name,
-                expect: self.expect.map_or(Ok(0), |expect| count("after.expect", expect))?,
+                expect: body.expect.map_or(Ok(0), |expect| count("after.expect", expect))?,
             },
-            (None, Some(_)) if self.expect.is_some() => {
-                return Err(invalid("`expect` is for a group; of items it is known how many they are"));
+            (None, Some(_)) if body.expect.is_some() => {
+                return Err(invalid(AFTER, "`expect` needs a `group`; it does not apply to `items`"));
             }
             (None, Some(ids)) => {
-                let ids: Result<_, _> = ids.into_iter().map(|id| id.get("after.items")).collect();
+                let ids: Result<_, _> = ids.into_iter().map(|id| id.into_domain("after.items")).collect();
                 DependsOn::items(ids?)
             }
-            _ => return Err(invalid("give either a `group` or `items`")),
+            _ => return Err(invalid(AFTER, "give either a `group` or `items`")),
         };
-        let when = match (self.when.as_deref(), self.count) {
+        let when = match (body.when.as_deref(), body.count) {
             (None | Some("all-success"), None) => Condition::AllSuccess,
             (Some("all-done"), None) => Condition::AllDone,
             (None | Some("count-of"), Some(n)) => Condition::CountOf(count("after.count", n)?),
-            (Some("count-of"), None) => return Err(invalid("`count-of` needs a `count`")),
+            (Some("count-of"), None) => return Err(invalid(AFTER, "`count-of` needs a `count`")),
             (Some("all-success" | "all-done"), Some(_)) => {
-                return Err(invalid("`count` goes with `when` count-of"));
+                return Err(invalid(AFTER, "`count` needs `when` to be count-of"));
             }
             (Some(other), _) => {
-                let shown: String = other.chars().take(64).collect();
-                return Err(invalid(format!("when: {shown:?}; use all-success, all-done or count-of")));
+                return Err(not_one_of("after.when", other, "all-success, all-done, count-of"));
             }
         };
         Ok(Dependency { on, when })
     }
 }
 
-impl From<&Dependency> for AfterBody {
-    fn from(after: &Dependency) -> AfterBody {
+impl From<&Dependency> for DependencyBody {
+    fn from(after: &Dependency) -> DependencyBody {
         let (when, count) = match after.when {
             Condition::AllSuccess => ("all-success", None),
             Condition::AllDone => ("all-done", None),
             Condition::CountOf(n) => ("count-of", Some(i64::from(n))),
         };
-        let body = AfterBody { when: Some(when.to_owned()), count, ..AfterBody::default() };
+        let body = DependencyBody { when: Some(when.to_owned()), count, ..DependencyBody::default() };
         match &after.on {
             DependsOn::Group { name, expect } => {
                 let expect = Some(*expect).filter(|&expect| expect > 0).and_then(|n| i64::try_from(n).ok());
-                AfterBody { group: Some(name.clone()), expect, ..body }
+                DependencyBody { group: Some(name.clone()), expect, ..body }
             }
             DependsOn::Items { ids, .. } => {
-                AfterBody { items: Some(ids.iter().copied().map(Text::from).collect()), ..body }
+                DependencyBody { items: Some(ids.iter().copied().map(Text::from).collect()), ..body }
             }
         }
     }
 }
 
-/// How a group stands.
+/// The progress of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupShown {
     pub group: String,
-    /// It has members, as many as are expected, and all have ended.
+    /// Whether the group has as many members as expected, at least one, and all have ended.
     pub done: bool,
-    /// All there have been.
+    /// Members so far.
     pub members: u64,
     pub unfinished: u64,
     pub completed: u64,
-    /// Cancelled and expired ones, too.
+    /// Includes cancelled and expired members.
     pub failed: u64,
-    /// Deleted before they had ended.
+    /// Members that were deleted before they ended.
     pub removed: u64,
 }
 
@@ -122,12 +123,12 @@ impl GroupShown {
 mod tests {
     use super::*;
 
-    fn get(json: &str) -> Result<Dependency, Refusal> {
-        serde_json::from_str::<AfterBody>(json).unwrap().get()
+    fn parse(json: &str) -> Result<Dependency, Refusal> {
+        serde_json::from_str::<DependencyBody>(json).unwrap().try_into()
     }
 
     #[test]
-    fn what_is_waited_for_is_said_and_shown_alike() {
+    fn a_shown_dependency_parses_to_the_same_dependency() {
         let id = "018f4e7e-2b3c-7def-8abc-0123456789ab";
         for json in [
             r#"{"group":"g","when":"all-success"}"#.to_owned(),
@@ -135,11 +136,11 @@ mod tests {
             r#"{"group":"g","when":"count-of","count":3}"#.to_owned(),
             format!(r#"{{"items":["{id}"],"when":"all-done"}}"#),
         ] {
-            let shown = AfterBody::from(&get(&json).unwrap());
+            let shown = DependencyBody::from(&parse(&json).unwrap());
             assert_eq!(serde_json::to_string(&shown).unwrap(), json);
         }
-        assert_eq!(get(r#"{"group":"g"}"#).unwrap().when, Condition::AllSuccess);
-        assert_eq!(get(r#"{"group":"g","count":2}"#).unwrap().when, Condition::CountOf(2));
+        assert_eq!(parse(r#"{"group":"g"}"#).unwrap().when, Condition::AllSuccess);
+        assert_eq!(parse(r#"{"group":"g","count":2}"#).unwrap().when, Condition::CountOf(2));
     }
 
     #[test]
@@ -155,7 +156,7 @@ mod tests {
             r#"{"group":"g","when":"count-of","count":-1}"#,
             r#"{"group":"g","when":"all-done","count":1}"#,
         ] {
-            assert!(get(json).is_err(), "{json}");
+            assert!(parse(json).is_err(), "{json}");
         }
     }
 }

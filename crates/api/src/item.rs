@@ -1,8 +1,9 @@
-//! An item as anybody may see it: everything but its lease.
+//! An item as any reader sees it: everything except its lease token.
 
-use crate::group::AfterBody;
+use crate::group::DependencyBody;
 use crate::params::{self, Params};
 use crate::payload::Payload;
+use crate::state::ItemState;
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
@@ -18,18 +19,18 @@ pub struct ItemShown {
     pub queue: String,
     /// `pending`, `scheduled`, `processing`, `paused`, `waiting`, `completed` or `failed`.
     pub state: String,
-    /// Of a failed item: `explicit`, `retries_exhausted`, `expired`, `cancelled` or `poison`.
+    /// How the item failed: `explicit`, `retries_exhausted`, `expired`, `cancelled` or `poison`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     pub priority: i16,
-    /// 1 for the first.
+    /// The current attempt; the first is 1.
     pub attempt: u32,
     pub retries: u32,
-    /// How often it can still be retried under its queue's policy, or its own.
+    /// How many retries are left under the policy of the queue or of the item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries_left: Option<u32>,
     pub deliveries: u32,
-    /// Changes of state so far.
+    /// How many times the state has changed.
     pub transitions: u32,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Time,
@@ -37,14 +38,14 @@ pub struct ItemShown {
     pub ready_at: Time,
     #[schema(value_type = Option<String>, format = DateTime)]
     pub finished_at: Option<Time>,
-    /// When it fails as `expired` if it is not finished.
+    /// When the item fails as `expired`, unless it has finished before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub lease_expires_at: Option<Time>,
-    /// When a finished item is removed.
+    /// When a finished item is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub remove_at: Option<Time>,
@@ -60,15 +61,15 @@ pub struct ItemShown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub parent: Option<Text<ItemId>>,
-    /// What an item waits for that is `waiting`.
+    /// What a `waiting` item waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<AfterBody>,
+    pub after: Option<DependencyBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The trace it is a part of.
+    /// The trace that the item belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceBody>,
-    /// Of a dead letter: where it came from.
+    /// Where a dead letter failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginShown>,
     #[serde(default)]
@@ -81,7 +82,7 @@ pub struct ItemShown {
     #[serde(default, with = "params")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub output_params: Params,
-    /// Why attempts ended without a result, oldest first.
+    /// Why earlier attempts ended without a result, oldest first.
     pub errors: Vec<ItemError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fee: Option<u64>,
@@ -139,7 +140,7 @@ impl ItemShown {
         ItemShown {
             id: head.id.into(),
             queue: queue.to_string(),
-            state: if scheduled { "scheduled" } else { head.state_name() }.to_owned(),
+            state: if scheduled { ItemState::Scheduled.name() } else { head.state_name() }.to_owned(),
             failure,
             priority: head.priority,
             attempt: head.attempt(),
@@ -159,7 +160,7 @@ impl ItemShown {
             fairness_key: body.fairness_key,
             group: body.group,
             parent: body.parent.map(Text::from),
-            after: head.dependency().map(AfterBody::from),
+            after: head.dependency().map(DependencyBody::from),
             source: body.source,
             trace: body.trace.map(|trace| (*trace).into()),
             origin: origin.map(|origin| OriginShown {
@@ -189,10 +190,10 @@ impl ItemShown {
         }
     }
 
-    /// What it has come to, without what went in and what came out.
+    /// The item without inputs, parameters, outputs and payload fields.
     #[must_use]
     pub fn summary(&self) -> serde_json::Value {
-        // Names and valid JSON: it always has a JSON form.
+        // An item always has a JSON form: it holds only names and valid JSON.
         let mut shown = serde_json::to_value(self).unwrap_or_default();
         if let Some(shown) = shown.as_object_mut() {
             let heavy = ["inputs", "params", "outputs", "output_params"];
@@ -204,48 +205,56 @@ impl ItemShown {
         shown
     }
 
+    /// `None` for a state of a later version.
+    #[must_use]
+    pub fn item_state(&self) -> Option<ItemState> {
+        ItemState::parse(&self.state)
+    }
+
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        matches!(self.state.as_str(), "completed" | "failed")
+        self.item_state().is_some_and(ItemState::is_terminal)
     }
 }
 
-/// Items in order of submission.
+/// A page of items in order of submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ItemPage {
     pub items: Vec<ItemShown>,
-    /// Where to go on; `null`: there are no more. A page may be short, even empty, and still go on.
+    /// Pass this as `cursor` to get the next page. `null`: this is the last page. A page can be short or
+    /// empty and still have a next one.
     pub next: Option<String>,
 }
 
-/// How far a purge has come.
+/// The progress of a purge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Purged {
+pub struct PurgeResult {
     pub removed: u64,
-    /// Of a dry run: how many it would have been.
+    /// In a dry run: how many items match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matched: Option<u64>,
-    /// Where to go on; `null`: done.
+    /// Pass this as `cursor` to continue. `null`: the purge is complete.
     pub next: Option<String>,
 }
 
-/// How many match.
+/// How many items match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CountShown {
     pub count: u64,
-    /// Where to go on, if there was more to look at than fits into a few seconds: the counts add up. `null`: that was all.
+    /// Pass this as `cursor` to continue counting, and add up the counts. The server stops after a few
+    /// seconds. `null`: the count is complete.
     pub next: Option<String>,
 }
 
-/// How far an act on all that match has come.
+/// The progress of a bulk action.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct BulkResult {
-    /// Items that were found to match.
+    /// Items that matched.
     pub matched: u64,
-    /// Of these, those it was done to; none in a dry run.
+    /// Items that the action changed. 0 in a dry run.
     pub done: u64,
-    /// Those that were left alone, by the code of the refusal.
+    /// Items that the action left unchanged, by the code of the refusal.
     pub left: BTreeMap<String, u64>,
-    /// Where to go on; `null`: done.
+    /// Pass this as `cursor` to continue. `null`: the bulk action is complete.
     pub next: Option<String>,
 }

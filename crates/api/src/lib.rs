@@ -1,10 +1,12 @@
-//! What is said between a Towline server and its clients: the wire types, the codes, and the Rust client.
+//! The interface between a Towline server and its clients: wire types, error codes, and the Rust client.
 //!
-//! One set of types for both directions and both formats: JSON, and MessagePack with the same names (payload bytes are
-//! base64 in JSON and bytes in MessagePack; ids, times and durations are text in both).
+//! Requests and answers use one set of types in both formats, JSON and MessagePack. The field names are the
+//! same. Payload bytes are base64 in JSON and bytes in MessagePack. Ids, times and durations are text in
+//! both.
 //!
-//! **Invariant:** parsing never decides. A value that is well-formed but wrong (a bad id, a number out of range) is read
-//! and refused where it is used, so that in a call of thousands it fails its own element and no other.
+//! **Invariant:** decoding does not validate. A well-formed value that is not allowed, such as a bad id or a
+//! number out of range, is decoded and refused where it is converted to the domain type. So a bad element in
+//! a batch fails alone.
 
 pub mod backoff;
 pub mod buffer;
@@ -14,8 +16,8 @@ mod event;
 mod filter;
 mod format;
 mod group;
+mod invalid;
 mod item;
-mod kv;
 mod object;
 mod order;
 pub mod params;
@@ -24,14 +26,17 @@ mod policy;
 mod problem;
 mod queue;
 mod receive;
+mod record;
 mod schedule;
 mod settle;
 mod span;
+mod state;
 mod submit;
 mod tally;
 mod text;
 mod time;
 mod token;
+mod topic;
 mod trace;
 
 pub use backoff::BackoffBody;
@@ -40,42 +45,44 @@ pub use code::{CODES, Code};
 pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
-pub use group::{AfterBody, GroupShown};
-pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown, Purged};
-pub use kv::{
-    CutOff, IncrementRecord, KvList, KvShown, Published, RecordDeleted, RecordNumber, RecordSet, SetRecord,
-    TopicMessage,
-};
+pub use group::{DependencyBody, GroupShown};
+pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown, PurgeResult};
 pub use order::{OrderBody, ScoreBody, ScoreOrder};
 pub use policy::{FairnessBody, LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
 pub use queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown, SchemaBody};
 pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
+pub use record::{
+    IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
+};
 pub use schedule::{
     NextTimes, PutSchedule, ScheduleAnswer, ScheduleErrorShown, SchedulePage, ScheduleRun, ScheduleShown,
 };
 pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
 pub use span::Span;
+pub use state::ItemState;
 pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 pub use tally::{TallyRowShown, TallyShown};
 pub use text::Text;
 pub use time::Time;
-pub use token::{Hidden, NewToken, RateLimit, TokenMade, TokenPage, TokenShown, Whoami};
-/// What the calls of [`Client`] and the wire types are made of, for those who may not import the domain.
+pub use token::{NewToken, RateLimit, Secret, TokenCreated, TokenPage, TokenShown, Whoami};
+pub use topic::{CutOff, Published, TopicMessage};
+/// Domain types in the interface of [`Client`] and the wire types, for crates that may not import the domain.
 pub use towline_domain::hash_chain as chain;
 pub use towline_domain::{
-    ItemId, Json, LeaseToken, Millis, Rate, Refusal, Timestamp, Trace, TraceParent, TraceState,
+    Backoff, ItemId, Json, LeaseToken, Millis, Order, Rate, Refusal, Submission, Timestamp, Trace,
+    TraceParent, TraceState,
 };
 pub use trace::TraceBody;
 
-/// Bytes of the body of one request.
+/// Maximum size of a request body in bytes.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
-/// How long one call may wait for an item or a result; to wait longer, call again.
+/// Maximum time that one call waits for an item or a result. To wait longer, call again.
 pub const WAIT_MAX: Millis = Millis::minutes(5);
-/// Bytes of a chunk of a buffer: the most, and what this client and the server cut.
+/// Maximum size of a buffer's chunk, and the size that this client and the server use.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// Items of a list page, unless the caller says otherwise.
+/// Default page size of lists.
 pub const PAGE_DEFAULT: usize = 100;
-/// Where a server listens unless it is told otherwise.
+/// Default address of a server.
 pub const ADDRESS_DEFAULT: &str = "127.0.0.1:7420";

@@ -1,5 +1,5 @@
-//! Objects read as objects. A derived reader also takes a list of an object's values in their order, so that `[]` would
-//! be an item without anything.
+//! Deserializers that accept an object only as a map. A derived `Deserialize` also accepts a list of the
+//! field values in order, so `[]` would be a valid, empty item.
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// For the whole of a body.
+/// For a whole body.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -38,7 +38,7 @@ pub(crate) fn object_if_any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Ok(Option::deserialize(deserializer)?.map(|Object(value)| value))
 }
 
-/// For a list of them.
+/// For a list of objects.
 pub(crate) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -59,7 +59,8 @@ pub(crate) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer.deserialize_seq(Visitor(PhantomData))
 }
 
-/// A setting that is a name or an object. What is wrong inside the object is told, which an untagged enum cannot do.
+/// A setting that is a name or an object. Unlike an untagged enum, it reports what is wrong inside the
+/// object.
 pub(crate) enum NameOrObject<T> {
     Name(String),
     Object(T),

@@ -1,5 +1,6 @@
-//! The order of a queue: `fifo`, `priority`, or `score` with its weights.
+//! The order of a queue: `fifo`, `priority`, or `score` with weights.
 
+use crate::invalid::not_one_of;
 use crate::object::{NameOrObject, name_or_object, object};
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -33,7 +34,7 @@ impl<'de> Deserialize<'de> for OrderBody {
     }
 }
 
-/// What is left out has its default.
+/// Weights of the score. An omitted field has its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScoreBody {
@@ -47,38 +48,38 @@ pub struct ScoreBody {
     pub tiers_permille: Option<BTreeMap<String, u32>>,
 }
 
-impl OrderBody {
-    pub fn get(self) -> Result<Order, Refusal> {
-        match self {
+impl TryFrom<OrderBody> for Order {
+    type Error = Refusal;
+
+    fn try_from(body: OrderBody) -> Result<Order, Refusal> {
+        match body {
             OrderBody::Name(name) => match name.as_str() {
                 "fifo" => Ok(Order::Fifo),
                 "priority" => Ok(Order::Priority),
                 "score" => Ok(Order::Score(Box::default())),
-                other => {
-                    let shown: String = other.chars().take(64).collect();
-                    let message = format!("{shown:?} is not one of fifo, priority, score");
-                    Err(Refusal::Invalid { what: "order", message })
-                }
+                other => Err(not_one_of("order", other, "fifo, priority, score")),
             },
-            OrderBody::Score(order) => order.score.get(),
+            OrderBody::Score(order) => Ok(Order::Score(Box::new((*order.score).try_into()?))),
         }
     }
 }
 
-impl ScoreBody {
-    fn get(self) -> Result<Order, Refusal> {
-        let age_unit = self.age_unit.map(|span| span.get("order.age_unit")).transpose()?;
-        let plain = ScoreWeights::default();
-        Ok(Order::Score(Box::new(ScoreWeights {
-            fee_permille: self.fee_permille.unwrap_or(plain.fee_permille),
-            age_permille: self.age_permille.unwrap_or(plain.age_permille),
-            size_permille: self.size_permille.unwrap_or(plain.size_permille),
-            tier_permille: self.tier_permille.unwrap_or(plain.tier_permille),
-            fee_half: self.fee_half.unwrap_or(plain.fee_half),
-            size_half_bytes: self.size_half_bytes.unwrap_or(plain.size_half_bytes),
-            age_unit: age_unit.unwrap_or(plain.age_unit),
-            tiers_permille: self.tiers_permille.unwrap_or(plain.tiers_permille),
-        })))
+impl TryFrom<ScoreBody> for ScoreWeights {
+    type Error = Refusal;
+
+    fn try_from(body: ScoreBody) -> Result<ScoreWeights, Refusal> {
+        let age_unit = body.age_unit.map(|span| span.into_domain("order.age_unit")).transpose()?;
+        let default = ScoreWeights::default();
+        Ok(ScoreWeights {
+            fee_permille: body.fee_permille.unwrap_or(default.fee_permille),
+            age_permille: body.age_permille.unwrap_or(default.age_permille),
+            size_permille: body.size_permille.unwrap_or(default.size_permille),
+            tier_permille: body.tier_permille.unwrap_or(default.tier_permille),
+            fee_half: body.fee_half.unwrap_or(default.fee_half),
+            size_half_bytes: body.size_half_bytes.unwrap_or(default.size_half_bytes),
+            age_unit: age_unit.unwrap_or(default.age_unit),
+            tiers_permille: body.tiers_permille.unwrap_or(default.tiers_permille),
+        })
     }
 }
 

@@ -1,7 +1,8 @@
-//! Parameters: names and JSON values, kept as the text they were sent as. For `#[serde(with = "params")]`.
+//! Parameters: JSON values by name, stored as the text that the submitter sent. For `#[serde(with =
+//! "params")]`.
 //!
-//! MessagePack has numbers of at most 64 bits; a JSON number beyond becomes the nearest float there. JSON has no infinite
-//! numbers and no bytes, so a MessagePack value that is one is refused.
+//! MessagePack numbers have at most 64 bits; a larger JSON number becomes the nearest float. JSON has neither
+//! infinite numbers nor bytes, so a MessagePack value with one of them is refused.
 
 use serde::de::{self, MapAccess, SeqAccess};
 use serde::ser::SerializeMap;
@@ -25,13 +26,14 @@ impl Serialize for Value<'_> {
         }
         match serde_json::from_str::<serde_json::Value>(text) {
             Ok(value) => value.serialize(serializer),
-            // Only a number can be too large to be read: see the invariant of `Json`.
+            // Only a number can be too large to parse: see the invariant of `Json`.
             Err(_) => Large(text).serialize(serializer),
         }
     }
 }
 
-/// A value with a number in it that no float is as large as. Read anew at every level, which is slow and rare.
+/// A value that contains a number larger than any float. It is parsed again at every level, which is slow but
+/// rare.
 struct Large<'a>(&'a str);
 
 impl Serialize for Large<'_> {
@@ -54,7 +56,7 @@ impl Serialize for Large<'_> {
     }
 }
 
-/// A JSON value out of a format that has others as well.
+/// A JSON value from a format that has more kinds of values than JSON.
 struct Foreign(serde_json::Value);
 
 impl<'de> Deserialize<'de> for Foreign {

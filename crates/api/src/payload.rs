@@ -1,5 +1,6 @@
 //! Opaque bytes: base64 in JSON, bytes in MessagePack.
 
+use crate::invalid::invalid;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -8,19 +9,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use towline_domain::Refusal;
 
-/// Padding is written, and not missed.
+/// Writes padding, and accepts text without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Reading one never fails: [`Payload::get`] does, where the value is used.
+/// Decoding never fails. [`Payload::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload(Result<Bytes, String>);
 
 impl Payload {
-    pub fn get(self, what: &'static str) -> Result<Bytes, Refusal> {
-        self.0.map_err(|message| Refusal::Invalid { what, message })
+    pub fn into_domain(self, what: &'static str) -> Result<Bytes, Refusal> {
+        self.0.map_err(|message| invalid(what, message))
     }
 }
 
@@ -70,7 +71,8 @@ impl<'de> Deserialize<'de> for Payload {
         if deserializer.is_human_readable() {
             deserializer.deserialize_str(Visitor)
         } else {
-            // Text in MessagePack is base64 as well: a client that has JSON in hand need not decode it.
+            // Text in MessagePack is base64 too, so a client can pass on a value from JSON without decoding
+            // it.
             deserializer.deserialize_any(Visitor)
         }
     }

@@ -1,107 +1,115 @@
-//! A queue's policy: all of it as shown, some of it as given.
+//! The policy of a queue.
 
 use crate::backoff::BackoffBody;
+use crate::invalid::invalid;
 use crate::object::object_if_any;
 use crate::order::OrderBody;
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::flow::RateError;
-use towline_domain::{Fairness, LeaseRule, Millis, Policy, PolicyPatch, QueueName, Rate, Refusal};
+use towline_domain::name::NameError;
+use towline_domain::{
+    Backoff, Fairness, LeaseRule, Millis, Order, Policy, PolicyPatch, QueueName, Rate, Refusal,
+};
 use utoipa::ToSchema;
 
-/// In a new queue what is left out has its default; in a change it stays. `null` takes a limit away.
+/// Settings of a queue. In a new queue, an omitted setting has its default. In an update, an omitted setting
+/// stays as it is, and `null` removes a limit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyBody {
-    /// How long a received item is hidden before it counts as lost: 5m.
+    /// How long a lease lasts without a heartbeat. Default: 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility_timeout: Option<Span>,
-    /// 3, which means at most 4 attempts; up to 10,000.
+    /// How often a failed attempt is retried. Default: 3, which allows 4 attempts. Maximum: 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 10000)]
     pub max_retries: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<BackoffBody>,
-    /// Both TTLs at once. Never shown.
+    /// Sets `completed_ttl` and `failed_ttl`. Answers never contain it.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub item_ttl: Option<Option<Span>>,
-    /// How long a completed item is kept: 7d.
+    /// How long a completed item is kept. Default: 7d.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub completed_ttl: Option<Option<Span>>,
-    /// How long a failed item is kept: 7d.
+    /// How long a failed item is kept. Default: 7d.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub failed_ttl: Option<Option<Span>>,
-    /// An item not finished this long after its submit fails as `expired`.
+    /// Fail an item as `expired` if it is not finished this long after its submit.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub expire_after: Option<Option<Span>>,
-    /// An item not finished this long after its first delivery fails as `expired`.
+    /// Fail an item as `expired` if it is not finished this long after its first delivery.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub give_up_after: Option<Option<Span>>,
-    /// An item whose holders vanished this many times in a row fails as `poison`.
+    /// Fail an item as `poison` after its lease lapsed this many times in a row.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 10000)]
     pub poison_after: Option<Option<i64>>,
-    /// `priority` unless said otherwise; cannot be changed later.
+    /// Which item is delivered first. Default: `priority`. Cannot be changed later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderBody>,
-    /// Submits are refused while this many items wait.
+    /// Refuse submits while this many items are waiting.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1)]
     pub depth_limit: Option<Option<i64>>,
-    /// Failed items move there.
+    /// Move failed items to this queue.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub dead_letter_queue: Option<Option<String>>,
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRuleBody>,
-    /// What finishes is counted by the values of these tags, too: at most 4 names.
+    /// Also count finished items by the values of these tags, at most 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 4)]
     pub tally_tags: Option<Vec<String>>,
-    /// At most this many items are processed at once.
+    /// Maximum number of items in processing.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000000)]
     pub concurrency: Option<Option<i64>>,
-    /// At most this many items are given out in a time: `1000/s`, `10/m`, `500/30s`; with a burst of its own: `1000/s,burst=50`.
+    /// Maximum rate of deliveries: `1000/s`, `10/m` or `500/30s`, optionally with a burst: `1000/s,burst=50`.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub rate: Option<Option<String>>,
-    /// Items of different `fairness_key`s take turns: `{}`, or `{"weights": {"gold": 3}}` where some give more in a turn.
+    /// Let items with different `fairness_key`s take turns: `{}`, or with weights: `{"weights": {"gold":
+    /// 3}}`.
     #[serde(deserialize_with = "given_object", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<FairnessBody>)]
     pub fairness: Option<Option<FairnessBody>>,
-    /// At most this many items of a `fairness_key` are processed at once. Keys take turns, whether `fairness` is set or not.
+    /// Maximum number of items in processing for each `fairness_key`. Keys take turns even without
+    /// `fairness`.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000000)]
     pub concurrency_per_key: Option<Option<i64>>,
 }
 
-/// How keys share a queue.
+/// How fairness keys share a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FairnessBody {
-    /// Items that a key gives in a turn: 1 to 1,000, of up to 100 keys. Others give 1.
+    /// How many items a key delivers in its turn, 1 to 1,000. At most 100 keys; the default for all other
+    /// keys is 1.
     pub weights: BTreeMap<String, i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LeaseRuleBody {
-    /// An assigned lease must be acknowledged by a first heartbeat within this time.
+    /// A worker must acknowledge an assigned lease with a first heartbeat within this time.
     pub ack_timeout: Option<Span>,
-    /// A heartbeat adds this many thousandths of the visibility timeout to the deadline.
+    /// How far a heartbeat moves the deadline, in thousandths of the visibility timeout.
     #[schema(minimum = 1, maximum = 1000)]
     pub renewal_permille: Option<i64>,
     pub renewals_max: Option<i64>,
 }
 
-/// Tells `null` from absent.
+/// Distinguishes `null` from an absent field.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
     T::deserialize(value).map(Some)
 }
@@ -113,13 +121,11 @@ fn given_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 }
 
 pub(crate) fn count<T: TryFrom<i64>>(what: &'static str, value: i64) -> Result<T, Refusal> {
-    T::try_from(value).map_err(|_| Refusal::Invalid {
-        what,
-        message: format!("{value} is out of range; use a smaller or positive number"),
-    })
+    T::try_from(value)
+        .map_err(|_| invalid(what, format!("{value} is out of range; use a smaller or positive number")))
 }
 
-/// One level of absence outside, `null` inside.
+/// Converts the inner value: the outer `None` is absent, the inner one is `null`.
 fn inner<T, U>(
     value: Option<Option<T>>,
     get: impl FnOnce(T) -> Result<U, Refusal>,
@@ -127,55 +133,60 @@ fn inner<T, U>(
     value.map(|value| value.map(get).transpose()).transpose()
 }
 
-impl PolicyBody {
-    /// The whole policy of a new queue.
-    pub fn policy(mut self) -> Result<Policy, Refusal> {
-        let order = self.order.take().map(OrderBody::get).transpose()?;
-        let mut policy = self.patch()?.apply(&Policy::default());
+/// The whole policy of a new queue.
+impl TryFrom<PolicyBody> for Policy {
+    type Error = Refusal;
+
+    fn try_from(mut body: PolicyBody) -> Result<Policy, Refusal> {
+        let order = body.order.take().map(Order::try_from).transpose()?;
+        let mut policy = PolicyPatch::try_from(body)?.apply(&Policy::default());
         if let Some(order) = order {
             policy.order = order;
         }
         Ok(policy)
     }
+}
 
-    /// A change of an existing queue's policy.
-    pub fn patch(self) -> Result<PolicyPatch, Refusal> {
-        if self.order.is_some() {
-            let message = "the order of a queue cannot be changed; make another queue".to_owned();
-            return Err(Refusal::Invalid { what: "order", message });
+/// An update of an existing queue's policy.
+impl TryFrom<PolicyBody> for PolicyPatch {
+    type Error = Refusal;
+
+    fn try_from(body: PolicyBody) -> Result<PolicyPatch, Refusal> {
+        if body.order.is_some() {
+            let message = "the order of a queue cannot be changed; create another queue";
+            return Err(invalid("order", message));
         }
-        let both = self.item_ttl;
-        let span = |what: &'static str| move |span: Span| span.get(what);
+        let both = body.item_ttl;
+        let span = |what: &'static str| move |span: Span| span.into_domain(what);
         Ok(PolicyPatch {
-            visibility_timeout: self
-                .visibility_timeout
-                .map(|span| span.get("visibility_timeout"))
-                .transpose()?,
-            max_retries: self.max_retries.map(|value| count("max_retries", value)).transpose()?,
-            backoff: self.backoff.map(BackoffBody::get).transpose()?,
-            completed_ttl: inner(self.completed_ttl.or_else(|| both.clone()), span("completed_ttl"))?,
-            failed_ttl: inner(self.failed_ttl.or(both), span("failed_ttl"))?,
-            expire_after: inner(self.expire_after, span("expire_after"))?,
-            give_up_after: inner(self.give_up_after, span("give_up_after"))?,
-            poison_after: inner(self.poison_after, |value| count("poison_after", value))?,
-            depth_limit: inner(self.depth_limit, |value| count("depth_limit", value))?,
-            dead_letter_queue: inner(self.dead_letter_queue, |name| queue_name(&name))?,
-            lease: self.lease.map(LeaseRuleBody::get).transpose()?,
-            tally_tags: self.tally_tags.map(|tags| tags.into_iter().collect()),
-            concurrency: inner(self.concurrency, |value| count("concurrency", value))?,
-            rate: inner(self.rate, |text| rate(&text))?,
-            fairness: inner(self.fairness, FairnessBody::get)?,
-            concurrency_per_key: inner(self.concurrency_per_key, |value| {
+            visibility_timeout: body.visibility_timeout.map(span("visibility_timeout")).transpose()?,
+            max_retries: body.max_retries.map(|value| count("max_retries", value)).transpose()?,
+            backoff: body.backoff.map(Backoff::try_from).transpose()?,
+            completed_ttl: inner(body.completed_ttl.or_else(|| both.clone()), span("completed_ttl"))?,
+            failed_ttl: inner(body.failed_ttl.or(both), span("failed_ttl"))?,
+            expire_after: inner(body.expire_after, span("expire_after"))?,
+            give_up_after: inner(body.give_up_after, span("give_up_after"))?,
+            poison_after: inner(body.poison_after, |value| count("poison_after", value))?,
+            depth_limit: inner(body.depth_limit, |value| count("depth_limit", value))?,
+            dead_letter_queue: inner(body.dead_letter_queue, |name| queue_name(&name))?,
+            lease: body.lease.map(LeaseRule::try_from).transpose()?,
+            tally_tags: body.tally_tags.map(|tags| tags.into_iter().collect()),
+            concurrency: inner(body.concurrency, |value| count("concurrency", value))?,
+            rate: inner(body.rate, |text| rate(&text))?,
+            fairness: inner(body.fairness, Fairness::try_from)?,
+            concurrency_per_key: inner(body.concurrency_per_key, |value| {
                 count("concurrency_per_key", value)
             })?,
         })
     }
 }
 
-impl FairnessBody {
-    fn get(self) -> Result<Fairness, Refusal> {
+impl TryFrom<FairnessBody> for Fairness {
+    type Error = Refusal;
+
+    fn try_from(body: FairnessBody) -> Result<Fairness, Refusal> {
         let weight = |(key, weight)| Ok((key, count("fairness", weight)?));
-        let weights: Result<_, Refusal> = self.weights.into_iter().map(weight).collect();
+        let weights: Result<_, Refusal> = body.weights.into_iter().map(weight).collect();
         Ok(Fairness { weights: weights? })
     }
 }
@@ -188,25 +199,22 @@ impl From<&Fairness> for FairnessBody {
 }
 
 fn rate(text: &str) -> Result<Rate, Refusal> {
-    text.parse().map_err(|error: RateError| Refusal::Invalid { what: "rate", message: error.to_string() })
+    text.parse().map_err(|error: RateError| invalid("rate", error.to_string()))
 }
 
 pub(crate) fn queue_name(text: &str) -> Result<QueueName, Refusal> {
-    text.parse().map_err(|error: towline_domain::name::NameError| Refusal::Invalid {
-        what: "queue",
-        message: error.to_string(),
-    })
+    text.parse().map_err(|error: NameError| invalid("queue", error.to_string()))
 }
 
-impl LeaseRuleBody {
-    fn get(self) -> Result<LeaseRule, Refusal> {
+impl TryFrom<LeaseRuleBody> for LeaseRule {
+    type Error = Refusal;
+
+    fn try_from(body: LeaseRuleBody) -> Result<LeaseRule, Refusal> {
+        let permille = |value| count("lease.renewal_permille", value);
         Ok(LeaseRule {
-            ack_timeout: self.ack_timeout.map(|span| span.get("lease.ack_timeout")).transpose()?,
-            renewal_permille: self
-                .renewal_permille
-                .map(|value| count("lease.renewal_permille", value))
-                .transpose()?,
-            renewals_max: self.renewals_max.map(|value| count("lease.renewals_max", value)).transpose()?,
+            ack_timeout: body.ack_timeout.map(|span| span.into_domain("lease.ack_timeout")).transpose()?,
+            renewal_permille: body.renewal_permille.map(permille).transpose()?,
+            renewals_max: body.renewals_max.map(|value| count("lease.renewals_max", value)).transpose()?,
         })
     }
 }
@@ -248,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_makes_the_same_queue() {
+    fn a_shown_policy_parses_to_the_same_policy() {
         let mut policy = Policy { max_retries: 10_000, failed_ttl: None, ..Policy::default() };
         policy.lease.renewals_max = Some(7);
         policy.tally_tags = ["team".to_owned()].into();
@@ -259,23 +267,23 @@ mod tests {
             policy.flow.fairness = weights.map(|weights| Fairness { weights });
             let shown = serde_json::to_string(&PolicyBody::from(&policy)).unwrap();
             let read: PolicyBody = serde_json::from_str(&shown).unwrap();
-            assert_eq!(read.policy().unwrap(), policy, "{shown}");
+            assert_eq!(Policy::try_from(read).unwrap(), policy, "{shown}");
         }
     }
 
     #[test]
-    fn null_takes_a_limit_away_and_absence_leaves_it() {
+    fn null_removes_a_limit_and_absence_keeps_it() {
         let read: PolicyBody = serde_json::from_str(r#"{"failed_ttl":null,"max_retries":1}"#).unwrap();
-        let patch = read.patch().unwrap();
+        let patch = PolicyPatch::try_from(read).unwrap();
         assert_eq!(patch.failed_ttl, Some(None));
         assert_eq!(patch.completed_ttl, None);
         assert_eq!(patch.max_retries, Some(1));
     }
 
     #[test]
-    fn one_ttl_for_both() {
+    fn item_ttl_sets_both_ttls() {
         let read: PolicyBody = serde_json::from_str(r#"{"item_ttl":"1d","failed_ttl":"2d"}"#).unwrap();
-        let policy = read.policy().unwrap();
+        let policy = Policy::try_from(read).unwrap();
         assert_eq!(policy.completed_ttl, Some(Millis::days(1)));
         assert_eq!(policy.failed_ttl, Some(Millis::days(2)));
     }
@@ -292,7 +300,8 @@ mod tests {
             (r#"{"fairness":{"weights":{"a":-1}}}"#, "-1"),
             (r#"{"dead_letter_queue":"a b"}"#, "a b"),
         ] {
-            let message = serde_json::from_str::<PolicyBody>(text).unwrap().policy().unwrap_err().to_string();
+            let body: PolicyBody = serde_json::from_str(text).unwrap();
+            let message = Policy::try_from(body).unwrap_err().to_string();
             assert!(message.contains(words), "{message}");
         }
     }

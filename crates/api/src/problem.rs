@@ -1,4 +1,4 @@
-//! What an error looks like: a whole answer (RFC 9457), or one element of an answer to many.
+//! Errors: a whole answer (RFC 9457), or one element of a batch.
 
 use crate::code::Code;
 use serde::{Deserialize, Serialize};
@@ -7,18 +7,18 @@ use utoipa::ToSchema;
 
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Why a call was refused or could not be answered.
+/// Why the call failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// A name for the kind of problem: `urn:towline:` and the code.
+    /// A URN of the kind of problem: `urn:towline:` and the code.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The kind of problem in words.
+    /// A short description of the code.
     pub title: String,
     pub status: u16,
-    /// What to match on; never changes its meaning.
+    /// The error code. Match on this; it never changes.
     pub code: String,
-    /// What was wrong this time, with the value, and what to do.
+    /// What was wrong, with the value, and what to do.
     pub detail: String,
 }
 
@@ -41,10 +41,10 @@ impl From<&Refusal> for Problem {
     }
 }
 
-/// Why one element of a call was refused.
+/// Why one element of a batch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// What to match on; never changes its meaning.
+    /// The error code. Match on this; it never changes.
     pub code: String,
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! Queues as they are made and shown.
+//! Wire types of queues.
 
 use crate::object::object;
 use crate::policy::PolicyBody;
@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use towline_domain::{Counts, Policy, Queue, QueueState, Refusal, Schema, SlotName, Timestamp};
 use utoipa::ToSchema;
 
-/// A queue as it shall be. The same again is fine; a different one is a conflict.
+/// A queue to create. If the queue exists with the same settings, the call succeeds; if its settings differ,
+/// it is refused.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PutQueue {
@@ -18,7 +19,7 @@ pub struct PutQueue {
     pub policy: PolicyBody,
 }
 
-/// A change of a queue's policy. The policy itself, without `{"policy": ...}` around it, is taken as well.
+/// A change of a queue's policy. The policy may also be the whole body, without `{"policy": ...}`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct PatchQueue {
     pub policy: PolicyBody,
@@ -36,7 +37,8 @@ impl<'de> Deserialize<'de> for PatchQueue {
     }
 }
 
-/// Names of slots and parameters; one that ends in `?` may be left out. Without any, a queue takes everything.
+/// Names of slots and parameters. A name that ends in `?` is optional. A queue with an empty schema accepts
+/// anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchemaBody {
@@ -47,21 +49,23 @@ pub struct SchemaBody {
 }
 
 impl PutQueue {
-    pub fn get(self) -> Result<(Schema, Policy), Refusal> {
-        Ok((self.schema.get()?, self.policy.policy()?))
+    pub fn into_domain(self) -> Result<(Schema, Policy), Refusal> {
+        Ok((self.schema.try_into()?, self.policy.try_into()?))
     }
 }
 
-impl SchemaBody {
-    pub fn get(self) -> Result<Schema, Refusal> {
+impl TryFrom<SchemaBody> for Schema {
+    type Error = Refusal;
+
+    fn try_from(body: SchemaBody) -> Result<Schema, Refusal> {
         type Slots = Result<BTreeMap<SlotName, bool>, Refusal>;
         let declare =
             |names: Vec<String>| -> Slots { names.iter().map(|name| Schema::declare(name)).collect() };
         Ok(Schema {
-            inputs: declare(self.inputs)?,
-            outputs: declare(self.outputs)?,
-            input_params: declare(self.input_params)?,
-            output_params: declare(self.output_params)?,
+            inputs: declare(body.inputs)?,
+            outputs: declare(body.outputs)?,
+            input_params: declare(body.input_params)?,
+            output_params: declare(body.output_params)?,
         })
     }
 }
@@ -88,16 +92,16 @@ pub struct QueueShown {
     pub name: String,
     /// `open`, `closed` or `completed`.
     pub state: String,
-    /// A paused queue takes items and gives none out.
+    /// A paused queue accepts items and delivers none.
     pub paused: bool,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Time,
-    /// When it was closed or completed.
+    /// When the queue was closed or completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Time>,
     pub counts: CountsShown,
-    /// Since when the item waits that is ready for longest. Left out where none is, and of queues in `score` order.
+    /// When the oldest ready item became ready. Absent if no item is ready, and for queues in `score` order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub oldest_ready_at: Option<Time>,
@@ -105,7 +109,7 @@ pub struct QueueShown {
     pub policy: PolicyBody,
 }
 
-/// How many items of a queue stand where. `pending` are ready now, `scheduled` are not yet.
+/// How many items are in each state. `pending` items are ready now; `scheduled` items are ready later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CountsShown {
     pub pending: u64,
@@ -149,10 +153,10 @@ impl QueueShown {
     }
 }
 
-/// Queues in order of name.
+/// A page of queues in order of name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct QueuePage {
     pub queues: Vec<QueueShown>,
-    /// Where to go on; `null`: there are no more.
+    /// Pass this as `cursor` to get the next page. `null`: this is the last page.
     pub next: Option<String>,
 }

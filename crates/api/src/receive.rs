@@ -1,5 +1,6 @@
-//! Receiving: what a worker asks for, and the items it is given.
+//! Wire types of receive.
 
+use crate::invalid::not_one_of;
 use crate::item::buffers_shown;
 use crate::params::{self, Params};
 use crate::payload::Payload;
@@ -12,29 +13,29 @@ use std::collections::BTreeMap;
 use towline_domain::{Field, FieldSet, Item, ItemId, LeaseToken, QueueName, Refusal};
 use utoipa::ToSchema;
 
-/// Everything is optional.
+/// A request for items. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReceiveRequest {
-    /// At most so many items: 1, up to 10,000.
+    /// Maximum number of items. Default: 1. Maximum: 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10000)]
     pub max: Option<i64>,
-    /// How long to wait for a first item: not at all, up to 5m.
+    /// How long to wait for the first item. Default: no wait. Maximum: 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
-    /// In place of the queue's.
+    /// How long the leases last without a heartbeat. Default: the queue's visibility timeout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility_timeout: Option<Span>,
-    /// Make a buffer for every output slot.
+    /// Create a buffer for every output slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create_output_buffers: Option<bool>,
-    /// Which of `payload`, `state_blob`, `metadata`, `parameters` to bring along: all.
+    /// Which payload fields to return: `payload`, `state_blob`, `metadata`, `parameters`. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fields: Option<Vec<String>>,
 }
 
-/// Reads the names of payload fields.
+/// Parses names of payload fields.
 pub fn field_set<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<FieldSet, Refusal> {
     names.into_iter().try_fold(FieldSet::NONE, |set, name| Ok(set.with(field(name)?)))
 }
@@ -42,32 +43,39 @@ pub fn field_set<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<FieldSe
 pub(crate) fn field(name: &str) -> Result<Field, Refusal> {
     match name {
         "payload" => Ok(Field::Blob),
-        _ => Field::ALL.into_iter().find(|field| field.name() == name).ok_or_else(|| {
-            let shown: String = name.chars().take(64).collect();
-            let message = format!("{shown:?} is not one of payload, state_blob, metadata, parameters");
-            Refusal::Invalid { what: "fields", message }
-        }),
+        _ => Field::ALL
+            .into_iter()
+            .find(|field| field.name() == name)
+            .ok_or_else(|| not_one_of("fields", name, "payload, state_blob, metadata, parameters")),
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiveAnswer {
-    /// The queue's state: `open`, `closed` or `completed`. Never `completed` together with an item.
+    /// The queue's state: `open`, `closed` or `completed`. An answer with items is never `completed`.
     pub status: String,
     pub items: Vec<ReceivedItem>,
 }
 
-/// An item to work on, until `lease_expires_at` unless a heartbeat extends it.
+impl ReceiveAnswer {
+    /// Whether the queue is completed, so that no item will ever come.
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        self.status == "completed"
+    }
+}
+
+/// An item to work on. The lease ends at `lease_expires_at` unless a heartbeat extends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceivedItem {
     #[schema(value_type = String, format = Uuid)]
     pub id: Text<ItemId>,
-    /// To be given with every call about this delivery.
+    /// The lease token. Pass it with every call about this delivery.
     #[schema(value_type = String)]
     pub lease: Text<LeaseToken>,
     #[schema(value_type = String)]
     pub queue: QueueName,
-    /// 1 for the first.
+    /// The current attempt; the first is 1.
     pub attempt: u32,
     pub retries: u32,
     pub deliveries: u32,
@@ -76,9 +84,9 @@ pub struct ReceivedItem {
     pub created_at: Time,
     #[schema(value_type = String, format = DateTime)]
     pub lease_expires_at: Time,
-    /// Input slot -> buffer.
+    /// Buffers by input slot.
     pub inputs: BTreeMap<String, String>,
-    /// Output slot -> buffer made for this attempt.
+    /// Buffers by output slot, created for this attempt.
     pub outputs: BTreeMap<String, String>,
     #[serde(with = "params")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
@@ -98,7 +106,7 @@ pub struct ReceivedItem {
     pub parent: Option<Text<ItemId>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The trace it is a part of: what its worker does goes on there.
+    /// The trace that the item belongs to. The worker continues it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +124,7 @@ pub struct ReceivedItem {
 }
 
 impl ReceivedItem {
-    /// `None`: nobody holds the item.
+    /// `None` if the item has no lease.
     #[must_use]
     pub fn new(queue: &QueueName, item: Item) -> Option<ReceivedItem> {
         let Item { head, body, fields, .. } = item;

@@ -1,9 +1,11 @@
-//! Schedules as they are made and shown.
+//! Wire types of schedules.
 
 use crate::backoff::BackoffBody;
+use crate::invalid::{invalid, not_one_of};
+use crate::item::buffers_shown;
 use crate::object::object;
 use crate::payload::Payload;
-use crate::policy::count;
+use crate::policy::{count, queue_name};
 use crate::span::Span;
 use crate::submit::NewItem;
 use crate::text::Text;
@@ -13,113 +15,100 @@ use towline_domain::schedule::{CatchUp, Overlap, Rhythm, Schedule, Spec, Templat
 use towline_domain::{ItemId, Millis, Refusal, Timestamp};
 use utoipa::ToSchema;
 
-/// Made up for at once under `all`, unless the schedule says otherwise.
+/// Default of `catch_up_max`.
 const CATCH_UP_MAX_DEFAULT: u32 = 100;
 
-/// A schedule as it shall be. The same again changes nothing.
+/// A schedule to create or replace. An identical schedule changes nothing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PutSchedule {
-    /// Where its items go.
+    /// The queue that receives the items.
     pub queue: String,
-    /// When: five fields, or six with seconds first, or seven with years last. This or `every`.
+    /// A cron expression of five fields, or six with seconds first, or seven with years last. Give this or
+    /// `every`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// How often, counted from `start` or from when it is made. At least a second.
+    /// The interval, counted from `start` or from the creation of the schedule. At least 1s. Give this or
+    /// `cron`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Where `cron` is read, by its name in the IANA database: UTC.
+    /// The time zone of `cron`, an IANA name such as `Europe/Vienna`. Default: UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
-    /// Nothing before this time.
+    /// No occurrence is before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Time>,
-    /// Nothing at this time or after it.
+    /// Every occurrence is before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<Time>,
-    /// Each item is ready up to this much later than its occurrence.
+    /// Delay each item by a random time of up to this much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Span>,
-    /// Which occurrences are made up for that nobody was there for: `none`, `one` (the latest; what it is unless said
-    /// otherwise), or `all`.
+    /// Which missed occurrences to submit late: `none`, `one` (the latest; default) or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<String>,
-    /// Under `all`, at most so many, the latest ones: 100.
+    /// With `catch_up` all: at most this many, the latest ones. Default: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub catch_up_max: Option<i64>,
-    /// While the item before is unfinished: `allow` (what it is unless said otherwise), `skip` the occurrence, or
-    /// `cancel` the item before.
+    /// What to do while the previous item is unfinished: `allow` (submit anyway; default), `skip` the
+    /// occurrence, or `cancel` the previous item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<String>,
-    /// Left as it is unless said: a new schedule is not paused.
+    /// Whether the schedule is paused. Default: unchanged; a new schedule is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// What each occurrence submits, as in a submit. `id`, `idempotency_key`, `ready_at` and `trace` are the schedule's own.
+    /// The item that each occurrence submits. The schedule sets `id`, `idempotency_key`, `ready_at` and
+    /// `trace` itself.
     #[serde(deserialize_with = "object")]
     pub item: NewItem,
 }
 
-fn invalid(what: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal::Invalid { what, message: message.into() }
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(64).collect()
-}
-
 impl PutSchedule {
-    /// What it says, and whether it shall be paused.
-    pub fn get(self) -> Result<(Spec, Option<bool>), Refusal> {
+    /// The specification, and whether to pause the schedule.
+    pub fn into_domain(self) -> Result<(Spec, Option<bool>), Refusal> {
         if self.queue.is_empty() {
-            return Err(invalid("queue", "say which queue the items go to"));
+            return Err(invalid("queue", "missing; name the queue that the items go to"));
         }
         let rhythm = match (self.cron, self.every) {
             (Some(cron), None) => {
                 Rhythm::Cron { cron, time_zone: self.time_zone.unwrap_or_else(|| "UTC".to_owned()) }
             }
             (None, Some(_)) if self.time_zone.is_some() => {
-                let message = "an interval has none; it goes with `cron`";
-                return Err(invalid("time_zone", message));
+                return Err(invalid("time_zone", "`every` has no time zone; use it with `cron`"));
             }
-            (None, Some(every)) => Rhythm::Every { every: every.get("every")? },
-            (Some(_), Some(_)) => return Err(invalid("every", "`cron` is given too; choose one")),
-            (None, None) => return Err(invalid("cron", "say when: give `cron` or `every`")),
+            (None, Some(every)) => Rhythm::Every { every: every.into_domain("every")? },
+            (Some(_), Some(_)) => {
+                return Err(invalid("every", "both `cron` and `every` are given; choose one"));
+            }
+            (None, None) => return Err(invalid("cron", "missing; give `cron` or `every`")),
         };
         let most = self.catch_up_max.map(|max| count("catch_up_max", max)).transpose()?;
         let catch_up = match self.catch_up.as_deref() {
             Some("all") => CatchUp::All { max: most.unwrap_or(CATCH_UP_MAX_DEFAULT) },
             _ if most.is_some() => {
-                return Err(invalid("catch_up_max", "it goes with `catch_up` \"all\""));
+                return Err(invalid("catch_up_max", "needs `catch_up` to be all"));
             }
             Some("none") => CatchUp::None,
             Some("one") | None => CatchUp::One,
-            Some(other) => {
-                return Err(invalid("catch_up", format!("{:?} is not one of none, one, all", shown(other))));
-            }
+            Some(other) => return Err(not_one_of("catch_up", other, "none, one, all")),
         };
         let overlap = match self.overlap.as_deref() {
             Some("allow") | None => Overlap::Allow,
             Some("skip") => Overlap::Skip,
             Some("cancel") => Overlap::Cancel,
-            Some(other) => {
-                let message = format!("{:?} is not one of allow, skip, cancel", shown(other));
-                return Err(invalid("overlap", message));
-            }
+            Some(other) => return Err(not_one_of("overlap", other, "allow, skip, cancel")),
         };
-        let queue = self.queue.parse().map_err(|error| {
-            let error: towline_domain::name::NameError = error;
-            invalid("queue", error.to_string())
-        })?;
+        let queue = queue_name(&self.queue)?;
         let spec = Spec {
             queue,
             rhythm,
-            start: self.start.map(|time| time.get("start")).transpose()?,
-            end: self.end.map(|time| time.get("end")).transpose()?,
-            jitter: self.jitter.map(|span| span.get("jitter")).transpose()?,
+            start: self.start.map(|time| time.into_domain("start")).transpose()?,
+            end: self.end.map(|time| time.into_domain("end")).transpose()?,
+            jitter: self.jitter.map(|span| span.into_domain("jitter")).transpose()?,
             catch_up,
             overlap,
-            item: Template::of(self.item.get()?)?,
+            item: Template::of(self.item.try_into()?)?,
         };
         Ok((spec, self.paused))
     }
@@ -154,22 +143,22 @@ pub struct ScheduleShown {
     pub created_at: Time,
     #[schema(value_type = String, format = DateTime)]
     pub changed_at: Time,
-    /// The occurrence that comes next; `null`: it is paused, or over.
+    /// The next occurrence. `null`: the schedule is paused or over.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_at: Option<Time>,
     /// The latest occurrence that submitted an item.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_at: Option<Time>,
-    /// The latest item, also of a run that somebody asked for.
+    /// The latest item, also from a manual run.
     #[schema(value_type = Option<String>, format = Uuid)]
     pub last_item: Option<Text<ItemId>>,
-    /// Occurrences that submitted an item.
+    /// How many occurrences submitted an item.
     pub submitted: u64,
-    /// Occurrences that were too late, and were not caught up with.
+    /// How many occurrences were missed and not submitted late.
     pub missed: u64,
-    /// Occurrences that came while the item before was unfinished.
+    /// How many occurrences were skipped because the previous item was unfinished.
     pub skipped: u64,
-    /// Occurrences that the queue refused.
+    /// How many occurrences the queue refused.
     pub refused: u64,
     /// Why the latest occurrence submitted nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,7 +170,7 @@ pub struct ScheduleShown {
 pub struct ScheduleErrorShown {
     #[schema(value_type = String, format = DateTime)]
     pub at: Time,
-    /// Which one it was.
+    /// The occurrence that failed.
     #[schema(value_type = String, format = DateTime)]
     pub occurrence: Time,
     pub code: String,
@@ -241,13 +230,10 @@ impl From<Schedule> for ScheduleShown {
 impl From<Template> for NewItem {
     fn from(item: Template) -> NewItem {
         let Template { priority, delay, overrides, body, state_blob, blob, metadata, parameters } = item;
-        let text = |(slot, buffer): (towline_domain::SlotName, towline_domain::BufferId)| {
-            (slot.to_string(), buffer.to_string())
-        };
         NewItem {
             after: None,
             id: None,
-            inputs: body.inputs.into_iter().map(text).collect(),
+            inputs: buffers_shown(&body.inputs),
             params: body.params,
             priority: (priority != 0).then_some(priority.into()),
             delay: (delay != Millis::ZERO).then_some(delay.into()),
@@ -278,24 +264,24 @@ impl From<Template> for NewItem {
     }
 }
 
-/// What a put did.
+/// The result of creating or replacing a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleAnswer {
     pub created: bool,
-    /// The fields that are different now.
+    /// Names of the fields that changed.
     pub changed: Vec<String>,
     pub schedule: ScheduleShown,
 }
 
-/// Schedules in order of name.
+/// A page of schedules in order of name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SchedulePage {
     pub schedules: Vec<ScheduleShown>,
-    /// Where to go on; `null`: there are no more.
+    /// Pass this as `cursor` to get the next page. `null`: this is the last page.
     pub next: Option<String>,
 }
 
-/// The occurrences that come next, as things stand.
+/// The next occurrences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NextTimes {
     #[schema(value_type = Vec<String>)]
@@ -308,7 +294,7 @@ impl From<Vec<Timestamp>> for NextTimes {
     }
 }
 
-/// The item of a run that somebody asked for.
+/// The item of a manual run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleRun {
     #[schema(value_type = String, format = Uuid)]

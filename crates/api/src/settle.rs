@@ -1,5 +1,6 @@
-//! The calls of somebody who holds an item: heartbeat, edit, commit, fail, retry, release, defer.
+//! Wire types of the calls that a lease holder makes: heartbeat, edit, commit, fail, retry, release, defer.
 
+use crate::invalid::invalid;
 use crate::object::{object_if_any, objects};
 use crate::params::{self, Params};
 use crate::payload::Payload;
@@ -7,6 +8,7 @@ use crate::policy::queue_name;
 use crate::problem::ErrorBody;
 use crate::receive::field;
 use crate::span::Span;
+use crate::state::ItemState;
 use crate::submit::{buffers, priority, when};
 use crate::text::Text;
 use crate::time::Time;
@@ -23,19 +25,19 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
 #[schema(rename_all = "snake_case")]
 pub enum VerbName {
-    /// Extends the lease.
+    /// Extend the lease.
     Heartbeat,
-    /// Changes payload fields or the priority, and nothing else.
+    /// Change payload fields or the priority, and keep the lease.
     Edit,
-    /// Done.
+    /// Complete the item.
     Commit,
-    /// Failed for good.
+    /// Fail the item permanently.
     Fail,
-    /// This attempt failed: counted, error kept, backoff.
+    /// Fail this attempt: count it, keep the error, and try again after the backoff.
     Retry,
-    /// Given back: counted.
+    /// Return the item for another attempt. The attempt counts.
     Release,
-    /// Not now: not counted.
+    /// Return the item until later. The attempt does not count.
     Defer,
 }
 
@@ -85,66 +87,66 @@ impl FromStr for VerbName {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleRequest {
-    /// At most 10,000, carried out in order, each answered by itself.
+    /// At most 10,000 actions. The server carries them out in order and answers each one separately.
     #[serde(deserialize_with = "objects")]
     pub actions: Vec<Action>,
 }
 
-/// One call by the holder of a lease.
+/// One call by a lease holder.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Action {
-    /// In a batch; otherwise the path says it.
+    /// Required in a batch. In a single call the path names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<VerbName>)]
     pub verb: Option<Text<VerbName>>,
-    /// In a batch; otherwise the path says it.
+    /// Required in a batch. In a single call the path names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub id: Option<Text<ItemId>>,
-    /// The token that came with the item.
+    /// The lease token that came with the item.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub lease: Option<Text<LeaseToken>>,
-    /// heartbeat: in place of the one received with.
+    /// heartbeat: how long the lease lasts from now. Default: the visibility timeout of the receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility_timeout: Option<Span>,
-    /// commit: output slot -> buffer.
+    /// commit: buffers by output slot.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, String>,
-    /// commit: any JSON values by name.
+    /// commit: results, any JSON values by name.
     #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub output_params: Params,
     /// fail, retry: what went wrong.
     #[serde(alias = "error", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// retry (in place of the backoff), release, defer: not before this long from now.
+    /// retry (instead of the backoff), release, defer: deliver the item no earlier than this long from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// defer: not before this time.
+    /// defer: deliver the item no earlier than this time.
     #[serde(alias = "until", skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Time>,
-    /// The item's priority from now on.
+    /// Change the item's priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = -32768, maximum = 32767)]
     pub priority: Option<i64>,
-    /// retry, release, defer: the queue to give the item back to.
+    /// retry, release, defer: move the item to this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Payload fields to set.
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub set: Option<Box<FieldsBody>>,
-    /// Payload fields to remove, by name.
+    /// Names of payload fields to remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unset: Vec<String>,
 }
 
-/// Payload fields with new values.
+/// New values of payload fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FieldsBody {
-    /// `blob` is another name for it.
+    /// `blob` is an alias.
     #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
@@ -159,10 +161,6 @@ pub struct FieldsBody {
     pub parameters: Option<Payload>,
 }
 
-fn invalid<T>(what: &'static str, message: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Invalid { what, message: message.into() })
-}
-
 impl Action {
     #[must_use]
     pub fn new(verb: VerbName, id: ItemId, lease: LeaseToken) -> Action {
@@ -174,18 +172,18 @@ impl Action {
         }
     }
 
-    /// What is to be done with which item. `seed` is entropy for the backoff's jitter.
-    pub fn get(self, seed: u64) -> Result<(ItemId, LeaseCall), Refusal> {
+    /// The item and the call. `seed` is the randomness of the backoff's jitter.
+    pub fn into_domain(self, seed: u64) -> Result<(ItemId, LeaseCall), Refusal> {
         let Some(verb) = self.verb else {
-            return invalid("verb", format!("missing; use one of {}", names()));
+            return Err(invalid("verb", format!("missing; use one of {}", names())));
         };
-        let verb = verb.get("verb")?;
-        let Some(id) = self.id else { return invalid("id", "missing; name the item") };
-        let id = id.get("id")?;
+        let verb = verb.into_domain("verb")?;
+        let Some(id) = self.id else { return Err(invalid("id", "missing; name the item")) };
+        let id = id.into_domain("id")?;
         let token = match self.lease {
-            None => return invalid("lease", "missing; give the token that came with the item"),
+            None => return Err(invalid("lease", "missing; give the token that came with the item")),
             Some(Text::Good(token)) => token,
-            // What cannot be a token is nobody's lease.
+            // Text that is not a token cannot be a valid lease.
             Some(Text::Bad { .. }) => return Err(Refusal::LeaseLost { id, why: LostWhy::Superseded }),
         };
         let foreign = [
@@ -199,7 +197,10 @@ impl Action {
         for (what, given, verbs) in foreign {
             if given && !verbs.contains(&verb) {
                 let verbs: Vec<&str> = verbs.iter().map(|verb| verb.name()).collect();
-                return invalid(what, format!("not for {}; it goes with {}", verb.name(), verbs.join(", ")));
+                return Err(invalid(
+                    what,
+                    format!("not for {}; it goes with {}", verb.name(), verbs.join(", ")),
+                ));
             }
         }
         let adjust = Adjust {
@@ -208,10 +209,13 @@ impl Action {
             queue: self.queue.as_deref().map(queue_name).transpose()?,
             buffers_whole: false,
         };
-        let delay = |delay: Option<Span>| delay.map(|delay| delay.get("delay")).transpose();
+        let delay = |delay: Option<Span>| delay.map(|delay| delay.into_domain("delay")).transpose();
         let verb = match verb {
             VerbName::Heartbeat => Verb::Heartbeat {
-                visibility: self.visibility_timeout.map(|span| span.get("visibility_timeout")).transpose()?,
+                visibility: self
+                    .visibility_timeout
+                    .map(|span| span.into_domain("visibility_timeout"))
+                    .transpose()?,
             },
             VerbName::Edit => Verb::Edit,
             VerbName::Commit => Verb::Commit(Outcome {
@@ -239,36 +243,36 @@ fn edits(set: Option<Box<FieldsBody>>, unset: &[String]) -> Result<FieldEdits, R
             (Field::Parameters, set.parameters),
         ] {
             if let Some(value) = value {
-                edits = edits.set(which, value.get("set")?);
+                edits = edits.set(which, value.into_domain("set")?);
             }
         }
     }
     for name in unset {
         let which = field(name)?;
         if edits.get(which).is_some() {
-            return invalid("unset", format!("{name:?} is also set, or named twice; choose one"));
+            return Err(invalid("unset", format!("{name:?} is also set, or named twice; choose one")));
         }
         edits = edits.unset(which);
     }
     Ok(edits)
 }
 
-/// In the order of the request.
+/// Results in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettleAnswer {
     pub results: Vec<Settled>,
 }
 
-/// What became of one call: the item's state now, or why it was refused.
+/// The result of one call: the item's state, or why the call was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Settled {
-    /// The item; of a refused call, whatever it named.
+    /// The item. If the call was refused, the id that the caller gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub id: Option<Text<ItemId>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// After a heartbeat or an edit.
+    /// After a heartbeat or an edit: when the lease ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub lease_expires_at: Option<Time>,
@@ -284,7 +288,7 @@ impl Settled {
 
     #[must_use]
     pub fn held(id: ItemId, until: Timestamp) -> Settled {
-        Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, "processing") }
+        Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, ItemState::Processing.name()) }
     }
 
     #[must_use]
@@ -293,7 +297,7 @@ impl Settled {
     }
 }
 
-/// Why an item is cancelled.
+/// A request to cancel an item, with an optional reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CancelRequest {

@@ -1,5 +1,6 @@
-//! A duration: `"5m"`, or a number of milliseconds.
+//! A duration on the wire: `"5m"`, or a number of milliseconds.
 
+use crate::invalid::invalid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::borrow::Cow;
 use std::fmt;
@@ -9,13 +10,13 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Reading one never fails: [`Span::get`] does, where the value is used.
+/// Decoding never fails. [`Span::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span(Result<Millis, String>);
 
 impl Span {
-    pub fn get(self, what: &'static str) -> Result<Millis, Refusal> {
-        self.0.map_err(|message| Refusal::Invalid { what, message })
+    pub fn into_domain(self, what: &'static str) -> Result<Millis, Refusal> {
+        self.0.map_err(|message| invalid(what, message))
     }
 
     fn milliseconds(count: u64) -> Span {

@@ -1,7 +1,8 @@
-//! Submitting: items as their submitter describes them, and what became of each.
+//! Wire types of submit.
 
 use crate::backoff::BackoffBody;
-use crate::group::AfterBody;
+use crate::group::DependencyBody;
+use crate::invalid::invalid;
 use crate::object::{object_if_any, objects};
 use crate::params::{self, Params};
 use crate::payload::Payload;
@@ -15,52 +16,55 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::command::When;
 use towline_domain::name::NameError;
-use towline_domain::{Body, BufferId, Fields, ItemId, Overrides, Refusal, SlotName, Submission};
+use towline_domain::{
+    Backoff, Body, BufferId, Dependency, Fields, ItemId, Overrides, Refusal, SlotName, Submission, Trace,
+};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
-    /// At most 10,000.
+    /// The items, at most 10,000.
     #[serde(deserialize_with = "objects")]
     pub items: Vec<NewItem>,
-    /// While the queue is at its `depth_limit`, wait this long for room; at most 5m.
+    /// How long to wait for room while the queue is at its `depth_limit`. Default: no wait. Maximum: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
 }
 
-/// Everything is optional.
+/// An item to submit. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewItem {
-    /// A UUID of the submitter's choice; the server makes one otherwise.
+    /// The item's id, a UUID. Default: the server generates one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub id: Option<Text<ItemId>>,
-    /// Input slot -> buffer.
+    /// Buffers by input slot.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, String>,
-    /// Any JSON values by name.
+    /// Parameters, any JSON values by name.
     #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub params: Params,
-    /// Lower goes first.
+    /// Lower numbers are delivered first. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = -32768, maximum = 32767)]
     pub priority: Option<i64>,
-    /// Not before this long from now.
+    /// Deliver the item no earlier than this long from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// Not before this time.
+    /// Deliver the item no earlier than this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Time>,
-    /// One key, one item in a queue: a repetition gets the first item back.
+    /// Makes the submit repeatable: a second submit with the same key returns the first item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Takes the place of the item of the queue that was submitted with the same key and still waits, if there is one.
+    /// Replaces the pending item with the same key, if there is one. Use it to debounce.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_key: Option<String>,
-    /// However often it is replaced, not later than this after the first submit with its `replace_key`.
+    /// However often the item is replaced, deliver it at the latest this long after the first submit with its
+    /// `replace_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_max: Option<Span>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -72,16 +76,16 @@ pub struct NewItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub parent: Option<Text<ItemId>>,
-    /// Not given out before these have ended.
+    /// Deliver the item only after this group or these items have ended.
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
-    pub after: Option<AfterBody>,
-    /// Where the item came from, for whoever routes between systems.
+    pub after: Option<DependencyBody>,
+    /// Where the item comes from, for programs that route between systems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The trace it is a part of, in place of the one that the headers of the call name.
+    /// The trace that the item belongs to. Default: the trace in the headers of the call.
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceBody>,
-    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is another name for it.
+    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is an alias.
     #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
@@ -94,14 +98,14 @@ pub struct NewItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub parameters: Option<Payload>,
-    /// For queues in `score` order.
+    /// Fee, for queues in `score` order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fee: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// In place of the queue's.
+    /// Overrides the queue's policy for this item, like the fields below.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 10000)]
     pub max_retries: Option<i64>,
@@ -118,18 +122,18 @@ pub struct NewItem {
 }
 
 fn span(what: &'static str, span: Option<Span>) -> Result<Option<towline_domain::Millis>, Refusal> {
-    span.map(|span| span.get(what)).transpose()
+    span.map(|span| span.into_domain(what)).transpose()
 }
 
 fn bytes(what: &'static str, payload: Option<Payload>) -> Result<Option<bytes::Bytes>, Refusal> {
-    payload.map(|payload| payload.get(what)).transpose()
+    payload.map(|payload| payload.into_domain(what)).transpose()
 }
 
 pub(crate) fn buffers(
     what: &'static str,
     given: BTreeMap<String, String>,
 ) -> Result<BTreeMap<SlotName, BufferId>, Refusal> {
-    let invalid = |error: NameError| Refusal::Invalid { what, message: error.to_string() };
+    let invalid = |error: NameError| invalid(what, error.to_string());
     let pair = |(slot, buffer): (String, String)| {
         Ok((slot.parse().map_err(invalid)?, buffer.parse().map_err(invalid)?))
     };
@@ -137,9 +141,8 @@ pub(crate) fn buffers(
 }
 
 pub(crate) fn priority(value: i64) -> Result<i16, Refusal> {
-    i16::try_from(value).map_err(|_| Refusal::Invalid {
-        what: "priority",
-        message: format!("{value} is out of range; use {} to {}", i16::MIN, i16::MAX),
+    i16::try_from(value).map_err(|_| {
+        invalid("priority", format!("{value} is out of range; use {} to {}", i16::MIN, i16::MAX))
     })
 }
 
@@ -147,54 +150,53 @@ pub(crate) fn priority(value: i64) -> Result<i16, Refusal> {
 pub(crate) fn when(delay: Option<Span>, ready_at: Option<Time>) -> Result<Option<When>, Refusal> {
     match (delay, ready_at) {
         (None, None) => Ok(None),
-        (Some(delay), None) => Ok(Some(When::After(delay.get("delay")?))),
-        (None, Some(time)) => Ok(Some(When::At(time.get("ready_at")?))),
-        (Some(_), Some(_)) => {
-            let message = "both `delay` and `ready_at` are given; choose one".to_owned();
-            Err(Refusal::Invalid { what: "ready_at", message })
-        }
+        (Some(delay), None) => Ok(Some(When::After(delay.into_domain("delay")?))),
+        (None, Some(time)) => Ok(Some(When::At(time.into_domain("ready_at")?))),
+        (Some(_), Some(_)) => Err(invalid("ready_at", "both `delay` and `ready_at` are given; choose one")),
     }
 }
 
-impl NewItem {
-    pub fn get(self) -> Result<Submission, Refusal> {
+impl TryFrom<NewItem> for Submission {
+    type Error = Refusal;
+
+    fn try_from(item: NewItem) -> Result<Submission, Refusal> {
         let overrides = Overrides {
-            max_retries: self.max_retries.map(|value| count("max_retries", value)).transpose()?,
-            backoff: self.backoff.map(BackoffBody::get).transpose()?,
-            completed_ttl: span("completed_ttl", self.completed_ttl)?,
-            failed_ttl: span("failed_ttl", self.failed_ttl)?,
-            expire_after: span("expire_after", self.expire_after)?,
-            give_up_after: span("give_up_after", self.give_up_after)?,
+            max_retries: item.max_retries.map(|value| count("max_retries", value)).transpose()?,
+            backoff: item.backoff.map(Backoff::try_from).transpose()?,
+            completed_ttl: span("completed_ttl", item.completed_ttl)?,
+            failed_ttl: span("failed_ttl", item.failed_ttl)?,
+            expire_after: span("expire_after", item.expire_after)?,
+            give_up_after: span("give_up_after", item.give_up_after)?,
         };
         let fields = Fields {
-            state_blob: bytes("state_blob", self.state_blob)?,
-            blob: bytes("payload", self.payload)?,
-            metadata: bytes("metadata", self.metadata)?,
-            parameters: bytes("parameters", self.parameters)?,
+            state_blob: bytes("state_blob", item.state_blob)?,
+            blob: bytes("payload", item.payload)?,
+            metadata: bytes("metadata", item.metadata)?,
+            parameters: bytes("parameters", item.parameters)?,
         };
         let body = Body {
-            idempotency_key: self.idempotency_key,
+            idempotency_key: item.idempotency_key,
             claim: None,
-            tags: self.tags,
-            fairness_key: self.fairness_key,
-            group: self.group,
-            parent: self.parent.map(|id| id.get("parent")).transpose()?,
-            source: self.source,
-            inputs: buffers("inputs", self.inputs)?,
-            params: self.params,
-            fee: self.fee,
-            size_bytes: self.size_bytes,
-            tier: self.tier,
-            trace: self.trace.map(TraceBody::get).transpose()?.map(Box::new),
-            replace_key: self.replace_key,
+            tags: item.tags,
+            fairness_key: item.fairness_key,
+            group: item.group,
+            parent: item.parent.map(|id| id.into_domain("parent")).transpose()?,
+            source: item.source,
+            inputs: buffers("inputs", item.inputs)?,
+            params: item.params,
+            fee: item.fee,
+            size_bytes: item.size_bytes,
+            tier: item.tier,
+            trace: item.trace.map(Trace::try_from).transpose()?.map(Box::new),
+            replace_key: item.replace_key,
         };
         Ok(Submission {
-            id: self.id.map(|id| id.get("id")).transpose()?,
+            id: item.id.map(|id| id.into_domain("id")).transpose()?,
             record_guard: None,
-            after: self.after.map(AfterBody::get).transpose()?.map(Box::new),
-            priority: self.priority.map_or(Ok(0), priority)?,
-            ready: when(self.delay, self.ready_at)?.unwrap_or(When::NOW),
-            delay_max: span("delay_max", self.delay_max)?,
+            after: item.after.map(Dependency::try_from).transpose()?.map(Box::new),
+            priority: item.priority.map_or(Ok(0), priority)?,
+            ready: when(item.delay, item.ready_at)?.unwrap_or(When::NOW),
+            delay_max: span("delay_max", item.delay_max)?,
             overrides,
             body,
             fields,
@@ -202,22 +204,23 @@ impl NewItem {
     }
 }
 
-/// In the order of the request.
+/// Results in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmitAnswer {
     pub items: Vec<Submitted>,
 }
 
-/// What became of one item: its id, or why it was refused.
+/// The result of one item: its id, or why it was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub id: Option<Text<ItemId>>,
-    /// `false`: no new item was made. The idempotency key was known and this is the first item, or it was replaced.
+    /// `false`: the submit created no item. It returned the item with the same idempotency key, or replaced a
+    /// pending item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<bool>,
-    /// `true`: it waited, and is what was submitted now.
+    /// `true`: the submit replaced a pending item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,32 +1,32 @@
-//! What finished in a queue, by the hour or by the day.
+//! Wire types of the tally: how many items finished in each hour or day.
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use towline_domain::{Ending, Tally, Timestamp};
 use utoipa::ToSchema;
 
-/// Rows in order of time and value. A period in which nothing finished has none.
+/// Rows in order of time and tag value. A period in which no item finished has no row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TallyShown {
-    /// `hour` or `day`; both begin in UTC.
+    /// `hour` or `day`, in UTC.
     pub by: String,
-    /// The tag whose values are told apart.
+    /// The tag by which rows are split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     pub rows: Vec<TallyRowShown>,
 }
 
-/// How many items finished in one period, by how they ended.
+/// How many items finished in one period, by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TallyRowShown {
-    /// When the period begins.
+    /// Start of the period.
     #[schema(value_type = String, format = DateTime)]
     pub from: Time,
-    /// Of the tag that was asked for; without one there, all values beyond the first hundred of an hour.
+    /// The value of the requested tag. Absent: all values beyond the first hundred in an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     pub completed: u64,
-    /// All that follow.
+    /// The sum of the following fields.
     pub failed: u64,
     pub explicit: u64,
     pub retries_exhausted: u64,

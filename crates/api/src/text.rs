@@ -1,15 +1,16 @@
-//! A value that is written as text and may be wrong.
+//! A value that is text on the wire and may be malformed.
 
+use crate::invalid::invalid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 use towline_domain::Refusal;
 
-/// Longest piece of a bad value that is repeated to its sender.
+/// How many characters of a bad value an error message repeats.
 const SHOWN_MAX: usize = 100;
 
-/// Reading one never fails: [`Text::get`] does, where the value is used.
+/// Decoding never fails. [`Text::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Text<T> {
     Good(T),
@@ -17,10 +18,10 @@ pub enum Text<T> {
 }
 
 impl<T> Text<T> {
-    pub fn get(self, what: &'static str) -> Result<T, Refusal> {
+    pub fn into_domain(self, what: &'static str) -> Result<T, Refusal> {
         match self {
             Text::Good(value) => Ok(value),
-            Text::Bad { text, why } => Err(Refusal::Invalid { what, message: format!("{text:?}: {why}") }),
+            Text::Bad { text, why } => Err(invalid(what, format!("{text:?}: {why}"))),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A point in time: RFC 3339 text, or a number of milliseconds since 1970.
+//! A point in time on the wire: RFC 3339 text, or milliseconds since 1970.
 
+use crate::invalid::invalid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use towline_domain::{Refusal, Timestamp};
@@ -7,19 +8,19 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// The last time that can be written as text and read back: in the last days of the year 9999.
+/// The latest time that can be written as text and parsed again, in the last days of the year 9999.
 const LATEST: Timestamp = Timestamp(253_402_207_200_000);
 
-/// Reading one never fails: [`Time::get`] does, where the value is used.
+/// Decoding never fails. [`Time::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Time(Result<Timestamp, String>);
 
 impl Time {
-    pub fn get(self, what: &'static str) -> Result<Timestamp, Refusal> {
-        self.0.map_err(|message| Refusal::Invalid { what, message })
+    pub fn into_domain(self, what: &'static str) -> Result<Timestamp, Refusal> {
+        self.0.map_err(|message| invalid(what, message))
     }
 
-    /// Reads text as a person writes it: a time zone is needed, a zero is not.
+    /// Parses RFC 3339 text. The time zone is required.
     #[must_use]
     pub fn parse(text: &str) -> Time {
         let remedy = "write a time like 2030-01-31T08:00:00Z";
@@ -31,7 +32,7 @@ impl Time {
     }
 
     fn milliseconds(count: i64) -> Time {
-        // Before 1970 is long past, and the past means now.
+        // A time before 1970 has passed, like 1970 itself.
         let count = u64::try_from(count).unwrap_or(0);
         Time(match Timestamp(count) {
             time if time <= LATEST => Ok(time),
@@ -58,7 +59,7 @@ impl fmt::Display for Time {
 impl ToSchema for Time {}
 
 impl PartialSchema for Time {
-    /// As it is read. What is answered is always text.
+    /// The schema of requests. Answers always contain text.
     fn schema() -> RefOr<Schema> {
         let format = |format| Some(SchemaFormat::KnownFormat(format));
         let text = ObjectBuilder::new()
@@ -110,9 +111,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_time_is_read_back() {
+    fn the_latest_time_parses_to_the_same_time() {
         let latest = Time::from(LATEST);
         assert_eq!(Time::parse(&latest.to_string()), latest);
-        assert!(Time::milliseconds(253_402_207_200_001).get("ready_at").is_err());
+        assert!(Time::milliseconds(253_402_207_200_001).into_domain("ready_at").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens: who may call, and what for.
+//! Wire types of tokens.
 
 use crate::span::Span;
 use crate::time::Time;
@@ -6,33 +6,34 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// A token to be made.
+/// A token to create.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewToken {
-    /// Who has it, for people: what lists and the audit log say.
+    /// A name for people. Lists and the audit log show it.
     pub name: String,
-    /// `admin`, `queue:<pattern>:<submit|receive|read|admin>`, `buffer:<read|write|*>`, `compute:admin`.
+    /// What the token allows: `admin`, `queue:<pattern>:<submit|receive|read|admin>`,
+    /// `buffer:<read|write|*>`, `compute:admin`.
     pub scopes: Vec<String>,
-    /// How long it is good for; without, until it is revoked.
+    /// How long the token is valid. Default: until it is revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
-    /// Without, there is none.
+    /// Limits the requests with this token. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
 }
 
-/// How many requests each server takes of one token.
+/// How many requests each server accepts with one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
     pub per_second: u32,
-    /// So many at once after a pause; as many as in a second unless said otherwise.
+    /// How many requests may come at once. Default: `per_second`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
 
-/// What is known of a token; never the token itself.
+/// A token's properties, without the secret.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TokenShown {
     pub id: String,
@@ -43,18 +44,18 @@ pub struct TokenShown {
     pub expires_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Time>,
-    /// To within a minute or so.
+    /// Accurate to about a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
 }
 
-/// A token that was made. It is told once.
+/// A new token. Only this answer contains the secret.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct TokenMade {
-    /// `tow_<id>_<secret>`: to be kept like a password.
-    pub token: Hidden,
+pub struct TokenCreated {
+    /// The token, `tow_<id>_<secret>`. Keep it like a password.
+    pub token: Secret,
     #[serde(flatten)]
     pub shown: TokenShown,
 }
@@ -62,25 +63,25 @@ pub struct TokenMade {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TokenPage {
     pub tokens: Vec<TokenShown>,
-    /// Where to go on; `null`: there are no more.
+    /// Pass this as `cursor` to get the next page. `null`: this is the last page.
     pub next: Option<String>,
 }
 
-/// As whom a server takes the caller.
+/// The identity and scopes of the caller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Whoami {
-    /// Whether this server asks for tokens. If not, everybody may do everything.
+    /// Whether this server requires tokens. If not, every caller may do everything.
     pub tokens_required: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenShown>,
 }
 
-/// A text that is a secret: sent and stored, but not shown by `Debug`.
+/// A secret text. It is sent and stored, but `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
-pub struct Hidden(pub String);
+pub struct Secret(pub String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_shown() {
-        assert_eq!(format!("{:?}", Hidden("tow_1_abc".to_owned())), "(hidden)");
-        assert_eq!(serde_json::to_string(&Hidden("x".to_owned())).unwrap(), "\"x\"");
+        assert_eq!(format!("{:?}", Secret("tow_1_abc".to_owned())), "(hidden)");
+        assert_eq!(serde_json::to_string(&Secret("x".to_owned())).unwrap(), "\"x\"");
     }
 }

@@ -1,11 +1,11 @@
-//! The trace of an item: what W3C Trace Context puts into headers, as an object.
+//! The trace of an item: the headers of W3C Trace Context as an object.
 
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use towline_domain::{Refusal, Trace, TraceParent, TraceState};
 use utoipa::ToSchema;
 
-/// Which trace an item is a part of. Kept with it and given to whoever receives it.
+/// The trace that an item belongs to. The server stores it and returns it with the item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBody {
@@ -17,21 +17,25 @@ pub struct TraceBody {
     pub tracestate: Option<Text<TraceState>>,
 }
 
-impl TraceBody {
-    pub fn get(self) -> Result<Trace, Refusal> {
+impl TryFrom<TraceBody> for Trace {
+    type Error = Refusal;
+
+    fn try_from(body: TraceBody) -> Result<Trace, Refusal> {
         Ok(Trace {
-            parent: self.traceparent.get("trace.traceparent")?,
-            state: self.tracestate.map(|state| state.get("trace.tracestate")).transpose()?,
+            parent: body.traceparent.into_domain("trace.traceparent")?,
+            state: body.tracestate.map(|state| state.into_domain("trace.tracestate")).transpose()?,
         })
     }
+}
 
-    /// Of the headers of a call, as far as they are well-formed: whoever cannot read a trace goes on without.
-    pub fn of_headers<'a>(
+impl TraceBody {
+    /// Reads the headers of a call. Malformed headers are ignored.
+    pub fn from_headers<'a>(
         mut parents: impl Iterator<Item = &'a str>,
         states: impl Iterator<Item = &'a str>,
     ) -> Option<Trace> {
         let parent = parents.next()?.parse().ok()?;
-        // Two of them say nothing.
+        // Two parents contradict each other.
         if parents.next().is_some() {
             return None;
         }
@@ -53,9 +57,9 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_cannot_be_read_of_headers_is_left_out() {
+    fn malformed_trace_headers_are_ignored() {
         let read = |parents: &[&'static str], states: &[&'static str]| {
-            let trace = TraceBody::of_headers(parents.iter().copied(), states.iter().copied());
+            let trace = TraceBody::from_headers(parents.iter().copied(), states.iter().copied());
             trace.map(|trace| (trace.parent.to_string(), trace.state.map(|state| state.to_string())))
         };
         let known = |state: Option<&str>| Some((PARENT.to_owned(), state.map(str::to_owned)));

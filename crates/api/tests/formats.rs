@@ -1,4 +1,4 @@
-//! Both formats say the same: what goes through JSON and through MessagePack comes out as it went in.
+//! A value that goes through JSON and MessagePack comes out unchanged.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::collection::{btree_map, vec};
@@ -9,20 +9,20 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use towline_api::backoff::BackoffSpelled;
+use towline_api::backoff::CustomBackoff;
 use towline_api::params::Params;
 use towline_api::payload::Payload;
 use towline_api::{
-    Action, AfterBody, BackoffBody, BulkResult, CountShown, CountsShown, ErrorBody, FairnessBody, FieldsBody,
-    Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis, NewItem,
-    OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, Purged, PutQueue, QueuePage, QueueShown,
-    ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
+    Action, BackoffBody, BulkResult, CountShown, CountsShown, DependencyBody, ErrorBody, FairnessBody,
+    FieldsBody, Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis,
+    NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, PurgeResult, PutQueue, QueuePage,
+    QueueShown, ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
     SettleRequest, Settled, Span, SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, TraceBody,
     VerbName,
 };
 use uuid::Uuid;
 
-/// JSON, the type, MessagePack, the type, JSON.
+/// Encodes as JSON, decodes, encodes as MessagePack, decodes, and encodes as JSON again.
 fn same<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
     let json = Format::Json.encode(value).unwrap();
     let read: T = Format::Json.decode(&json).unwrap();
@@ -99,7 +99,7 @@ fn backoff() -> impl Strategy<Value = BackoffBody> {
     let spans = (option::of(span()), option::of(span()), option::of(span()), option::of(span()));
     let spelled = (spans, share(), share(), share()).prop_map(
         |((delay, base, max, round), factor, jitter, hash_jitter)| {
-            BackoffBody::Spelled(Box::new(BackoffSpelled {
+            BackoffBody::Custom(Box::new(CustomBackoff {
                 delay,
                 base,
                 factor,
@@ -207,10 +207,11 @@ fn queue() -> impl Strategy<Value = QueueShown> {
     )
 }
 
-fn after() -> impl Strategy<Value = AfterBody> {
+fn after() -> impl Strategy<Value = DependencyBody> {
     let numbers = (option::of(any::<i64>()), option::of(any::<i64>()));
-    (option::of(text()), option::of(vec(id(), 0..3)), option::of(text()), numbers)
-        .prop_map(|(group, items, when, (expect, count))| AfterBody { group, expect, items, when, count })
+    (option::of(text()), option::of(vec(id(), 0..3)), option::of(text()), numbers).prop_map(
+        |(group, items, when, (expect, count))| DependencyBody { group, expect, items, when, count },
+    )
 }
 
 fn trace() -> impl Strategy<Value = TraceBody> {
@@ -451,7 +452,7 @@ proptest! {
         same(&ItemPage { items, next: next.clone() });
         same(&CountShown { count: removed, next: next.clone() });
         same(&BulkResult { matched: removed, done: removed / 2, left, next: next.clone() });
-        same(&Purged { removed, matched, next });
+        same(&PurgeResult { removed, matched, next });
     }
 
     #[test]
@@ -471,7 +472,7 @@ fn a_payload_is_bytes_in_messagepack_and_base64_in_json() {
     let item = NewItem { payload: Some(vec![0, 255, 128].into()), ..NewItem::default() };
     assert_eq!(Format::Json.encode(&item).unwrap(), br#"{"payload":"AP+A"}"#);
     assert_eq!(Format::MessagePack.encode(&item).unwrap(), b"\x81\xa7payload\xc4\x03\x00\xff\x80");
-    // Text is base64 there as well, with or without padding.
+    // In MessagePack, text is base64 too, with or without padding.
     for text in [&b"\x81\xa7payload\xa4AP+A"[..], b"\x81\xa4blob\xa4AP+A"] {
         assert_eq!(Format::MessagePack.decode::<NewItem>(text).unwrap(), item);
     }
@@ -479,7 +480,7 @@ fn a_payload_is_bytes_in_messagepack_and_base64_in_json() {
 }
 
 #[test]
-fn an_error_names_the_place() {
+fn a_decode_error_names_the_path() {
     let packed = Format::MessagePack.encode(&serde_json::json!({"items": [{}, {"tags": {"a": 5}}]})).unwrap();
     let message = Format::MessagePack.decode::<SubmitRequest>(&packed).unwrap_err().to_string();
     assert!(message.contains("items[1].tags"), "{message}");

@@ -1,16 +1,17 @@
-//! The command line as a whole.
+//! The commands and global options.
 
 use crate::connect::Connection;
 use crate::output::Format;
 use crate::{
-    bench, buffer, completions, events, group, item, kv, man, migrate, moving, queue, schedule, serve, token,
-    topic,
+    bench, buffer, completions, events, export_import, group, item, kv, man, migrate, queue, schedule, serve,
+    token, topic,
 };
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
 ///
-/// `towline serve` is a complete server; `migrate`, `export` and `import` work on its store, every other command talks to it.
+/// `towline serve` runs a server. `migrate`, `export` and `import` work on its store. Every other command
+/// calls a server.
 #[derive(Debug, Parser)]
 #[command(
     name = "towline",
@@ -18,13 +19,13 @@ use clap::{Parser, Subcommand};
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 well, 1 refused or failed, 2 usage, 3 no server answers, 4 waited in vain."
+    after_help = "Exit codes: 0 success, 1 refused or failed, 2 usage error, 3 no server answered, 4 timeout."
 )]
 pub struct Cli {
     #[command(flatten)]
     pub connection: Connection,
-    /// How to print results. Lists are tables on a terminal and one JSON array otherwise.
-    // `--output` names a slot, as in Tyger.
+    /// How to print results. Default: lists are tables on a terminal, and one JSON array otherwise.
+    // Not `--output`: as in Tyger, that names a slot.
     #[arg(short = 'o', long, global = true, value_name = "FORMAT", help_heading = "Global options")]
     pub format: Option<Format>,
     #[command(subcommand)]
@@ -35,44 +36,44 @@ pub struct Cli {
 pub enum Command {
     /// Run a server.
     Serve(Box<serve::ServeArgs>),
-    /// Bring the schema of a PostgreSQL store up to date.
+    /// Migrate the schema of a PostgreSQL store.
     Migrate(migrate::MigrateArgs),
-    /// Write everything in a store to standard output.
-    Export(moving::ExportArgs),
-    /// Put what `towline export` wrote into an empty store.
-    Import(moving::ImportArgs),
-    /// Make, fill, read and watch queues.
+    /// Export all queues and items of a store to standard output.
+    Export(export_import::ExportArgs),
+    /// Import the output of `towline export` into an empty store.
+    Import(export_import::ImportArgs),
+    /// Create queues, submit and receive items.
     #[command(subcommand, visible_alias = "queues")]
     Queue(Box<queue::QueueCommand>),
-    /// Work on items: the same as `queue item`.
+    /// Work on items (the same as `queue item`).
     #[command(subcommand, visible_alias = "items")]
     Item(Box<item::ItemCommand>),
-    /// Write and read buffers: large data that items name.
+    /// Write and read buffers: large data that items refer to.
     #[command(subcommand, visible_alias = "buffers")]
     Buffer(Box<buffer::BufferCommand>),
-    /// Look at groups of items, wait for them, cancel them.
+    /// Show, wait for and cancel groups of items.
     #[command(subcommand, visible_alias = "groups")]
     Group(group::GroupCommand),
-    /// Submit items by the clock: cron and intervals.
+    /// Submit items on a schedule: cron or intervals.
     #[command(subcommand, visible_alias = "schedules")]
     Schedule(Box<schedule::ScheduleCommand>),
-    /// Print what happens, as it happens.
+    /// Print events as they happen.
     Events(Box<events::EventsArgs>),
-    /// Keep small records by key: values, counters, claims.
+    /// Store small key-value records: values, counters, locks.
     #[command(subcommand)]
     Kv(kv::KvCommand),
-    /// Tell, and hear, what is kept nowhere.
+    /// Publish to and subscribe to topics (not stored).
     #[command(subcommand, visible_alias = "topics")]
     Topic(topic::TopicCommand),
-    /// Make, list and revoke tokens: who may call a server, and what for.
+    /// Create, list and revoke tokens.
     #[command(subcommand, visible_alias = "tokens")]
     Token(token::TokenCommand),
-    /// Print as whom the server takes you.
+    /// Show the identity and scopes of the current token.
     Whoami,
-    /// Measure a server.
+    /// Measure the speed of a server.
     Bench(Box<bench::BenchArgs>),
-    /// Print completions for a shell.
+    /// Print completions for a shell, for example `towline completions bash`.
     Completions(completions::CompletionsArgs),
-    /// Print the manual page, or write those of all commands.
+    /// Print the manual page, or write the pages of all commands.
     Man(man::ManArgs),
 }

@@ -1,17 +1,17 @@
-//! The command line's clock: the one place that asks the system for the time.
+//! The clock of the command line: the only place that asks the system for the time.
 
 use std::time::SystemTime;
 use tokio::time::Instant;
 use towline_api::Timestamp;
 
-/// For measuring; never goes back.
+/// A monotonic time, for measuring.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the edge: nothing above passes a time in")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// What the wall clock shows, to compare with times that a server sends.
+/// The wall clock, to compare with times from a server.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the edge: nothing above passes a time in")]
 pub fn wall() -> Timestamp {

@@ -8,7 +8,7 @@ use std::io::Write;
 
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell to complete for.
+    /// The shell.
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! Which server to talk to, and as whom.
+//! The connection to a server: address, token, certificates.
 
 use crate::exit::Failure;
 use crate::output::{Format, Output};
@@ -9,7 +9,7 @@ use towline_api::{Client, Trace, TraceBody};
 
 #[derive(Debug, Args)]
 pub struct Connection {
-    /// The server to talk to.
+    /// Address of the server.
     #[arg(
         long,
         global = true,
@@ -20,8 +20,8 @@ pub struct Connection {
         help_heading = "Global options"
     )]
     url: String,
-    /// A file with the token to show to the server, `-` for standard input; without it, TOWLINE_TOKEN is used if set.
-    // There is no flag for the token itself: everybody on the machine can read a command line.
+    /// File with the token, `-` for standard input. Default: the token in TOWLINE_TOKEN.
+    // No flag takes the token itself: every user of the machine can read a command line.
     #[arg(
         long,
         global = true,
@@ -30,7 +30,7 @@ pub struct Connection {
         help_heading = "Global options"
     )]
     token_file: Option<PathBuf>,
-    /// Certificates to trust in place of the system's, in PEM.
+    /// PEM file with the certificate authorities to trust, instead of the system's.
     #[arg(
         long,
         global = true,
@@ -41,18 +41,18 @@ pub struct Connection {
     ca_file: Option<PathBuf>,
 }
 
-/// A server to talk to, and how to print what it says.
+/// A client, and how to print its results.
 #[derive(Debug)]
 pub struct Session {
-    /// Does not repeat calls: an absent server is told at once.
+    /// Does not repeat calls, so a missing server is reported at once.
     pub client: Client,
     pub output: Output,
 }
 
 impl Connection {
     pub fn open(&self, format: Option<Format>) -> Result<Session, Failure> {
-        // JSON brings parameters back as the text they were sent as, digit for digit.
-        let mut client = Client::new(&self.url)?.format(towline_api::Format::Json).patience(Duration::ZERO);
+        // JSON returns parameters as the text that the submitter sent, digit for digit.
+        let mut client = Client::new(&self.url)?.format(towline_api::Format::Json).retry_for(Duration::ZERO);
         if let Some(path) = &self.ca_file {
             client = client.ca_file(path)?;
         }
@@ -84,9 +84,9 @@ impl Connection {
     }
 }
 
-/// The trace that whoever started this process is at: it says so in the environment, as programs without headers do.
+/// The trace of the process that started this one, from the environment.
 fn trace() -> Option<Trace> {
     let variable = |name: &str| std::env::var(name).ok();
     let (parent, state) = (variable("TRACEPARENT"), variable("TRACESTATE"));
-    TraceBody::of_headers(parent.as_deref().into_iter(), state.as_deref().into_iter())
+    TraceBody::from_headers(parent.as_deref().into_iter(), state.as_deref().into_iter())
 }

@@ -1,4 +1,4 @@
-//! The command line's randomness: the one place that asks the system for it.
+//! The randomness of the command line: the only place that asks the system for it.
 
 use crate::exit::Failure;
 
@@ -6,6 +6,6 @@ use crate::exit::Failure;
 pub fn bytes() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
-        .map_err(|error| Failure::Refused(format!("the system gives no randomness: {error}")))?;
+        .map_err(|error| Failure::Refused(format!("the system provides no randomness: {error}")))?;
     Ok(bytes)
 }

@@ -1,48 +1,48 @@
-//! `towline events`: what happens, line by line.
+//! `towline events`: prints events.
 
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
 use crate::output::{self, Format};
-use crate::reader::Reader;
+use crate::reconnect::Reconnect;
+use crate::stdout_reader::StdoutReader;
 use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
 use towline_api::EventShown;
-use towline_api::client::{EventQuery, has_reached};
+use towline_api::client::{EventQuery, cursor_has_reached};
 
-/// Looked at by one call.
+/// How many events one call reads.
 const PAGE: usize = 1000;
-/// After a page that led nowhere.
+/// The pause after a page that brought no progress.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The stream itself notices a server that fell silent.
+/// The stream itself detects a silent server, so this limit only bounds the rest.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
-/// Print what happens, as it happens: one JSON object a line, or a line for people on a terminal.
+/// Print events as they happen: one JSON object per line, or a readable line on a terminal.
 ///
-/// A server that restarts is waited for, and nothing is missed meanwhile. Events are hints: show what they name to know how
-/// it is now.
+/// Waits for a server that restarts, and misses no event. Events are hints: show an item to learn its current
+/// state.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Only of this queue, dead letters by where they failed, too. Repeatable.
+    /// Only events of this queue, including dead letters that failed in it. Repeatable.
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
-    /// Only of this kind, like item.completed, or item.* for all that begin so. Repeatable.
+    /// Only this kind, for example item.completed, or item.* for all kinds of items. Repeatable.
     #[arg(long, value_name = "KIND")]
     kind: Vec<String>,
-    /// Only of this item. Repeatable.
+    /// Only events of this item. Repeatable.
     #[arg(long, value_name = "ID")]
     item: Vec<String>,
-    /// Only of members of this group. Repeatable.
+    /// Only events of members of this group. Repeatable.
     #[arg(long, value_name = "GROUP")]
     group: Vec<String>,
-    /// Begin after the event with this id, or with `oldest` [default: what happens from now on; with --once: oldest].
+    /// Start after the event with this id, or with `oldest` [default: only new events; with --once: oldest].
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// End after so many events.
+    /// Stop after this many events.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Print what is kept, and end.
+    /// Print the stored events, then stop.
     #[arg(long)]
     once: bool,
 }
@@ -52,7 +52,7 @@ pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
     let query =
         EventQuery { after, queues: args.queue, kinds: args.kind, items: args.item, groups: args.group };
     let printer = Printer {
-        for_people: match session.output.asked() {
+        for_people: match session.output.requested() {
             Some(Format::Table) => true,
             Some(Format::Json | Format::Ndjson) => false,
             None => std::io::stdout().is_terminal(),
@@ -63,12 +63,12 @@ pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
 }
 
 async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
-    // What happens while it prints is not kept yet: on a busy server there would be no end.
+    // Stop at the current end. On a busy server there would be no other end.
     let now = EventQuery { after: Some("now".to_owned()), ..EventQuery::default() };
     let now = session.client.events(&now, Some(1)).await?.next;
     while printer.left > 0 {
         let page = session.client.events(&query, Some(PAGE)).await?;
-        let end = page.events.is_empty() && !page.more || has_reached(&page.next, &now);
+        let end = page.events.is_empty() && !page.more || cursor_has_reached(&page.next, &now);
         for event in &page.events {
             if !printer.print(event)? {
                 return Ok(());
@@ -78,7 +78,7 @@ async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Print
             return Ok(());
         }
         if query.after.replace(page.next.clone()).as_ref() == Some(&page.next) {
-            // Somebody is about to tell something before what comes next.
+            // A transaction in progress may still add events before the next ones.
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -86,17 +86,17 @@ async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Print
 }
 
 async fn follow(session: &Session, query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
-    let reader = Reader::of_stdout();
+    let reader = StdoutReader::new();
     let mut events = session.client.follow_events(query);
-    let mut outage = Outage::new(None);
+    let mut reconnect = Reconnect::new(None);
     while printer.left > 0 {
         let next = tokio::select! {
             next = events.next() => next,
-            () = reader.gone() => return Err(Failure::ReaderGone),
+            () = reader.closed() => return Err(Failure::ReaderGone),
         };
-        // A server that was never there is not waited for.
+        // Report a server that was never there at once.
         let next = if events.has_begun() { next } else { Ok(next?) };
-        if let Some(event) = outage.bridge(session.client.url(), AT_ONCE, async { next }).await? {
+        if let Some(event) = reconnect.attempt(session.client.url(), AT_ONCE, async { next }).await? {
             printer.print(&event)?;
         }
     }
@@ -109,11 +109,11 @@ struct Printer {
 }
 
 impl Printer {
-    /// Whether to go on.
+    /// Returns whether to continue.
     fn print(&mut self, event: &EventShown) -> Result<bool, Failure> {
         match self.for_people {
             true => output::text(&line(event))?,
-            false => output::line(event)?,
+            false => output::json_line(event)?,
         }
         self.left -= 1;
         Ok(self.left > 0)
@@ -129,7 +129,7 @@ fn line(event: &EventShown) -> String {
     parts.extend(event.deadline.as_ref().map(|deadline| format!("until {deadline}")));
     let why = [&event.failure, &event.reason].into_iter().flatten().cloned().collect::<Vec<_>>().join(": ");
     parts.extend(Some(why).filter(|why| !why.is_empty()).map(|why| format!("({why})")));
-    // A reason is whatever somebody wrote.
+    // A reason is any text that a caller wrote.
     let line = output::printable(&parts.join("  ")).replace(['\n', '\t'], " ");
     format!("{line}\n")
 }

@@ -1,4 +1,4 @@
-//! How a command ends: what is said on stderr, and the exit code.
+//! Exit codes, and the error message on stderr.
 
 use crate::output;
 use std::fmt::Display;
@@ -6,20 +6,20 @@ use std::io;
 use std::process::ExitCode;
 use towline_api::{ClientError, Refusal};
 
-/// An end other than well.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server or the work said no.
+    /// The server refused, or the work failed.
     Refused(String),
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage(String),
-    /// Nobody answered.
+    /// No server answered.
     Unreachable(String),
-    /// What was waited for did not come in time.
+    /// The command waited and timed out.
     TimedOut(String),
-    /// Refused in parts, each of which was told when it happened.
-    Told,
-    /// Whoever read the output wants no more of it.
+    /// Some elements failed, and each was reported when it failed.
+    AlreadyReported,
+    /// The reader of the output closed the pipe.
     ReaderGone,
 }
 
@@ -31,7 +31,7 @@ impl Failure {
     fn code(&self) -> u8 {
         match self {
             Failure::ReaderGone => 0,
-            Failure::Refused(_) | Failure::Told => 1,
+            Failure::Refused(_) | Failure::AlreadyReported => 1,
             Failure::Usage(_) => 2,
             Failure::Unreachable(_) => 3,
             Failure::TimedOut(_) => 4,
@@ -44,13 +44,13 @@ impl Failure {
             | Failure::Usage(words)
             | Failure::Unreachable(words)
             | Failure::TimedOut(words) => Some(words),
-            Failure::Told | Failure::ReaderGone => None,
+            Failure::AlreadyReported | Failure::ReaderGone => None,
         }
     }
 }
 
-/// Says what there is to say.
-pub fn of(end: Result<(), Failure>) -> ExitCode {
+/// Prints the error message, if there is one, and returns the exit code.
+pub fn report(end: Result<(), Failure>) -> ExitCode {
     let Err(failure) = end else { return ExitCode::SUCCESS };
     if let Some(words) = failure.words() {
         output::say(words);
@@ -58,15 +58,15 @@ pub fn of(end: Result<(), Failure>) -> ExitCode {
     ExitCode::from(failure.code())
 }
 
-/// Help and version are results; everything else is a wrong usage.
-pub fn of_arguments(error: &clap::Error) -> ExitCode {
+/// Help and version are results. Every other error of the parser is a usage error.
+pub fn report_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return of(error.print().map_err(Failure::from));
+        return report(error.print().map_err(Failure::from));
     }
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
         Some(words) => output::say(words.trim_end()),
-        // Not a word of the command line: help is what is needed.
+        // Called without arguments: print the help.
         None => drop(error.print()),
     }
     ExitCode::from(2)
@@ -76,7 +76,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         match error {
             ClientError::Unreachable { .. } => Failure::Unreachable(format!(
-                "{error}; start one with `towline serve`, or name another with --url or TOWLINE_URL"
+                "{error}; start one with `towline serve`, or give its address with --url or TOWLINE_URL"
             )),
             ClientError::Configuration(words) => Failure::Usage(words),
             ClientError::Refused(_) | ClientError::Untrusted { .. } | ClientError::Protocol { .. } => {

@@ -1,29 +1,29 @@
-//! `towline group`: how a group stands, waiting for its end, what came of it, cancelling all of it.
+//! `towline group`: shows, waits for, lists and cancels the members of a group.
 
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::item::{cancel_all, list_all};
-use crate::outage::Outage;
+use crate::item::{list_all, repeat_until_done};
+use crate::reconnect::Reconnect;
 use crate::value::duration;
 use clap::{Args, Subcommand};
 use std::time::Duration;
 use towline_api::client::ItemQuery;
 use towline_api::{GroupShown, ItemFilter, Millis};
 
-/// How long one call waits. Short enough to notice a server that vanished without a word.
+/// How long one call waits. Short enough to detect a server that disappeared.
 const SLICE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
-    /// Print how many members have ended, and how.
+    /// Show how many members there are, and how they ended.
     Show(ShowArgs),
     /// Wait until all members have ended.
     Wait(WaitArgs),
-    /// List the members, with what came of each.
+    /// List the members with their results.
     Results(ResultsArgs),
-    /// Cancel all members that have not ended.
+    /// Cancel all unfinished members.
     Cancel(CancelArgs),
 }
 
@@ -35,16 +35,15 @@ pub struct ShowArgs {
 
 /// Wait until all members of a group have ended.
 ///
-/// Exit code 0: all completed. 1: all have ended, and some did not complete. 4: not all within --timeout. A server that
-/// restarts is waited for.
+/// Exit code 0: all completed. 1: some failed or were deleted. 4: timeout. Waits for a server that restarts.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
     /// The group's name.
     group: String,
-    /// How many members there will be: not done before so many are there.
+    /// How many members the group will have. Waits until it has this many.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     expect: u64,
-    /// Wait no longer than this [default: for ever].
+    /// Wait at most this long [default: no limit].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Millis>,
 }
@@ -53,7 +52,7 @@ pub struct WaitArgs {
 pub struct ResultsArgs {
     /// The group's name.
     group: String,
-    /// Only members in this state, like completed or failed.
+    /// Only members in this state, for example completed or failed.
     #[arg(long, visible_alias = "state", value_name = "STATE")]
     status: Option<String>,
     /// Leave out inputs, parameters and outputs.
@@ -65,10 +64,10 @@ pub struct ResultsArgs {
 pub struct CancelArgs {
     /// The group's name.
     group: String,
-    /// Kept with each.
+    /// The reason, stored with each item.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Print how many there are, and cancel none.
+    /// Print how many members would be cancelled, and cancel none.
     #[arg(long)]
     dry_run: bool,
 }
@@ -84,22 +83,22 @@ pub async fn run(session: &Session, command: GroupCommand) -> Result<(), Failure
         GroupCommand::Cancel(args) => {
             let query = ItemQuery { reason: args.reason, dry_run: args.dry_run, ..ItemQuery::default() };
             let call = async |query: &ItemQuery| session.client.cancel_group(&args.group, query).await;
-            cancel_all(session, query, call).await
+            repeat_until_done(session, query, call).await
         }
     }
 }
 
 async fn wait(session: &Session, args: WaitArgs) -> Result<(), Failure> {
     let until = args.timeout.map(|timeout| clock::now() + Duration::from_millis(timeout.0));
-    let mut outage = Outage::new(until);
+    let mut reconnect = Reconnect::new(until);
     let client = &session.client;
     loop {
         let rest = until.map(|until| until.saturating_duration_since(clock::now()));
         let slice = rest.map_or(SLICE, |rest| rest.min(SLICE));
         let call = client.wait_group(&args.group, args.expect, slice);
-        let Some(group) = outage.bridge(client.url(), slice + GRACE, call).await? else { continue };
+        let Some(group) = reconnect.attempt(client.url(), slice + GRACE, call).await? else { continue };
         if group.done {
-            session.output.silent(&group)?;
+            session.output.json_only(&group)?;
             let bad = group.failed + group.removed;
             return match bad {
                 0 => Ok(()),

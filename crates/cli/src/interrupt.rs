@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, heard from the start to the end, so that what was begun is taken back.
+//! Ctrl-C and SIGTERM. Commands catch them to clean up.
 
 use anyhow::bail;
 use std::future::Future;
@@ -11,7 +11,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on these signals don't end the process by themselves.
+    /// Catches the signals from now on. They no longer end the process by themselves.
     pub fn listen() -> anyhow::Result<Interrupt> {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -26,16 +26,16 @@ impl Interrupt {
         Ok(Interrupt { raised })
     }
 
-    /// Ready when a signal has come.
+    /// Waits for a signal.
     pub async fn raised(&self) {
         let mut raised = self.raised.clone();
         if raised.wait_for(|raised| *raised).await.is_err() {
-            // Nobody listens any more: none will come.
+            // The listening task is gone, so no signal will arrive.
             std::future::pending::<()>().await;
         }
     }
 
-    /// The work's result, unless a signal comes first.
+    /// Runs `work` until it is done or a signal arrives.
     pub async fn or<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         tokio::select! {
             result = work => result,

@@ -1,4 +1,4 @@
-//! `towline kv`: small records by key.
+//! `towline kv`: key-value records.
 
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -9,59 +9,60 @@ use towline_api::{IncrementRecord, Millis, RecordDeleted, RecordNumber, RecordSe
 
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
-    /// Print a value, as it was set.
-    Get(Key),
+    /// Print the value of a record.
+    Get(KeyArg),
     /// Set a record.
     Set(SetArgs),
-    /// Add to a record, and print the number afterwards.
+    /// Add to a record and print the new value.
     #[command(visible_alias = "incr")]
     Increment(IncrementArgs),
-    /// Delete a record. One that is not there is fine.
-    Delete(Key),
+    /// Delete a record. Succeeds even if the record does not exist.
+    Delete(KeyArg),
     /// List records in order of key.
     #[command(visible_alias = "ls")]
     List(ListArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Key {
-    /// Any text of at most 512 bytes.
+pub struct KeyArg {
+    /// The key, at most 512 bytes.
     key: String,
 }
 
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// Any text of at most 512 bytes.
+    /// The key, at most 512 bytes.
     key: String,
-    /// Any text of at most 1 MiB; `-` reads it from standard input.
+    /// The value, at most 1 MiB. `-` reads standard input.
     #[arg(allow_hyphen_values = true)]
     value: String,
-    /// Forget it after this [default: never].
+    /// Delete the record after this time [default: never].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Millis>,
-    /// Only if there is none; exit code 1 if there is one.
+    /// Set the record only if it does not exist. Exit code 1 if it exists.
     #[arg(long)]
     if_absent: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct IncrementArgs {
-    /// Any text of at most 512 bytes.
+    /// The key, at most 512 bytes.
     key: String,
-    /// How much, which may be less than nothing.
+    /// How much to add. May be negative.
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     by: i64,
-    /// What is counted: told again within --ttl, nothing changes, and the number is the one of the first time.
+    /// Identifies the thing that is counted. A repeat within --ttl changes nothing and prints the first
+    /// result.
     #[arg(long, value_name = "TEXT", requires = "ttl")]
     once: Option<String>,
-    /// Forget it after this, from now on [default: as long as it is kept already].
+    /// Delete the record this long from now [default: the record keeps its expiry].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Millis>,
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// What the keys begin with.
+    /// Only keys that begin with this text.
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 }
@@ -69,26 +70,24 @@ pub struct ListArgs {
 pub async fn run(session: &Session, command: KvCommand) -> Result<(), Failure> {
     let Session { client, output } = session;
     match command {
-        KvCommand::Get(Key { key }) => match client.record(&key).await? {
-            Some(record) => output.name(&record.value, &record),
-            None => {
-                Err(Failure::Refused(format!("no record {key:?}; it was never set, or its time is over")))
-            }
+        KvCommand::Get(KeyArg { key }) => match client.record(&key).await? {
+            Some(record) => output.name_or_json(&record.value, &record),
+            None => Err(Failure::Refused(format!("no record {key:?}; it was never set or has expired"))),
         },
         KvCommand::Set(SetArgs { key, value, ttl, if_absent }) => {
             let value = Source::text(value).read_text()?;
             let set =
                 client.set_record(&key, &SetRecord { value, ttl: ttl.map(Into::into), if_absent }).await?;
-            output.silent(&RecordSet { set })?;
-            if set { Ok(()) } else { Err(Failure::Refused(format!("record {key:?} is there already"))) }
+            output.json_only(&RecordSet { set })?;
+            if set { Ok(()) } else { Err(Failure::Refused(format!("record {key:?} exists already"))) }
         }
         KvCommand::Increment(IncrementArgs { key, by, once, ttl }) => {
             let body = IncrementRecord { by: Some(by), once, ttl: ttl.map(Into::into) };
             let value = client.increment_record(&key, &body).await?;
-            output.name(value, &RecordNumber { value })
+            output.name_or_json(value, &RecordNumber { value })
         }
-        KvCommand::Delete(Key { key }) => {
-            output.silent(&RecordDeleted { deleted: client.delete_record(&key).await? })
+        KvCommand::Delete(KeyArg { key }) => {
+            output.json_only(&RecordDeleted { deleted: client.delete_record(&key).await? })
         }
         KvCommand::List(ListArgs { prefix }) => {
             let mut listing = output.listing(&["KEY", "VALUE", "EXPIRES"]);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write the page of every command into this directory.
+    /// Write the pages of all commands to this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

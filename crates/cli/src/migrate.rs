@@ -1,4 +1,4 @@
-//! `towline migrate`: brings the schema of a database up to date, apart from any server.
+//! `towline migrate`: migrates the schema of a database without starting a server.
 
 use crate::exit::Failure;
 use crate::output::Output;
@@ -11,22 +11,22 @@ use towline_server::{Schema, Settings};
 
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
-    /// A configuration file; towline.toml is read if it is there
+    /// Configuration file [default: towline.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database, as `towline serve` names it: postgres://user@host/database. Repeatable
+    /// The database, as for `towline serve`: postgres://user@host/database. Repeatable
     #[arg(long, value_name = "PLACE")]
     store: Vec<String>,
-    /// A file with the password of the database
+    /// File with the password of the database
     #[arg(long, value_name = "PATH")]
     store_password_file: Option<String>,
-    /// Change nothing; say where the schema stands, and exit with 1 if it is behind
+    /// Change nothing. Print the version of the schema, and exit with 1 if it needs a migration
     #[arg(long)]
     check: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Checked<'a> {
+struct SchemaCheck<'a> {
     schema: &'a str,
     version: i32,
     known: i32,
@@ -34,15 +34,15 @@ struct Checked<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Moved<'a> {
+struct SchemaMigration<'a> {
     schema: &'a str,
     from: i32,
     to: i32,
 }
 
 pub fn run(args: &MigrateArgs, output: Output) -> Result<(), Failure> {
-    let given = [("store", &several(&args.store)), ("store_password_file", &args.store_password_file)];
-    let flags: Vec<_> = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+    let flags = [("store", &several(&args.store)), ("store_password_file", &args.store_password_file)];
+    let flags: Vec<_> = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
     let settings = Settings::load(args.config.as_deref(), environment(), &flags)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let schemas = Schema::of(&settings);
@@ -54,7 +54,7 @@ pub fn run(args: &MigrateArgs, output: Output) -> Result<(), Failure> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         for schema in &schemas {
-            let done = if args.check { check(schema, output).await } else { go(schema, output).await };
+            let done = if args.check { check(schema, output).await } else { migrate(schema, output).await };
             done.map_err(|failure| match failure {
                 Failure::Refused(words) if schemas.len() > 1 => {
                     Failure::Refused(format!("{}: {words}", schema.database()))
@@ -66,28 +66,28 @@ pub fn run(args: &MigrateArgs, output: Output) -> Result<(), Failure> {
     })
 }
 
-async fn go(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
-    let moved = schema.migrate().await.map_err(Failure::refused)?;
-    let (name, from, to) = (schema.name(), moved.from, moved.to);
+async fn migrate(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
+    let migrated = schema.migrate().await.map_err(Failure::refused)?;
+    let (name, from, to) = (schema.name(), migrated.from, migrated.to);
     let words = if from == to {
         format!("schema {name:?} is at version {to} already")
     } else {
-        format!("schema {name:?} went from version {from} to {to}")
+        format!("schema {name:?} migrated from version {from} to {to}")
     };
-    output.name(words, &Moved { schema: name, from, to })
+    output.name_or_json(words, &SchemaMigration { schema: name, from, to })
 }
 
 async fn check(schema: &Schema<'_>, output: Output) -> Result<(), Failure> {
     let found = schema.version().await.map_err(Failure::refused)?;
     let (name, version, known) = (schema.name(), found.version, found.known);
-    let words = format!("schema {name:?} is at version {version}, this towline knows {known}");
+    let words = format!("schema {name:?} is at version {version}, this version of towline needs {known}");
     let compatible_with = found.compatible_with;
-    output.name(words, &Checked { schema: name, version, known, compatible_with })?;
+    output.name_or_json(words, &SchemaCheck { schema: name, version, known, compatible_with })?;
     if found.is_behind() {
-        return Err(Failure::refused("it is behind; run `towline migrate`"));
+        return Err(Failure::refused("the schema is out of date; run `towline migrate`"));
     }
     if found.is_incompatible() {
-        let words = format!("it is for those who know version {compatible_with}; use a newer towline");
+        let words = format!("the schema needs version {compatible_with}; use a newer towline");
         return Err(Failure::Refused(words));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Everything that is printed: results to stdout, words to stderr.
+//! Everything that is printed: results to stdout, messages to stderr.
 
 use crate::exit::Failure;
 use crate::table::Listing;
@@ -11,67 +11,67 @@ use std::io::{self, IsTerminal, Write};
 pub enum Format {
     /// One JSON value.
     Json,
-    /// Columns for people.
+    /// A table for people.
     Table,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
 }
 
-/// How results are printed: as asked for, or as fits where they go.
+/// How to print results: the requested format, or the one that fits a terminal or a pipe.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
-    asked: Option<Format>,
+    requested: Option<Format>,
 }
 
 impl Output {
-    pub fn new(asked: Option<Format>) -> Output {
-        Output { asked }
+    pub fn new(requested: Option<Format>) -> Output {
+        Output { requested }
     }
 
-    pub fn asked(self) -> Option<Format> {
-        self.asked
+    pub fn requested(self) -> Option<Format> {
+        self.requested
     }
 
-    /// A name or an id alone, fit for `$(...)`; the whole answer only if JSON was asked for.
-    pub fn name<T: Serialize>(self, name: impl Display, whole: &T) -> Result<(), Failure> {
-        match self.asked {
+    /// Prints only a name or an id, for `$(...)`. Prints the whole answer if JSON was requested.
+    pub fn name_or_json<T: Serialize>(self, name: impl Display, whole: &T) -> Result<(), Failure> {
+        match self.requested {
             Some(Format::Json | Format::Ndjson) => self.object(whole),
             Some(Format::Table) | None => text(&format!("{name}\n")),
         }
     }
 
-    /// What a call answered, if JSON was asked for; scripts need no word of success.
-    pub fn silent<T: Serialize>(self, answer: &T) -> Result<(), Failure> {
-        match self.asked {
+    /// Prints the answer only if JSON was requested. Otherwise the exit code is enough.
+    pub fn json_only<T: Serialize>(self, answer: &T) -> Result<(), Failure> {
+        match self.requested {
             Some(Format::Json | Format::Ndjson) => self.object(answer),
             Some(Format::Table) | None => Ok(()),
         }
     }
 
     pub fn object<T: Serialize>(self, value: &T) -> Result<(), Failure> {
-        let json = match self.asked {
+        let json = match self.requested {
             Some(Format::Ndjson) => serde_json::to_string(value)?,
             _ => serde_json::to_string_pretty(value)?,
         };
         text(&format!("{json}\n"))
     }
 
-    /// One line for a script, several for a person.
+    /// Prints one line in a pipe, and several on a terminal.
     pub fn answer<T: Serialize>(self, value: &T) -> Result<(), Failure> {
-        match self.asked {
-            None if !io::stdout().is_terminal() => line(value),
+        match self.requested {
+            None if !io::stdout().is_terminal() => json_line(value),
             _ => self.object(value),
         }
     }
 
     pub fn listing(self, headers: &'static [&'static str]) -> Listing {
         let fitting = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
-        Listing::new(self.asked.unwrap_or(fitting), headers)
+        Listing::new(self.requested.unwrap_or(fitting), headers)
     }
 }
 
-/// One JSON object on its own line, there for the reader at once.
-pub fn line<T: Serialize>(value: &T) -> Result<(), Failure> {
+/// Prints one JSON object on its own line, and flushes.
+pub fn json_line<T: Serialize>(value: &T) -> Result<(), Failure> {
     let mut json = serde_json::to_vec(value)?;
     json.push(b'\n');
     let mut out = io::stdout().lock();
@@ -85,13 +85,13 @@ pub fn text(text: &str) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Words for a person. Nobody is left to be told if stderr is closed.
+/// Prints a message to stderr. Ignores a closed stderr.
 pub fn say(words: impl Display) {
     let words = printable(&words.to_string());
     let _ = writeln!(io::stderr().lock(), "towline: {words}");
 }
 
-/// Text that came from elsewhere must not drive the terminal.
+/// Removes control characters, so that foreign text cannot control the terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_are_shown_not_obeyed() {
+    fn escape_sequences_do_not_reach_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\u{fffd}[2Jb\nc");
     }
 }

@@ -1,67 +1,69 @@
-//! A queue's policy as flags.
+//! Flags for a queue's policy.
 
 use crate::exit::Failure;
 use crate::value::{Limit, duration, limit};
 use clap::Args;
 use std::collections::BTreeMap;
-use towline_api::{BackoffBody, FairnessBody, LeaseRuleBody, Millis, OrderBody, PolicyBody, Rate, Span};
+use towline_api::{
+    Backoff, BackoffBody, FairnessBody, LeaseRuleBody, Millis, Order, OrderBody, PolicyBody, Rate, Span,
+};
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
-    /// How long a received item is hidden from others [default: 5m].
+    /// How long a lease lasts without a heartbeat [default: 5m].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     visibility_timeout: Option<Millis>,
-    /// Retries after the first attempt [default: 3].
+    /// How often a failed attempt is retried [default: 3].
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
     /// How long completed and failed items are kept [default: 7d].
     #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
     item_ttl: Option<Limit<Millis>>,
-    /// How long completed items are kept.
+    /// How long completed items are kept [default: 7d].
     #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
     completed_ttl: Option<Limit<Millis>>,
-    /// How long failed items are kept.
+    /// How long failed items are kept [default: 7d].
     #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
     failed_ttl: Option<Limit<Millis>>,
-    /// When to try again: a preset (none, tyger, ayepi, quantumleap, cyclotron, aicf-ai, aicf-quantum), `delay=5s`, or
-    /// `base=1s,factor=2,max=15m,jitter=0.2`.
+    /// Delay before a retry: a preset (none, tyger, ayepi, quantumleap, cyclotron, aicf-ai, aicf-quantum),
+    /// `delay=5s`, or `base=1s,factor=2,max=15m,jitter=0.2` [default: none].
     #[arg(long, value_name = "BACKOFF", value_parser = backoff)]
     backoff: Option<BackoffBody>,
-    /// An item not finished this long after its submit fails.
+    /// Fail an item that is not finished this long after its submit.
     #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
     expire_after: Option<Limit<Millis>>,
-    /// An item not finished this long after its first delivery fails.
+    /// Fail an item that is not finished this long after its first delivery.
     #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
     give_up_after: Option<Limit<Millis>>,
-    /// An item whose holders vanish this many times in a row fails.
+    /// Fail an item after its lease lapsed this many times in a row.
     #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
     poison_after: Option<Limit<i64>>,
-    /// Refuse submits while this many items wait.
+    /// Refuse submits while this many items are waiting.
     #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
     depth_limit: Option<Limit<i64>>,
-    /// Failed items move to this queue.
+    /// Move failed items to this queue.
     #[arg(long, value_name = "QUEUE|none", value_parser = limit::<String>)]
     dead_letter_queue: Option<Limit<String>>,
-    /// Count what finishes by the values of these tags, too: up to 4 names with commas between.
+    /// Also count finished items by the values of these tags: up to 4 names, separated by commas.
     #[arg(long, value_name = "TAGS|none", value_parser = limit::<String>)]
     tally_tags: Option<Limit<String>>,
-    /// At most this many items are processed at once.
+    /// Maximum number of items in processing.
     #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
     concurrency: Option<Limit<i64>>,
-    /// At most so many items are given out in a time: `1000/s`, `10/m`, `500/30s`, `1000/s,burst=50`.
+    /// Maximum rate of deliveries: `1000/s`, `10/m`, `500/30s` or `1000/s,burst=50`.
     #[arg(long, value_name = "RATE|none", value_parser = limit::<Rate>)]
     rate: Option<Limit<Rate>>,
-    /// Items of different fairness keys take turns: `on`, or `gold=3,silver=2` where some give more than one in a turn.
+    /// Let items with different fairness keys take turns: `on`, or with weights `gold=3,silver=2`.
     #[arg(long, value_name = "on|KEY=N,...|none", value_parser = fairness)]
     fairness: Option<Limit<FairnessBody>>,
-    /// At most this many items of a fairness key are processed at once. Keys take turns.
+    /// Maximum number of items in processing for each fairness key. Keys take turns.
     #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
     concurrency_per_key: Option<Limit<i64>>,
-    /// An assigned lease must be acknowledged within this time.
+    /// A worker must acknowledge an assigned lease within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lease_ack_timeout: Option<Millis>,
-    /// A heartbeat adds this many thousandths of the visibility timeout.
+    /// How far a heartbeat moves the deadline, in thousandths of the visibility timeout.
     #[arg(long, value_name = "N")]
     lease_renewal_permille: Option<i64>,
     /// How often a lease can be renewed.
@@ -104,18 +106,18 @@ impl PolicyArgs {
         }
     }
 
-    /// A change of nothing is a forgotten flag.
-    pub fn change(self) -> Result<PolicyBody, Failure> {
+    /// The policy with the given changes. Refuses an update without changes: a flag was forgotten.
+    pub fn patch(self) -> Result<PolicyBody, Failure> {
         match self.body(None) {
             body if body == PolicyBody::default() => Err(Failure::Usage(
-                "nothing to change; name what shall be different, like --max-retries 5".to_owned(),
+                "nothing to change; give a setting, for example --max-retries 5".to_owned(),
             )),
             body => Ok(body),
         }
     }
 }
 
-/// `on`, `none`, weights by key, or all of it as JSON.
+/// Parses `on`, `none`, weights by key, or JSON.
 fn fairness(text: &str) -> Result<Limit<FairnessBody>, String> {
     match text {
         "none" => return Ok(Limit(None)),
@@ -143,22 +145,22 @@ pub fn order(text: &str) -> Result<OrderBody, String> {
         true => serde_json::from_str(text).map_err(|error| error.to_string())?,
         false => OrderBody::Name(text.to_owned()),
     };
-    body.clone().get().map_err(|refusal| refusal.to_string())?;
+    Order::try_from(body.clone()).map_err(|refusal| refusal.to_string())?;
     Ok(body)
 }
 
 pub fn backoff(text: &str) -> Result<BackoffBody, String> {
     let body = match text.contains('=') {
-        true => spelled(text)?,
+        true => custom(text)?,
         false => BackoffBody::Preset(text.to_owned()),
     };
-    body.clone().get().map_err(|refusal| refusal.to_string())?;
+    Backoff::try_from(body.clone()).map_err(|refusal| refusal.to_string())?;
     Ok(body)
 }
 
-/// `base=1s,factor=2,max=15m`.
-fn spelled(text: &str) -> Result<BackoffBody, String> {
-    let mut spelled = towline_api::backoff::BackoffSpelled::default();
+/// Parses `base=1s,factor=2,max=15m`.
+fn custom(text: &str) -> Result<BackoffBody, String> {
+    let mut custom = towline_api::backoff::CustomBackoff::default();
     for part in text.split(',') {
         let Some((name, value)) = part.split_once('=') else {
             return Err(format!("{part:?} is not name=value"));
@@ -166,13 +168,13 @@ fn spelled(text: &str) -> Result<BackoffBody, String> {
         let span = || duration(value).map(|span| Some(Span::from(span)));
         let share = || value.parse().map(Some).map_err(|_| format!("{name}: {value:?} is not a number"));
         match name.trim() {
-            "delay" => spelled.delay = span()?,
-            "base" => spelled.base = span()?,
-            "max" => spelled.max = span()?,
-            "round" => spelled.round = span()?,
-            "factor" => spelled.factor = share()?,
-            "jitter" => spelled.jitter = share()?,
-            "hash_jitter" => spelled.hash_jitter = share()?,
+            "delay" => custom.delay = span()?,
+            "base" => custom.base = span()?,
+            "max" => custom.max = span()?,
+            "round" => custom.round = span()?,
+            "factor" => custom.factor = share()?,
+            "jitter" => custom.jitter = share()?,
+            "hash_jitter" => custom.hash_jitter = share()?,
             _ => {
                 return Err(format!(
                     "{name:?} is not one of delay, base, factor, max, jitter, hash_jitter, round"
@@ -180,7 +182,7 @@ fn spelled(text: &str) -> Result<BackoffBody, String> {
             }
         }
     }
-    Ok(BackoffBody::Spelled(Box::new(spelled)))
+    Ok(BackoffBody::Custom(Box::new(custom)))
 }
 
 #[cfg(test)]
@@ -188,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoffs_people_write() {
+    fn backoff_flags_parse_or_say_why_not() {
         for text in ["none", "tyger", "cyclotron", "delay=5s", "base=1s,factor=2,max=15m,jitter=0.2"] {
             assert!(backoff(text).is_ok(), "{text}");
         }
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_people_write() {
+    fn fairness_flags_parse_or_say_why_not() {
         let weights = |text: &str| fairness(text).unwrap().0.map(|body| body.weights);
         assert_eq!(weights("none"), None);
         assert_eq!(weights("on"), Some([].into()));
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_people_write() {
+    fn order_flags_parse_or_say_why_not() {
         for text in ["fifo", "priority", "score", r#"{"score":{"age_unit":"1h"}}"#] {
             assert!(order(text).is_ok(), "{text}");
         }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// More than any payload field may hold; the rest of a larger source need not be read.
+/// More than any payload field may hold. The rest of a larger source is not read.
 const READ_MAX: u64 = 5 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,8 @@ impl Source {
     }
 
     pub fn read_text(&self) -> Result<String, Failure> {
-        String::from_utf8(self.read()?).map_err(|_| Failure::Refused("what is given is not text".to_owned()))
+        String::from_utf8(self.read()?)
+            .map_err(|_| Failure::Refused("the input is not UTF-8 text".to_owned()))
     }
 
     pub fn read(&self) -> Result<Vec<u8>, Failure> {
@@ -53,7 +54,7 @@ fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Standard input can be read once.
+/// Refuses two sources that both read standard input.
 pub fn check_stdin<'a>(sources: impl IntoIterator<Item = &'a Source>) -> Result<(), Failure> {
     if sources.into_iter().filter(|source| **source == Source::Stdin).count() > 1 {
         return Err(Failure::Usage("standard input (`-`) can be read only once".to_owned()));

@@ -1,4 +1,4 @@
-//! Lists, printed while they arrive: a table, a JSON array or a line an element, in bounded memory.
+//! Prints lists while they arrive, in bounded memory: as a table, a JSON array, or one object per line.
 
 use crate::exit::Failure;
 use crate::output::{Format, printable};
@@ -6,7 +6,7 @@ use comfy_table::{ColumnConstraint, Table, Width, presets};
 use serde::Serialize;
 use std::io::{self, BufWriter, Stdout, Write};
 
-/// Rows laid out together. Later ones keep the widths of those before.
+/// How many rows are laid out together. Later blocks keep the column widths.
 const BLOCK_ROWS: usize = 1000;
 /// Longest cell, in characters.
 const CELL_MAX: usize = 80;

@@ -1,78 +1,80 @@
-//! `towline token` and `towline whoami`: who may call a server.
+//! `towline token` and `towline whoami`.
 
 use crate::connect::{Connection, Session};
 use crate::exit::Failure;
-use crate::moving::{Place, runtime};
 use crate::output::{Format, Output};
+use crate::store_args::{StoreArgs, runtime};
 use crate::value::duration;
 use clap::{Args, Subcommand};
 use towline_api::{Millis, NewToken, RateLimit, TokenShown};
 use towline_server::{TokenError, Tokens};
 
-/// Tokens are made, listed and revoked by a server, or in its store itself: with --data, or with --store.
+/// Create, list and revoke tokens on a server, or directly in a store with --data or --store.
 ///
-/// An embedded store must not be in use then; that is how the first token comes to be. A database may be.
+/// Create the first token directly in the store. Stop the server first if the store is embedded; a database
+/// may be in use.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token and print it: only then is it told.
+    /// Create a token and print it. It is shown only once.
     Create(CreateArgs),
-    /// List tokens; those that ended, for 30 days after.
+    /// List tokens. Expired and revoked tokens stay listed for 30 days.
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// End a token, and what goes on under it.
+    /// Revoke a token and end its open requests.
     Revoke(RevokeArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// Who shall have it: what lists and the audit log say
+    /// A name for people. Lists and the audit log show it
     #[arg(value_name = "NAME")]
     name: String,
-    /// What it allows: admin, queue:PATTERN:submit|receive|read|admin, buffer:read|write|*, kv:read|write|*, topic:publish|subscribe|*. Repeatable
+    /// What the token allows: admin, queue:PATTERN:submit|receive|read|admin, buffer:read|write|*,
+    /// kv:read|write|*, topic:publish|subscribe|*. Repeatable
     #[arg(long, value_name = "SCOPE", required = true)]
     scope: Vec<String>,
-    /// How long it is good for [default: until it is revoked]
+    /// How long the token is valid [default: until it is revoked]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expires_in: Option<Millis>,
-    /// Requests a second that each server takes of it [default: any number]
+    /// Maximum requests per second on each server [default: no limit]
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
-    /// Requests at once after a pause [default: as many as in a second]
+    /// Maximum requests at once [default: the value of --rate]
     #[arg(long, value_name = "N", requires = "rate")]
     burst: Option<u32>,
     #[command(flatten)]
-    place: Place,
+    store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
     #[command(flatten)]
-    place: Place,
+    store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
-    /// The number in it: tow_ID_...
+    /// The token's id, as in tow_ID_...
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
-    place: Place,
+    store: StoreArgs,
 }
 
 pub fn run(connection: &Connection, format: Option<Format>, command: TokenCommand) -> Result<(), Failure> {
-    let place = match &command {
-        TokenCommand::Create(CreateArgs { place, .. })
-        | TokenCommand::List(ListArgs { place })
-        | TokenCommand::Revoke(RevokeArgs { place, .. }) => place,
+    let store = match &command {
+        TokenCommand::Create(CreateArgs { store, .. })
+        | TokenCommand::List(ListArgs { store })
+        | TokenCommand::Revoke(RevokeArgs { store, .. }) => store,
     };
-    let settings = place.is_named().then(|| place.settings()).transpose()?;
+    let settings = store.is_named().then(|| store.settings()).transpose()?;
     let output = Output::new(format);
     runtime()?.block_on(async {
-        let Some(settings) = settings else { return ask(&connection.open(format)?, command).await };
-        // In a task, so that it may block the thread it is on.
+        let Some(settings) = settings else { return via_server(&connection.open(format)?, command).await };
+        // In a task, because opening the store may block its thread.
         let done = tokio::spawn(async move {
             let tokens = Tokens::open(&settings).await?;
-            let done = by_hand(&tokens, command).await;
+            let done = in_store(&tokens, command).await;
             tokio::task::block_in_place(|| tokens.close());
             done
         });
@@ -81,30 +83,30 @@ pub fn run(connection: &Connection, format: Option<Format>, command: TokenComman
     })
 }
 
-/// What a command has to say.
-enum Done {
-    Made(towline_api::TokenMade),
+/// The result of a command.
+enum TokenOutput {
+    Created(towline_api::TokenCreated),
     Listed(Vec<TokenShown>),
     Revoked(TokenShown),
 }
 
-impl Done {
+impl TokenOutput {
     fn print(self, output: Output) -> Result<(), Failure> {
         match self {
-            Done::Made(made) => output.name(&made.token.0, &made),
-            Done::Listed(tokens) => {
+            TokenOutput::Created(created) => output.name_or_json(&created.token.0, &created),
+            TokenOutput::Listed(tokens) => {
                 let mut listing = output.listing(&HEADERS);
                 for token in &tokens {
                     listing.push(token, row)?;
                 }
                 listing.finish()
             }
-            Done::Revoked(token) => output.silent(&token),
+            TokenOutput::Revoked(token) => output.json_only(&token),
         }
     }
 }
 
-fn wanted(args: CreateArgs) -> NewToken {
+fn new_token(args: CreateArgs) -> NewToken {
     NewToken {
         name: args.name,
         scopes: args.scope,
@@ -113,19 +115,19 @@ fn wanted(args: CreateArgs) -> NewToken {
     }
 }
 
-async fn by_hand(tokens: &Tokens, command: TokenCommand) -> Result<Done, TokenError> {
+async fn in_store(tokens: &Tokens, command: TokenCommand) -> Result<TokenOutput, TokenError> {
     Ok(match command {
-        TokenCommand::Create(args) => Done::Made(tokens.create(wanted(args)).await?),
-        TokenCommand::List(_) => Done::Listed(tokens.list().await?),
-        TokenCommand::Revoke(args) => Done::Revoked(tokens.revoke(&args.id).await?),
+        TokenCommand::Create(args) => TokenOutput::Created(tokens.create(new_token(args)).await?),
+        TokenCommand::List(_) => TokenOutput::Listed(tokens.list().await?),
+        TokenCommand::Revoke(args) => TokenOutput::Revoked(tokens.revoke(&args.id).await?),
     })
 }
 
-async fn ask(session: &Session, command: TokenCommand) -> Result<(), Failure> {
+async fn via_server(session: &Session, command: TokenCommand) -> Result<(), Failure> {
     let client = &session.client;
     let done = match command {
-        TokenCommand::Create(args) => Done::Made(client.create_token(&wanted(args)).await?),
-        TokenCommand::Revoke(args) => Done::Revoked(client.revoke_token(&args.id).await?),
+        TokenCommand::Create(args) => TokenOutput::Created(client.create_token(&new_token(args)).await?),
+        TokenCommand::Revoke(args) => TokenOutput::Revoked(client.revoke_token(&args.id).await?),
         TokenCommand::List(_) => {
             let (mut all, mut cursor) = (Vec::new(), None);
             loop {
@@ -133,7 +135,7 @@ async fn ask(session: &Session, command: TokenCommand) -> Result<(), Failure> {
                 all.extend(page.tokens);
                 cursor = page.next;
                 if cursor.is_none() {
-                    break Done::Listed(all);
+                    break TokenOutput::Listed(all);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Values of flags: durations, times, ids, `name=value`. What is wrong is told before anything is sent.
+//! Parsers of flag values: durations, times, ids, `name=value`. They report errors before anything is sent.
 
 use crate::exit::Failure;
 use crate::source::Source;
@@ -13,7 +13,7 @@ pub fn duration(text: &str) -> Result<Millis, String> {
 
 pub fn time(text: &str) -> Result<Time, String> {
     let time = Time::parse(text);
-    match time.clone().get("time") {
+    match time.clone().into_domain("time") {
         Ok(_) => Ok(time),
         Err(Refusal::Invalid { message, .. }) => Err(message),
         Err(refusal) => Err(refusal.to_string()),
@@ -21,7 +21,7 @@ pub fn time(text: &str) -> Result<Time, String> {
 }
 
 pub fn item_id(text: &str) -> Result<ItemId, String> {
-    text.parse().map_err(|_| "not an item id; give a UUID, as `queue submit` printed it".to_owned())
+    text.parse().map_err(|_| "not an item id; give a UUID, as printed by `queue submit`".to_owned())
 }
 
 /// A limit, or `none`.
@@ -79,7 +79,7 @@ pub fn field(text: &str) -> Result<Pair<Source>, String> {
     Ok(Pair { name: name.to_owned(), value })
 }
 
-/// A name given twice is a mistake, not a choice.
+/// Refuses a name that is given twice.
 pub fn map<T>(flag: &str, pairs: Vec<Pair<T>>) -> Result<BTreeMap<String, T>, Failure> {
     let mut map = BTreeMap::new();
     for Pair { name, value } in pairs {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_number_is_told_which_unit_is_missing() {
+    fn a_duration_without_a_unit_is_refused_with_a_hint() {
         let error = duration("30").unwrap_err();
         assert!(error.contains("30s") && error.contains("30m"), "{error}");
         assert!(limit::<Millis>("30").unwrap_err().contains("30s"));

@@ -5,7 +5,7 @@ use crate::backend::Backend;
 use crate::config::Settings;
 use crate::server::ServerError;
 use std::sync::Arc;
-use towline_api::{Hidden, NewToken, TokenMade, TokenShown};
+use towline_api::{NewToken, Secret, TokenCreated, TokenShown};
 use towline_broker::{SteadyClock, entropy};
 use towline_domain::Refusal;
 use towline_store::{Clock, StoreError};
@@ -38,11 +38,11 @@ impl Tokens {
         Ok(Tokens { backend: Backend::open(settings, clock.clone()).await?, clock })
     }
 
-    pub async fn create(&self, new: NewToken) -> Result<TokenMade, TokenError> {
+    pub async fn create(&self, new: NewToken) -> Result<TokenCreated, TokenError> {
         let store = self.backend.store();
         let seed = entropy::token_seed().0;
         let (text, record) = TokenStore::Store(&*store).create(new, seed, self.clock.now()).await??;
-        Ok(TokenMade { token: Hidden(text), shown: record.describe(None) })
+        Ok(TokenCreated { token: Secret(text), shown: record.describe(None) })
     }
 
     pub async fn list(&self) -> Result<Vec<TokenShown>, TokenError> {

@@ -1,4 +1,5 @@
-//! Calls about buffers. Whole streams are in [`Upload`](super::Upload) and [`Download`](super::Download).
+//! Calls about buffers. [`Upload`](super::Upload) writes and [`Download`](super::Download) reads a whole
+//! buffer.
 
 use super::transport::{Answer, Call, Repeat, Transport, text};
 use super::{Client, ClientError, Result, segment};
@@ -15,41 +16,41 @@ use hyper::body::Incoming;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Finishing looks at every chunk.
+/// Finishing a buffer checks every chunk.
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
-/// Copying reads and writes every byte.
+/// Copying a buffer reads and writes every byte.
 const COPY_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
-/// Which buffers to list.
+/// A filter of buffers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BufferQuery {
-    /// `key=value`, all of which must match.
+    /// Tags as `(key, value)`. All must match.
     pub tags: Vec<(String, String)>,
     pub limit: Option<usize>,
     pub cursor: Option<String>,
 }
 
-/// A chunk as it was read. Its data is not checked yet.
+/// A chunk as it was received. Its hash is not checked yet.
 #[derive(Debug, Clone)]
 pub struct ChunkRead {
-    /// In order, as they came. Empty if only the head was asked for.
+    /// The data, in order. Empty if the caller asked only for the head.
     pub pieces: Vec<Bytes>,
     pub length: u64,
     pub hash: Hash,
     pub chain: Hash,
 }
 
-/// What is at a number.
+/// The result of looking for a chunk by its number.
 #[derive(Debug, Clone)]
-pub enum Next {
+pub enum ChunkLookup {
     Chunk(ChunkRead),
-    /// The buffer is complete, and ended before this number.
+    /// The buffer is complete and has no chunk of this number.
     End(Position),
-    /// Neither in the time given; ask again.
+    /// The chunk is not written yet. Ask again.
     NotYet,
 }
 
-/// Bytes of a range, as they come.
+/// The bytes of a range, as they arrive.
 #[derive(Debug)]
 pub struct Content {
     body: Incoming,
@@ -57,7 +58,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// `None` after the last ones. What breaks off is an error, never an end.
+    /// `None` after the last bytes. A broken connection is an error, never an end.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| self.transport.unreachable(&error))?;
@@ -70,7 +71,7 @@ impl Content {
 }
 
 impl Client {
-    /// A second time makes a second buffer.
+    /// Creates a buffer. A repeated call creates another one.
     pub async fn create_buffer(&self, new: &NewBuffer) -> Result<BufferShown> {
         let call = Call::new(Method::POST, "/v1/buffers".to_owned(), Repeat::Unsafe);
         self.transport.call(self.transport.body(call, new)?).await
@@ -80,7 +81,7 @@ impl Client {
         self.transport.call(Call::get(path(id, "")?)).await
     }
 
-    /// A page of buffers in order of id.
+    /// Returns a page of buffers in order of id.
     pub async fn buffers(&self, query: &BufferQuery) -> Result<BufferPage> {
         let mut pairs = Vec::new();
         pairs.extend(query.limit.map(|limit| ("limit", limit.to_string())));
@@ -93,21 +94,21 @@ impl Client {
         self.transport.call_empty(Call::new(Method::DELETE, path(id, "")?, Repeat::Unsafe)).await
     }
 
-    /// Copies a complete buffer within the storage.
+    /// Copies a complete buffer within object storage.
     pub async fn copy_buffer(&self, id: &str, new: &NewBuffer) -> Result<BufferShown> {
         let call = Call::new(Method::POST, path(id, "/copy")?, Repeat::Unsafe).within(COPY_LIMIT);
         self.transport.call(self.transport.body(call, new)?).await
     }
 
-    /// Begins to write, or goes on: the same writer again is told where it is.
+    /// Starts writing. The same writer again resumes and gets its position.
     pub async fn begin_buffer(&self, id: &str, writer: &str) -> Result<Position> {
         let call = Call::new(Method::POST, path(id, "/writer")?, Repeat::Safe);
         let body = BeginBuffer { writer: Some(writer.to_owned()) };
         let at: WriterPosition = self.transport.call(self.transport.body(call, &body)?).await?;
-        at.position().map_err(|refusal| self.transport.misunderstood(refusal.to_string()))
+        Position::try_from(at).map_err(|refusal| self.transport.misunderstood(refusal.to_string()))
     }
 
-    /// Stores a chunk; durable when answered. A repeat is acknowledged.
+    /// Stores a chunk. The chunk is durable when this returns. A repeat is acknowledged.
     pub async fn put_chunk(
         &self,
         id: &str,
@@ -124,7 +125,7 @@ impl Client {
         self.transport.call_empty(call.raw(data)).await
     }
 
-    /// A sign of life of a writer that has nothing to send.
+    /// Keeps a writer alive while it has nothing to send.
     pub async fn touch_buffer(&self, id: &str, writer: &str) -> Result<()> {
         let call = Call::new(Method::POST, path(id, "/touch")?, Repeat::Safe);
         self.transport
@@ -132,7 +133,7 @@ impl Client {
             .await
     }
 
-    /// Ends a buffer as complete, if all of it is there.
+    /// Completes a buffer, if all chunks are stored.
     pub async fn finish_buffer(&self, id: &str, writer: &str, totals: &Position) -> Result<BufferShown> {
         let call = Call::new(Method::POST, path(id, "/finish")?, Repeat::Safe).within(FINISH_LIMIT);
         let Position { chunks, bytes, chain } = *totals;
@@ -140,32 +141,32 @@ impl Client {
         self.transport.call(self.transport.body(call, &body)?).await
     }
 
-    /// Ends a buffer as failed.
+    /// Fails a buffer.
     pub async fn fail_buffer(&self, id: &str, writer: &str, reason: &str) -> Result<BufferShown> {
         let call = Call::new(Method::POST, path(id, "/fail")?, Repeat::Safe);
         let body = FailBuffer { writer: writer.to_owned(), reason: Some(reason.to_owned()) };
         self.transport.call(self.transport.body(call, &body)?).await
     }
 
-    /// Chunk `n`; waits for it up to `wait` (at most 5 minutes) while the buffer is being written.
-    pub async fn chunk(&self, id: &str, n: u32, wait: Duration) -> Result<Next> {
+    /// Returns chunk `n`. While the buffer is being written, waits for it up to `wait` (at most 5 minutes).
+    pub async fn chunk(&self, id: &str, n: u32, wait: Duration) -> Result<ChunkLookup> {
         self.chunk_by(Method::GET, id, n, wait).await
     }
 
-    /// What is known of chunk `n` without its data.
-    pub async fn chunk_head(&self, id: &str, n: u32) -> Result<Next> {
+    /// Returns chunk `n` without its data.
+    pub async fn chunk_head(&self, id: &str, n: u32) -> Result<ChunkLookup> {
         self.chunk_by(Method::HEAD, id, n, Duration::ZERO).await
     }
 
-    async fn chunk_by(&self, method: Method, id: &str, n: u32, wait: Duration) -> Result<Next> {
+    async fn chunk_by(&self, method: Method, id: &str, n: u32, wait: Duration) -> Result<ChunkLookup> {
         let call = Call::new(method, path(id, &format!("/chunks/{n}"))?, Repeat::Safe);
         let wait_ms = (!wait.is_zero()).then(|| ("wait", format!("{}ms", wait.as_millis())));
         let answer = self.transport.exchange(call.query(wait_ms).waiting(wait)).await?;
-        next(answer).map_err(|what| self.transport.misunderstood(what))
+        lookup(answer).map_err(|what| self.transport.misunderstood(what))
     }
 
-    /// The bytes of a range (to the end: `start..u64::MAX`). The server checks them, and the length says whether they
-    /// are all there; to check them here too, use [`Download`](super::Download).
+    /// Reads a range of bytes (to the end: `start..u64::MAX`). The server checks the hashes. The client
+    /// checks only the length; to check the hashes here too, use [`Download`](super::Download).
     pub async fn content(&self, id: &str, range: Range<u64>) -> Result<Content> {
         if range.is_empty() {
             return Err(ClientError::invalid(format!("the range {}..{} is empty", range.start, range.end)));
@@ -180,39 +181,39 @@ impl Client {
         Ok(Content { body: response.into_body(), transport: self.transport.clone() })
     }
 
-    /// A request with which chunk `n` is put into the storage itself.
+    /// Signs a request that uploads chunk `n` directly to object storage.
     pub async fn sign_put(&self, id: &str, n: u32, sign: &SignPut) -> Result<SignedRequest> {
         let call = Call::new(Method::POST, path(id, &format!("/chunks/{n}/sign_put"))?, Repeat::Safe);
         self.transport.call(self.transport.body(call, sign)?).await
     }
 
-    /// A request with which chunk `n` is got from the storage itself.
+    /// Signs a request that downloads chunk `n` directly from object storage.
     pub async fn sign_get(&self, id: &str, n: u32, sign: &SignGet) -> Result<SignedRequest> {
         let call = Call::new(Method::POST, path(id, &format!("/chunks/{n}/sign_get"))?, Repeat::Safe);
         self.transport.call(self.transport.body(call, sign)?).await
     }
 
-    /// Takes in a chunk that was put into the storage itself.
+    /// Adds a chunk that the writer uploaded directly to object storage.
     pub async fn adopt_chunk(&self, id: &str, n: u32, adopt: &AdoptChunk) -> Result<()> {
         let call = Call::new(Method::POST, path(id, &format!("/chunks/{n}/adopt"))?, Repeat::Safe);
         self.transport.call_empty(self.transport.body(call, adopt)?).await
     }
 }
 
-fn next(answer: Answer) -> std::result::Result<Next, String> {
+fn lookup(answer: Answer) -> std::result::Result<ChunkLookup, String> {
     let headers = &answer.headers;
     if answer.status != StatusCode::NO_CONTENT {
         let (hash, chain) = (parse(headers, buffer::HASH)?, parse(headers, buffer::CHAIN)?);
         let length = parse(headers, CONTENT_LENGTH.as_str())?;
-        return Ok(Next::Chunk(ChunkRead { pieces: answer.pieces, length, hash, chain }));
+        return Ok(ChunkLookup::Chunk(ChunkRead { pieces: answer.pieces, length, hash, chain }));
     }
     match field(headers, buffer::STATE) {
-        "complete" => Ok(Next::End(Position {
+        buffer::COMPLETE => Ok(ChunkLookup::End(Position {
             chunks: parse(headers, buffer::CHUNKS)?,
             bytes: parse(headers, buffer::BYTES)?,
             chain: parse(headers, buffer::CHAIN)?,
         })),
-        _ => Ok(Next::NotYet),
+        _ => Ok(ChunkLookup::NotYet),
     }
 }
 

@@ -1,33 +1,33 @@
-//! Reads a whole buffer: chunk by chunk, some ahead, each checked, waiting for a writer that is not done or has not
-//! begun.
+//! Reads a whole buffer: fetches some chunks in advance, checks each, and waits for a writer that has not
+//! finished or not started.
 
-use super::{ChunkRead, Client, ClientError, Next, Result};
+use super::{ChunkLookup, ChunkRead, Client, ClientError, Result};
 use crate::chain::{self, Position};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Chunks under way at one time.
+/// How many chunks are fetched at once.
 const AHEAD: usize = 4;
-/// How long one call waits for a chunk that is not there yet.
+/// How long one call waits for a chunk that is not written yet.
 const WAIT: Duration = Duration::from_secs(60);
-/// How often a chunk is asked for again whose bytes were changed on the way.
+/// How often a chunk is fetched if its bytes do not match its hash.
 const TRIES: usize = 3;
 
-/// A buffer that is being read, in order and without a gap.
+/// Reads a buffer in order and without gaps.
 #[derive(Debug)]
 pub struct Download {
     client: Client,
     id: String,
-    /// After all that was given out.
+    /// The position after all chunks that were returned.
     at: Position,
     under_way: VecDeque<Fetch>,
 }
 
-/// Ends with whoever waits for it.
+/// A fetch in progress. Dropping it cancels the fetch.
 #[derive(Debug)]
-struct Fetch(JoinHandle<Result<Next>>);
+struct Fetch(JoinHandle<Result<ChunkLookup>>);
 
 impl Drop for Fetch {
     fn drop(&mut self) {
@@ -36,7 +36,7 @@ impl Drop for Fetch {
 }
 
 impl Download {
-    /// Goes on from a position whose chain is known; from the beginning: [`Position::START`].
+    /// Continues from a known position. To read from the beginning, pass [`Position::START`].
     #[must_use]
     pub fn new(client: Client, id: &str, from: Position) -> Download {
         Download { client, id: id.to_owned(), at: from, under_way: VecDeque::new() }
@@ -47,8 +47,8 @@ impl Download {
         self.at
     }
 
-    /// The bytes of the next chunk, in pieces; `None` when the buffer is whole and all of it was given out. Waits for as
-    /// long as there is hope: a writer that vanished makes the buffer fail, and this with it.
+    /// Returns the next chunk in pieces, or `None` at the end of a complete buffer. Waits while the buffer is
+    /// being written. If the writer disappears, the buffer fails and this call with it.
     pub async fn next(&mut self) -> Result<Option<Vec<Bytes>>> {
         while self.under_way.len() < AHEAD {
             let n = self.at.chunks.saturating_add(self.under_way.len() as u32);
@@ -58,7 +58,7 @@ impl Download {
         let fetched = (&mut first.0).await;
         let next = fetched.unwrap_or_else(|error| Err(ClientError::Configuration(error.to_string())))?;
         match next {
-            Next::Chunk(chunk) => {
+            ChunkLookup::Chunk(chunk) => {
                 let after = self.at.after(chunk.length, &chunk.hash);
                 if after.chain != chunk.chain {
                     return Err(self.damaged("does not continue the chain of the chunks before it"));
@@ -66,9 +66,9 @@ impl Download {
                 self.at = after;
                 Ok(Some(chunk.pieces))
             }
-            Next::End(totals) if totals == self.at => Ok(None),
-            Next::End(_) => Err(self.damaged("is missing, though the buffer is said to be complete")),
-            Next::NotYet => Err(self.damaged("was neither there nor waited for")),
+            ChunkLookup::End(totals) if totals == self.at => Ok(None),
+            ChunkLookup::End(_) => Err(self.damaged("is missing, though the buffer is said to be complete")),
+            ChunkLookup::NotYet => Err(self.damaged("was neither there nor waited for")),
         }
     }
 
@@ -78,12 +78,12 @@ impl Download {
     }
 }
 
-async fn fetch(client: Client, id: String, n: u32) -> Result<Next> {
+async fn fetch(client: Client, id: String, n: u32) -> Result<ChunkLookup> {
     let mut tries = 0;
     loop {
         match client.chunk(&id, n, WAIT).await? {
-            Next::NotYet => {}
-            Next::Chunk(chunk) if !is_right(&chunk) => {
+            ChunkLookup::NotYet => {}
+            ChunkLookup::Chunk(chunk) if !is_right(&chunk) => {
                 tries += 1;
                 if tries == TRIES {
                     let what = format!("chunk {n} of buffer {id:?} has another hash than it is said to have");

@@ -1,31 +1,29 @@
-//! How a call can end other than well.
+//! Errors of the client.
 
 use crate::code::Code;
 use crate::problem::Problem;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answered: the server is not there, or went away.
+    /// No answer: the server is not running, or the connection broke.
     #[error("cannot reach a Towline server at {url}: {cause}")]
     Unreachable { url: String, cause: String },
-    /// Something answered whose certificate is not trusted.
-    #[error(
-        "the certificate of {url} is not trusted: {why}; name the authority that signed it with --ca-file"
-    )]
+    /// The server's certificate is not trusted.
+    #[error("the certificate of {url} is not trusted: {why}; name its certificate authority with --ca-file")]
     Untrusted { url: String, why: String },
-    /// The server said no, and why.
+    /// The server refused the call.
     #[error("{}", .0.detail)]
     Refused(Box<Problem>),
-    /// Something answered that is not a Towline server, or one of another age.
-    #[error("the answer of {url} was not understood: {what}")]
+    /// The answer is not from a Towline server, or from an incompatible version.
+    #[error("unexpected answer from {url}: {what}")]
     Protocol { url: String, what: String },
-    /// The client was given an address or a token that cannot be used.
+    /// The address or the token is unusable.
     #[error("{0}")]
     Configuration(String),
 }
 
 impl ClientError {
-    /// Refused before it was sent, with the words and the code the server would have used.
+    /// A refusal before sending, with the code that the server would use.
     pub(crate) fn invalid(detail: String) -> ClientError {
         ClientError::Refused(Box::new(Problem::new(Code::Invalid, detail)))
     }

@@ -9,12 +9,13 @@ use http::Method;
 use std::time::Duration;
 
 impl Client {
-    /// How a group stands. One that nobody has submitted to has no members.
+    /// Returns the progress of a group. A group without submits has no members.
     pub async fn group(&self, name: &str) -> Result<GroupShown> {
         self.transport.call(Call::get(path_of("/v1/groups/", name, ""))).await
     }
 
-    /// Waits up to `timeout` (at most 5 minutes) until the group has had `expect` members, at least one, and all have ended.
+    /// Waits up to `timeout` (at most 5 minutes) until the group has `expect` members, at least one, and all
+    /// have ended.
     pub async fn wait_group(&self, name: &str, expect: u64, timeout: Duration) -> Result<GroupShown> {
         let call = Call::get(path_of("/v1/groups/", name, "/wait")).waiting(timeout);
         let timeout = ("timeout", format!("{}ms", timeout.as_millis()));
@@ -22,8 +23,8 @@ impl Client {
         self.transport.call(call.query([timeout].into_iter().chain(expect))).await
     }
 
-    /// Cancels unfinished members, as many as fit into a few seconds; go on with `next` until it is `None`. Of the query, the
-    /// reason, the cursor and whether it is a dry run count.
+    /// Cancels unfinished members for a few seconds. Repeat with `next` until it is `None`. Uses only the
+    /// reason, the cursor and `dry_run` of the query.
     pub async fn cancel_group(&self, name: &str, query: &ItemQuery) -> Result<BulkResult> {
         let path = path_of("/v1/groups/", name, "/cancel");
         self.transport.call(Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs())).await

@@ -1,33 +1,35 @@
-//! The Rust client: one connection pool, typed refusals, and repetition only of what is safe to repeat.
+//! The Rust client: a connection pool, typed refusals, and retries of calls that are safe to repeat.
 //!
-//! A call that never reached the server is repeated, for as long as [`Client::patience`] says. One that may have reached
-//! it is repeated only if a second time changes nothing: reads, queue creation, everything with a lease, and submits
-//! whose items all carry an idempotency key. A receive whose answer was lost is not: its items come back when their
-//! leases lapse. A server that falls silent is not waited for: a call ends, as one whose answer was lost.
+//! The client repeats a call that never reached the server, for as long as [`Client::retry_for`] says. It
+//! repeats a call that may have reached the server only if a second call changes nothing: reads, queue
+//! creation, calls with a lease, and submits whose items all have an idempotency key. It does not repeat a
+//! receive whose answer was lost; those items come back when their leases lapse. A call to a server that
+//! stops answering times out, like a call whose answer was lost.
 
 mod buffers;
-pub mod cut;
+pub mod chunker;
 mod download;
 mod error;
 mod events;
 mod groups;
 mod records;
 mod schedules;
-mod secure;
+mod sse;
+mod tls;
 mod topics;
 mod transport;
 mod upload;
 
-pub use buffers::{BufferQuery, ChunkRead, Content, Next};
+pub use buffers::{BufferQuery, ChunkLookup, ChunkRead, Content};
 pub use download::Download;
 pub use error::ClientError;
-pub use events::{EventQuery, EventStream, has_reached};
-pub use topics::{Heard, Listening};
+pub use events::{EventQuery, EventStream, cursor_has_reached};
+pub use topics::{Subscription, TopicEvent};
 pub use upload::{Upload, UploadError};
 
 use crate::Format;
 use crate::filter::ItemFilter;
-use crate::item::{BulkResult, CountShown, ItemPage, ItemShown, Purged};
+use crate::item::{BulkResult, CountShown, ItemPage, ItemShown, PurgeResult};
 use crate::policy::PolicyBody;
 use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
@@ -36,7 +38,7 @@ use crate::span::Span;
 use crate::submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 use crate::tally::TallyShown;
 use crate::time::Time;
-use crate::token::{NewToken, TokenMade, TokenPage, TokenShown, Whoami};
+use crate::token::{NewToken, TokenCreated, TokenPage, TokenShown, Whoami};
 use http::Method;
 use std::path::Path;
 use std::time::Duration;
@@ -45,28 +47,28 @@ use transport::{Call, Repeat, Transport};
 
 pub type Result<T> = std::result::Result<T, ClientError>;
 
-/// Clones share connections.
+/// A client. Clones share connections.
 #[derive(Debug, Clone)]
 pub struct Client {
     transport: Transport,
 }
 
-/// Which items to list, to count or to act on, and how.
+/// A filter and options of a list, a count or a bulk action.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ItemQuery {
     pub filter: ItemFilter,
     pub limit: Option<usize>,
     pub cursor: Option<String>,
-    /// Names of payload fields to bring along, with commas between.
+    /// Names of payload fields to return, separated by commas.
     pub fields: Option<String>,
-    /// `summary` leaves out what went in and what came out.
+    /// `summary` leaves out inputs, parameters, outputs and payload fields.
     pub view: Option<String>,
     pub force: bool,
-    /// Says what would be done.
+    /// Only report what would change.
     pub dry_run: bool,
-    /// Of a move: the queue; of a change of priority: the number.
+    /// The target queue of a move, or the new priority.
     pub to: Option<String>,
-    /// Of a cancel.
+    /// The reason of a cancel.
     pub reason: Option<String>,
 }
 
@@ -86,7 +88,7 @@ impl ItemQuery {
     }
 }
 
-/// Which part of what finished to show.
+/// Which part of the tally to return.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TallyQuery {
     pub from: Option<Time>,
@@ -108,42 +110,42 @@ impl TallyQuery {
 }
 
 impl Client {
-    /// A client of the server at this address, for instance `http://127.0.0.1:7420`. With `https`, the certificates are
-    /// trusted that the system trusts, unless [`Client::ca_file`] says otherwise.
+    /// Creates a client of the server at this address, for example `http://127.0.0.1:7420`. With `https` it
+    /// trusts the system's certificate authorities, unless [`Client::ca_file`] names others.
     pub fn new(url: &str) -> Result<Client> {
         Ok(Client { transport: Transport::new(url)? })
     }
 
-    /// Trusts the certificates in this file (PEM) and no others.
+    /// Trusts only the certificates in this PEM file.
     pub fn ca_file(mut self, path: &Path) -> Result<Client> {
         self.transport.set_ca_file(path)?;
         Ok(self)
     }
 
-    /// Every call is a part of this trace, and so are items that are submitted without one of their own.
+    /// Sends this trace with every call. Submitted items without a trace of their own get it too.
     #[must_use]
     pub fn trace(mut self, trace: &Trace) -> Client {
         self.transport.set_trace(trace);
         self
     }
 
-    /// Sent as a bearer token with every call.
+    /// Sends this bearer token with every call.
     pub fn token(mut self, token: &str) -> Result<Client> {
         self.transport.set_token(token)?;
         Ok(self)
     }
 
-    /// JSON or MessagePack (the default).
+    /// Sets the wire format. Default: MessagePack.
     #[must_use]
     pub fn format(mut self, format: Format) -> Client {
         self.transport.format = format;
         self
     }
 
-    /// How long a call that is safe to repeat goes on trying: 10 s unless said otherwise.
+    /// Sets for how long a call is repeated. Default: 10 s.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Client {
-        self.transport.patience = patience;
+    pub fn retry_for(mut self, retry_for: Duration) -> Client {
+        self.transport.retry_for = retry_for;
         self
     }
 
@@ -152,23 +154,23 @@ impl Client {
         self.transport.url()
     }
 
-    /// Fails unless a server answers.
+    /// Fails unless the server answers.
     pub async fn health(&self) -> Result<()> {
         self.transport.call::<serde_json::Value>(Call::get("/healthz".to_owned())).await.map(drop)
     }
 
-    /// As whom the server takes this client.
+    /// Returns the identity and scopes of this client's token.
     pub async fn whoami(&self) -> Result<Whoami> {
         self.transport.call(Call::get("/v1/whoami".to_owned())).await
     }
 
-    /// Makes a token. A second time makes a second one.
-    pub async fn create_token(&self, new: &NewToken) -> Result<TokenMade> {
+    /// Creates a token. A repeated call creates another one.
+    pub async fn create_token(&self, new: &NewToken) -> Result<TokenCreated> {
         let call = Call::new(Method::POST, "/v1/tokens".to_owned(), Repeat::Unsafe);
         self.transport.call(self.transport.body(call, new)?).await
     }
 
-    /// A page of tokens, after `cursor`.
+    /// Returns a page of tokens, after `cursor`.
     pub async fn tokens(&self, cursor: Option<&str>) -> Result<TokenPage> {
         let query = cursor.map(|cursor| ("cursor", cursor.to_owned()));
         self.transport.call(Call::get("/v1/tokens".to_owned()).query(query)).await
@@ -194,7 +196,7 @@ impl Client {
         self.transport.call(Call::get(queue_path(queue, "")?)).await
     }
 
-    /// A page of queues in order of name, after `cursor`.
+    /// Returns a page of queues in order of name, after `cursor`.
     pub async fn queues(&self, cursor: Option<&str>) -> Result<QueuePage> {
         let query = cursor.map(|cursor| ("cursor", cursor.to_owned()));
         self.transport.call(Call::get("/v1/queues".to_owned()).query(query)).await
@@ -204,7 +206,7 @@ impl Client {
         self.transport.call(Call::get(queue_path(queue, "/counts")?)).await
     }
 
-    /// What finished, period by period.
+    /// Returns how many items finished in each period.
     pub async fn tally(&self, queue: &str, query: &TallyQuery) -> Result<TallyShown> {
         self.transport.call(Call::get(queue_path(queue, "/tally")?).query(query.pairs())).await
     }
@@ -221,18 +223,18 @@ impl Client {
         self.transport.call(Call::new(Method::POST, queue_path(queue, "/resume")?, Repeat::Safe)).await
     }
 
-    /// With `force`, unfinished items go with it.
+    /// Deletes a queue. With `force`, its unfinished items too.
     pub async fn delete_queue(&self, queue: &str, force: bool) -> Result<()> {
         let call = Call::new(Method::DELETE, queue_path(queue, "")?, Repeat::Unsafe);
         self.transport.call_empty(call.query(force.then(|| ("force", "true".to_owned())))).await
     }
 
-    /// Submits up to 10,000 items; each is answered by itself, in order.
+    /// Submits up to 10,000 items. Each has its own result, in order.
     pub async fn submit(&self, queue: &str, items: Vec<NewItem>) -> Result<Vec<Submitted>> {
         self.submit_or_wait(queue, items, Duration::ZERO).await
     }
 
-    /// As [`Client::submit`]; while the queue is full, waits for room, up to [`crate::WAIT_MAX`].
+    /// Like [`Client::submit`], but waits for room while the queue is full, at most [`crate::WAIT_MAX`].
     pub async fn submit_or_wait(
         &self,
         queue: &str,
@@ -251,12 +253,12 @@ impl Client {
 
     pub async fn receive(&self, queue: &str, request: &ReceiveRequest) -> Result<ReceiveAnswer> {
         let call = Call::new(Method::POST, queue_path(queue, "/receive")?, Repeat::Unsafe);
-        let wait = request.wait.clone().and_then(|wait| wait.get("wait").ok()).unwrap_or_default();
+        let wait = request.wait.clone().and_then(|wait| wait.into_domain("wait").ok()).unwrap_or_default();
         let call = call.waiting(Duration::from_millis(wait.0));
         self.transport.call(self.transport.body(call, request)?).await
     }
 
-    /// One call by the holder of a lease.
+    /// Makes one call of a lease holder.
     pub async fn act(&self, action: Action) -> Result<Settled> {
         let text = |text: Option<String>| text.unwrap_or_default();
         let id = text(action.id.as_ref().map(ToString::to_string));
@@ -266,7 +268,7 @@ impl Client {
         self.transport.call(self.transport.body(call, &action)?).await
     }
 
-    /// Up to 10,000 calls of mixed verbs, carried out in order, each answered by itself.
+    /// Makes up to 10,000 calls of mixed verbs, in order. Each has its own result.
     pub async fn settle(&self, actions: Vec<Action>) -> Result<Vec<Settled>> {
         let call = Call::new(Method::POST, "/v1/settle".to_owned(), Repeat::Safe);
         let answer: SettleAnswer =
@@ -278,7 +280,7 @@ impl Client {
         self.transport.call(Call::get(item_path(id, ""))).await
     }
 
-    /// Waits up to `timeout` (at most 5 minutes) for the item to end, and shows it as it then is.
+    /// Waits up to `timeout` (at most 5 minutes) for the item to end, and returns it as it is then.
     pub async fn wait(&self, id: ItemId, timeout: Duration) -> Result<ItemShown> {
         let call = Call::get(item_path(id, "/wait")).waiting(timeout);
         let timeout = ("timeout", format!("{}ms", timeout.as_millis()));
@@ -302,36 +304,36 @@ impl Client {
         self.transport.call(Call::new(Method::POST, item_path(id, "/resume"), Repeat::Safe)).await
     }
 
-    /// With `force`, also under its holder.
+    /// Deletes an item. With `force`, even while a worker holds its lease.
     pub async fn delete_item(&self, id: ItemId, force: bool) -> Result<()> {
         let call = Call::new(Method::DELETE, item_path(id, ""), Repeat::Unsafe);
         self.transport.call_empty(call.query(force.then(|| ("force", "true".to_owned())))).await
     }
 
-    /// A page of items in order of submission; without a queue, of all queues.
+    /// Returns a page of items in order of submission, of one queue or of all queues.
     pub async fn items(&self, queue: Option<&str>, query: &ItemQuery) -> Result<ItemPage> {
         self.transport.call(Call::get(items_path(queue, "")?).query(query.pairs())).await
     }
 
-    /// How many match, or how many of those that can be looked at in a few seconds; go on with `next` until it is `None`.
+    /// Counts matching items for a few seconds. Repeat with `next` until it is `None`, and add up the counts.
     pub async fn count(&self, queue: Option<&str>, query: &ItemQuery) -> Result<CountShown> {
         self.transport.call(Call::get(items_path(queue, "/count")?).query(query.pairs())).await
     }
 
-    /// Acts on items that match, as many as fit into a few seconds; go on with `next` until it is `None`.
+    /// Runs a bulk action on matching items for a few seconds. Repeat with `next` until it is `None`.
     pub async fn act_on_all(&self, queue: &str, act: &str, query: &ItemQuery) -> Result<BulkResult> {
         let path = queue_path(queue, &format!("/items/{}", segment(act)?))?;
         self.transport.call(Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs())).await
     }
 
-    /// Deletes items that match, as many as fit into a few seconds; go on with `next` until it is `None`.
-    pub async fn purge(&self, queue: &str, query: &ItemQuery) -> Result<Purged> {
+    /// Deletes matching items for a few seconds. Repeat with `next` until it is `None`.
+    pub async fn purge(&self, queue: &str, query: &ItemQuery) -> Result<PurgeResult> {
         let call = Call::new(Method::DELETE, queue_path(queue, "/items")?, Repeat::Unsafe);
         self.transport.call(call.query(query.pairs())).await
     }
 }
 
-/// What fits between two slashes; everything the server would take does.
+/// Checks text that becomes one segment of a path. All ids and verbs of the server pass.
 fn segment(text: &str) -> Result<&str> {
     let good = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     if good && text != "." && text != ".." {

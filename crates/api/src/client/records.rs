@@ -1,14 +1,16 @@
-//! Records that callers keep.
+//! Calls about key-value records.
 
 use super::transport::{Call, Repeat};
 use super::{Client, ClientError, Result};
 use crate::code::Code;
-use crate::kv::{IncrementRecord, KvList, KvShown, RecordDeleted, RecordNumber, RecordSet, SetRecord};
+use crate::record::{
+    IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
+};
 use http::Method;
 
 impl Client {
-    /// `None`: there is none.
-    pub async fn record(&self, key: &str) -> Result<Option<KvShown>> {
+    /// Returns a record, or `None` if it does not exist.
+    pub async fn record(&self, key: &str) -> Result<Option<RecordShown>> {
         match self.transport.call(Call::get(path(key, ""))).await {
             Ok(shown) => Ok(Some(shown)),
             Err(ClientError::Refused(problem))
@@ -20,41 +22,41 @@ impl Client {
         }
     }
 
-    /// Whether the value is this caller's. Of `if_absent` a lost answer is not asked for again: the second time somebody has
-    /// it, perhaps this caller.
+    /// Sets a record and returns whether it was set. A call with `if_absent` is not repeated after a lost
+    /// answer: the second call could not tell this client's record from another one.
     pub async fn set_record(&self, key: &str, body: &SetRecord) -> Result<bool> {
         let repeat = if body.if_absent { Repeat::Unsafe } else { Repeat::Safe };
         let call = self.transport.body(Call::new(Method::PUT, path(key, ""), repeat), body)?;
         Ok(self.transport.call::<RecordSet>(call).await?.set)
     }
 
-    /// The number afterwards.
+    /// Adds to a record and returns the new value.
     pub async fn increment_record(&self, key: &str, body: &IncrementRecord) -> Result<i64> {
         let repeat = if body.once.is_some() { Repeat::Safe } else { Repeat::Unsafe };
         let call = self.transport.body(Call::new(Method::POST, path(key, "/increment"), repeat), body)?;
         Ok(self.transport.call::<RecordNumber>(call).await?.value)
     }
 
-    /// Whether there was one.
+    /// Deletes a record and returns whether it existed.
     pub async fn delete_record(&self, key: &str) -> Result<bool> {
         let call = Call::new(Method::DELETE, path(key, ""), Repeat::Safe);
         Ok(self.transport.call::<RecordDeleted>(call).await?.deleted)
     }
 
-    /// A page of records whose keys begin with `prefix`, in order of key, after `cursor`.
-    pub async fn records(&self, prefix: &str, cursor: Option<&str>) -> Result<KvList> {
+    /// Returns a page of records whose keys begin with `prefix`, in order of key, after `cursor`.
+    pub async fn records(&self, prefix: &str, cursor: Option<&str>) -> Result<RecordPage> {
         let prefix = (!prefix.is_empty()).then(|| ("prefix", prefix.to_owned()));
         let query = prefix.into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         self.transport.call(Call::get("/v1/kv".to_owned()).query(query)).await
     }
 }
 
-/// A key is any text: what has a meaning in an address is written otherwise.
+/// A key is any text, so its special characters are escaped.
 fn path(key: &str, rest: &str) -> String {
     path_of("/v1/kv/", key, rest)
 }
 
-/// A path with any text in it.
+/// A path with one escaped segment.
 pub(super) fn path_of(before: &str, key: &str, rest: &str) -> String {
     use std::fmt::Write;
     let mut path = before.to_owned();

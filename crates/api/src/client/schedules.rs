@@ -8,7 +8,7 @@ use towline_domain::ScheduleName;
 use towline_domain::name::NameError;
 
 impl Client {
-    /// Makes a schedule, or changes it to this.
+    /// Creates or replaces a schedule.
     pub async fn put_schedule(&self, name: &str, body: &PutSchedule) -> Result<ScheduleAnswer> {
         let call = Call::new(Method::PUT, path(name, "")?, Repeat::Safe);
         self.transport.call(self.transport.body(call, body)?).await
@@ -18,13 +18,13 @@ impl Client {
         self.transport.call(Call::get(path(name, "")?)).await
     }
 
-    /// A page of schedules in order of name, after `cursor`.
+    /// Returns a page of schedules in order of name, after `cursor`.
     pub async fn schedules(&self, cursor: Option<&str>) -> Result<SchedulePage> {
         let query = cursor.map(|cursor| ("cursor", cursor.to_owned()));
         self.transport.call(Call::get("/v1/schedules".to_owned()).query(query)).await
     }
 
-    /// Items it made stay.
+    /// Deletes a schedule. The items that it submitted stay.
     pub async fn delete_schedule(&self, name: &str) -> Result<()> {
         self.transport.call_empty(Call::new(Method::DELETE, path(name, "")?, Repeat::Unsafe)).await
     }
@@ -37,12 +37,12 @@ impl Client {
         self.transport.call(Call::new(Method::POST, path(name, "/resume")?, Repeat::Safe)).await
     }
 
-    /// Submits an item now; the rhythm stays as it is.
+    /// Submits an item now. The next occurrences stay as they are.
     pub async fn run_schedule(&self, name: &str) -> Result<ScheduleRun> {
         self.transport.call(Call::new(Method::POST, path(name, "/run")?, Repeat::Unsafe)).await
     }
 
-    /// The occurrences that come next.
+    /// Returns the next occurrences.
     pub async fn next_times(&self, name: &str, count: Option<usize>) -> Result<NextTimes> {
         let query = count.map(|count| ("count", count.to_string()));
         self.transport.call(Call::get(path(name, "/next")?).query(query)).await

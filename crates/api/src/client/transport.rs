@@ -1,6 +1,6 @@
-//! Sends calls and reads answers: addresses, formats, connections, repetition.
+//! Sends calls and reads answers: addresses, formats, connections, retries.
 
-use super::secure::{self, Connector, Trust};
+use super::tls::{self, Connector, Trust};
 use super::{ClientError, Result};
 use crate::WAIT_MAX;
 use crate::code::Code;
@@ -21,21 +21,22 @@ use std::pin::pin;
 use std::time::Duration;
 use towline_domain::Trace;
 
-/// The most a client reads of one answer: a page of the largest items and more.
+/// Maximum size of an answer. A page of the largest items fits.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server answers far sooner, even with a slow storage behind it; what it is asked to wait is added.
+/// Maximum time of an answer, on top of the time that the call asks the server to wait. A server is far
+/// faster, even with slow object storage.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
-/// The slowest line a body is sent over: as much longer may its answer take.
+/// The slowest connection that the time limit of a call allows for.
 const BYTES_PER_SECOND_MIN: u64 = 128 << 10;
-/// A machine that vanished without a word says nothing to these, and its connections end.
+/// Keep-alive probes. They end the connections of a machine that disappeared without closing them.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 const IDLE_MAX: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// What a proxy says while the server behind it is away or too busy for it.
+/// Answers of a proxy whose server is away or overloaded.
 const PASSING: [StatusCode; 4] = [
     StatusCode::TOO_MANY_REQUESTS,
     StatusCode::BAD_GATEWAY,
@@ -52,10 +53,10 @@ pub(super) struct Transport {
     token: Option<HeaderValue>,
     trace: Vec<(&'static str, HeaderValue)>,
     pub(super) format: Format,
-    pub(super) patience: Duration,
+    pub(super) retry_for: Duration,
 }
 
-/// Whether a call may be sent again when its answer was lost.
+/// Whether a call may be repeated after its answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
     Safe,
@@ -69,16 +70,16 @@ pub(super) struct Call {
     repeat: Repeat,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Option<Bytes>,
-    /// How long one attempt may take to the answer's headers, and from one piece of its body to the next.
+    /// Time limit of one attempt: to the headers of the answer, and between two pieces of its body.
     limit: Duration,
 }
 
-/// An answer of success.
+/// A successful answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// As it came: a large one is not copied into one piece.
+    /// The body as it arrived. A large body is not copied into one piece.
     pub(super) pieces: Vec<Bytes>,
 }
 
@@ -107,20 +108,20 @@ impl Call {
         Ok(self)
     }
 
-    /// Bytes as they are.
+    /// Sets a body of raw bytes.
     pub(super) fn raw(mut self, body: Bytes) -> Call {
         self.headers.push((CONTENT_TYPE, RAW));
         self.body = Some(body);
         self
     }
 
-    /// For what takes the server longer than a moment.
+    /// Sets a longer time limit.
     pub(super) fn within(mut self, limit: Duration) -> Call {
         self.limit = limit;
         self
     }
 
-    /// For what the server is asked to wait for, which is never longer than it may.
+    /// Adds the time that the call asks the server to wait, at most the allowed maximum.
     pub(super) fn waiting(self, wait: Duration) -> Call {
         self.within(wait.min(Duration::from_millis(WAIT_MAX.0)) + ANSWER_LIMIT)
     }
@@ -131,13 +132,13 @@ impl Call {
     }
 }
 
-/// An attempt that brought no result.
+/// An attempt without a result.
 enum Failed {
-    /// The request was not carried out, and may be another time.
+    /// The server did not carry out the request, and might accept it later.
     NotYet(ClientError),
-    /// Nobody knows whether the request was carried out.
+    /// The server may or may not have carried out the request.
     Lost(ClientError),
-    /// The server has answered.
+    /// The server refused the request.
     Final(ClientError),
 }
 
@@ -158,8 +159,8 @@ impl Transport {
             return Err(wrong("it must be a host and a port, and at most a path"));
         }
         let http = pool(&trust)?;
-        let patience = Duration::from_secs(10);
-        Ok(Transport { http, base, token: None, trace: Vec::new(), format: Format::MessagePack, patience })
+        let retry_for = Duration::from_secs(10);
+        Ok(Transport { http, base, token: None, trace: Vec::new(), format: Format::MessagePack, retry_for })
     }
 
     pub(super) fn set_ca_file(&mut self, path: &Path) -> Result<()> {
@@ -220,21 +221,21 @@ impl Transport {
         ClientError::Unreachable { url: self.base.clone(), cause: root(cause) }
     }
 
-    /// An answer in one go.
+    /// Sends a call and reads the whole answer.
     pub(super) async fn exchange(&self, call: Call) -> Result<Answer> {
-        self.persist(call.repeat, || self.attempt(&call)).await
+        self.with_retries(call.repeat, || self.attempt(&call)).await
     }
 
-    /// An answer whose body is still to be read.
+    /// Sends a call and leaves the body to the caller.
     pub(super) async fn open(&self, call: Call) -> Result<Response<Incoming>> {
-        self.persist(call.repeat, || self.send(&call)).await
+        self.with_retries(call.repeat, || self.send(&call)).await
     }
 
-    async fn persist<T, F>(&self, repeat: Repeat, attempt: impl Fn() -> F) -> Result<T>
+    async fn with_retries<T, F>(&self, repeat: Repeat, attempt: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, Failed>>,
     {
-        let mut patience = pin!(tokio::time::sleep(self.patience));
+        let mut give_up = pin!(tokio::time::sleep(self.retry_for));
         let mut pause = FIRST_PAUSE;
         loop {
             let error = match attempt().await {
@@ -245,7 +246,7 @@ impl Transport {
             };
             tokio::select! {
                 biased;
-                () = &mut patience => return Err(error),
+                () = &mut give_up => return Err(error),
                 () = tokio::time::sleep(pause) => {}
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -270,14 +271,14 @@ impl Transport {
         Ok(Answer { status, headers, pieces })
     }
 
-    /// Sends, and reads the answer up to its body if it is one of success.
+    /// Sends a request. Reads the body only if the server refused.
     async fn send(&self, call: &Call) -> std::result::Result<Response<Incoming>, Failed> {
         let request = self.request(call).map_err(Failed::Final)?;
         let response = match self.timed(call.limit(), self.http.request(request)).await? {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
-                return Err(match secure::distrust(&error) {
-                    // It is the same certificate another time.
+                return Err(match tls::distrust(&error) {
+                    // The server will show the same certificate again.
                     Some(why) => Failed::Final(ClientError::Untrusted { url: self.base.clone(), why }),
                     None => Failed::NotYet(self.unreachable(&error)),
                 });
@@ -296,13 +297,13 @@ impl Transport {
                 let code = Code::parse(&problem.code);
                 let refused = ClientError::Refused(Box::new(problem));
                 match code {
-                    // Nothing of it was done.
+                    // The server did nothing.
                     Some(Code::Busy | Code::Stopping | Code::RateLimited) => Failed::NotYet(refused),
                     Some(Code::StorageUnavailable) => Failed::Lost(refused),
                     _ => Failed::Final(refused),
                 }
             }
-            // Not the server's words: it may be there again in a moment.
+            // This answer is from a proxy. The server may be back in a moment.
             None if PASSING.contains(&status) => {
                 let cause = format!("status {status} of something in between");
                 Failed::Lost(ClientError::Unreachable { url: self.base.clone(), cause })
@@ -360,18 +361,20 @@ fn pool(trust: &Trust<'_>) -> Result<Client<Connector, Full<Bytes>>> {
     connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     Ok(Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        // The server hangs up on who is silent for 30 s: a connection must not be taken up again at that moment.
+        // The server closes connections after 30 s of silence. A connection must not be reused at that
+        // moment.
         .pool_idle_timeout(IDLE_MAX)
-        // A request that a dead connection never took is sent on another; all else is decided in `exchange`.
+        // A request that a dead connection never took is sent on another one. `with_retries` decides
+        // everything else.
         .retry_canceled_requests(true)
-        .build(secure::connector(connector, trust)?))
+        .build(tls::connector(connector, trust)?))
 }
 
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The innermost cause: what a person can act on.
+/// The innermost cause, which tells a person what to do.
 fn root(mut error: &dyn std::error::Error) -> String {
     while let Some(source) = error.source() {
         error = source;
@@ -385,7 +388,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// A server that says this to whoever asks, and then nothing.
+    /// Asks a server that sends this text and then nothing.
     async fn ask(says: &'static str) -> ClientError {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -403,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_falls_silent_is_not_waited_for() {
+    async fn a_call_to_a_silent_server_times_out() {
         for says in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"] {
             let ClientError::Unreachable { cause, .. } = ask(says).await else { panic!("{says:?}") };
             assert_eq!(cause, "no answer in 1 s");
@@ -411,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_proxy_says_is_no_refusal() {
+    async fn an_answer_of_a_proxy_is_not_a_refusal() {
         for (status, passes) in
             [("502 Bad Gateway", true), ("503 Service Unavailable", true), ("404 Not Found", false)]
         {
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_over_a_slow_line_has_its_time() {
+    fn a_large_body_extends_the_time_limit() {
         let call = Call::get("/".to_owned());
         assert_eq!(call.limit(), ANSWER_LIMIT);
         let call = call.raw(Bytes::from(vec![0; 16 << 20]));

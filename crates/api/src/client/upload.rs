@@ -1,7 +1,7 @@
-//! Writes a whole buffer: chunks in parallel, each acknowledged, repeated after a broken connection, and a sign of life
-//! while the input has nothing.
+//! Writes a whole buffer: sends chunks in parallel, repeats them after a broken connection, and keeps the
+//! writer alive while the input is silent.
 
-use super::cut::{Chunk, Cut};
+use super::chunker::{Chunk, InputEvent};
 use super::{Client, ClientError, Result};
 use crate::chain::Position;
 use std::io;
@@ -9,22 +9,22 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Chunks under way at one time.
+/// How many chunks are sent at once.
 const PARALLEL: usize = 4;
 const TOUCH_EVERY: Duration = Duration::from_secs(10);
 
-/// A buffer that this client writes. Dropped before its end, the buffer fails when its writer has been silent for long
-/// enough; [`Upload::fail`] tells readers at once.
+/// A buffer that this client writes. If it is dropped early, the buffer fails after the writer timeout;
+/// [`Upload::fail`] fails it at once.
 #[derive(Debug)]
 pub struct Upload {
     client: Client,
     id: String,
     writer: String,
-    /// After all chunks that were sent.
+    /// The position after all chunks that were sent.
     at: Position,
 }
 
-/// Why a buffer could not be written to its end.
+/// Why a buffer was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
     #[error("cannot read the input: {0}")]
@@ -34,22 +34,23 @@ pub enum UploadError {
 }
 
 impl Upload {
-    /// `writer`: 32 hexadecimal digits that nobody can guess; the same again goes on where it was.
+    /// `writer` is 32 random hexadecimal digits. The same writer again resumes.
     pub async fn begin(client: Client, id: &str, writer: &str) -> Result<Upload> {
         let at = client.begin_buffer(id, writer).await?;
         Ok(Upload { client, id: id.to_owned(), writer: writer.to_owned(), at })
     }
 
-    /// What the server has: the input must go on from here.
+    /// What the server has. The input must continue from here.
     #[must_use]
     pub fn position(&self) -> Position {
         self.at
     }
 
-    /// Sends an input to its end and finishes the buffer. `acknowledged` is told how many more bytes are safe.
+    /// Sends an input to its end and completes the buffer. Calls `acknowledged` with the number of newly
+    /// stored bytes.
     pub async fn run(
         &mut self,
-        mut cuts: mpsc::Receiver<Cut>,
+        mut input: mpsc::Receiver<InputEvent>,
         mut acknowledged: impl FnMut(u64),
     ) -> std::result::Result<Position, UploadError> {
         let mut under_way: JoinSet<Result<u64>> = JoinSet::new();
@@ -61,17 +62,17 @@ impl Upload {
                     acknowledged(joined(sent)?);
                     idle.reset();
                 }
-                cut = cuts.recv(), if under_way.len() < PARALLEL => match cut {
-                    Some(Cut::Chunk(chunk)) => {
+                event = input.recv(), if under_way.len() < PARALLEL => match event {
+                    Some(InputEvent::Chunk(chunk)) => {
                         under_way.spawn(self.next(chunk));
                     }
                     Some(end) => break end,
-                    None => break Cut::Failed(io::ErrorKind::UnexpectedEof.into()),
+                    None => break InputEvent::Failed(io::ErrorKind::UnexpectedEof.into()),
                 },
                 _ = idle.tick() => self.client.touch_buffer(&self.id, &self.writer).await?,
             }
         };
-        if let Cut::Failed(error) = end {
+        if let InputEvent::Failed(error) = end {
             return Err(UploadError::Input(error));
         }
         while let Some(sent) = under_way.join_next().await {
@@ -81,7 +82,7 @@ impl Upload {
         Ok(self.at)
     }
 
-    /// Tells readers that no more will come.
+    /// Fails the buffer, so that readers stop waiting.
     pub async fn fail(&self, reason: &str) -> Result<()> {
         self.client.fail_buffer(&self.id, &self.writer, reason).await.map(drop)
     }
@@ -99,7 +100,7 @@ impl Upload {
     }
 }
 
-/// A task is neither aborted nor does it panic while it is waited for here.
+/// Unwraps a task's result. These tasks are never aborted and do not panic.
 fn joined(sent: std::result::Result<Result<u64>, tokio::task::JoinError>) -> Result<u64> {
     sent.unwrap_or_else(|error| Err(ClientError::Configuration(error.to_string())))
 }

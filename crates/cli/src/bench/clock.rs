@@ -1,4 +1,4 @@
-//! The one place of the benchmark that asks for the time.
+//! The clock of the benchmark.
 
 use std::time::{Duration, Instant};
 

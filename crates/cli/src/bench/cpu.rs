@@ -1,4 +1,4 @@
-//! Who used the processors during a run: this client, the server if it is on this machine, anybody else. From /proc.
+//! CPU use during a run, from /proc: of this client, of a server on this machine, and of all other processes.
 
 use super::clock;
 use std::net::{IpAddr, SocketAddr};
@@ -7,16 +7,16 @@ use std::time::Instant;
 /// USER_HZ: 100 on every Linux in use.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Above this the peers' benchmark repeats a run.
+/// Above this use by other processes, the peers' benchmark repeats a run.
 pub const DISTURBED_CORES: f64 = 0.12;
 
-/// Cores in use, on average over a time.
+/// Average cores in use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
     pub client: f64,
-    /// `None`: the server is elsewhere, or belongs to somebody else.
+    /// `None`: the server is on another machine, or belongs to another user.
     pub server: Option<f64>,
-    /// User time of all others; kernel threads have none.
+    /// User time of all other processes. Kernel threads have none.
     pub others: Option<f64>,
 }
 
@@ -27,33 +27,33 @@ struct Seconds {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Meter {
+pub struct CpuMeter {
     at: Instant,
     server_pid: Option<u32>,
     client: Seconds,
     server: Option<Seconds>,
-    everybody_user: Option<f64>,
+    all_processes_user: Option<f64>,
 }
 
-impl Meter {
-    pub fn start(server_pid: Option<u32>) -> Meter {
-        Meter {
+impl CpuMeter {
+    pub fn start(server_pid: Option<u32>) -> CpuMeter {
+        CpuMeter {
             at: clock::now(),
             server_pid,
             client: of_process("self").unwrap_or_default(),
             server: server_pid.and_then(|pid| of_process(&pid.to_string())),
-            everybody_user: everybody_user(),
+            all_processes_user: all_processes_user(),
         }
     }
 
     pub fn stop(&self) -> Usage {
-        let end = Meter::start(self.server_pid);
+        let end = CpuMeter::start(self.server_pid);
         let wall = end.at.saturating_duration_since(self.at).as_secs_f64().max(1e-9);
         let client = end.client - self.client;
         let server = end.server.zip(self.server).map(|(end, start)| end - start);
         let others = end
-            .everybody_user
-            .zip(self.everybody_user)
+            .all_processes_user
+            .zip(self.all_processes_user)
             .zip(server)
             .map(|((end, start), server)| ((end - start) - client.user - server.user).max(0.0) / wall);
         Usage {
@@ -82,14 +82,14 @@ fn parse_stat(text: &str) -> Option<Seconds> {
     Some(Seconds { user: seconds()?, system: seconds()? })
 }
 
-fn everybody_user() -> Option<f64> {
+fn all_processes_user() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let mut fields = stat.lines().next()?.split_ascii_whitespace().skip(1);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
-/// The process that listens at this address, if it is on this machine and may be looked at.
+/// The process that listens at this address, if it is on this machine and readable.
 pub fn listener(address: SocketAddr) -> Option<u32> {
     if !address.ip().is_loopback() {
         return None;
@@ -113,7 +113,7 @@ fn listening_inode(table: &str, address: SocketAddr) -> Option<u64> {
         let here = u16::from_str_radix(port, 16).ok()? == address.port() && *fields.get(3)? == LISTEN;
         let any = ip.bytes().all(|digit| digit == b'0');
         let same = match address.ip() {
-            // The table shows the bytes as this machine's number.
+            // The table shows an address as a number in this machine's byte order.
             IpAddr::V4(v4) => u32::from_str_radix(ip, 16).ok() == Some(u32::from_ne_bytes(v4.octets())),
             IpAddr::V6(_) => ip.len() == 32,
         };
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_and_spaces_does_not_confuse() {
+    fn stat_parses_with_any_process_name() {
         let line = "7 (a) b) S 1 7 7 0 -1 4194304 90 0 0 0 150 25 0 0 20 0 1 0 5 9 3 0";
         let seconds = parse_stat(line).unwrap();
         assert_eq!((seconds.user, seconds.system), (1.5, 0.25));

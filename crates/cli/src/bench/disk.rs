@@ -1,4 +1,4 @@
-//! The disk by itself: what one durable write costs before anybody queues anything.
+//! The disk without a queue: what one durable write costs.
 
 use super::clock;
 use anyhow::Context;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const WRITES: usize = 60;
 const WRITE_BYTES: usize = 4096;
 
-/// The median time of fdatasync after appending 4 KiB.
+/// Median time of fdatasync after appending 4 KiB.
 pub fn sync_time(directory: &Path) -> anyhow::Result<Duration> {
     let path = directory.join("sync-probe");
     let times = times(&path).with_context(|| format!("cannot measure the disk with {}", path.display()));
@@ -22,7 +22,7 @@ pub fn sync_time(directory: &Path) -> anyhow::Result<Duration> {
 
 fn times(path: &Path) -> std::io::Result<Vec<Duration>> {
     let mut file = File::create(path)?;
-    let block = super::body::text(WRITE_BYTES);
+    let block = super::payload::text(WRITE_BYTES);
     let mut time = || {
         file.write_all(&block)?;
         let start = clock::now();

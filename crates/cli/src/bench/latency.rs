@@ -1,14 +1,14 @@
-//! From before an enqueue until a worker that was waiting has the item.
+//! Latency from before an enqueue until a waiting worker has the item.
 //!
-//! Producers don't wait for the worker: they send, pause 10 to 20 ms and send again, so that a slow delivery is not
-//! hidden by the sends it holds up. The queue is empty whenever deliveries take less than that.
+//! Producers do not wait for the worker: they send, pause 10 to 20 ms and send again. So a slow delivery
+//! cannot hide behind the sends that it delays. The queue is empty whenever deliveries are faster than that.
 
-use super::body;
+use super::bench_queue::BenchQueue;
 use super::clock;
-use super::cpu::{Meter, Usage};
-use super::crew::Crew;
-use super::life::commit;
-use super::scene::Scene;
+use super::cpu::{CpuMeter, Usage};
+use super::life_cycle::commit;
+use super::payload;
+use super::task_group::TaskGroup;
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use towline_api::{Client, ReceiveRequest, Span};
 
-/// Nanoseconds.
+/// Histogram of nanoseconds.
 pub type Times = Histogram<u64>;
 
 const TIME_MAX: Duration = Duration::from_secs(600);
-/// Sent before those that count, by all producers together.
+/// Items sent before the measured ones, by all producers together.
 const WARM_UP: u64 = 20;
-/// The stamp of an item that does not count.
+/// The stamp of an item that is not measured.
 const UNCOUNTED: u64 = 0;
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long a worker waits in one call.
@@ -42,9 +42,9 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 #[derive(Debug)]
-pub struct Latency {
+pub struct LatencyResult {
     pub starts: Times,
-    /// How long the enqueueing calls took.
+    /// Duration of the enqueueing calls.
     pub calls: Times,
     pub cpu: Usage,
 }
@@ -58,7 +58,11 @@ struct Arrivals {
     all: tokio::sync::Notify,
 }
 
-pub async fn measure(scene: &Scene, connections: usize, samples: u64) -> anyhow::Result<Latency> {
+pub async fn measure(
+    bench_queue: &BenchQueue,
+    connections: usize,
+    samples: u64,
+) -> anyhow::Result<LatencyResult> {
     let each = samples.div_ceil(connections as u64);
     let warm_up = WARM_UP.div_ceil(connections as u64);
     let arrivals = Arc::new(Arrivals {
@@ -68,17 +72,18 @@ pub async fn measure(scene: &Scene, connections: usize, samples: u64) -> anyhow:
         starts: Mutex::new(new_times()?),
         all: tokio::sync::Notify::new(),
     });
-    let (receivers, senders) = (scene.clients(connections).await?, scene.clients(connections).await?);
-    let mut workers = Crew::new();
+    let (receivers, senders) =
+        (bench_queue.clients(connections).await?, bench_queue.clients(connections).await?);
+    let mut workers = TaskGroup::new();
     for client in receivers {
-        workers.add(receive(scene.clone(), client, arrivals.clone()));
+        workers.add(receive(bench_queue.clone(), client, arrivals.clone()));
     }
-    // Time for every worker to be waiting.
+    // Time for every worker to start waiting.
     workers.meanwhile(tokio::time::sleep(Duration::from_millis(300))).await?;
-    let meter = Meter::start(scene.server.pid);
-    let mut producers = Crew::new();
+    let meter = CpuMeter::start(bench_queue.server.pid);
+    let mut producers = TaskGroup::new();
     for (at, client) in senders.into_iter().enumerate() {
-        producers.add(send(scene.clone(), client, at as u64, warm_up, each, arrivals.base));
+        producers.add(send(bench_queue.clone(), client, at as u64, warm_up, each, arrivals.base));
     }
     let calls_each = workers.meanwhile(producers.all()).await??;
     let cpu = meter.stop();
@@ -92,24 +97,26 @@ pub async fn measure(scene: &Scene, connections: usize, samples: u64) -> anyhow:
         calls.add(times)?;
     }
     let starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ok(Latency { starts, calls, cpu })
+    Ok(LatencyResult { starts, calls, cpu })
 }
 
-async fn receive(scene: Scene, client: Client, arrivals: Arc<Arrivals>) -> anyhow::Result<()> {
+async fn receive(bench_queue: BenchQueue, client: Client, arrivals: Arc<Arrivals>) -> anyhow::Result<()> {
     let request = ReceiveRequest { max: Some(1), wait: Some(Span::from(WAIT)), ..Default::default() };
     loop {
-        let answer = client.receive(&scene.queue, &request).await?;
+        let answer = client.receive(&bench_queue.queue, &request).await?;
         let arrived = clock::since(arrivals.base);
         for item in &answer.items {
-            let bytes = item.payload.clone().map(|payload| payload.get("payload")).transpose()?;
-            let sent = bytes.and_then(|bytes| body::stamp(&bytes)).context("an item came back changed")?;
+            let bytes = item.payload.clone().map(|payload| payload.into_domain("payload")).transpose()?;
+            let sent = bytes
+                .and_then(|bytes| payload::stamp(&bytes))
+                .context("a received item has a changed payload")?;
             if sent != UNCOUNTED {
                 let mut starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner);
                 record(&mut starts, arrived.saturating_sub(Duration::from_nanos(sent)));
             }
         }
         let count = answer.items.len() as u64;
-        commit(&client, answer.items, scene.text.len()).await?;
+        commit(&client, answer.items, bench_queue.text.len()).await?;
         if arrivals.seen.fetch_add(count, Ordering::Relaxed) + count >= arrivals.expected {
             arrivals.all.notify_one();
         }
@@ -117,7 +124,7 @@ async fn receive(scene: Scene, client: Client, arrivals: Arc<Arrivals>) -> anyho
 }
 
 async fn send(
-    scene: Scene,
+    bench_queue: BenchQueue,
     client: Client,
     number: u64,
     warm_up: u64,
@@ -125,15 +132,15 @@ async fn send(
     base: Instant,
 ) -> anyhow::Result<Times> {
     let mut calls = new_times()?;
-    let mut text = scene.text.to_vec();
+    let mut text = bench_queue.text.to_vec();
     let mut jitter = 88_172_645_463_325_252_u64.wrapping_add(number);
     for at in 0..warm_up + samples {
         let counts = at >= warm_up;
         let start = clock::now();
         let stamp =
             if counts { nanoseconds(start.saturating_duration_since(base)).max(1) } else { UNCOUNTED };
-        body::set_stamp(&mut text, stamp);
-        scene.submit(&client, vec![scene.item(&body::payload(&text)?)]).await?;
+        payload::set_stamp(&mut text, stamp);
+        bench_queue.submit(&client, vec![bench_queue.item(&payload::payload(&text)?)]).await?;
         if counts {
             record(&mut calls, clock::since(start));
         }

@@ -1,98 +1,99 @@
-//! `towline bench`: what a server does on this machine, in the runs by which its peers were measured.
+//! `towline bench`: measures a server with the same runs as the benchmark of its peers. No other command uses
+//! this module.
 //!
-//! **Invariant:** a figure is of acknowledged work. A call that fails, an item that is refused, lost, changed or
-//! delivered twice ends the benchmark with an error.
+//! **Invariant:** a metric counts acknowledged work only. If a call fails, or an item is refused, lost,
+//! changed or delivered twice, the benchmark ends with an error.
 //!
-//! **Invariant:** what the benchmark makes goes with it, also when it fails or is interrupted: its queues, and with
-//! `--embedded` its servers and their directory.
+//! **Invariant:** the benchmark deletes what it creates, even if it fails or is interrupted: its queues, and
+//! with `--embedded` its servers and their directory.
 
-mod body;
+mod bench_queue;
 mod clock;
 mod cpu;
-mod crew;
 mod disk;
-mod figures;
+mod enqueue;
 mod latency;
-mod life;
-mod load;
+mod life_cycle;
+mod metrics;
 mod own_server;
+mod payload;
 mod plan;
 mod progress;
 mod report;
-mod scene;
 mod server;
-mod terms;
+mod task_group;
+mod workload;
 
 use crate::connect::Connection;
 use crate::interrupt::Interrupt;
 use crate::output::Format;
 use anyhow::Context;
-use figures::Figures;
+use bench_queue::BenchQueue;
+use metrics::Metrics;
 use own_server::{Directory, OwnServer};
 use plan::{Op, Run, Work};
 use progress::Progress;
 use report::{Report, ServerShown};
-use scene::Scene;
 use server::Server;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use terms::TermsArgs;
+use workload::WorkloadArgs;
 
-/// Measure a server: enqueueing, whole life-cycles, latency.
+/// Measure the speed of a server: enqueueing, whole life-cycles, latency.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Measure a new server for every run instead, with its data in a temporary directory.
+    /// Start a new server for every run, with its data in a temporary directory.
     #[arg(long)]
     embedded: bool,
-    /// Where the temporary directory goes: on the disk to be measured.
+    /// Parent of the temporary directory, on the disk to measure [default: the system's].
     #[arg(long, requires = "embedded", value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
-    /// `sync` or `interval:<ms>`, for the new servers.
+    /// Durability of the new servers: `sync` or `interval:<ms>` [default: sync].
     #[arg(long, requires = "embedded")]
     durability: Option<String>,
-    /// The runs.
+    /// Which runs to measure.
     #[arg(long, value_delimiter = ',', value_enum,
         default_values_t = [Op::Enq1, Op::Enq16, Op::Enq64, Op::Bulk, Op::Life, Op::Life1, Op::Lat, Op::Lat16, Op::Lat64])]
     ops: Vec<Op>,
-    /// Bytes of an item's payload.
+    /// Payload sizes in bytes.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 4500])]
     sizes: Vec<usize>,
-    /// Items of a life-cycle run: 500,000 or 675 MB, whichever is less; one by one 30,000.
+    /// Items of a life-cycle run [default: 500,000 or 675 MB, whichever is less; 30,000 for life1].
     #[arg(long)]
     items: Option<u64>,
-    /// Measured time of an enqueueing run, after a second of warming up.
+    /// Measured time of an enqueueing run, after one second of warm-up.
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
     /// Items of a latency run.
     #[arg(long, default_value_t = 1000)]
     samples: u64,
-    /// How often everything is measured; the median is reported.
+    /// How often to repeat all runs. The report has the medians.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Connections that enqueue in bulk.
+    /// Connections of a bulk run [default: 4].
     #[arg(long)]
     connections: Option<usize>,
-    /// Items of a bulk call.
+    /// Items per bulk call [default: 512 KiB, at most 1024 items].
     #[arg(long)]
     batch: Option<usize>,
-    /// Workers of a life-cycle run, each with a connection.
+    /// Workers of a life-cycle run, each with one connection [default: 4].
     #[arg(long)]
     workers: Option<usize>,
-    /// Items such a worker takes at a time.
+    /// Items that such a worker receives at a time [default: as --batch].
     #[arg(long)]
     take: Option<usize>,
     /// Threads of this client.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// What to speak with the server.
+    /// Wire format.
     #[arg(long, value_enum, default_value_t = Wire::Msgpack)]
     wire: Wire,
     #[command(flatten)]
-    terms: TermsArgs,
+    workload: WorkloadArgs,
     /// How to print the report.
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "table")]
     format: Format,
@@ -125,7 +126,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     let (repeat, format) = (args.repeat, args.format);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(args.threads).enable_all().build()?;
-    let report = runtime.block_on(bench(Stage::new(args)?, &runs, repeat))?;
+    let report = runtime.block_on(bench(BenchTarget::new(args)?, &runs, repeat))?;
     let text = match format {
         Format::Table => report.table(),
         Format::Json => serde_json::to_string_pretty(&report)?,
@@ -134,53 +135,56 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{text}").context("cannot write the report")
 }
 
-async fn bench(stage: Stage, runs: &[Run], repeat: usize) -> anyhow::Result<Report> {
+async fn bench(target: BenchTarget, runs: &[Run], repeat: usize) -> anyhow::Result<Report> {
     let interrupt = Interrupt::listen()?;
     let progress = Progress::new(runs.len() * repeat)?;
-    let mut repeats: Vec<Vec<Figures>> = vec![Vec::new(); runs.len()];
-    // All runs once, then all again: a disk's mood then meets every run, not all repetitions of one.
+    let mut repeats: Vec<Vec<Metrics>> = vec![Vec::new(); runs.len()];
+    // All runs once, then all again, so that a slow phase of the disk affects every run alike.
     for time in 0..repeat {
-        for (run, figures) in runs.iter().zip(&mut repeats) {
+        for (run, metrics) in runs.iter().zip(&mut repeats) {
             let queue = format!("bench-{}-{}-{}-{time}", run.op.name(), run.size, std::process::id());
             let context = || format!("{} of {} B", run.name(), run.size);
-            figures.push(stage.measure(run, &queue, &interrupt, &progress).await.with_context(context)?);
+            metrics.push(target.measure(run, &queue, &interrupt, &progress).await.with_context(context)?);
             progress.finished_one();
         }
     }
-    Ok(Report { server: stage.shown(), wire: stage.wire.name(), runs: report::shown(runs, repeats) })
+    Ok(Report { server: target.shown(), wire: target.wire.name(), runs: report::shown(runs, repeats) })
 }
 
-/// Where the servers of the runs come from.
+/// The server to measure.
 #[derive(Debug)]
-struct Stage {
-    source: Source,
+struct BenchTarget {
+    source: ServerSource,
     wire: Wire,
 }
 
 #[derive(Debug)]
-enum Source {
+enum ServerSource {
     Given(Arc<Server>),
-    /// A server for every run, as the peers have it: none inherits what another left behind.
+    /// A new server for every run, like the peers: no run inherits the data of another.
     Own {
         parent: PathBuf,
         durability: Option<String>,
     },
 }
 
-impl Stage {
-    fn new(args: BenchArgs) -> anyhow::Result<Stage> {
+impl BenchTarget {
+    fn new(args: BenchArgs) -> anyhow::Result<BenchTarget> {
         let source = if args.embedded {
-            Source::Own { parent: args.dir.unwrap_or_else(std::env::temp_dir), durability: args.durability }
+            ServerSource::Own {
+                parent: args.dir.unwrap_or_else(std::env::temp_dir),
+                durability: args.durability,
+            }
         } else {
-            Source::Given(Arc::new(Server::given(args.connection, args.wire.format())?))
+            ServerSource::Given(Arc::new(Server::given(args.connection, args.wire.format())?))
         };
-        Ok(Stage { source, wire: args.wire })
+        Ok(BenchTarget { source, wire: args.wire })
     }
 
     fn shown(&self) -> ServerShown {
         match &self.source {
-            Source::Given(server) => ServerShown::Url(server.url.clone()),
-            Source::Own { parent, durability } => ServerShown::Embedded {
+            ServerSource::Given(server) => ServerShown::Url(server.url.clone()),
+            ServerSource::Own { parent, durability } => ServerShown::Embedded {
                 durability: durability.clone().unwrap_or_else(|| "sync".to_owned()),
                 directory: parent.display().to_string(),
             },
@@ -193,53 +197,53 @@ impl Stage {
         queue: &str,
         interrupt: &Interrupt,
         progress: &Progress,
-    ) -> anyhow::Result<Figures> {
+    ) -> anyhow::Result<Metrics> {
         match &self.source {
-            Source::Given(server) => interrupted_or_measured(server, run, queue, interrupt, progress).await,
-            Source::Own { parent, durability } => {
+            ServerSource::Given(server) => measure_on_queue(server, run, queue, interrupt, progress).await,
+            ServerSource::Own { parent, durability } => {
                 let directory = Directory::new(parent, &format!("towline-{queue}"))?;
                 let sync_time = disk::sync_time(directory.path())?;
                 let mut own = interrupt.or(OwnServer::start(directory, durability.as_deref())).await?;
                 let server = Arc::new(Server::own(own.url.clone(), self.wire.format(), own.pid()));
-                let measured = interrupted_or_measured(&server, run, queue, interrupt, progress).await;
+                let measured = measure_on_queue(&server, run, queue, interrupt, progress).await;
                 let measured = measured.map_err(|error| own.explain(error));
                 let stopped = own.stop().await;
-                let figures = measured?;
+                let metrics = measured?;
                 stopped?;
-                Ok(figures.sync_time(Some(sync_time)))
+                Ok(metrics.sync_time(Some(sync_time)))
             }
         }
     }
 }
 
-/// Measures one run on a queue of its own, which is gone afterwards however it ends.
-async fn interrupted_or_measured(
+/// Measures one run on a queue of its own, and deletes the queue.
+async fn measure_on_queue(
     server: &Arc<Server>,
     run: &Run,
     queue: &str,
     interrupt: &Interrupt,
     progress: &Progress,
-) -> anyhow::Result<Figures> {
+) -> anyhow::Result<Metrics> {
     let items = Arc::new(AtomicU64::new(0));
     let _watch = progress.watch(run, &items);
     let measured = interrupt
         .or(async {
-            let scene = Scene::open(server.clone(), queue, run, items).await?;
+            let bench_queue = BenchQueue::open(server.clone(), queue, run, items).await?;
             Ok(match run.work {
                 Work::Enqueue { submit, warm_up, measured } => {
-                    load::measure(&scene, submit, warm_up, measured).await?.into()
+                    enqueue::measure(&bench_queue, submit, warm_up, measured).await?.into()
                 }
                 Work::Life { submit, items, drain } => {
-                    life::measure(&scene, submit, items, drain).await?.into()
+                    life_cycle::measure(&bench_queue, submit, items, drain).await?.into()
                 }
                 Work::Latency { connections, samples } => {
-                    latency::measure(&scene, connections, samples).await?.into()
+                    latency::measure(&bench_queue, connections, samples).await?.into()
                 }
             })
         })
         .await;
-    let closed = Scene::close(server, queue).await;
-    let figures = measured?;
+    let closed = BenchQueue::close(server, queue).await;
+    let metrics = measured?;
     closed?;
-    Ok(figures)
+    Ok(metrics)
 }

@@ -1,5 +1,4 @@
-//! A server of the benchmark's own: this program as `serve`, on a free port, with its data in a directory that goes
-//! with it.
+//! A server of the benchmark: this program as `serve`, on a free port, in a temporary directory.
 
 use anyhow::{Context, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +11,7 @@ use tokio::process::{Child, Command};
 
 const START_MAX: Duration = Duration::from_secs(30);
 const STOP_MAX: Duration = Duration::from_secs(20);
-/// What the server says once it serves; its address follows.
+/// What the server prints before its address.
 const GREETING: &str = "listening on ";
 const LOG_SHOWN_BYTES: usize = 2000;
 
@@ -23,7 +22,7 @@ pub struct OwnServer {
     pub url: String,
 }
 
-/// A directory that is removed with everything in it.
+/// A directory that is deleted with everything in it.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 
@@ -32,7 +31,7 @@ impl Directory {
         let path = parent.join(name);
         std::fs::create_dir_all(parent)
             .and_then(|()| std::fs::create_dir(&path))
-            .with_context(|| format!("cannot make the directory {}", path.display()))?;
+            .with_context(|| format!("cannot create the directory {}", path.display()))?;
         Ok(Directory(path))
     }
 
@@ -44,7 +43,7 @@ impl Directory {
         self.0.join("log")
     }
 
-    /// The last of what the server had to say.
+    /// The end of the server's log.
     fn last_words(&self) -> String {
         let log = std::fs::read(self.log()).unwrap_or_default();
         let from = log.len().saturating_sub(LOG_SHOWN_BYTES);
@@ -70,7 +69,7 @@ impl OwnServer {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(directory.log())?)
-            // Ctrl-C is for the benchmark, which then stops the server.
+            // Ctrl-C must reach only the benchmark, which then stops the server.
             .process_group(0)
             .kill_on_drop(true);
         let mut child = command.spawn().context("cannot start a server")?;
@@ -84,7 +83,7 @@ impl OwnServer {
         let Some(url) = url else {
             bail!("the server did not start: {}", directory.last_words());
         };
-        // Whatever else it prints must not stop it.
+        // Keep reading, so that the server never blocks on its output.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(OwnServer { child, directory, url })
     }
@@ -93,25 +92,25 @@ impl OwnServer {
         self.child.id()
     }
 
-    /// Adds to an error what the server said, if it is gone.
+    /// Adds the server's log to an error, if the server has exited.
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match self.child.try_wait() {
             Ok(Some(status)) => {
-                error.context(format!("the server ended ({status}): {}", self.directory.last_words()))
+                error.context(format!("the server exited ({status}): {}", self.directory.last_words()))
             }
             _ => error,
         }
     }
 
-    /// Asks the server to stop, waits until it has, and removes its data.
+    /// Stops the server, waits until it has exited, and deletes its data.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
-            kill_process(pid, Signal::TERM).context("cannot tell the server to stop")?;
+            kill_process(pid, Signal::TERM).context("cannot stop the server")?;
         }
         let ended = tokio::time::timeout(STOP_MAX, self.child.wait()).await;
         let status = ended.map_err(|_| anyhow!("the server did not stop within {STOP_MAX:?}"))??;
         if !status.success() {
-            bail!("the server ended badly ({status}): {}", self.directory.last_words());
+            bail!("the server failed ({status}): {}", self.directory.last_words());
         }
         Ok(())
     }

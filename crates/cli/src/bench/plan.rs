@@ -1,31 +1,31 @@
-//! Which runs there are, and what each of them does unless the caller says otherwise.
+//! The runs and their default parameters.
 
 use super::BenchArgs;
-use super::body::STAMP_BYTES;
-use super::terms::Terms;
+use super::payload::STAMP_BYTES;
+use super::workload::Workload;
 use anyhow::{bail, ensure};
 use std::time::Duration;
 
-/// Names as in the benchmark of the peers.
+/// Names as in the peers' benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Op {
-    /// One item a call, 1 connection.
+    /// One item per call, 1 connection.
     Enq1,
-    /// One item a call, 16 connections.
+    /// One item per call, 16 connections.
     Enq16,
-    /// One item a call, 64 connections.
+    /// One item per call, 64 connections.
     Enq64,
-    /// Many items a call.
+    /// Many items per call.
     Bulk,
-    /// Enqueue all, then receive and commit all, in batches.
+    /// Enqueue all, then receive and commit all in batches.
     Life,
-    /// The same, one item at a time by 16 workers.
+    /// Like life, but one item at a time with 16 workers.
     Life1,
-    /// From before an enqueue until a waiting worker has the item.
+    /// Latency from before an enqueue until a waiting worker has the item.
     Lat,
-    /// The same, 16 producers and 16 workers.
+    /// Like lat, with 16 producers and 16 workers.
     Lat16,
-    /// The same, 64 producers and 64 workers.
+    /// Like lat, with 64 producers and 64 workers.
     Lat64,
 }
 
@@ -48,11 +48,11 @@ impl Op {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub op: Op,
-    /// Bytes of an item's payload.
+    /// Payload size in bytes.
     pub size: usize,
     pub work: Work,
-    pub terms: Terms,
-    /// It is there for the next to be compared with.
+    pub workload: Workload,
+    /// The baseline that the next run is compared with.
     pub is_plain: bool,
 }
 
@@ -70,15 +70,15 @@ pub enum Work {
     Latency { connections: usize, samples: u64 },
 }
 
-/// How items are enqueued: every connection waits for the answer to its last call.
+/// How items are enqueued. Every connection waits for the answer to its last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submit {
     pub connections: usize,
-    /// Items of one call.
+    /// Items per call.
     pub batch: usize,
 }
 
-/// How items are worked off: every worker receives, then commits what it has.
+/// How items are drained. Every worker receives, then commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drain {
     pub workers: usize,
@@ -86,16 +86,16 @@ pub struct Drain {
     pub take: usize,
 }
 
-/// Items of a life-cycle run, at most: what the peers' runs have at 100 B.
+/// Maximum items of a life-cycle run: as in the peers' runs at 100 B.
 const LIFE_ITEMS_MAX: u64 = 500_000;
-/// Payload of a life-cycle run, at most: what the peers' runs have at 4.5 KB.
+/// Maximum payload of a life-cycle run: as in the peers' runs at 4.5 KB.
 const LIFE_BYTES_MAX: u64 = 675_000_000;
-/// Items of a run one by one, as the peers'.
+/// Items of a run one by one: as in the peers' runs.
 const SINGLE_ITEMS_MAX: u64 = 30_000;
 const SINGLE_WORKERS: usize = 16;
-/// What the server takes in one call.
+/// Maximum items that the server accepts in one call.
 const BATCH_MAX: usize = 10_000;
-/// Took the least processor time an item, or nearly, of what was tried (docs/bench.md).
+/// The size with nearly the least CPU time per item of all that were measured (docs/bench.md).
 const BATCH_ITEMS: usize = 1024;
 const BATCH_BYTES: usize = 512 << 10;
 const CONNECTIONS: usize = 4;
@@ -106,7 +106,7 @@ fn batch(size: usize) -> usize {
 }
 
 pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
-    let both = args.terms.get()?;
+    let both = args.workload.get()?;
     let zero = [
         ("--connections", args.connections == Some(0)),
         ("--workers", args.workers == Some(0)),
@@ -135,13 +135,13 @@ pub fn runs(args: &BenchArgs) -> anyhow::Result<Vec<Run>> {
     for &size in &args.sizes {
         for &op in &args.ops {
             let work = work(op, size, args)?;
-            for (at, terms) in both.iter().enumerate() {
+            for (at, workload) in both.iter().enumerate() {
                 ensure!(
-                    !terms.replaces() || matches!(work, Work::Enqueue { .. }),
-                    "--replace-keys is for enqueueing runs, and {} is none: what is replaced is never received",
+                    !workload.replaces() || matches!(work, Work::Enqueue { .. }),
+                    "--replace-keys works only with enqueueing runs, not with {}: a replaced item is never received",
                     op.name()
                 );
-                runs.push(Run { op, size, work, terms: terms.clone(), is_plain: at + 1 < both.len() });
+                runs.push(Run { op, size, work, workload: workload.clone(), is_plain: at + 1 < both.len() });
             }
         }
     }

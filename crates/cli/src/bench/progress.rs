@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while it runs.
+//! The progress bar of the benchmark.
 
 use super::plan::Run;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
@@ -9,13 +9,13 @@ use tokio::task::AbortHandle;
 
 const TICK: Duration = Duration::from_millis(200);
 
-/// A bar on stderr, or nothing where that is not a terminal.
+/// A bar on stderr, only on a terminal.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
 }
 
-/// Shows one run until dropped.
+/// Shows the progress of one run until it is dropped.
 #[derive(Debug)]
 pub struct Watch(Option<AbortHandle>);
 
@@ -61,7 +61,7 @@ impl Progress {
     }
 }
 
-/// Leaves the line to whatever is said next.
+/// Clears the line for the next message.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();

@@ -1,12 +1,12 @@
-//! What was found: a table for people, JSON for programs.
+//! The report: a table for people, JSON for programs.
 
 use super::cpu::DISTURBED_CORES;
-use super::figures::{
-    CALL_MS, CPU_CLIENT, CPU_OTHERS, CPU_SERVER, DRAIN_RATE, ENQUEUE_RATE, Figures, RATE, START_MS, SYNC_MS,
+use super::metrics::{
+    CALL_MS, CPU_CLIENT, CPU_OTHERS, CPU_SERVER, DRAIN_RATE, ENQUEUE_RATE, Metrics, RATE, START_MS, SYNC_MS,
     median, ratio, spread_percent,
 };
 use super::plan::{Run, Work};
-use super::terms::Terms;
+use super::workload::Workload;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanCount;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub server: ServerShown,
-    /// What was spoken.
+    /// The wire format.
     pub wire: &'static str,
     pub runs: Vec<RunShown>,
 }
@@ -22,7 +22,7 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerShown {
-    /// One of the benchmark's own for every run.
+    /// A new server for every run.
     Embedded {
         durability: String,
         directory: String,
@@ -39,17 +39,17 @@ pub struct RunShown {
     #[serde(skip)]
     pub how: String,
     pub parameters: Parameters,
-    pub terms: Terms,
-    pub median: Figures,
-    /// Half of what lies between the smallest and the largest, in percent of the median.
-    pub spread_percent: Figures,
-    pub repeats: Vec<Figures>,
-    /// What it is of the run before, which was measured in turns with it: the medians of the ratios.
+    pub workload: Workload,
+    pub median: Metrics,
+    /// Half of the range between minimum and maximum, in percent of the median.
+    pub spread_percent: Metrics,
+    pub repeats: Vec<Metrics>,
+    /// The ratio to the baseline run, which was measured in turns with this one: the median of the ratios.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub of_plain: Option<Figures>,
+    pub of_plain: Option<Metrics>,
 }
 
-/// What a run was told to do.
+/// The parameters of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Parameters {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,8 +93,8 @@ impl From<Work> for Parameters {
     }
 }
 
-/// All runs, each with its repetitions.
-pub fn shown(runs: &[Run], repeats: Vec<Vec<Figures>>) -> Vec<RunShown> {
+/// The report of all runs.
+pub fn shown(runs: &[Run], repeats: Vec<Vec<Metrics>>) -> Vec<RunShown> {
     let mut shown: Vec<RunShown> = Vec::with_capacity(runs.len());
     let mut before = None;
     for (run, repeats) in runs.iter().zip(repeats) {
@@ -107,7 +107,7 @@ pub fn shown(runs: &[Run], repeats: Vec<Vec<Figures>>) -> Vec<RunShown> {
             name: run.name(),
             how: run.work.to_string(),
             parameters: run.work.into(),
-            terms: run.terms.clone(),
+            workload: run.workload.clone(),
             median: median(&repeats),
             spread_percent: spread_percent(&repeats),
             repeats,
@@ -119,7 +119,7 @@ pub fn shown(runs: &[Run], repeats: Vec<Vec<Figures>>) -> Vec<RunShown> {
 
 const HEADER: [&str; 10] =
     ["run", "payload", "how", "items/s", "±%", "p50 ms", "p99 ms", "p999 ms", "client cores", "server cores"];
-/// Text on the left, numbers on the right.
+/// Columns before this one are text, the rest are numbers.
 const FIRST_NUMBER: usize = 3;
 
 impl Report {
@@ -149,7 +149,7 @@ impl Report {
                 "\n{} of {} B with {}, of plain: {}.",
                 run.op,
                 run.size,
-                run.terms,
+                run.workload,
                 words.join(", ")
             );
         }
@@ -168,7 +168,7 @@ fn disturbed(run: &RunShown) -> bool {
     run.median.get(CPU_OTHERS).is_some_and(|cores| cores > DISTURBED_CORES)
 }
 
-/// One row for every rate, and one for every kind of time.
+/// One row for each rate, and one for each kind of time.
 fn rows(run: &RunShown) -> Vec<[String; HEADER.len()]> {
     let size = format!("{} B", run.size);
     let figure = |name| run.median.get(name);
@@ -217,10 +217,10 @@ impl std::fmt::Display for Report {
                 write!(f, "own server in {directory}, durability {durability}, {}", self.wire)?;
             }
         }
-        if let Some(terms) =
-            self.runs.last().map(|run| &run.terms).filter(|terms| **terms != Terms::default())
+        if let Some(workload) =
+            self.runs.last().map(|run| &run.workload).filter(|workload| **workload != Workload::default())
         {
-            write!(f, "; {terms}")?;
+            write!(f, "; {workload}")?;
         }
         let mut times: Vec<f64> = self.runs.iter().filter_map(|run| run.median.get(SYNC_MS)).collect();
         times.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The server under test, and how to reach it.
+//! The server to measure, and how to reach it.
 
 use super::cpu;
 use crate::connect::Connection;
@@ -11,10 +11,10 @@ use towline_api::{Client, Format};
 #[derive(Debug)]
 pub struct Server {
     pub url: String,
-    /// `None`: one of our own, which asks for no token.
+    /// `None`: a server of the benchmark, which requires no token.
     connection: Option<Connection>,
     format: Format,
-    /// If it is on this machine.
+    /// Known if the server is on this machine.
     pub pid: Option<u32>,
 }
 
@@ -29,13 +29,13 @@ impl Server {
         Ok(Server { url, connection: Some(connection), format, pid })
     }
 
-    /// A client with a connection of its own. It repeats nothing: a call that fails ends the run.
+    /// A client with a connection of its own. It repeats nothing: a failed call ends the run.
     pub fn client(&self) -> anyhow::Result<Client> {
         let client = match &self.connection {
             Some(connection) => open(connection)?,
             None => Client::new(&self.url)?,
         };
-        Ok(client.format(self.format).patience(Duration::ZERO))
+        Ok(client.format(self.format).retry_for(Duration::ZERO))
     }
 }
 
@@ -47,7 +47,7 @@ fn open(connection: &Connection) -> anyhow::Result<Client> {
     Ok(opened?.client)
 }
 
-/// The address behind `http://host:port`, to find out whose it is.
+/// The socket address of `http://host:port`, to find the process that listens there.
 fn address(url: &str) -> Option<SocketAddr> {
     let authority = url.strip_prefix("http://")?.split('/').next()?;
     let with_port = authority.to_socket_addrs().or_else(|_| (authority, 80).to_socket_addrs());

@@ -11,41 +11,41 @@ use towline_api::buffer::NewBuffer;
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     #[command(flatten)]
-    about: AboutArgs,
+    options: BufferOptions,
 }
 
-/// Copy a complete buffer within the storage, and print the copy's id.
+/// Copy a complete buffer within object storage, and print the copy's id.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
     /// The buffer to copy.
     #[arg(value_name = "BUFFER")]
     id: String,
     #[command(flatten)]
-    about: AboutArgs,
+    options: BufferOptions,
 }
 
 #[derive(Debug, Args)]
-struct AboutArgs {
-    /// A tag to find it by. Repeatable.
+struct BufferOptions {
+    /// A tag to find the buffer by. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     tag: Vec<Pair<String>>,
-    /// Remove it after so long [default: never].
+    /// Delete the buffer after this time [default: never].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Millis>,
 }
 
-impl AboutArgs {
+impl BufferOptions {
     fn new_buffer(self) -> Result<NewBuffer, Failure> {
         Ok(NewBuffer { tags: map("--tag", self.tag)?, ttl: self.ttl.map(Into::into) })
     }
 }
 
 pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
-    let made = session.client.create_buffer(&args.about.new_buffer()?).await?;
-    session.output.name(&made.id, &made)
+    let made = session.client.create_buffer(&args.options.new_buffer()?).await?;
+    session.output.name_or_json(&made.id, &made)
 }
 
 pub async fn copy(session: &Session, args: CopyArgs) -> Result<(), Failure> {
-    let made = session.client.copy_buffer(&args.id, &args.about.new_buffer()?).await?;
-    session.output.name(&made.id, &made)
+    let made = session.client.copy_buffer(&args.id, &args.options.new_buffer()?).await?;
+    session.output.name_or_json(&made.id, &made)
 }

@@ -1,4 +1,4 @@
-//! What is written to a buffer: a file or standard input, read and hashed by a thread of its own.
+//! The input of `buffer write`: a file or standard input, read and hashed by a separate thread.
 
 use crate::exit::Failure;
 use bytes::Bytes;
@@ -12,15 +12,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use tokio::sync::mpsc;
 use towline_api::CHUNK_BYTES;
-use towline_api::client::cut::{AHEAD, Chunk, Cut, PAUSE};
+use towline_api::client::chunker::{CHUNKS_AHEAD, Chunk, INPUT_PAUSE_MAX, InputEvent};
 
-/// A larger pipe: fewer turns between the two programs.
+/// A larger pipe means fewer switches between the two programs.
 const PIPE_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct Input {
     file: File,
-    /// Of a regular file.
+    /// Known only for a regular file.
     length: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Input {
         if about.is_dir() {
             return Err(refused(io::ErrorKind::IsADirectory.into()));
         }
-        // Refused for what is not a pipe, and no harm then.
+        // Fails if the input is not a pipe, which is fine.
         let _ = fcntl_setpipe_size(&file, PIPE_BYTES);
         Ok(Input { file, length: about.is_file().then_some(about.len()) })
     }
@@ -52,14 +52,14 @@ impl Input {
         &mut self.file
     }
 
-    /// Reads until the end, or until nobody takes the chunks any more.
-    pub fn cut(self) -> io::Result<mpsc::Receiver<Cut>> {
-        let (sender, receiver) = mpsc::channel(AHEAD);
+    /// Reads until the input ends or the receiver is dropped.
+    pub fn chunks(self) -> io::Result<mpsc::Receiver<InputEvent>> {
+        let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
         std::thread::Builder::new().name("input".to_owned()).spawn(move || {
             loop {
                 let (data, end) = fill(self.file.as_fd(), self.length.is_some());
                 if let Some(chunk) = Chunk::new(data)
-                    && sender.blocking_send(Cut::Chunk(chunk)).is_err()
+                    && sender.blocking_send(InputEvent::Chunk(chunk)).is_err()
                 {
                     return;
                 }
@@ -73,19 +73,19 @@ impl Input {
     }
 }
 
-/// Up to a chunk, or what came before a pause or the end.
-fn fill(input: BorrowedFd<'_>, is_file: bool) -> (Bytes, Option<Cut>) {
+/// Reads until a chunk is full, or until the input pauses or ends.
+fn fill(input: BorrowedFd<'_>, is_file: bool) -> (Bytes, Option<InputEvent>) {
     let mut data = Vec::with_capacity(CHUNK_BYTES);
     let end = loop {
         if data.len() == data.capacity() || (!data.is_empty() && !is_file && pauses(input)) {
             break None;
         }
         match retry_on_intr(|| read(input, spare_capacity(&mut data))) {
-            Ok(0) => break Some(Cut::End),
+            Ok(0) => break Some(InputEvent::End),
             Ok(_) => {}
-            // Somebody else made it so; this thread has the time to wait.
+            // Another process made the descriptor non-blocking. This thread may wait.
             Err(Errno::AGAIN) => wait(input),
-            Err(error) => break Some(Cut::Failed(error.into())),
+            Err(error) => break Some(InputEvent::Failed(error.into())),
         }
     };
     (data.into(), end)
@@ -93,7 +93,10 @@ fn fill(input: BorrowedFd<'_>, is_file: bool) -> (Bytes, Option<Cut>) {
 
 fn pauses(input: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(input, PollFlags::IN)];
-    let pause = Timespec { tv_sec: PAUSE.as_secs().cast_signed(), tv_nsec: PAUSE.subsec_nanos().into() };
+    let pause = Timespec {
+        tv_sec: INPUT_PAUSE_MAX.as_secs().cast_signed(),
+        tv_nsec: INPUT_PAUSE_MAX.subsec_nanos().into(),
+    };
     matches!(poll(&mut fds, Some(&pause)), Ok(0))
 }
 

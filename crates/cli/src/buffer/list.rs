@@ -9,13 +9,13 @@ use towline_api::client::BufferQuery;
 
 const PAGE: usize = 1000;
 
-/// List buffers in order of id; those made by `create` are in order of time.
+/// List buffers in order of id. Buffers from `create` are in order of time.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only buffers with this tag. Repeatable: all must match.
+    /// Only buffers with this tag. Repeatable; all must match.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     tag: Vec<Pair<String>>,
-    /// At most so many [default: all].
+    /// Maximum number of buffers [default: all].
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! `towline buffer`: one file for each verb that is more than a call.
+//! `towline buffer`: one file for each verb that is more than one call.
 
 mod create;
 mod input;
@@ -17,7 +17,8 @@ use clap::{Args, Subcommand};
 use std::time::Duration;
 use towline_api::ClientError;
 
-/// A server that restarts is waited for, by writers for as long as readers wait for a silent writer.
+/// How long to wait for a server that restarts. A writer waits as long as the server waits for a silent
+/// writer.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 const READ_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -27,22 +28,22 @@ pub enum BufferCommand {
     Write(write::WriteArgs),
     Read(read::ReadArgs),
     /// Show a buffer: its state, size and tags.
-    Show(Id),
+    Show(BufferArg),
     List(list::ListArgs),
-    /// Delete buffers, also while they are written or read.
-    Delete(Ids),
+    /// Delete buffers, even while they are written or read.
+    Delete(BufferIds),
     Copy(create::CopyArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Id {
+pub struct BufferArg {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
 }
 
 #[derive(Debug, Args)]
-pub struct Ids {
+pub struct BufferIds {
     /// The buffers' ids.
     #[arg(value_name = "BUFFER", required = true)]
     ids: Vec<String>,
@@ -61,8 +62,8 @@ pub async fn run(session: &Session, command: BufferCommand) -> Result<(), Failur
     }
 }
 
-/// One that is refused does not stop the others.
-async fn delete(session: &Session, args: Ids) -> Result<(), Failure> {
+/// Deletes buffers. A refusal does not stop the rest.
+async fn delete(session: &Session, args: BufferIds) -> Result<(), Failure> {
     let mut refused = false;
     for id in args.ids {
         match session.client.delete_buffer(&id).await {
@@ -74,5 +75,5 @@ async fn delete(session: &Session, args: Ids) -> Result<(), Failure> {
             Err(error) => return Err(error.into()),
         }
     }
-    if refused { Err(Failure::Told) } else { Ok(()) }
+    if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }

@@ -1,8 +1,8 @@
-//! How far the bytes are, for a person at a terminal.
+//! The progress bar of a transfer.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// On stderr; nothing where that is not a terminal.
+/// On stderr, and only on a terminal.
 pub fn bar(length: Option<u64>) -> ProgressBar {
     let (bar, template) = match length {
         Some(length) => {

@@ -1,13 +1,13 @@
 //! `towline buffer read`.
 
-use super::range::{self, Asked};
+use super::range::{self, ByteRange};
 use super::sink::Sink;
 use super::{READ_PATIENCE, progress, resume};
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
-use crate::reader::Reader;
+use crate::reconnect::Reconnect;
+use crate::stdout_reader::StdoutReader;
 use clap::Args;
 use indicatif::ProgressBar;
 use std::fs::File;
@@ -19,35 +19,35 @@ use towline_api::chain::Position;
 use towline_api::client::Download;
 
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
-/// Answers in a row that broke off before their first byte: something is wrong with these bytes, not with the line.
+/// After this many answers that break off before their first byte, the data is at fault, not the connection.
 const IN_VAIN_MAX: u32 = 3;
 
 /// Read a buffer to standard output, or into a file.
 ///
-/// Bytes come as they are written; if nobody has begun to write, it waits. Everything is checked on the way. A buffer
-/// that fails is an error, also if most of it was printed already.
+/// Prints bytes as they are written, and waits if no writer has started. Checks every hash. If the buffer
+/// fails, the command fails, even if it has printed most of the bytes.
 #[derive(Debug, Args)]
 pub struct ReadArgs {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
-    /// Write into this file in place of standard output.
-    // `-o` chooses a format everywhere.
+    /// Write to this file instead of standard output.
+    // Not `-o`, which chooses a format everywhere.
     #[arg(long, value_name = "PATH")]
     output: Option<PathBuf>,
-    /// Keep what an earlier read left in the file, as far as it is right, and read the rest.
+    /// Continue an interrupted read: check what is in the file, and read the rest.
     #[arg(long, requires = "output", conflicts_with = "range")]
     resume: bool,
-    /// Only these bytes, from 0: FIRST-LAST (both are in it), FIRST- or -COUNT.
+    /// Only these bytes, from 0: FIRST-LAST (inclusive), FIRST- or -COUNT.
     #[arg(long, value_name = "RANGE", value_parser = range::parse, allow_hyphen_values = true)]
-    range: Option<Asked>,
+    range: Option<ByteRange>,
 }
 
 pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
-    // Told at once if there is no such buffer, and before a file is emptied.
+    // Report a missing buffer at once, before truncating a file.
     let shown = session.client.buffer(&args.id).await?;
-    let length = (shown.state == "complete").then_some(shown.bytes);
-    let client = session.client.clone().patience(READ_PATIENCE);
+    let length = shown.is_complete().then_some(shown.bytes);
+    let client = session.client.clone().retry_for(READ_PATIENCE);
     let mut from = Position::START;
     let sink = match &args.output {
         None => Sink::stdout()?,
@@ -67,14 +67,14 @@ pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
     bar.set_position(from.bytes);
     let reading = async {
         match args.range {
-            Some(asked) => part(&client, &args.id, asked.of(&shown), sink, &bar).await,
+            Some(range) => part(&client, &args.id, range.of(&shown), sink, &bar).await,
             None => whole(Download::new(client, &args.id, from), sink, &bar).await,
         }
     };
     let ended = tokio::select! {
         ended = reading => ended,
-        // Nobody would notice before there is something to write.
-        () = Reader::of_stdout().gone(), if args.output.is_none() => Err(Failure::ReaderGone),
+        // Without this, a closed pipe is noticed only at the next write.
+        () = StdoutReader::new().closed(), if args.output.is_none() => Err(Failure::ReaderGone),
     };
     bar.finish_and_clear();
     ended
@@ -88,7 +88,7 @@ async fn whole(mut download: Download, mut sink: Sink, bar: &ProgressBar) -> Res
     sink.end().await
 }
 
-/// The server checks these bytes; a connection that breaks is taken up again where it was.
+/// Reads a range. The server checks the hashes. A broken connection is resumed.
 async fn part(
     client: &Client,
     id: &str,
@@ -96,12 +96,12 @@ async fn part(
     mut sink: Sink,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
-    let mut outage = Outage::new(Some(clock::now() + READ_PATIENCE));
-    let once = client.clone().patience(Duration::ZERO);
+    let mut reconnect = Reconnect::new(Some(clock::now() + READ_PATIENCE));
+    let once = client.clone().retry_for(Duration::ZERO);
     let (mut next, mut in_vain) = (range.start, 0);
     loop {
         let opening = once.content(id, next..range.end);
-        let Some(mut content) = outage.bridge(client.url(), OPEN_LIMIT, opening).await? else { continue };
+        let Some(mut content) = reconnect.attempt(client.url(), OPEN_LIMIT, opening).await? else { continue };
         let before = next;
         let error = loop {
             match content.next().await {

@@ -1,4 +1,4 @@
-//! Going on after a break: what is there already is checked, not believed.
+//! Resuming an interrupted transfer. What exists already is checked by its hash.
 
 use crate::exit::Failure;
 use bytes::BytesMut;
@@ -8,10 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use towline_api::CHUNK_BYTES;
 use towline_api::chain::{self, Hash, Position};
-use towline_api::client::Next;
+use towline_api::client::ChunkLookup;
 use towline_api::{Client, ClientError};
 
-/// A writer that a later process can be again: made of the buffer, and of the file as it is now.
+/// A writer token that a later process can compute again, from the buffer's id and the file's path, size and
+/// time.
 pub fn writer(id: &str, path: &Path) -> Result<[u8; 16], Failure> {
     let about = |path: &Path| -> io::Result<(std::path::PathBuf, Metadata)> {
         let path = path.canonicalize()?;
@@ -25,7 +26,7 @@ pub fn writer(id: &str, path: &Path) -> Result<[u8; 16], Failure> {
     Ok(std::array::from_fn(|at| hash.as_bytes()[at]))
 }
 
-/// Leaves the file behind what the server has of it, if that is what the file has there.
+/// Skips the part of the file that the server has, after checking that it is the same.
 pub fn skip_written(input: &mut File, written: Position) -> Result<(), Failure> {
     let mut at = Position::START;
     while at.bytes < written.bytes {
@@ -39,18 +40,18 @@ pub fn skip_written(input: &mut File, written: Position) -> Result<(), Failure> 
         return Ok(());
     }
     Err(Failure::refused(
-        "the buffer holds something else than this file has at its beginning; write the file to another buffer",
+        "the buffer does not hold the beginning of this file; write the file to another buffer",
     ))
 }
 
-/// Keeps what an earlier read left in a file for as far as it is right, and leaves the file at the end of that.
+/// Keeps the correct part of an interrupted read, and leaves the file positioned at its end.
 pub async fn keep_read(client: &Client, id: &str, output: &mut File) -> Result<Position, Failure> {
-    let refused = |error: io::Error| Failure::Refused(format!("cannot go on with the output: {error}"));
+    let refused = |error: io::Error| Failure::Refused(format!("cannot resume the output: {error}"));
     let there = output.metadata().map_err(refused)?.len();
     let mut at = Position::START;
     output.rewind().map_err(refused)?;
     while at.bytes < there {
-        let Next::Chunk(chunk) = client.chunk_head(id, at.chunks).await? else { break };
+        let ChunkLookup::Chunk(chunk) = client.chunk_head(id, at.chunks).await? else { break };
         let after = at.after(chunk.length, &chunk.hash);
         if after.chain != chunk.chain {
             let what = format!("chunk {} of buffer {id:?} does not continue the chain", at.chunks);
@@ -66,7 +67,7 @@ pub async fn keep_read(client: &Client, id: &str, output: &mut File) -> Result<P
     Ok(at)
 }
 
-/// The hash of the next bytes; `None` if there are fewer.
+/// Hashes the next bytes. `None` if the file has fewer.
 fn hash_next(file: &mut File, length: u64) -> Result<Option<Hash>, Failure> {
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(towline_api::CHUNK_BYTES_MAX);
     let mut data = BytesMut::zeroed(length);

@@ -1,4 +1,4 @@
-//! Where the bytes of a buffer go: a file or standard output, written by a thread of its own.
+//! The output of `buffer read`: a file or standard output, written by a separate thread.
 
 use crate::exit::Failure;
 use bytes::Bytes;
@@ -9,12 +9,12 @@ use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
-/// Chunks that wait to be written.
+/// How many chunks may wait to be written.
 const WAITING: usize = 1;
-/// A larger pipe: fewer turns between the two programs.
+/// A larger pipe means fewer switches between the two programs.
 const PIPE_BYTES: usize = 1 << 20;
 const PAGE_BYTES: usize = 4096;
-/// Written at once: little enough to stay in the processor's cache.
+/// Bytes per write: few enough to stay in the processor's cache.
 const GATHERED: usize = 256 << 10;
 
 #[derive(Debug)]
@@ -24,10 +24,10 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Standard output, past Rust's own buffer.
+    /// Standard output, without Rust's own buffer.
     pub fn stdout() -> io::Result<Sink> {
         let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        // Refused for what is not a pipe, and no harm then.
+        // Fails if stdout is not a pipe, which is fine.
         let _ = fcntl_setpipe_size(&out, PIPE_BYTES);
         Sink::to(out)
     }
@@ -35,9 +35,9 @@ impl Sink {
     pub fn to(mut out: File) -> io::Result<Sink> {
         let (sender, mut receiver) = mpsc::channel::<Vec<Bytes>>(WAITING);
         let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-            let mut page = Page::new();
+            let mut buffer = AlignedBuffer::new();
             while let Some(pieces) = receiver.blocking_recv() {
-                page.write(&mut out, &pieces)?;
+                buffer.write(&mut out, &pieces)?;
             }
             out.flush()
         })?;
@@ -52,7 +52,7 @@ impl Sink {
         }
     }
 
-    /// Returns when everything is written.
+    /// Waits until everything is written.
     pub async fn end(&mut self) -> Result<(), Failure> {
         drop(self.pieces.take());
         let Some(thread) = self.thread.take() else { return Err(Failure::refused("the output is closed")) };
@@ -67,20 +67,20 @@ impl Sink {
     }
 }
 
-/// Bytes gathered to be written at once, where a page of memory begins.
+/// A buffer that starts at a page boundary.
 ///
-/// Kernels copy with `rep movsb`, which is several times slower on some processors if the two ends are a few bytes apart
-/// within their pages.
-struct Page {
+/// Kernels copy with `rep movsb`, which is several times slower on some processors if source and target
+/// differ by a few bytes within their pages.
+struct AlignedBuffer {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Page {
-    fn new() -> Page {
+impl AlignedBuffer {
+    fn new() -> AlignedBuffer {
         let bytes = vec![0; GATHERED + PAGE_BYTES];
         let start = bytes.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
-        Page { bytes, start }
+        AlignedBuffer { bytes, start }
     }
 
     fn write(&mut self, out: &mut File, pieces: &[Bytes]) -> io::Result<()> {

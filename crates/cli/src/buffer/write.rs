@@ -12,22 +12,22 @@ use std::time::Duration;
 use towline_api::client::{Upload, UploadError};
 use towline_api::{ClientError, Code};
 
-/// Telling readers that a buffer failed must not hold up whoever pressed ctrl-C.
+/// Marking the buffer as failed must not delay ctrl-C for longer than this.
 const FAIL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Write a buffer: standard input, or a file, to its end.
+/// Write standard input or a file to a buffer.
 ///
-/// A buffer is written once. Readers see the bytes as they are written, and the end when all of them are safe. If the
-/// input fails, or on ctrl-C, the buffer is marked as failed, and its readers are told.
+/// A buffer is written once. Readers see the bytes as they are written. If the input fails, or on ctrl-C, the
+/// buffer fails and its readers are told.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
-    /// Read this file in place of standard input.
+    /// Read this file instead of standard input.
     #[arg(long, short, value_name = "PATH")]
     input: Option<PathBuf>,
-    /// Go on where an earlier `write --resume` of the same file was cut off.
+    /// Continue an interrupted `write --resume` of the same file.
     #[arg(long, requires = "input")]
     resume: bool,
 }
@@ -35,9 +35,9 @@ pub struct WriteArgs {
 pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
     let WriteArgs { id, input: path, resume } = args;
     let mut input = Input::open(path.as_deref())?;
-    // Told at once, before a pipe full of bytes is read.
+    // Report a missing buffer before reading a pipe full of bytes.
     session.client.buffer(&id).await?;
-    let client = session.client.clone().patience(WRITE_PATIENCE);
+    let client = session.client.clone().retry_for(WRITE_PATIENCE);
     let writer = match path.as_deref().filter(|_| resume) {
         Some(path) if input.length().is_some() => resume::writer(&id, path)?,
         Some(path) => return Err(Failure::Usage(format!("--resume: {} is not a file", path.display()))),
@@ -49,9 +49,9 @@ pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
     let bar = progress::bar(input.length());
     resume::skip_written(input.file(), written)?;
     bar.set_position(written.bytes);
-    let cuts = input.cut()?;
+    let chunks = input.chunks()?;
     let ended = tokio::select! {
-        ended = upload.run(cuts, |bytes| bar.inc(bytes)) => Some(ended),
+        ended = upload.run(chunks, |bytes| bar.inc(bytes)) => Some(ended),
         () = interrupt.raised() => None,
     };
     bar.finish_and_clear();
@@ -71,12 +71,12 @@ pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
             (Failure::Refused(words), "its writer was interrupted".to_owned())
         }
     };
-    // It fails by itself when its writer has been silent for long enough.
+    // If this fails, the buffer fails after the writer timeout.
     let _ = tokio::time::timeout(FAIL_PATIENCE, upload.fail(&reason)).await;
     Err(failure)
 }
 
-/// Whether there is nothing left to be marked as failed, or nobody to tell.
+/// Whether the buffer has ended already, or the server cannot be reached.
 fn is_over(error: &ClientError) -> bool {
     let codes = [Code::BufferFailed, Code::BufferNotFound, Code::BufferWritten];
     !matches!(error, ClientError::Refused(_)) || error.code().is_some_and(|code| codes.contains(&code))

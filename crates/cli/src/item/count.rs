@@ -8,7 +8,7 @@ use clap::Args;
 use towline_api::CountShown;
 use towline_api::client::ItemQuery;
 
-/// Print how many items match.
+/// Count matching items.
 #[derive(Debug, Args)]
 pub struct CountArgs {
     /// The queue's name [default: all queues].
@@ -28,7 +28,7 @@ pub async fn run(session: &Session, args: CountArgs) -> Result<(), Failure> {
             break;
         }
     }
-    match session.output.asked() {
+    match session.output.requested() {
         Some(Format::Json | Format::Ndjson) => session.output.object(&CountShown { count, next: None }),
         Some(Format::Table) | None => crate::output::text(&format!("{count}\n")),
     }

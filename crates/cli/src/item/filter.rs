@@ -1,22 +1,23 @@
-//! Which items are meant: the same flags wherever several are.
+//! Flags of an item filter, the same in every command that has one.
 
 use crate::value::{pair, time};
 use clap::Args;
 use towline_api::{ItemFilter, Time};
 
-/// Which items are meant. All that is given must hold.
+/// A filter. An item matches if it meets every condition.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FilterArgs {
-    /// Only items in this state: pending, ready, scheduled, processing, paused, completed, failed, unfinished.
+    /// Only items in this state: pending, ready, scheduled, processing, paused, completed, failed,
+    /// unfinished.
     #[arg(long, visible_alias = "state", value_name = "STATE")]
     status: Option<String>,
     /// Only items that failed this way: explicit, retries_exhausted, expired, cancelled, poison.
     #[arg(long, value_name = "KIND")]
     failure: Option<String>,
-    /// Only items with this tag. Repeatable: all must match.
+    /// Only items with this tag. Repeatable; all must match.
     #[arg(long, value_name = "NAME=VALUE", value_parser = checked_pair)]
     tag: Vec<String>,
-    /// Only items with a tag at or under this path, by whole segments. Repeatable.
+    /// Only items with a tag at or below this path, by whole segments. Repeatable; all must match.
     #[arg(long, value_name = "NAME=PATH", value_parser = checked_pair)]
     tag_prefix: Vec<String>,
     /// Short for --tag type=TYPE.
@@ -28,16 +29,16 @@ pub struct FilterArgs {
     /// Only items with this idempotency key.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Only items of this priority.
+    /// Only items with this priority.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i16>,
-    /// Only items of this priority or above.
+    /// Only items with this priority or a higher number.
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "priority")]
     priority_min: Option<i16>,
-    /// Only items of this priority or below.
+    /// Only items with this priority or a lower number.
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "priority")]
     priority_max: Option<i16>,
-    /// Only items at this attempt.
+    /// Only items at this attempt; the first is 1.
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
     /// Only items at this attempt or a later one.
@@ -46,19 +47,19 @@ pub struct FilterArgs {
     /// Only items at this attempt or an earlier one.
     #[arg(long, value_name = "N", conflicts_with = "attempt")]
     attempt_max: Option<u32>,
-    /// Only items submitted then or later.
+    /// Only items submitted at this time or later.
     #[arg(long, value_name = "TIME", value_parser = time)]
     created_from: Option<Time>,
-    /// Only items submitted before then.
+    /// Only items submitted before this time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     created_before: Option<Time>,
-    /// Only items finished then or later.
+    /// Only items finished at this time or later.
     #[arg(long, value_name = "TIME", value_parser = time)]
     finished_from: Option<Time>,
-    /// Only items finished before then.
+    /// Only items finished before this time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     finished_before: Option<Time>,
-    /// Only items with this text in one of their errors, in any case.
+    /// Only items with this text in an error message, ignoring case.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 }

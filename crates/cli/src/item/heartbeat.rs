@@ -1,7 +1,7 @@
-//! `towline queue item heartbeat`: once, or for as long as somebody works.
+//! `towline queue item heartbeat`: once, or while the worker process is alive.
 
-use super::parent::Parent;
-use super::settle::{self, ChangeArgs, HeldArgs};
+use super::parent_process::ParentProcess;
+use super::settle::{self, ChangeArgs, LeaseArgs};
 use super::while_alive;
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -9,34 +9,35 @@ use crate::value::duration;
 use clap::Args;
 use towline_api::{Action, Millis, Span, VerbName};
 
-/// Extend the lease on an item.
+/// Extend the lease of an item.
 ///
-/// With --while-alive: again and again, until the process that started this one is gone, the item is settled, or the
-/// lease is lost. A server that restarts is waited for.
+/// With --while-alive: keep extending it until the parent process exits, the item is settled, or the lease is
+/// lost. Waits for a server that restarts.
 #[derive(Debug, Args)]
 pub struct HeartbeatArgs {
     #[command(flatten)]
-    held: HeldArgs,
-    /// How long from now the item stays hidden, in place of the time it was received with.
+    lease: LeaseArgs,
+    /// How long the lease lasts from now [default: the visibility timeout of the receive].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     visibility_timeout: Option<Millis>,
-    /// Go on until the parent process ends. Exit code 0 when it did or the item was settled, 1 when the lease was lost.
+    /// Repeat until the parent process exits. Exit code 0 if it exited or the item was settled, 1 if the
+    /// lease was lost.
     #[arg(long)]
     while_alive: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-pub async fn run(session: &Session, args: HeartbeatArgs, parent: Parent) -> Result<(), Failure> {
-    let id = args.held.id;
+pub async fn run(session: &Session, args: HeartbeatArgs, parent: ParentProcess) -> Result<(), Failure> {
+    let id = args.lease.id;
     let action = Action {
         visibility_timeout: args.visibility_timeout.map(Span::from),
-        ..args.held.action(VerbName::Heartbeat)
+        ..args.lease.action(VerbName::Heartbeat)
     };
     if !args.while_alive {
         return settle::send(session, args.change.apply(action)?).await;
     }
-    // Changes are made once, by the first beat.
+    // Only the first heartbeat makes the changes.
     let first = args.change.apply(action.clone())?;
     while_alive::run(session, id, first, action, args.visibility_timeout, parent).await
 }

@@ -9,20 +9,20 @@ use towline_api::{ItemFilter, ItemShown};
 
 const PAGE: usize = 1000;
 
-/// List items in the order of their submission.
+/// List items in order of submission.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The queue's name [default: all queues].
     queue: Option<String>,
     #[command(flatten)]
     filter: FilterArgs,
-    /// At most so many [default: all].
+    /// Maximum number of items [default: all].
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Which payload fields to bring along, of payload, state_blob, metadata, parameters [default: none].
+    /// Payload fields to return: payload, state_blob, metadata, parameters [default: none].
     #[arg(long, value_name = "FIELD,...")]
     fields: Option<String>,
-    /// Where an earlier list ended: the `next` of the HTTP API.
+    /// Continue from the `next` of a page of the HTTP API.
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
     /// Leave out inputs, parameters and outputs.
@@ -41,7 +41,7 @@ pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
     list(session, args.queue.as_deref(), query, args.limit).await
 }
 
-/// All items that match, of all queues.
+/// Lists all matching items of all queues.
 pub async fn all(session: &Session, filter: ItemFilter, summary: bool) -> Result<(), Failure> {
     let view = summary.then(|| "summary".to_owned());
     list(session, None, ItemQuery { filter, view, ..ItemQuery::default() }, None).await

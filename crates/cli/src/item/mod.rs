@@ -1,20 +1,20 @@
-//! `towline queue item`: what is done with single items, and lists of them.
+//! `towline queue item`: commands about items.
 
-mod act;
+mod bulk_action;
 mod count;
 mod filter;
 mod heartbeat;
 mod list;
-mod operate;
-mod parent;
+mod operator;
+mod parent_process;
 mod purge;
 mod settle;
 mod wait;
 mod while_alive;
 
-pub use act::repeat as cancel_all;
+pub use bulk_action::repeat_until_done;
 pub use list::all as list_all;
-pub use parent::Parent;
+pub use parent_process::ParentProcess;
 
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -31,36 +31,36 @@ pub enum ItemCommand {
     Release(settle::ReleaseArgs),
     Defer(settle::DeferArgs),
     Edit(settle::EditArgs),
-    /// Show an item, with its result if it has one.
-    Show(Id),
+    /// Show an item with its result.
+    Show(ItemArg),
     Wait(wait::WaitArgs),
     List(list::ListArgs),
     Count(count::CountArgs),
     Purge(purge::PurgeArgs),
-    /// End items that are not finished; they fail as `cancelled`.
-    Cancel(operate::CancelArgs),
-    /// Give finished items another life: pending again, with all their retries.
-    Redrive(act::Items),
-    /// Hold pending items back until they are resumed.
-    Pause(act::Items),
-    /// Let paused items go on.
-    Resume(act::Items),
-    /// Change the priority of items that wait, and print of how many.
-    SetPriority(act::SetPriorityArgs),
-    /// Move items that wait to another queue, and print how many.
-    Move(act::MoveArgs),
-    /// Remove items.
-    Delete(operate::DeleteArgs),
+    /// Cancel unfinished items. They fail as `cancelled`.
+    Cancel(operator::CancelArgs),
+    /// Redrive finished items: make them pending again, with all their retries.
+    Redrive(bulk_action::ItemsArgs),
+    /// Pause pending items until they are resumed.
+    Pause(bulk_action::ItemsArgs),
+    /// Resume paused items.
+    Resume(bulk_action::ItemsArgs),
+    /// Change the priority of pending items and print how many.
+    SetPriority(bulk_action::SetPriorityArgs),
+    /// Move pending items to another queue and print how many.
+    Move(bulk_action::MoveArgs),
+    /// Delete items.
+    Delete(operator::DeleteArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Id {
+pub struct ItemArg {
     /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     id: ItemId,
 }
 
-pub async fn run(session: &Session, command: ItemCommand, parent: Parent) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: ItemCommand, parent: ParentProcess) -> Result<(), Failure> {
     let Session { client, output } = session;
     match command {
         ItemCommand::Heartbeat(args) => heartbeat::run(session, args, parent).await,
@@ -74,13 +74,13 @@ pub async fn run(session: &Session, command: ItemCommand, parent: Parent) -> Res
         ItemCommand::Wait(args) => wait::run(session, args).await,
         ItemCommand::List(args) => list::run(session, args).await,
         ItemCommand::Count(args) => count::run(session, args).await,
-        ItemCommand::SetPriority(args) => act::set_priority(session, args).await,
-        ItemCommand::Move(args) => act::move_to(session, args).await,
+        ItemCommand::SetPriority(args) => bulk_action::set_priority(session, args).await,
+        ItemCommand::Move(args) => bulk_action::move_to(session, args).await,
         ItemCommand::Purge(args) => purge::run(session, args).await,
-        ItemCommand::Cancel(args) => operate::cancel(session, args).await,
-        ItemCommand::Redrive(args) => operate::redrive(session, args).await,
-        ItemCommand::Pause(args) => operate::pause(session, args).await,
-        ItemCommand::Resume(args) => operate::resume(session, args).await,
-        ItemCommand::Delete(args) => operate::delete(session, args).await,
+        ItemCommand::Cancel(args) => operator::cancel(session, args).await,
+        ItemCommand::Redrive(args) => operator::redrive(session, args).await,
+        ItemCommand::Pause(args) => operator::pause(session, args).await,
+        ItemCommand::Resume(args) => operator::resume(session, args).await,
+        ItemCommand::Delete(args) => operator::delete(session, args).await,
     }
 }

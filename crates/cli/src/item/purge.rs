@@ -1,21 +1,21 @@
 //! `towline queue item purge`.
 
-use super::act::{AllArgs, bar};
+use super::bulk_action::{MatchArgs, bar};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output::Format;
 use clap::Args;
-use towline_api::Purged;
+use towline_api::PurgeResult;
 use towline_api::client::ItemQuery;
 
-/// Remove items by state, and print how many there were.
+/// Delete items by state and print how many.
 #[derive(Debug, Args)]
 pub struct PurgeArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
-    all: AllArgs,
-    /// Also items that somebody works on; their holders' next call is refused.
+    all: MatchArgs,
+    /// Also delete items that a worker holds. The worker's next call is refused.
     #[arg(long)]
     force: bool,
 }
@@ -23,7 +23,7 @@ pub struct PurgeArgs {
 pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
     let mut query = ItemQuery { force: args.force, ..args.all.query() };
     if query.filter.state.is_none() {
-        return Err(Failure::Usage("say which items to remove, like --status failed".to_owned()));
+        return Err(Failure::Usage("name the items to delete, for example --status failed".to_owned()));
     }
     let (mut removed, mut matched) = (0, query.dry_run.then_some(0));
     let bar = bar();
@@ -39,9 +39,9 @@ pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    match session.output.asked() {
+    match session.output.requested() {
         Some(Format::Json | Format::Ndjson) => {
-            session.output.object(&Purged { removed, matched, next: None })
+            session.output.object(&PurgeResult { removed, matched, next: None })
         }
         Some(Format::Table) | None => crate::output::text(&format!("{}\n", matched.unwrap_or(removed))),
     }

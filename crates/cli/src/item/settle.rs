@@ -1,4 +1,4 @@
-//! The calls of somebody who holds an item: commit, fail, retry, release, defer, edit.
+//! The calls of a lease holder: commit, fail, retry, release, defer, edit.
 
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -9,42 +9,44 @@ use std::time::Duration;
 use towline_api::payload::Payload;
 use towline_api::{Action, FieldsBody, ItemId, Json, Millis, Span, Text, Time, VerbName};
 
-/// Work that is done must not be lost because the server restarts just now, and these calls are safe to repeat.
+/// How long to retry. A restart of the server must not lose finished work, and these calls are safe to
+/// repeat.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who holds what.
+/// The item, and the lease on it.
 #[derive(Debug, Clone, Args)]
-pub struct HeldArgs {
+pub struct LeaseArgs {
     /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     pub id: ItemId,
-    /// The token that came with the item.
+    /// The lease token that came with the item.
     #[arg(long, value_name = "TOKEN")]
     lease: String,
 }
 
-/// What can be changed in the same step.
+/// Changes to the item in the same step.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Changes in the same step")]
 pub struct ChangeArgs {
-    /// Set a payload field (payload, state_blob, metadata, parameters) to a text, a file or standard input. Repeatable.
+    /// Set a payload field (payload, state_blob, metadata, parameters) to a text, a file or standard input.
+    /// Repeatable.
     #[arg(long, value_name = "FIELD=TEXT|FIELD=@PATH|FIELD=@-", value_parser = field)]
     set: Vec<Pair<Source>>,
     /// Remove a payload field. Repeatable.
     #[arg(long, value_name = "FIELD")]
     unset: Vec<String>,
-    /// The item's priority from now on; lower goes first.
+    /// Change the item's priority. Lower numbers are delivered first.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
 }
 
-/// Done: the item is completed.
+/// Commit: complete the item.
 ///
-/// A slot that is not named gets the buffer made by `receive --create-output-buffers`.
+/// An output slot that is not given gets the buffer from `receive --create-output-buffers`.
 #[derive(Debug, Args)]
 pub struct CommitArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// A buffer for an output slot. Repeatable.
     #[arg(long, value_name = "SLOT=BUFFER", value_parser = pair)]
     output: Vec<Pair<String>>,
@@ -55,11 +57,11 @@ pub struct CommitArgs {
     change: ChangeArgs,
 }
 
-/// The item has failed for good: it is not tried again.
+/// Fail the item permanently, without another attempt.
 #[derive(Debug, Args)]
 pub struct FailArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// What went wrong.
     #[arg(long, visible_alias = "error", value_name = "TEXT")]
     reason: Option<String>,
@@ -67,67 +69,67 @@ pub struct FailArgs {
     change: ChangeArgs,
 }
 
-/// This attempt failed: counted, the reason kept, tried again after the queue's backoff.
+/// Fail this attempt: count it, keep the reason, and try again after the queue's backoff.
 #[derive(Debug, Args)]
 pub struct RetryArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     /// What went wrong.
     #[arg(long, visible_alias = "error", value_name = "TEXT")]
     reason: Option<String>,
-    /// Try again after this long, in place of the backoff.
+    /// Try again after this long, instead of the backoff.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     delay: Option<Millis>,
-    /// Give the item to this queue.
+    /// Move the item to this queue.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// Give the item back for another attempt: counted, no reason kept, no backoff.
+/// Return the item for another attempt. The attempt counts; no reason is kept and no backoff applies.
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     #[command(flatten)]
-    held: HeldArgs,
-    /// Not before this long from now.
+    lease: LeaseArgs,
+    /// Deliver the item no earlier than this long from now.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     delay: Option<Millis>,
-    /// Give the item to this queue.
+    /// Move the item to this queue.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// Not now: given back until a time, and not counted as an attempt.
+/// Return the item until later. The attempt does not count.
 #[derive(Debug, Args)]
 pub struct DeferArgs {
     #[command(flatten)]
-    held: HeldArgs,
-    /// Not before this long from now.
+    lease: LeaseArgs,
+    /// Deliver the item no earlier than this long from now.
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
     delay: Option<Millis>,
-    /// Not before this time, like 2030-01-31T08:00:00Z.
+    /// Deliver the item no earlier than this time, for example 2030-01-31T08:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Time>,
-    /// Give the item to this queue.
+    /// Move the item to this queue.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// Change payload fields or the priority, and go on working.
+/// Change payload fields or the priority, and keep the lease.
 #[derive(Debug, Args)]
 pub struct EditArgs {
     #[command(flatten)]
-    held: HeldArgs,
+    lease: LeaseArgs,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-impl HeldArgs {
+impl LeaseArgs {
     pub fn action(&self, verb: VerbName) -> Action {
         let lease = Some(Text::parse(&self.lease));
         Action { verb: Some(verb.into()), id: Some(self.id.into()), lease, ..Action::default() }
@@ -161,13 +163,13 @@ impl CommitArgs {
     pub fn action(self) -> Result<Action, Failure> {
         let outputs = map("--output", self.output)?;
         let output_params = map("--output-param", self.output_param)?;
-        self.change.apply(Action { outputs, output_params, ..self.held.action(VerbName::Commit) })
+        self.change.apply(Action { outputs, output_params, ..self.lease.action(VerbName::Commit) })
     }
 }
 
 impl FailArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        self.change.apply(Action { reason: self.reason, ..self.held.action(VerbName::Fail) })
+        self.change.apply(Action { reason: self.reason, ..self.lease.action(VerbName::Fail) })
     }
 }
 
@@ -177,7 +179,7 @@ impl RetryArgs {
             reason: self.reason,
             delay: self.delay.map(Span::from),
             queue: self.queue,
-            ..self.held.action(VerbName::Retry)
+            ..self.lease.action(VerbName::Retry)
         })
     }
 }
@@ -187,7 +189,7 @@ impl ReleaseArgs {
         self.change.apply(Action {
             delay: self.delay.map(Span::from),
             queue: self.queue,
-            ..self.held.action(VerbName::Release)
+            ..self.lease.action(VerbName::Release)
         })
     }
 }
@@ -198,14 +200,14 @@ impl DeferArgs {
             delay: self.delay.map(Span::from),
             ready_at: self.until,
             queue: self.queue,
-            ..self.held.action(VerbName::Defer)
+            ..self.lease.action(VerbName::Defer)
         })
     }
 }
 
 impl EditArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        let plain = self.held.action(VerbName::Edit);
+        let plain = self.lease.action(VerbName::Edit);
         let action = self.change.apply(plain.clone())?;
         if action == plain {
             return Err(Failure::Usage("nothing to change; use --set, --unset or --priority".to_owned()));
@@ -214,11 +216,11 @@ impl EditArgs {
     }
 }
 
-/// Prints nothing unless JSON is asked for: the exit code says it all.
+/// Sends a call. Prints nothing unless JSON was requested: the exit code is enough.
 pub async fn send(session: &Session, action: Action) -> Result<(), Failure> {
-    let settled = session.client.clone().patience(PATIENCE).act(action).await?;
+    let settled = session.client.clone().retry_for(PATIENCE).act(action).await?;
     match &settled.error {
         Some(error) => Err(Failure::refused(&error.message)),
-        None => session.output.silent(&settled),
+        None => session.output.json_only(&settled),
     }
 }

@@ -1,39 +1,42 @@
-//! `heartbeat --while-alive`: keeps a lease for as long as the worker that started this process lives.
+//! `heartbeat --while-alive`: keeps a lease while the worker that started this process is alive.
 
-use super::parent::Parent;
+use super::parent_process::ParentProcess;
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::may_pass;
 use crate::output;
+use crate::reconnect::is_transient;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
-use towline_api::{Action, Client, ClientError, Code, ItemId, ItemShown, Millis, Settled, Timestamp};
+use towline_api::{
+    Action, Client, ClientError, Code, ItemId, ItemShown, ItemState, Millis, Settled, Timestamp,
+};
 
-/// The longest time between two beats. It keeps leases of a minute and more whatever the difference of the clocks.
+/// Maximum time between two heartbeats. It keeps leases of a minute or more, however much the clocks differ.
 const PACE_MAX: Duration = Duration::from_secs(20);
-/// The shortest: a third of the shortest lease there is.
+/// Minimum time between two heartbeats: a third of the shortest possible lease.
 const PACE_MIN: Duration = Duration::from_millis(33);
-/// Between two beats when nothing is known, because this clock is ahead of the server's.
+/// Time between two heartbeats when the rest of the lease is unknown, because this clock is ahead of the
+/// server's.
 const PACE_BLIND: Duration = Duration::from_secs(1);
-/// How long a lease is taken to last before the server has said anything: what it does by default.
-const REST_UNKNOWN: Duration = Duration::from_secs(300);
-/// Between two tries to reach a server that does not answer.
-const OUTAGE_PACE: Duration = Duration::from_millis(500);
+/// Assumed length of a lease before the first answer: the default visibility timeout.
+const UNKNOWN_LEASE: Duration = Duration::from_secs(300);
+/// Time between two tries to reach a server that does not answer.
+const RETRY_PACE: Duration = Duration::from_millis(500);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 pub async fn run(
     session: &Session,
     id: ItemId,
     first: Action,
-    beat: Action,
+    heartbeat: Action,
     visibility: Option<Millis>,
-    parent: Parent,
+    parent: ParentProcess,
 ) -> Result<(), Failure> {
     tokio::select! {
         biased;
         () = parent.gone() => Ok(()),
-        end = keep(session, id, first, beat, visibility) => end,
+        end = keep(session, id, first, heartbeat, visibility) => end,
     }
 }
 
@@ -41,13 +44,14 @@ async fn keep(
     session: &Session,
     id: ItemId,
     first: Action,
-    beat: Action,
+    heartbeat: Action,
     visibility: Option<Millis>,
 ) -> Result<(), Failure> {
     let client = &session.client;
     let mut next = first;
-    let mut held = Held { until: clock::now() + visibility.map_or(REST_UNKNOWN, length), pace: PACE_BLIND };
-    let mut told = false;
+    let mut lease =
+        LeaseEstimate { until: clock::now() + visibility.map_or(UNKNOWN_LEASE, length), pace: PACE_BLIND };
+    let mut reported = false;
     loop {
         let sent = clock::now();
         let answer = timeout(ANSWER_MAX, client.act(next.clone())).await.unwrap_or_else(|_| {
@@ -55,24 +59,22 @@ async fn keep(
         });
         let pause = match answer.and_then(refused) {
             Ok(settled) => {
-                (next, told) = (beat.clone(), false);
-                held = Held::new(&settled, visibility, sent, clock::wall());
-                session.output.silent(&settled)?;
-                held.pace
+                (next, reported) = (heartbeat.clone(), false);
+                lease = LeaseEstimate::new(&settled, visibility, sent, clock::wall());
+                session.output.json_only(&settled)?;
+                lease.pace
             }
-            Err(error) if may_pass(&error) && clock::now() < held.until => {
-                if !told {
+            Err(error) if is_transient(&error) && clock::now() < lease.until => {
+                if !reported {
                     output::say(format!("{error}; trying again"));
-                    told = true;
+                    reported = true;
                 }
-                OUTAGE_PACE.min(held.pace)
+                RETRY_PACE.min(lease.pace)
             }
-            Err(error) if may_pass(&error) => {
-                return Err(Failure::Refused(format!(
-                    "the lease on item {id} has run out meanwhile: {error}"
-                )));
+            Err(error) if is_transient(&error) => {
+                return Err(Failure::Refused(format!("the lease on item {id} lapsed meanwhile: {error}")));
             }
-            Err(error) => return ended(client, id, error, clock::now() < held.until).await,
+            Err(error) => return ended(client, id, error, clock::now() < lease.until).await,
         };
         tokio::time::sleep(pause).await;
     }
@@ -82,22 +84,23 @@ fn length(span: Millis) -> Duration {
     Duration::from_millis(span.0)
 }
 
-/// What is known of a lease after a beat.
+/// What is known about the lease after a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
-    /// By this process's own clock, which does not jump.
+struct LeaseEstimate {
+    /// By the monotonic clock of this process.
     until: Instant,
     pace: Duration,
 }
 
-impl Held {
-    fn new(settled: &Settled, visibility: Option<Millis>, sent: Instant, wall: Timestamp) -> Held {
-        let deadline = settled.lease_expires_at.clone().and_then(|time| time.get("lease_expires_at").ok());
+impl LeaseEstimate {
+    fn new(settled: &Settled, visibility: Option<Millis>, sent: Instant, wall: Timestamp) -> LeaseEstimate {
+        let deadline =
+            settled.lease_expires_at.clone().and_then(|time| time.into_domain("lease_expires_at").ok());
         let rest = deadline.map(|deadline| length(deadline.since(wall))).filter(|rest| !rest.is_zero());
-        // The shorter one: a lease can end before its visibility timeout, with the item's own time.
+        // Take the shorter one: an item's expiry can end the lease before its visibility timeout.
         match rest.into_iter().chain(visibility.map(length)).min() {
-            Some(rest) => Held { until: sent + rest, pace: (rest / 3).clamp(PACE_MIN, PACE_MAX) },
-            None => Held { until: sent + REST_UNKNOWN, pace: PACE_BLIND },
+            Some(rest) => LeaseEstimate { until: sent + rest, pace: (rest / 3).clamp(PACE_MIN, PACE_MAX) },
+            None => LeaseEstimate { until: sent + UNKNOWN_LEASE, pace: PACE_BLIND },
         }
     }
 }
@@ -112,7 +115,7 @@ fn refused(settled: Settled) -> Result<Settled, ClientError> {
     }
 }
 
-/// The server refuses this lease. That is well if its holder settled the item, and bad news otherwise.
+/// The server refused the lease. That is fine if the lease holder settled the item.
 async fn ended(client: &Client, id: ItemId, error: ClientError, in_time: bool) -> Result<(), Failure> {
     match error.code() {
         Some(Code::AlreadySettled) => Ok(()),
@@ -124,11 +127,11 @@ async fn ended(client: &Client, id: ItemId, error: ClientError, in_time: bool) -
     }
 }
 
-/// A lease that ended before its time was settled by its holder, or the item was ended under it.
+/// Whether the lease holder settled the item, or an operator ended it. Such a lease ends before its deadline.
 fn was_settled(item: &ItemShown) -> bool {
-    match item.state.as_str() {
-        "completed" | "pending" | "scheduled" | "paused" => true,
-        "failed" => matches!(item.failure.as_deref(), Some("explicit" | "retries_exhausted")),
+    match item.item_state() {
+        Some(ItemState::Completed | ItemState::Pending | ItemState::Scheduled | ItemState::Paused) => true,
+        Some(ItemState::Failed) => matches!(item.failure.as_deref(), Some("explicit" | "retries_exhausted")),
         _ => false,
     }
 }
@@ -137,27 +140,27 @@ fn was_settled(item: &ItemShown) -> bool {
 mod tests {
     use super::*;
 
-    fn held(rest_ms: i64, visibility: Option<u64>) -> (Duration, Duration) {
+    fn lease(rest_ms: i64, visibility: Option<u64>) -> (Duration, Duration) {
         let (sent, wall) = (clock::now(), Timestamp(1_000_000));
         let settled = Settled {
             lease_expires_at: Some(Timestamp(1_000_000u64.saturating_add_signed(rest_ms)).into()),
             ..Settled::default()
         };
-        let held = Held::new(&settled, visibility.map(Millis), sent, wall);
-        (held.until - sent, held.pace)
+        let lease = LeaseEstimate::new(&settled, visibility.map(Millis), sent, wall);
+        (lease.until - sent, lease.pace)
     }
 
     #[test]
-    fn beats_at_a_third_of_the_lease() {
-        assert_eq!(held(30_000, None), (Duration::from_secs(30), Duration::from_secs(10)));
-        assert_eq!(held(30, None).1, PACE_MIN);
-        assert_eq!(held(3_600_000, None), (Duration::from_secs(3600), PACE_MAX));
+    fn heartbeats_come_at_a_third_of_the_lease() {
+        assert_eq!(lease(30_000, None), (Duration::from_secs(30), Duration::from_secs(10)));
+        assert_eq!(lease(30, None).1, PACE_MIN);
+        assert_eq!(lease(3_600_000, None), (Duration::from_secs(3600), PACE_MAX));
     }
 
     #[test]
-    fn a_clock_that_is_off_makes_more_beats_not_fewer() {
-        assert_eq!(held(-600_000, None), (REST_UNKNOWN, PACE_BLIND));
-        assert_eq!(held(-600_000, Some(30_000)).1, Duration::from_secs(10));
-        assert_eq!(held(600_000, Some(30_000)).1, Duration::from_secs(10));
+    fn a_wrong_clock_makes_heartbeats_more_frequent() {
+        assert_eq!(lease(-600_000, None), (UNKNOWN_LEASE, PACE_BLIND));
+        assert_eq!(lease(-600_000, Some(30_000)).1, Duration::from_secs(10));
+        assert_eq!(lease(600_000, Some(30_000)).1, Duration::from_secs(10));
     }
 }

@@ -6,27 +6,27 @@ use crate::policy::{PolicyArgs, order};
 use clap::Args;
 use towline_api::{OrderBody, PutQueue, SchemaBody};
 
-/// Make a queue. The same again is fine; a different one under the same name is refused.
+/// Create a queue and print its name. Succeeds if the same queue exists; fails if its settings differ.
 ///
-/// Without --input, --output, --input-param and --output-param the queue takes any parameters. Prints the name alone.
+/// A queue without --input, --output, --input-param and --output-param accepts any parameters.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// Its name.
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
-    /// A buffer slot that submitters fill; `name?` may be left empty. Repeatable.
+    /// A buffer slot that submitters fill. `name?` is optional. Repeatable.
     #[arg(long, value_name = "SLOT", help_heading = "Schema")]
     input: Vec<String>,
-    /// A buffer slot that workers fill; `name?` may be left empty. Repeatable.
+    /// A buffer slot that workers fill. `name?` is optional. Repeatable.
     #[arg(long, value_name = "SLOT", help_heading = "Schema")]
     output: Vec<String>,
-    /// A parameter that submitters give; `name?` may be left out. Repeatable.
+    /// A parameter that submitters give. `name?` is optional. Repeatable.
     #[arg(long, value_name = "NAME", help_heading = "Schema")]
     input_param: Vec<String>,
-    /// A parameter that workers give back; `name?` may be left out. Repeatable.
+    /// A parameter that workers return. `name?` is optional. Repeatable.
     #[arg(long, value_name = "NAME", help_heading = "Schema")]
     output_param: Vec<String>,
-    /// Which item goes first: fifo, priority or score [default: priority]. Cannot be changed later.
+    /// Which item is delivered first: fifo, priority or score [default: priority]. Cannot be changed later.
     #[arg(long, value_name = "ORDER", value_parser = order, help_heading = "Policy")]
     order: Option<OrderBody>,
     #[command(flatten)]
@@ -42,5 +42,5 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     };
     let body = PutQueue { schema, policy: args.policy.body(args.order) };
     let queue = session.client.put_queue(&args.name, &body).await?;
-    session.output.name(&queue.name, &queue)
+    session.output.name_or_json(&queue.name, &queue)
 }

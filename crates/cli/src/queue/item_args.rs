@@ -1,4 +1,4 @@
-//! What flags say about an item, whoever submits it.
+//! Flags that describe an item, for `queue submit` and `schedule create`.
 
 use crate::exit::Failure;
 use crate::policy::backoff;
@@ -6,7 +6,7 @@ use crate::source::{Source, check_stdin};
 use crate::value::{Pair, duration, item_id, map, pair, param};
 use clap::Args;
 use towline_api::payload::Payload;
-use towline_api::{AfterBody, BackoffBody, ItemId, Json, Millis, NewItem, Span};
+use towline_api::{BackoffBody, DependencyBody, ItemId, Json, Millis, NewItem, Span};
 
 #[derive(Debug, Args)]
 pub struct ItemArgs {
@@ -16,68 +16,66 @@ pub struct ItemArgs {
     /// A parameter: `name=text` is a string, `name:=json` any JSON value. Repeatable.
     #[arg(long, value_name = "NAME=TEXT|NAME:=JSON", value_parser = param)]
     input_param: Vec<Pair<Json>>,
-    /// Lower goes first [default: 0].
+    /// Lower numbers are delivered first [default: 0].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
-    /// Not before this long from when it is submitted.
+    /// Deliver the item no earlier than this long after its submit, for example 10m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     delay: Option<Millis>,
     /// A tag to find the item by. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     tag: Vec<Pair<String>>,
-    /// The group the item belongs to.
+    /// The item's group.
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     #[command(flatten)]
-    after: AfterArgs,
-    /// Items with the same key share their turns.
+    after: DependencyArgs,
+    /// Items with different fairness keys take turns, if the queue has fairness.
     #[arg(long, value_name = "KEY")]
     fairness_key: Option<String>,
-    /// The item this one comes from.
+    /// The parent of the item.
     #[arg(long, value_name = "ITEM", value_parser = item_id)]
     parent: Option<ItemId>,
-    /// Where the item comes from, for whoever routes between systems.
+    /// Where the item comes from, for programs that route between systems.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     #[command(flatten)]
     fields: FieldArgs,
     #[command(flatten)]
-    own: OwnPolicyArgs,
+    policy: ItemPolicyArgs,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What it waits for")]
-struct AfterArgs {
-    /// Not given out before the members of this group have ended.
+#[command(next_help_heading = "Dependencies")]
+struct DependencyArgs {
+    /// Deliver the item only after all members of this group have ended.
     #[arg(long, value_name = "GROUP", conflicts_with = "after_item")]
     after_group: Option<String>,
-    /// How many members that group will have: it is not done before so many are there.
+    /// How many members that group will have. The item waits until it has this many.
     #[arg(long, value_name = "N", requires = "after_group")]
     after_expect: Option<i64>,
-    /// Not given out before this item has ended. Repeatable.
+    /// Deliver the item only after this item has ended. Repeatable.
     #[arg(long, value_name = "ITEM", value_parser = item_id)]
     after_item: Vec<ItemId>,
-    /// all-success: all completed, and the first that does not fails this one. all-done: all have ended. A number: so
-    /// many completed [default: all-success].
+    /// all-success: all must complete; if one fails, this item fails too. all-done: all must end. A number:
+    /// this many must complete [default: all-success].
     #[arg(long, value_name = "WHEN")]
     after_when: Option<String>,
 }
 
-impl AfterArgs {
-    fn body(self) -> Result<Option<AfterBody>, Failure> {
-        let AfterArgs { after_group: group, after_expect: expect, after_item, after_when } = self;
+impl DependencyArgs {
+    fn body(self) -> Result<Option<DependencyBody>, Failure> {
+        let DependencyArgs { after_group: group, after_expect: expect, after_item, after_when } = self;
         if group.is_none() && after_item.is_empty() {
             return match after_when {
-                Some(_) => Err(Failure::Usage(
-                    "--after-when: say for what, with --after-group or --after-item".to_owned(),
-                )),
+                Some(_) => Err(Failure::Usage("--after-when needs --after-group or --after-item".to_owned())),
                 None => Ok(None),
             };
         }
         let items = (!after_item.is_empty()).then(|| after_item.into_iter().map(Into::into).collect());
         let count = after_when.as_deref().and_then(|when| when.parse().ok());
         let when = after_when.filter(|_| count.is_none());
-        Ok(Some(AfterBody { group, expect, items, when, count }))
+        Ok(Some(DependencyBody { group, expect, items, when, count }))
     }
 }
 
@@ -90,54 +88,54 @@ struct FieldArgs {
     /// The body of the work from a file (`-`: standard input).
     #[arg(long, value_name = "PATH")]
     payload_file: Option<String>,
-    /// What a worker wants to find again at the next attempt.
+    /// State that a worker wants to find again in the next attempt.
     #[arg(long, value_name = "TEXT", conflicts_with = "state_blob_file")]
     state_blob: Option<String>,
-    /// The same from a file.
+    /// The state blob from a file (`-`: standard input).
     #[arg(long, value_name = "PATH")]
     state_blob_file: Option<String>,
-    /// What is known about the work.
+    /// Metadata of the work.
     #[arg(long, value_name = "TEXT", conflicts_with = "metadata_file")]
     metadata: Option<String>,
-    /// The same from a file.
+    /// The metadata from a file (`-`: standard input).
     #[arg(long, value_name = "PATH")]
     metadata_file: Option<String>,
-    /// Parameters as bytes, apart from those by name.
+    /// Parameters as bytes, in addition to those by name.
     #[arg(long, value_name = "TEXT", conflicts_with = "parameters_file")]
     parameters: Option<String>,
-    /// The same from a file.
+    /// The parameters from a file (`-`: standard input).
     #[arg(long, value_name = "PATH")]
     parameters_file: Option<String>,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "In place of the queue's policy")]
-struct OwnPolicyArgs {
-    /// Retries after the first attempt.
+#[command(next_help_heading = "Policy of this item, instead of the queue's")]
+struct ItemPolicyArgs {
+    /// How often a failed attempt is retried.
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
-    /// When to try again, as for `queue create`.
+    /// Delay before a retry, as for `queue create`.
     #[arg(long, value_name = "BACKOFF", value_parser = backoff)]
     backoff: Option<BackoffBody>,
-    /// How long the item is kept when it is completed.
+    /// How long the completed item is kept.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     completed_ttl: Option<Millis>,
-    /// How long the item is kept when it has failed.
+    /// How long the failed item is kept.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     failed_ttl: Option<Millis>,
-    /// Fail unless finished this long after the submit.
+    /// Fail the item if it is not finished this long after the submit.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expire_after: Option<Millis>,
-    /// Fail unless finished this long after the first delivery.
+    /// Fail the item if it is not finished this long after its first delivery.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     give_up_after: Option<Millis>,
-    /// What the item pays, in queues in score order.
+    /// The fee, for queues in score order.
     #[arg(long, value_name = "N")]
     fee: Option<u64>,
-    /// How large the work is, in queues in score order.
+    /// The size of the work, for queues in score order.
     #[arg(long, value_name = "N")]
     size_bytes: Option<u64>,
-    /// The tier of the submitter, in queues in score order.
+    /// The submitter's tier, for queues in score order.
     #[arg(long, value_name = "NAME")]
     tier: Option<String>,
 }
@@ -145,7 +143,7 @@ struct OwnPolicyArgs {
 impl ItemArgs {
     pub fn item(self) -> Result<NewItem, Failure> {
         let [payload, state_blob, metadata, parameters] = self.fields.read()?;
-        let own = self.own;
+        let policy = self.policy;
         Ok(NewItem {
             inputs: map("--input", self.input)?,
             params: map("--input-param", self.input_param)?,
@@ -161,15 +159,15 @@ impl ItemArgs {
             state_blob,
             metadata,
             parameters,
-            fee: own.fee,
-            size_bytes: own.size_bytes,
-            tier: own.tier,
-            max_retries: own.max_retries.map(i64::from),
-            backoff: own.backoff,
-            completed_ttl: own.completed_ttl.map(Span::from),
-            failed_ttl: own.failed_ttl.map(Span::from),
-            expire_after: own.expire_after.map(Span::from),
-            give_up_after: own.give_up_after.map(Span::from),
+            fee: policy.fee,
+            size_bytes: policy.size_bytes,
+            tier: policy.tier,
+            max_retries: policy.max_retries.map(i64::from),
+            backoff: policy.backoff,
+            completed_ttl: policy.completed_ttl.map(Span::from),
+            failed_ttl: policy.failed_ttl.map(Span::from),
+            expire_after: policy.expire_after.map(Span::from),
+            give_up_after: policy.give_up_after.map(Span::from),
             ..NewItem::default()
         })
     }

@@ -23,7 +23,7 @@ pub async fn run(session: &Session) -> Result<(), Failure> {
 
 pub async fn counts(session: &Session, queue: &str) -> Result<(), Failure> {
     let counts = session.client.counts(queue).await?;
-    if session.output.asked() != Some(Format::Table) {
+    if session.output.requested() != Some(Format::Table) {
         return session.output.object(&counts);
     }
     let headers = &["PENDING", "SCHEDULED", "PROCESSING", "PAUSED", "COMPLETED", "FAILED"];

@@ -1,7 +1,7 @@
-//! `towline queue`: one file for each verb that is more than a call.
+//! `towline queue`: one file for each verb that is more than one call.
 
-mod bulk;
-mod bulk_lines;
+mod bulk_reader;
+mod bulk_submit;
 mod create;
 mod item_args;
 mod list;
@@ -14,7 +14,7 @@ pub use item_args::ItemArgs;
 
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::item::{self, ItemCommand, Parent};
+use crate::item::{self, ItemCommand, ParentProcess};
 use crate::policy::PolicyArgs;
 use clap::{Args, Subcommand};
 
@@ -24,16 +24,16 @@ pub enum QueueCommand {
     /// List queues.
     List,
     /// Show a queue.
-    Show(Name),
+    Show(QueueArg),
     /// Count a queue's items by state.
-    Counts(Name),
+    Counts(QueueArg),
     Tally(tally::TallyArgs),
-    /// Take no new items; the queue completes when its items are done. Cannot be undone.
-    Close(Name),
-    /// Give no items out until resumed.
-    Pause(Name),
-    /// Give items out again.
-    Resume(Name),
+    /// Close a queue: refuse new items, and complete when all items are finished. Cannot be undone.
+    Close(QueueArg),
+    /// Pause a queue: deliver no items until it is resumed.
+    Pause(QueueArg),
+    /// Resume a paused queue.
+    Resume(QueueArg),
     /// Change a queue's policy.
     Update(Box<UpdateArgs>),
     /// Delete a queue with its finished items.
@@ -47,15 +47,15 @@ pub enum QueueCommand {
 }
 
 #[derive(Debug, Args)]
-pub struct Name {
-    /// Its name.
+pub struct QueueArg {
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
-    /// Its name.
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
     #[command(flatten)]
@@ -64,15 +64,15 @@ pub struct UpdateArgs {
 
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
-    /// Its name.
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
-    /// Also with items that are not finished; they are lost.
+    /// Also delete unfinished items.
     #[arg(long)]
     force: bool,
 }
 
-pub async fn run(session: &Session, command: QueueCommand, parent: Parent) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: QueueCommand, parent: ParentProcess) -> Result<(), Failure> {
     let Session { client, output } = session;
     match command {
         QueueCommand::Create(args) => create::run(session, *args).await,
@@ -80,12 +80,12 @@ pub async fn run(session: &Session, command: QueueCommand, parent: Parent) -> Re
         QueueCommand::Show(args) => output.object(&client.queue(&args.name).await?),
         QueueCommand::Counts(args) => list::counts(session, &args.name).await,
         QueueCommand::Tally(args) => tally::run(session, args).await,
-        QueueCommand::Close(args) => output.silent(&client.close_queue(&args.name).await?),
-        QueueCommand::Pause(args) => output.silent(&client.pause_queue(&args.name).await?),
-        QueueCommand::Resume(args) => output.silent(&client.resume_queue(&args.name).await?),
+        QueueCommand::Close(args) => output.json_only(&client.close_queue(&args.name).await?),
+        QueueCommand::Pause(args) => output.json_only(&client.pause_queue(&args.name).await?),
+        QueueCommand::Resume(args) => output.json_only(&client.resume_queue(&args.name).await?),
         QueueCommand::Update(args) => {
             let UpdateArgs { name, policy } = *args;
-            output.silent(&client.change_policy(&name, &policy.change()?).await?)
+            output.json_only(&client.change_policy(&name, &policy.patch()?).await?)
         }
         QueueCommand::Delete(args) => Ok(client.delete_queue(&args.name, args.force).await?),
         QueueCommand::Submit(args) => submit::run(session, *args).await,

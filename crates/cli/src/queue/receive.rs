@@ -3,48 +3,48 @@
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
+use crate::reconnect::Reconnect;
 use crate::value::duration;
 use clap::Args;
 use std::time::Duration;
 use towline_api::{Client, Millis, ReceiveAnswer, ReceiveRequest, Span, WAIT_MAX};
 
-/// How much longer than it was asked to wait a server may take to answer.
+/// How much longer than the requested wait an answer may take.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Receive items to work on.
 ///
-/// Prints {"status": ..., "items": [...]}: the queue's state (open, closed or completed), and the items with their
-/// leases, one unless --max says more, none if there is nothing to do.
+/// Prints {"status": ..., "items": [...]}: the queue's state (open, closed or completed), and the items with
+/// their leases. Without a ready item the list is empty.
 #[derive(Debug, Args)]
 pub struct ReceiveArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
-    how: HowArgs,
-    /// At most so many items.
+    options: ReceiveOptions,
+    /// Maximum number of items.
     #[arg(long, value_name = "N", default_value_t = 1)]
     max: i64,
-    /// Wait up to this long for an item.
+    /// Wait up to this long for an item, for example 30s [default: no wait].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Millis>,
 }
 
-/// How to receive, once or for ever.
+/// Options of `receive` and `watch`.
 #[derive(Debug, Args)]
-pub struct HowArgs {
-    /// How long the items are hidden from others, in place of the queue's.
+pub struct ReceiveOptions {
+    /// How long the leases last without a heartbeat [default: the queue's visibility timeout].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     visibility_timeout: Option<Millis>,
-    /// Make a buffer for every output slot.
+    /// Create a buffer for every output slot.
     #[arg(long)]
     create_output_buffers: bool,
-    /// Which payload fields to bring along, of payload, state_blob, metadata, parameters [default: all].
+    /// Payload fields to return: payload, state_blob, metadata, parameters [default: all].
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     fields: Option<Vec<String>>,
 }
 
-impl HowArgs {
+impl ReceiveOptions {
     pub fn request(self) -> ReceiveRequest {
         ReceiveRequest {
             visibility_timeout: self.visibility_timeout.map(Span::from),
@@ -56,33 +56,34 @@ impl HowArgs {
 }
 
 pub async fn run(session: &Session, args: ReceiveArgs) -> Result<(), Failure> {
-    let request = ReceiveRequest { max: Some(args.max), ..args.how.request() };
+    let request = ReceiveRequest { max: Some(args.max), ..args.options.request() };
     let Some(wait) = args.wait.filter(|wait| *wait > Millis::ZERO) else {
         return session.output.answer(&session.client.receive(&args.queue, &request).await?);
     };
     let until = clock::now() + Duration::from_millis(wait.0);
-    let mut outage = Outage::new(Some(until));
+    let mut reconnect = Reconnect::new(Some(until));
     loop {
         let rest = until.saturating_duration_since(clock::now());
-        let Some(answer) = receive(&session.client, &args.queue, &request, rest, &mut outage).await? else {
+        let Some(answer) = receive(&session.client, &args.queue, &request, rest, &mut reconnect).await?
+        else {
             continue;
         };
         let over = clock::now() >= until;
-        if over || !answer.items.is_empty() || answer.status == "completed" {
+        if over || !answer.items.is_empty() || answer.is_completed() {
             return session.output.answer(&answer);
         }
     }
 }
 
-/// One call that waits, for as long as one call can. `None`: nobody answered, try again.
+/// Makes one waiting call, as long as a call may wait. `None`: no server answered; call again.
 pub async fn receive(
     client: &Client,
     queue: &str,
     request: &ReceiveRequest,
     wait: Duration,
-    outage: &mut Outage,
+    reconnect: &mut Reconnect,
 ) -> Result<Option<ReceiveAnswer>, Failure> {
     let wait = wait.min(Duration::from_millis(WAIT_MAX.0));
     let request = ReceiveRequest { wait: Some(Span::from(wait)), ..request.clone() };
-    outage.bridge(client.url(), wait + GRACE, client.receive(queue, &request)).await
+    reconnect.attempt(client.url(), wait + GRACE, client.receive(queue, &request)).await
 }

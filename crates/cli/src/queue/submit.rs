@@ -1,6 +1,6 @@
-//! `towline queue submit`: one item from flags.
+//! `towline queue submit`: submits one item from flags, or many from a file.
 
-use super::{ItemArgs, bulk};
+use super::{ItemArgs, bulk_submit};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::source::Source;
@@ -9,44 +9,45 @@ use clap::Args;
 use std::time::Duration;
 use towline_api::{ItemId, Millis, NewItem, Span, Time, Trace, TraceParent, TraceState};
 
-/// Submit an item, and print its id alone.
+/// Submit an item and print its id.
 ///
-/// With --bulk or --from-file: submit one item for each line of NDJSON, in the shape of the HTTP API, and print the ids
-/// in the order of the lines. A line that is refused is told on stderr; the others go on, and the exit code is 1.
+/// With --bulk or --from-file: submit one item per line of NDJSON, in the format of the HTTP API, and print
+/// the ids in order. Refused lines are reported on stderr; the rest is submitted, and the exit code is 1.
 #[derive(Debug, Args)]
 pub struct SubmitArgs {
     /// The queue's name.
     queue: String,
-    /// One key, one item: a repetition prints the id of the first.
+    /// Make the submit repeatable: a second submit with the same key prints the first item's id.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Take the place of the item with this key that still waits, if there is one: it keeps its id, which is printed.
+    /// Replace the pending item with the same key, if there is one (debounce). The item keeps its id.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["idempotency_key", "id"])]
     replace_key: Option<String>,
-    /// However often it is replaced, not later than this after the first submit with its --replace-key.
+    /// However often the item is replaced, deliver it at the latest this long after the first submit with its
+    /// --replace-key.
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "replace_key")]
     delay_max: Option<Millis>,
-    /// Not before this time, like 2030-01-31T08:00:00Z.
+    /// Deliver the item no earlier than this time, for example 2030-01-31T08:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "delay")]
     at: Option<Time>,
-    /// An id of your own, a UUID; ids are used once.
+    /// The item's id, a UUID [default: the server generates one].
     #[arg(long, value_name = "UUID", value_parser = item_id)]
     id: Option<ItemId>,
-    /// The trace it is a part of, as in the header of W3C Trace Context [env: TRACEPARENT]
+    /// The item's trace, a W3C traceparent [env: TRACEPARENT]
     #[arg(long, value_name = "00-TRACE-SPAN-FLAGS")]
     traceparent: Option<TraceParent>,
-    /// What goes with that trace [env: TRACESTATE]
+    /// The tracestate of that trace [env: TRACESTATE]
     #[arg(long, value_name = "KEY=VALUE,...", requires = "traceparent")]
     tracestate: Option<TraceState>,
-    /// While the queue is full, wait this long for room; at most 5m for each call.
+    /// Wait this long for room while the queue is full. At most 5m per call [default: no wait].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Millis>,
     #[command(flatten)]
     item: ItemArgs,
-    /// Read items from standard input, one JSON object a line.
+    /// Read items from standard input, one JSON object per line.
     #[arg(long, conflicts_with = "from_file", help_heading = "Bulk")]
     bulk: bool,
-    /// Read items from this file (`-`: standard input), one JSON object a line.
+    /// Read items from this file (`-`: standard input), one JSON object per line.
     #[arg(long, value_name = "PATH", help_heading = "Bulk")]
     from_file: Option<String>,
 }
@@ -62,19 +63,18 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
     let item = args.item()?;
     if let Some(lines) = lines {
         if item != NewItem::default() {
-            let words =
-                "with --bulk each line says everything about its item; flags about an item don't go with it";
+            let words = "--bulk takes everything about an item from its line; flags about an item cannot be combined with it";
             return Err(Failure::Usage(words.to_owned()));
         }
-        return bulk::run(session, &queue, lines, wait).await;
+        return bulk_submit::run(session, &queue, lines, wait).await;
     }
     let Some(submitted) = session.client.submit_or_wait(&queue, vec![item], wait).await?.pop() else {
-        return Err(Failure::refused("the server answered nothing about the item"));
+        return Err(Failure::refused("the answer of the server has no result for the item"));
     };
     match (&submitted.error, &submitted.id) {
-        (None, Some(id)) => session.output.name(id, &submitted),
+        (None, Some(id)) => session.output.name_or_json(id, &submitted),
         (Some(error), _) => Err(Failure::refused(&error.message)),
-        (None, None) => Err(Failure::refused("the server answered without an id")),
+        (None, None) => Err(Failure::refused("the answer of the server has no id")),
     }
 }
 

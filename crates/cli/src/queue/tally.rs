@@ -7,22 +7,22 @@ use clap::{Args, ValueEnum};
 use towline_api::client::TallyQuery;
 use towline_api::{TallyRowShown, Time};
 
-/// Show how many items finished, by hour or day, and how; kept for 30 days.
+/// Count finished items by hour or day and by outcome. Counts are kept for 30 days.
 #[derive(Debug, Args)]
 pub struct TallyArgs {
-    /// Its name.
+    /// The queue's name.
     #[arg(value_name = "QUEUE")]
     name: String,
-    /// From this time on [default: all that is kept].
+    /// Start of the period [default: all that is kept].
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Time>,
-    /// Up to this time [default: now].
+    /// End of the period [default: now].
     #[arg(long, value_name = "TIME", value_parser = time)]
     to: Option<Time>,
-    /// Add up hours, or days of UTC.
+    /// Count by hour, or by day in UTC.
     #[arg(long, value_enum, default_value_t = Period::Hour)]
     by: Period,
-    /// Apart for each value of this tag, which the policy must name in its tally tags.
+    /// Count separately for each value of this tag. The queue's --tally-tags must name it.
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
 }

@@ -1,54 +1,54 @@
-//! `towline queue watch`: items as they come, for a reader at the other end of a pipe.
+//! `towline queue watch`: prints items as it receives them, for a reader at the other end of a pipe.
 
-use super::receive::{HowArgs, receive};
+use super::receive::{ReceiveOptions, receive};
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::outage::Outage;
 use crate::output;
-use crate::reader::Reader;
+use crate::reconnect::Reconnect;
+use crate::stdout_reader::StdoutReader;
 use clap::Args;
 use std::time::Duration;
 use towline_api::{Action, ReceiveRequest, ReceivedItem, VerbName};
 
-/// How long one call waits. Short enough to notice a server that vanished without a word.
+/// How long one call waits. Short enough to detect a server that disappeared.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Receive items as they come, one JSON object a line, until the queue is completed.
+/// Receive items until the queue is completed, and print one JSON object per line.
 ///
-/// A server that restarts is waited for. The next item is received when the reader has taken the last one.
+/// Waits for a server that restarts. Receives the next item after the reader has taken the last one.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     /// The queue's name.
     queue: String,
     #[command(flatten)]
-    how: HowArgs,
-    /// Receive up to so many items at a time.
+    options: ReceiveOptions,
+    /// Receive up to this many items at a time.
     #[arg(long, value_name = "N", default_value_t = 1)]
     max: u32,
-    /// End after so many items.
+    /// Stop after this many items.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }
 
 pub async fn run(session: &Session, args: WatchArgs) -> Result<(), Failure> {
-    let request = args.how.request();
-    let reader = Reader::of_stdout();
-    let mut outage = Outage::new(None);
+    let request = args.options.request();
+    let reader = StdoutReader::new();
+    let mut reconnect = Reconnect::new(None);
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        // A lease that nobody works on would lapse in the pipe.
-        reader.taken().await;
+        // An item that waits in the pipe would lose its lease.
+        reader.drained().await;
         let request = ReceiveRequest { max: Some(i64::from(args.max).min(clamped(left))), ..request.clone() };
         let received = tokio::select! {
-            received = receive(&session.client, &args.queue, &request, WAIT, &mut outage) => received?,
-            () = reader.gone() => return Err(Failure::ReaderGone),
+            received = receive(&session.client, &args.queue, &request, WAIT, &mut reconnect) => received?,
+            () = reader.closed() => return Err(Failure::ReaderGone),
         };
         let Some(answer) = received else { continue };
-        if answer.items.is_empty() && answer.status == "completed" {
+        if answer.items.is_empty() && answer.is_completed() {
             return Ok(());
         }
         for (at, item) in answer.items.iter().enumerate() {
-            if let Err(failure) = output::line(item) {
+            if let Err(failure) = output::json_line(item) {
                 give_back(session, &answer.items[at..]).await;
                 return Err(failure);
             }
@@ -62,7 +62,7 @@ fn clamped(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Nobody will work on these; that is no attempt of theirs.
+/// Returns items that no worker got. Deferring does not count an attempt.
 async fn give_back(session: &Session, items: &[ReceivedItem]) {
     let defer = |item: &ReceivedItem| Action {
         verb: Some(VerbName::Defer.into()),
@@ -70,6 +70,6 @@ async fn give_back(session: &Session, items: &[ReceivedItem]) {
         lease: Some(item.lease.clone()),
         ..Action::default()
     };
-    // If this fails they come back when their leases lapse.
+    // If this fails, the items come back when their leases lapse.
     let _ = session.client.settle(items.iter().map(defer).collect()).await;
 }

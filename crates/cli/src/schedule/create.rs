@@ -7,46 +7,48 @@ use crate::value::{duration, time};
 use clap::{Args, ValueEnum};
 use towline_api::{Millis, PutSchedule, Span, Time};
 
-/// Make a schedule, or change it to this, and print its name.
+/// Create or replace a schedule, and print its name.
 ///
-/// The same again changes nothing. A change of when it comes starts the rhythm anew; any other leaves it as it was.
+/// An identical schedule changes nothing. A change of the timing restarts it from now; any other change keeps
+/// the next occurrence.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("when").required(true).args(["cron", "every"]))]
 pub struct CreateArgs {
-    /// Its name.
+    /// The schedule's name.
     #[arg(value_name = "SCHEDULE")]
     name: String,
-    /// The queue its items go to.
+    /// The queue that receives the items.
     #[arg(long, value_name = "QUEUE")]
     queue: String,
-    /// When: minute, hour, day of month, month, day of week; seconds may come first, years last. L, W and # are known.
+    /// A cron expression: minute, hour, day of month, month, day of week, for example "0 8 * * 1-5". Seconds
+    /// may come first and years last. Supports L, W and #.
     #[arg(long, value_name = "FIELDS", help_heading = "When")]
     cron: Option<String>,
-    /// How often, at least a second: counted from --start, or from now.
+    /// The interval, at least 1s, counted from --start or from now.
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "When")]
     every: Option<Millis>,
-    /// Where --cron is read, like Europe/Vienna [default: UTC].
+    /// The time zone of --cron, for example Europe/Vienna [default: UTC].
     #[arg(long, value_name = "ZONE", conflicts_with = "every", help_heading = "When")]
     time_zone: Option<String>,
-    /// Nothing before this time, like 2030-01-31T08:00:00Z.
+    /// No occurrence is before this time, for example 2030-01-31T08:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "When")]
     start: Option<Time>,
-    /// Nothing at this time or after it.
+    /// Every occurrence is before this time.
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "When")]
     end: Option<Time>,
-    /// Each item is ready up to this much later.
+    /// Delay each item by a random time of up to this much.
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "When")]
     jitter: Option<Millis>,
-    /// Which times are made up for that no server was there for [default: one, the latest].
+    /// Which occurrences to submit late that were missed while no server was running [default: one].
     #[arg(long, value_name = "POLICY", help_heading = "When")]
     catch_up: Option<CatchUp>,
-    /// With --catch-up all: at most so many, the latest ones [default: 100].
+    /// With --catch-up all: at most this many, the latest ones [default: 100].
     #[arg(long, value_name = "N", help_heading = "When")]
     catch_up_max: Option<u32>,
-    /// What to do while the item before is unfinished [default: allow].
+    /// What to do while the previous item is unfinished [default: allow].
     #[arg(long, value_name = "POLICY", help_heading = "When")]
     overlap: Option<Overlap>,
-    /// Submit nothing until `schedule resume`.
+    /// Create the schedule paused. Start it with `schedule resume`.
     #[arg(long, help_heading = "When")]
     paused: bool,
     #[command(flatten)]
@@ -55,9 +57,9 @@ pub struct CreateArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum CatchUp {
-    /// Nothing that is more than a minute late.
+    /// None that is more than a minute late.
     None,
-    /// The latest one.
+    /// Only the latest.
     One,
     /// All, up to --catch-up-max.
     All,
@@ -65,11 +67,11 @@ enum CatchUp {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Overlap {
-    /// Submit all the same.
+    /// Submit anyway.
     Allow,
-    /// Submit nothing this time.
+    /// Skip the occurrence.
     Skip,
-    /// Cancel the item before.
+    /// Cancel the previous item.
     Cancel,
 }
 
@@ -93,5 +95,5 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
         item: args.item.item()?,
     };
     let answer = session.client.put_schedule(&args.name, &body).await?;
-    session.output.name(&answer.schedule.name, &answer)
+    session.output.name_or_json(&answer.schedule.name, &answer)
 }

@@ -12,30 +12,30 @@ pub enum ScheduleCommand {
     Create(Box<create::CreateArgs>),
     /// List schedules.
     List,
-    /// Show a schedule: what it submits, and how far it has come.
-    Show(Name),
-    /// Delete a schedule. The items it submitted stay.
-    Delete(Name),
-    /// Submit nothing until resumed.
-    Pause(Name),
-    /// Go on with what comes from now on.
-    Resume(Name),
-    /// Submit an item now, and print its id alone. The rhythm stays as it is.
-    Run(Name),
-    /// Print the times that come next.
+    /// Show a schedule: its item, its timing and its counters.
+    Show(ScheduleArg),
+    /// Delete a schedule. The items that it submitted stay.
+    Delete(ScheduleArg),
+    /// Pause a schedule.
+    Pause(ScheduleArg),
+    /// Resume a schedule. Occurrences during the pause are not submitted.
+    Resume(ScheduleArg),
+    /// Submit an item now and print its id. The next occurrences stay as they are.
+    Run(ScheduleArg),
+    /// Print the next occurrences.
     Next(NextArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Name {
-    /// Its name.
+pub struct ScheduleArg {
+    /// The schedule's name.
     #[arg(value_name = "SCHEDULE")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct NextArgs {
-    /// Its name.
+    /// The schedule's name.
     #[arg(value_name = "SCHEDULE")]
     name: String,
     /// How many [default: 5].
@@ -50,11 +50,11 @@ pub async fn run(session: &Session, command: ScheduleCommand) -> Result<(), Fail
         ScheduleCommand::List => list(session).await,
         ScheduleCommand::Show(args) => output.object(&client.schedule(&args.name).await?),
         ScheduleCommand::Delete(args) => Ok(client.delete_schedule(&args.name).await?),
-        ScheduleCommand::Pause(args) => output.silent(&client.pause_schedule(&args.name).await?),
-        ScheduleCommand::Resume(args) => output.silent(&client.resume_schedule(&args.name).await?),
+        ScheduleCommand::Pause(args) => output.json_only(&client.pause_schedule(&args.name).await?),
+        ScheduleCommand::Resume(args) => output.json_only(&client.resume_schedule(&args.name).await?),
         ScheduleCommand::Run(args) => {
             let run = client.run_schedule(&args.name).await?;
-            output.name(&run.id, &run)
+            output.name_or_json(&run.id, &run)
         }
         ScheduleCommand::Next(args) => {
             let next = client.next_times(&args.name, args.count).await?;

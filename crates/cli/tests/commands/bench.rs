@@ -1,4 +1,4 @@
-//! What a policy costs is measured beside going without, and what the benchmark makes goes with it.
+//! The benchmark compares a policy with a baseline, and deletes what it creates.
 
 use crate::rig::Server;
 use serde_json::Value;
@@ -8,7 +8,7 @@ fn names(server: &Server) -> usize {
 }
 
 #[test]
-fn a_policy_is_measured_in_turns_with_none() {
+fn a_policy_is_measured_in_turns_with_a_baseline() {
     let server = Server::start();
     let limits = ["--keys", "5", "--fairness", "key-1=2", "--concurrency", "40", "--rate", "1000000/s"];
     let mut call = vec!["bench", "--ops", "life,lat", "--sizes", "100", "--items", "500", "--samples", "5"];
@@ -20,9 +20,12 @@ fn a_policy_is_measured_in_turns_with_none() {
     assert_eq!(ops, ["life", "life", "lat", "lat"]);
     for pair in runs.chunks(2) {
         let [plain, limited] = pair else { panic!("{pair:?}") };
-        assert_eq!((&plain["terms"]["policy"], &plain["terms"]["keys"]), (&serde_json::json!({}), &5.into()));
-        let terms = &limited["terms"];
-        assert_eq!((&terms["policy"]["concurrency"], &terms["keys"]), (&40.into(), &5.into()));
+        assert_eq!(
+            (&plain["workload"]["policy"], &plain["workload"]["keys"]),
+            (&serde_json::json!({}), &5.into())
+        );
+        let workload = &limited["workload"];
+        assert_eq!((&workload["policy"]["concurrency"], &workload["keys"]), (&40.into(), &5.into()));
         assert_eq!((plain.get("of_plain"), limited["repeats"].as_array().unwrap().len()), (None, 2));
     }
     let ratio = |run: &Value, name: &str| run["of_plain"][name].as_f64().unwrap();
@@ -36,13 +39,13 @@ fn a_policy_is_measured_in_turns_with_none() {
 }
 
 #[test]
-fn replacing_is_measured_where_items_are_enqueued() {
+fn replace_keys_are_measured_in_enqueueing_runs() {
     let server = Server::start();
     let call =
         ["bench", "--ops", "bulk", "--sizes", "100", "--seconds", "0.1", "--batch", "10", "-o", "json"];
     let replacing = ["--replace-keys", "7", "--compare"];
     let report = server.json(&[&call[..], &replacing].concat());
-    assert_eq!(report["runs"][1]["terms"]["replace_keys"], 7);
+    assert_eq!(report["runs"][1]["workload"]["replace_keys"], 7);
     assert!(report["runs"][1]["of_plain"]["items_per_second"].as_f64().unwrap() > 0.0);
     let run = server.run(&["bench", "--ops", "life", "--replace-keys", "7"]);
     assert!(run.code != Some(0) && run.stderr.contains("enqueueing runs"), "{run:?}");

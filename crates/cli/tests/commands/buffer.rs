@@ -1,4 +1,4 @@
-//! Buffers as scripts use them: what is printed, and what goes through a pipe.
+//! Buffers as scripts use them: output, and data through pipes.
 
 use crate::rig::{Lines, Run, Server, in_time, piped, until};
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ fn a_reader_that_comes_first_sees_every_byte_as_it_is_written() {
     let mut lines = Lines::of(reader.stdout.take().unwrap());
     for line in ["first\n", "second\n"] {
         input.write_all(line.as_bytes()).unwrap();
-        // It comes although the chunk is not full and the writer has not ended.
+        // The bytes arrive although the chunk is not full and the writer has not ended.
         let (rest, read) = lines.read();
         assert_eq!(read, line);
         lines = rest;
@@ -66,7 +66,7 @@ fn a_reader_that_comes_first_sees_every_byte_as_it_is_written() {
 }
 
 #[test]
-fn large_data_goes_through_whole() {
+fn large_data_is_transferred_unchanged() {
     let server = Server::start();
     let run = bash(
         &server,
@@ -83,7 +83,7 @@ fn large_data_goes_through_whole() {
 }
 
 #[test]
-fn nothing_at_all_can_be_written_and_read() {
+fn an_empty_buffer_is_written_and_read() {
     let server = Server::start();
     let run = bash(
         &server,
@@ -119,7 +119,7 @@ fn ranges() {
 }
 
 #[test]
-fn overwrite_is_refused_before_anything_is_read() {
+fn an_overwrite_is_refused_before_reading_the_input() {
     let server = Server::start();
     let id = server.ok(&["buffer", "create"]);
     assert_eq!(server.feed(&["buffer", "write", &id], "mine").code, Some(0));
@@ -130,7 +130,7 @@ fn overwrite_is_refused_before_anything_is_read() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly() {
+fn a_closed_pipe_ends_the_read_quietly() {
     let server = Server::start();
     let id = server.ok(&["buffer", "create"]);
     let file = server.directory().join("file");
@@ -138,14 +138,14 @@ fn a_reader_that_leaves_ends_it_quietly() {
     server.ok(&["buffer", "write", &id, "--input", file.to_str().unwrap()]);
     let run = bash(&server, &format!("towline buffer read {id} | head -c 3"));
     assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "xxx", ""));
-    // Also while nothing comes.
+    // Also while no bytes arrive.
     let empty = server.ok(&["buffer", "create"]);
     let run = bash(&server, &format!("towline buffer read {empty} | true"));
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
 }
 
 #[test]
-fn what_is_no_buffer_is_told_and_no_file_is_touched() {
+fn a_missing_buffer_is_reported_before_touching_a_file() {
     let server = Server::start();
     let file = server.directory().join("precious");
     std::fs::write(&file, "precious").unwrap();
@@ -168,7 +168,7 @@ fn what_is_no_buffer_is_told_and_no_file_is_touched() {
 }
 
 #[test]
-fn an_idle_writer_is_not_taken_for_dead() {
+fn an_idle_writer_is_kept_alive() {
     let server = Server::start();
     let id = server.ok(&["buffer", "create"]);
     let mut writer =
@@ -195,7 +195,7 @@ fn an_idle_writer_is_not_taken_for_dead() {
 }
 
 #[test]
-fn progress_stays_out_of_pipes() {
+fn no_progress_is_printed_to_pipes() {
     let server = Server::start();
     let id = server.ok(&["buffer", "create"]);
     let run = server.feed(&["buffer", "write", &id], &"x".repeat(5 << 20));

@@ -1,12 +1,13 @@
-//! Writers and servers that die, and roads that are cut: no part is taken for the whole, and nothing acknowledged is lost.
+//! Writers and servers that are killed, and connections that are cut: a reader never takes a part for the
+//! whole, and no acknowledged byte is lost.
 
-use crate::bad_road::{BadRoad, End};
+use crate::faulty_proxy::{End, FaultyProxy};
 use crate::rig::{Lines, Run, Server, in_time, piped, signal, until};
 use rustix::process::Signal;
 use std::io::Write;
 use std::process::{Child, ChildStdin, Stdio};
 
-/// A writer that has written something and waits for more.
+/// A writer that has written something and waits for more input.
 fn writer(server: &Server, id: &str, words: &str) -> (Child, ChildStdin) {
     let mut writer =
         piped(&mut server.command(&["buffer", "write", id])).stdin(Stdio::piped()).spawn().unwrap();
@@ -17,7 +18,7 @@ fn writer(server: &Server, id: &str, words: &str) -> (Child, ChildStdin) {
 }
 
 #[test]
-fn a_writer_that_is_killed_fails_its_readers() {
+fn a_killed_writer_fails_its_readers() {
     let server = Server::start_with(&[("TOWLINE_BUFFER_WRITER_TIMEOUT", "2s")]);
     let id = server.ok(&["buffer", "create"]);
     let reader = piped(&mut server.command(&["buffer", "read", &id])).spawn().unwrap();
@@ -27,7 +28,7 @@ fn a_writer_that_is_killed_fails_its_readers() {
     let run = Run::end(reader);
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), "half of it"), "{run:?}");
     assert!(run.stderr.contains("vanished"), "{run:?}");
-    // Whoever comes later is told the same, and the buffer is not to be had again.
+    // A later reader gets the same error, and the buffer cannot be written again.
     let run = server.run(&["buffer", "read", &id]);
     assert!(run.code == Some(1) && run.stderr.contains("vanished"), "{run:?}");
     assert_eq!(server.json(&["buffer", "show", &id])["state"], "failed");
@@ -35,7 +36,7 @@ fn a_writer_that_is_killed_fails_its_readers() {
 }
 
 #[test]
-fn a_writer_that_is_interrupted_tells_its_readers() {
+fn an_interrupted_writer_fails_its_readers() {
     for with in [Signal::INT, Signal::TERM] {
         let server = Server::start();
         let id = server.ok(&["buffer", "create"]);
@@ -52,7 +53,7 @@ fn a_writer_that_is_interrupted_tells_its_readers() {
 }
 
 #[test]
-fn a_server_that_is_killed_keeps_what_it_acknowledged() {
+fn a_killed_server_keeps_acknowledged_chunks() {
     let mut server = Server::start();
     let id = server.ok(&["buffer", "create"]);
     let mut reader = piped(&mut server.command(&["buffer", "read", &id])).spawn().unwrap();
@@ -61,7 +62,7 @@ fn a_server_that_is_killed_keeps_what_it_acknowledged() {
     assert_eq!(read, "before\n");
     let acknowledged = server.json(&["buffer", "show", &id]);
     server.kill();
-    // Both ends find it away.
+    // Writer and reader both notice the outage.
     input.write_all(b"and after").unwrap();
     drop(input);
     server.restart();
@@ -84,7 +85,7 @@ fn a_server_killed_under_load_loses_no_complete_buffer() {
     for _ in 0..3 {
         let id = server.ok(&["buffer", "create"]);
         server.ok(&["buffer", "write", &id, "--input", file.to_str().unwrap()]);
-        // The next one is under way when the server dies.
+        // The next chunk is on its way when the server is killed.
         let next = server.ok(&["buffer", "create"]);
         let under_way =
             piped(&mut server.command(&["buffer", "write", &next, "--input", file.to_str().unwrap()]))
@@ -105,10 +106,11 @@ fn a_server_killed_under_load_loses_no_complete_buffer() {
 }
 
 #[test]
-fn both_ends_go_on_when_connections_are_cut() {
+fn writer_and_reader_resume_broken_connections() {
     let server = Server::start();
-    // Those that are cut carry 62 MB at the most, and all of them 80 MB at the least: however it is shared out, they are not enough.
-    let road = BadRoad::to(server.address(), |n| {
+    // The cut connections carry at most 62 MB, and the transfers need at least 80 MB. So uncut connections
+    // must follow.
+    let proxy = FaultyProxy::to(server.address(), |n| {
         if n < 20 { End::Cut(200_000 + n as u64 * 300_000) } else { End::Never }
     });
     let (sent, got) = (server.directory().join("sent"), server.directory().join("got"));
@@ -116,7 +118,7 @@ fn both_ends_go_on_when_connections_are_cut() {
     let id = server.ok(&["buffer", "create"]);
     let through = |args: &[&str]| {
         let mut command = server.command(args);
-        command.env("TOWLINE_URL", road.url());
+        command.env("TOWLINE_URL", proxy.url());
         piped(&mut command).spawn().unwrap()
     };
     let reader = through(&["buffer", "read", &id, "--output", got.to_str().unwrap()]);
@@ -126,13 +128,13 @@ fn both_ends_go_on_when_connections_are_cut() {
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     }
     assert!(std::fs::read(&sent).unwrap() == std::fs::read(&got).unwrap());
-    assert!(road.connections() > 20, "only {} connections: some were not cut", road.connections());
-    // A range is taken up again where it was.
-    let road = BadRoad::to(server.address(), |n| if n < 4 { End::Cut(3_000_000) } else { End::Never });
+    assert!(proxy.connections() > 20, "only {} connections: some were not cut", proxy.connections());
+    // A range resumes where it broke off.
+    let proxy = FaultyProxy::to(server.address(), |n| if n < 4 { End::Cut(3_000_000) } else { End::Never });
     let mut command = server.command(&["buffer", "read", &id, "--range", "1000-29999999"]);
-    let child = piped(command.env("TOWLINE_URL", road.url())).spawn().unwrap();
+    let child = piped(command.env("TOWLINE_URL", proxy.url())).spawn().unwrap();
     let output = in_time("the range is read", move || child.wait_with_output()).unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout == std::fs::read(&sent).unwrap()[1000..30_000_000]);
-    assert!(road.connections() > 4, "only {} connections: some were not cut", road.connections());
+    assert!(proxy.connections() > 4, "only {} connections: some were not cut", proxy.connections());
 }

@@ -1,10 +1,10 @@
-//! However large a buffer is, little of it is in the server's memory at one time.
+//! The server holds only a small part of a large buffer in memory.
 
 use crate::rig::{Run, Server};
 
 const MOST_KB: u64 = 300 << 10;
 
-/// The most memory the server ever had, in KiB.
+/// Peak memory of the server in KiB.
 fn peak_kb(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -12,7 +12,7 @@ fn peak_kb(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_gibibyte_goes_through_in_little_memory() {
+fn a_gibibyte_is_transferred_in_little_memory() {
     let server = Server::start();
     let before = peak_kb(&server);
     let mut script = server.script(

@@ -1,6 +1,6 @@
-//! Going on with what an earlier process began.
+//! Resuming transfers of an earlier process.
 
-use crate::bad_road::{BadRoad, End};
+use crate::faulty_proxy::{End, FaultyProxy};
 use crate::rig::{Server, piped, until};
 use std::path::Path;
 use std::process::Child;
@@ -11,11 +11,11 @@ fn content() -> Vec<u8> {
     (0..60_000_000_u32).map(|n| (n / 7) as u8).collect()
 }
 
-/// A command on a road on which nothing moves after a while.
+/// A command over a connection that stalls after a while.
 fn stalling(server: &Server, args: &[&str]) -> Child {
-    let road = BadRoad::to(server.address(), |_| End::Stall(STALL));
+    let proxy = FaultyProxy::to(server.address(), |_| End::Stall(STALL));
     let mut command = server.command(args);
-    piped(command.env("TOWLINE_URL", road.url())).spawn().unwrap()
+    piped(command.env("TOWLINE_URL", proxy.url())).spawn().unwrap()
 }
 
 fn text(path: &Path) -> &str {
@@ -23,7 +23,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn an_upload_goes_on_where_it_was() {
+fn an_interrupted_upload_resumes() {
     let server = Server::start();
     let file = server.directory().join("file");
     std::fs::write(&file, content()).unwrap();
@@ -33,7 +33,7 @@ fn an_upload_goes_on_where_it_was() {
     until("two chunks are there", || server.json(&["buffer", "show", &id])["chunks"].as_u64() >= Some(2));
     first.kill().unwrap();
     first.wait().unwrap();
-    // Somebody else, or another file, is another writer.
+    // Another process, or another file, is another writer.
     let other = server.directory().join("other");
     std::fs::write(&other, content()).unwrap();
     for args in [
@@ -51,7 +51,7 @@ fn an_upload_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_download_goes_on_where_it_was() {
+fn an_interrupted_download_resumes() {
     let server = Server::start();
     let (file, read) = (server.directory().join("file"), server.directory().join("read"));
     std::fs::write(&file, content()).unwrap();
@@ -67,13 +67,13 @@ fn a_download_goes_on_where_it_was() {
     let resume = ["buffer", "read", &id, "--resume", "--output", text(&read)];
     server.ok(&resume);
     assert!(std::fs::read(&read).unwrap() == content());
-    // Again changes nothing.
+    // Resuming a complete file changes nothing.
     server.ok(&resume);
     assert!(std::fs::read(&read).unwrap() == content());
 }
 
 #[test]
-fn what_is_wrong_in_a_half_read_file_is_read_again() {
+fn a_resumed_download_replaces_wrong_bytes() {
     let server = Server::start();
     let (file, read) = (server.directory().join("file"), server.directory().join("read"));
     std::fs::write(&file, content()).unwrap();

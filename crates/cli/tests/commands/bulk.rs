@@ -1,4 +1,4 @@
-//! Files of items: ids in the order of the lines, and a bad line that costs only itself.
+//! Bulk submits: ids in the order of the lines, and a bad line fails alone.
 
 use crate::rig::{Run, Server, piped};
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +26,7 @@ fn ids_and_items_come_in_the_order_of_the_lines() {
 }
 
 #[test]
-fn a_bad_line_is_told_with_its_number_and_value_and_the_others_go_on() {
+fn a_bad_line_is_reported_and_the_rest_is_submitted() {
     let server = server();
     let lines = "{\"params\":{\"n\":1}}\n\n{\"delay\":\"5 parsecs\"}\nnot json\n{\"prioritee\":1}\n{\"priority\":70000}\n{}";
     let run = server.feed(&["queue", "submit", "jobs", "--bulk"], lines);
@@ -47,7 +47,7 @@ fn a_bad_line_is_told_with_its_number_and_value_and_the_others_go_on() {
 }
 
 #[test]
-fn what_the_queue_refuses_is_told_of_its_line() {
+fn a_refused_item_is_reported_with_its_line() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs", "--input-param", "n"]);
     let run = server
@@ -57,7 +57,7 @@ fn what_the_queue_refuses_is_told_of_its_line() {
 }
 
 #[test]
-fn nothing_is_read_for_a_queue_that_is_not_there() {
+fn a_missing_queue_is_reported_before_reading() {
     let server = Server::start();
     let run = server.feed(&["queue", "submit", "nope", "--bulk"], "{}\n");
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{run:?}");
@@ -66,7 +66,7 @@ fn nothing_is_read_for_a_queue_that_is_not_there() {
 }
 
 #[test]
-fn no_lines_are_no_items() {
+fn an_empty_file_submits_nothing() {
     let server = server();
     assert_eq!(server.feed(&["queue", "submit", "jobs", "--bulk"], "").stdout, "");
     assert_eq!(server.feed(&["queue", "submit", "jobs", "--bulk", "-o", "json"], "").stdout, "[]\n");
@@ -88,7 +88,7 @@ fn a_slow_source_is_answered_line_by_line() {
 }
 
 #[test]
-fn keyed_items_survive_a_server_that_is_killed_in_the_middle() {
+fn items_with_keys_survive_a_kill_during_a_bulk_submit() {
     let mut server = server();
     let mut bulk = server.command(&["queue", "submit", "jobs", "--bulk"]);
     let mut child = piped(&mut bulk).stdin(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! `towline events`: what happens, as it happens, across restarts.
+//! `towline events` across restarts.
 
 use crate::rig::{Lines, Run, Server, piped, towline};
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn what_happens_is_printed_also_after_a_restart() {
+fn events_are_printed_across_a_restart() {
     let mut server = server();
     let arguments = ["events", "--kind", "item.submitted", "--after", "oldest", "--limit", "3"];
     let mut child = piped(&mut server.command(&arguments)).spawn().unwrap();
@@ -31,7 +31,7 @@ fn what_happens_is_printed_also_after_a_restart() {
 }
 
 #[test]
-fn what_is_kept_is_printed_once() {
+fn stored_events_are_printed_once() {
     let server = server();
     server.ok(&["queue", "create", "other"]);
     let id = server.ok(&["queue", "submit", "jobs"]);
@@ -47,14 +47,14 @@ fn what_is_kept_is_printed_once() {
     assert_eq!(kinds(&["--limit", "2"]).len(), 2);
     let first = event(server.ok(&["events", "--once", "--limit", "1"]).trim());
     assert_eq!(kinds(&["--after", first["id"].as_str().unwrap()]).len(), 4);
-    // For people: a line each, whatever the reason is.
+    // For people: one line per event, whatever the reason contains.
     let shown = server.ok(&["events", "--once", "--item", &id, "-o", "table"]);
     assert_eq!(shown.lines().count(), 2, "{shown}");
     assert!(shown.contains("item.cancelled") && shown.contains("(cancelled: not needed)"), "{shown}");
 }
 
 #[test]
-fn how_it_ends_is_in_the_exit_code() {
+fn the_exit_code_of_events_says_how_it_ended() {
     let server = server();
     for once in [&["--once"][..], &[]] {
         let gone = Run::of(&mut server.command(&[&["events", "--after", "00000000-1-0"], once].concat()));

@@ -1,8 +1,8 @@
-//! 0 well, 1 refused or failed, 2 usage, 3 nobody answers, 4 waited in vain.
+//! Exit codes: 0 success, 1 refused or failed, 2 usage error, 3 no server answered, 4 timeout.
 
 use crate::rig::{Run, Server, towline};
 
-/// Nobody listens there.
+/// No server listens here.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 fn run(args: &[&str]) -> Run {
@@ -10,7 +10,7 @@ fn run(args: &[&str]) -> Run {
 }
 
 #[test]
-fn usage_is_2_and_says_what_is_wrong_with_which_value() {
+fn a_usage_error_exits_with_2_and_names_the_value() {
     for (args, words) in [
         (&["queue", "receive", "q", "--wait", "30"][..], &["30s", "--wait"][..]),
         (&["queue", "create", "q", "--item-ttl", "7"], &["7d"]),
@@ -41,7 +41,7 @@ fn usage_is_2_and_says_what_is_wrong_with_which_value() {
 }
 
 #[test]
-fn what_tyger_has_and_towline_has_not_yet_is_told_in_words() {
+fn unsupported_tyger_commands_exit_with_2_and_a_hint() {
     for command in ["service", "trigger", "codespec", "run"] {
         let run = run(&[command, "create", "--whatever", "x"]);
         assert_eq!(run.code, Some(2), "{run:?}");
@@ -50,7 +50,7 @@ fn what_tyger_has_and_towline_has_not_yet_is_told_in_words() {
 }
 
 #[test]
-fn no_server_is_3_and_says_how_to_start_one() {
+fn no_server_exits_with_3_and_says_how_to_start_one() {
     for args in [
         &["queue", "list"][..],
         &["queue", "submit", "q"],
@@ -68,7 +68,7 @@ fn no_server_is_3_and_says_how_to_start_one() {
 }
 
 #[test]
-fn a_refusal_is_1_in_the_words_of_the_server() {
+fn a_refusal_exits_with_1_and_the_message_of_the_server() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs", "--input-param", "size"]);
     for (args, words) in [

@@ -1,4 +1,4 @@
-//! `towline group`, from members to what waits for them.
+//! `towline group`, from members to the item that depends on them.
 
 use crate::rig::Server;
 
@@ -41,7 +41,7 @@ fn children_fan_in_and_a_restart_changes_nothing() {
 }
 
 #[test]
-fn a_group_is_cancelled_and_who_waits_for_it_fails() {
+fn cancelling_a_group_fails_its_dependents() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs"]);
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! What the commands say of themselves, kept as it is: a changed name or flag is seen in review.
+//! Snapshots of help texts. A review sees every changed name and flag.
 
 use crate::rig::{Run, towline};
 
@@ -38,7 +38,7 @@ fn help_of_tygers_commands() {
 }
 
 #[test]
-fn the_singular_and_the_plural_are_one() {
+fn singular_and_plural_commands_have_the_same_help() {
     let singular = help(&["queue", "item", "commit"]);
     for words in [&["queues", "items", "commit"][..], &["item", "commit"], &["items", "commit"]] {
         let without_usage =

@@ -11,7 +11,7 @@ fn records_are_set_counted_listed_and_deleted() {
     server.ok(&["kv", "set", "a/c", "--if-absent", "mine", "--ttl", "1h"]);
     let taken = server.run(&["kv", "set", "a/c", "yours", "--if-absent"]);
     assert_eq!(taken.code, Some(1));
-    assert!(taken.stderr.contains("is there already"), "{taken:?}");
+    assert!(taken.stderr.contains("exists already"), "{taken:?}");
     assert_eq!(server.ok(&["kv", "increment", "n"]), "1");
     assert_eq!(server.ok(&["kv", "increment", "n", "--by", "-5"]), "-4");
     for _ in 0..2 {
@@ -24,7 +24,7 @@ fn records_are_set_counted_listed_and_deleted() {
     let keys: Vec<&str> = listed.as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
     assert_eq!(keys, ["a/b", "a/c"]);
     assert!(listed[0].get("expires_at").is_none() && listed[1]["expires_at"].is_string());
-    // What Towline keeps for itself is nobody's: the marks of what was counted, and tokens.
+    // Callers cannot see Towline's own records: marks of counted things, and tokens.
     assert_eq!(server.json(&["kv", "list"]).as_array().unwrap().len(), 3);
     let text = server.run(&["kv", "increment", "a/b"]);
     assert!(text.code == Some(1) && text.stderr.contains("not a number"), "{text:?}");
@@ -38,7 +38,7 @@ fn records_are_set_counted_listed_and_deleted() {
 }
 
 #[test]
-fn what_is_published_is_heard_by_who_listens() {
+fn subscribers_get_published_messages() {
     let server = Server::start();
     let listens =
         piped(&mut server.command(&["topic", "subscribe", "news", "--count", "1"])).spawn().unwrap();

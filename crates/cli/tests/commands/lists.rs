@@ -1,4 +1,4 @@
-//! Lists: one JSON array for a script, a line an element, or a table; and purges.
+//! Lists as a JSON array, as one object per line and as a table; and purges.
 
 use crate::rig::Server;
 
@@ -77,7 +77,7 @@ fn many_queues_are_listed_over_all_pages() {
 }
 
 #[test]
-fn purge_prints_how_many_there_were() {
+fn purge_prints_the_number_of_deleted_items() {
     let server = filled();
     let (_, lease) = server.receive(&["jobs"]);
     assert_eq!(server.ok(&["queue", "items", "purge", "jobs", "--status", "failed"]), "0");

@@ -1,22 +1,22 @@
-//! The command line as scripts see it: output shapes, exit codes, and what is survived.
+//! The command line as scripts see it: output, exit codes, and faults that it survives.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod acts;
-mod bad_road;
 mod bench;
 mod buffer;
 mod buffer_faults;
 mod buffer_memory;
 mod buffer_resume;
 mod bulk;
+mod bulk_actions;
 mod events;
 mod exit_codes;
+mod export_import;
+mod faulty_proxy;
 mod group;
 mod help;
 mod kv;
 mod lists;
-mod moving;
 mod output;
 mod progress;
 mod reader_gone;

@@ -1,11 +1,11 @@
-//! Names and ids alone, objects as JSON, settles silent.
+//! Output for scripts: names and ids alone, objects as JSON, and no output of settles.
 
 use crate::rig::Server;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
 #[test]
-fn create_and_submit_print_what_a_variable_needs() {
+fn create_prints_the_name_and_submit_the_id() {
     let server = Server::start();
     assert_eq!(server.run(&["queue", "create", "jobs"]).stdout, "jobs\n");
     let id = server.run(&["queue", "submit", "jobs", "--payload", "x"]).stdout;
@@ -17,7 +17,7 @@ fn create_and_submit_print_what_a_variable_needs() {
 }
 
 #[test]
-fn what_replaces_prints_the_id_that_waits() {
+fn a_replacing_submit_prints_the_id_of_the_pending_item() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs"]);
     let submit = ["queue", "submit", "jobs", "--replace-key", "doc-7", "--delay", "5m", "--delay-max", "1h"];
@@ -32,7 +32,7 @@ fn what_replaces_prints_the_id_that_waits() {
 }
 
 #[test]
-fn a_limit_for_each_key_is_given_shown_kept_to_and_taken_away() {
+fn a_limit_per_key_is_set_shown_enforced_and_removed() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs", "--concurrency-per-key", "2"]);
     let limit = || server.json(&["queue", "show", "jobs"])["policy"]["concurrency_per_key"].clone();
@@ -52,7 +52,7 @@ fn a_limit_for_each_key_is_given_shown_kept_to_and_taken_away() {
 }
 
 #[test]
-fn everything_is_found_under_the_singular_and_the_plural() {
+fn singular_and_plural_commands_both_work() {
     let server = Server::start();
     server.ok(&["queues", "create", "jobs"]);
     let id = server.ok(&["queues", "submit", "jobs"]);
@@ -81,7 +81,7 @@ fn receive_prints_one_object_with_status_and_items() {
 }
 
 #[test]
-fn a_queue_is_made_shown_changed_paused_closed_and_deleted() {
+fn a_queue_is_created_shown_changed_paused_closed_and_deleted() {
     let server = Server::start();
     let policy = [
         "--visibility-timeout",

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while bytes go by, and what nobody else sees.
+//! The progress bar on a terminal, and its absence elsewhere.
 
 use crate::rig::{Server, in_time, until};
 use rustix::fs::{Mode, OFlags, open};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 const CHUNK: usize = 4 << 20;
 
-/// A terminal: where a program writes, and what has come there so far.
+/// A pseudo-terminal and what was written to it so far.
 fn terminal() -> (OwnedFd, Arc<Mutex<String>>) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -22,7 +22,7 @@ fn terminal() -> (OwnedFd, Arc<Mutex<String>>) {
     let shown = Arc::clone(&seen);
     std::thread::spawn(move || {
         let (mut ours, mut some) = (File::from(ours), [0; 4096]);
-        // An error is how a terminal ends that nobody has open any more.
+        // Reading a terminal that no process has open fails.
         while let Ok(count @ 1..) = ours.read(&mut some) {
             shown.lock().unwrap().push_str(&String::from_utf8_lossy(&some[..count]));
         }
@@ -37,7 +37,7 @@ fn at_a_terminal(command: &mut Command) -> Arc<Mutex<String>> {
 }
 
 #[test]
-fn a_terminal_shows_how_far_the_bytes_are() {
+fn a_terminal_shows_a_progress_bar() {
     let server = Server::start();
     let id = server.ok(&["buffer", "create"]);
     let mut write = server.command(&["buffer", "write", &id]);
@@ -46,7 +46,7 @@ fn a_terminal_shows_how_far_the_bytes_are() {
     drop(write);
     let mut input = writing.stdin.take().unwrap();
     input.write_all(&vec![7; CHUNK]).unwrap();
-    // How long a pipe will be, nobody knows.
+    // The length of a pipe is unknown.
     until("the first chunk is shown", || seen.lock().unwrap().contains("4.00 MiB"));
     input.write_all(&[7; 100]).unwrap();
     drop(input);
@@ -58,12 +58,12 @@ fn a_terminal_shows_how_far_the_bytes_are() {
     drop(read);
     assert!(in_time("the read ends", move || reading.wait()).unwrap().success());
     until("the whole is shown", || seen.lock().unwrap().contains("/4.00 MiB"));
-    // Whatever is printed next has the line to itself.
+    // The next output starts on a clean line.
     until("the line is cleared", || seen.lock().unwrap().ends_with("\u{1b}[2K"));
 }
 
 #[test]
-fn a_script_sees_none_of_it() {
+fn a_script_sees_no_progress_bar() {
     let server = Server::start();
     let id = server.buffer("content");
     let run = server.run(&["buffer", "read", &id]);

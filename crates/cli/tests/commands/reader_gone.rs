@@ -1,4 +1,4 @@
-//! Whoever reads the output may stop reading: no panic, no words, and nothing is held for a reader who left.
+//! The reader of the output may close the pipe: no panic, no message, and no item stays leased.
 
 use crate::rig::{Run, Server};
 
@@ -25,7 +25,7 @@ fn a_list_into_head_ends_quietly() {
 }
 
 #[test]
-fn all_lines_are_submitted_though_nobody_reads_the_ids() {
+fn all_lines_are_submitted_after_the_reader_closed_the_pipe() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs"]);
     let file = server.directory().join("items");
@@ -36,7 +36,7 @@ fn all_lines_are_submitted_though_nobody_reads_the_ids() {
 }
 
 #[test]
-fn watch_ends_with_its_reader_and_keeps_no_item_from_others() {
+fn watch_ends_with_its_reader_and_returns_its_items() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs"]);
     for _ in 0..10 {
@@ -45,7 +45,7 @@ fn watch_ends_with_its_reader_and_keeps_no_item_from_others() {
     let run = bash(&server, "towline queue watch jobs | head -2");
     assert_eq!((run.code, run.stdout.lines().count(), run.stderr.as_str()), (Some(0), 2, ""));
     let counts = server.json(&["queue", "counts", "jobs"]);
-    // One more may have been on its way when the reader left.
+    // One more item may have been on its way when the reader closed the pipe.
     let processing = counts["processing"].as_u64().unwrap();
     assert!((2..=3).contains(&processing), "{counts}");
 }

@@ -1,4 +1,4 @@
-//! `towline schedule`, from making one to its items.
+//! `towline schedule`, from its creation to its items.
 
 use crate::rig::{Server, until};
 
@@ -9,7 +9,7 @@ fn with_queue() -> Server {
 }
 
 #[test]
-fn a_schedule_is_made_shown_changed_and_deleted() {
+fn a_schedule_is_created_shown_changed_and_deleted() {
     let server = with_queue();
     let create = [
         "schedule",
@@ -45,7 +45,7 @@ fn a_schedule_is_made_shown_changed_and_deleted() {
     assert_eq!(shown["item"]["params"]["depth"], 3);
     assert_eq!(shown["item"]["tags"]["team"], "a");
     assert!(shown["next_at"].is_string());
-    // The same again changes nothing; something else is named.
+    // An identical schedule changes nothing. A change is named.
     let same = server.json(&[&["-o", "json"], &create[..], &item].concat());
     assert_eq!((&same["created"], &same["changed"]), (&false.into(), &serde_json::json!([])));
     let changed = server.json(&[&["-o", "json"], &create[..], &["--jitter", "5m"]].concat());
@@ -62,7 +62,7 @@ fn a_schedule_is_made_shown_changed_and_deleted() {
 }
 
 #[test]
-fn its_items_come_by_themselves_and_out_of_turn() {
+fn a_schedule_submits_items_on_time_and_on_request() {
     let server = with_queue();
     server.ok(&["schedule", "create", "tick", "--queue", "jobs", "--every", "1s", "--payload", "work"]);
     let (first, _) = server.receive(&["jobs", "--wait", "60s"]);
@@ -84,7 +84,7 @@ fn its_items_come_by_themselves_and_out_of_turn() {
 }
 
 #[test]
-fn a_restart_goes_on_with_what_was_there() {
+fn a_schedule_continues_after_a_restart() {
     let mut server = with_queue();
     server.ok(&["schedule", "create", "tick", "--queue", "jobs", "--every", "1s", "--catch-up", "all"]);
     server.kill();
@@ -94,7 +94,7 @@ fn a_restart_goes_on_with_what_was_there() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn a_bad_schedule_is_refused_with_the_cause() {
     let server = with_queue();
     let refused = |args: &[&str]| {
         let run = server.run(&[&["schedule", "create", "s", "--queue", "jobs"], args].concat());

@@ -1,4 +1,4 @@
-//! The verbs of a lease holder, and what anybody may do.
+//! The verbs of a lease holder and of an operator.
 
 use crate::rig::Server;
 
@@ -37,7 +37,7 @@ fn each_verb_leaves_the_item_where_it_says_and_prints_nothing() {
 }
 
 #[test]
-fn json_brings_the_answer() {
+fn json_output_prints_the_answer() {
     let server = server();
     let (id, lease) = held(&server);
     let beat = server.json(&["item", "heartbeat", &id, "--lease", &lease, "-o", "json"]);
@@ -46,7 +46,7 @@ fn json_brings_the_answer() {
 }
 
 #[test]
-fn a_holder_changes_fields_and_moves_the_item() {
+fn a_lease_holder_changes_fields_and_moves_the_item() {
     let server = server();
     server.ok(&["queue", "create", "slow"]);
     let (id, lease) = held(&server);
@@ -99,7 +99,7 @@ fn a_commit_waits_for_a_server_that_restarts() {
 }
 
 #[test]
-fn anybody_cancels_pauses_resumes_redrives_and_deletes() {
+fn an_operator_cancels_pauses_resumes_redrives_and_deletes() {
     let server = server();
     let (first, second) = (server.ok(&["queue", "submit", "jobs"]), server.ok(&["queue", "submit", "jobs"]));
     let states = || (server.state(&first), server.state(&second));

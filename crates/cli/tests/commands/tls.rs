@@ -1,4 +1,4 @@
-//! A server that speaks TLS, and who trusts it.
+//! A server with TLS, and clients that trust it or not.
 
 use crate::rig::{Run, Server, piped, signal, until};
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Writes a certificate for this machine, signed by itself, and its key. Another one each time.
+/// Writes a new self-signed certificate for this machine, and its key.
 fn write_certificate(directory: &Path) {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -32,7 +32,7 @@ fn trusting(server: &Server, authority: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What is trusted now, whatever the server reads later.
+/// A copy of the current certificate, which a reload does not change.
 fn authority(server: &Server, name: &str) -> PathBuf {
     let copy = server.directory().join(name);
     std::fs::copy(server.directory().join("cert.pem"), &copy).unwrap();
@@ -40,7 +40,7 @@ fn authority(server: &Server, name: &str) -> PathBuf {
 }
 
 #[test]
-fn who_trusts_the_certificate_is_served_and_nobody_else_talks_to_it() {
+fn only_clients_that_trust_the_certificate_are_served() {
     let server = start();
     assert!(server.url().starts_with("https://"), "{}", server.url());
     let authority = authority(&server, "authority.pem");
@@ -54,11 +54,11 @@ fn who_trusts_the_certificate_is_served_and_nobody_else_talks_to_it() {
     let distrusted = server.run(&["queue", "list"]);
     assert_eq!(distrusted.code, Some(1), "{distrusted:?}");
     assert!(distrusted.stderr.contains("not trusted") && distrusted.stderr.contains("--ca-file"));
-    // The right certificate under a wrong name.
+    // The right certificate under a wrong host name.
     let url = server.url().replace("127.0.0.1", "127.0.0.2");
     let misnamed = Run::of(trusting(&server, &authority, &["queue", "list"]).env("TOWLINE_URL", url));
     assert!(misnamed.code == Some(1) && misnamed.stderr.contains("not trusted") || misnamed.code == Some(3));
-    // Without encryption there is no answer.
+    // A request without encryption gets no answer.
     let url = server.url().replace("https://", "http://");
     let plain = Run::of(server.command(&["queue", "list"]).env("TOWLINE_URL", url));
     assert_eq!(plain.code, Some(3), "{plain:?}");
@@ -68,7 +68,7 @@ fn who_trusts_the_certificate_is_served_and_nobody_else_talks_to_it() {
 }
 
 #[test]
-fn a_hangup_has_the_certificate_read_anew_under_calls_that_go_on() {
+fn sighup_reloads_the_certificate_without_ending_calls() {
     let server = start();
     let old = authority(&server, "old.pem");
     let list = |authority: &Path| Run::of(&mut trusting(&server, authority, &["queue", "list"])).code;
@@ -78,7 +78,7 @@ fn a_hangup_has_the_certificate_read_anew_under_calls_that_go_on() {
     let waiting = piped(&mut waiting).spawn().unwrap();
     until("somebody is connected", || connections(server.address()) > 0);
 
-    // Half a change: the old one stays, and that is told.
+    // Only one of the two files is new: the server keeps the old ones and says so.
     std::fs::write(server.directory().join("cert.pem"), "garbage").unwrap();
     signal(server.pid(), Signal::HUP);
     until("the bad certificate is told", || server.log().contains("the old one stays in use"));
@@ -92,13 +92,13 @@ fn a_hangup_has_the_certificate_read_anew_under_calls_that_go_on() {
     until("the new certificate is shown", || list(&new) == Some(0));
     assert_eq!(list(&old), Some(1));
 
-    // Who waited over all this gets the item.
+    // A receive that waited during the reloads gets the item.
     let args = ["queue", "submit", "jobs", "--payload", "late"];
     let id = Run::of(&mut trusting(&server, &new, &args)).ok(&args);
     assert!(Run::end(waiting).ok(&["receive"]).contains(&id));
 }
 
-/// Connections that the server at this address holds.
+/// Open connections of the server at this address.
 fn connections(address: &str) -> usize {
     let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
     let (local, established) = (format!(":{port:04X}"), "01");
@@ -108,7 +108,7 @@ fn connections(address: &str) -> usize {
 }
 
 #[test]
-fn garbage_and_silence_hold_nobody_up() {
+fn garbage_and_silent_connections_do_not_block_the_server() {
     let server = start();
     let authority = authority(&server, "authority.pem");
     let silent: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
@@ -116,7 +116,7 @@ fn garbage_and_silence_hold_nobody_up() {
         [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3], &[0; 1000], &[0xff; 70_000]]
     {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        // Hung up on while it is still writing, perhaps.
+        // The server may close the connection while the test is still writing.
         let _ = stream.write_all(garbage);
         stream.shutdown(std::net::Shutdown::Write).ok();
         let mut answer = Vec::new();
@@ -128,7 +128,7 @@ fn garbage_and_silence_hold_nobody_up() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_told_at_the_start() {
+fn unusable_certificate_files_are_reported_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     write_certificate(directory.path());
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

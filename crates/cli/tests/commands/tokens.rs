@@ -1,9 +1,9 @@
-//! Tokens on the command line: the first one, those that it makes, and where they are taken from.
+//! Tokens on the command line: how to create the first one and more, and where commands read them.
 
 use crate::rig::{Run, Server, first_token, signal, towline, until};
 use rustix::process::Signal;
 
-/// A server that asks for tokens, and one that allows everything.
+/// A server that requires tokens, and an admin token.
 fn start() -> (Server, String) {
     Server::start_asking(|directory| {
         let audit = directory.join("audit").to_str().unwrap().to_owned();
@@ -16,7 +16,7 @@ fn run(server: &Server, token: &str, args: &[&str]) -> Run {
 }
 
 #[test]
-fn the_first_token_is_made_in_the_store_and_makes_the_others() {
+fn the_first_token_is_created_in_the_store_and_creates_more() {
     let (server, admin) = start();
     let refused = server.run(&["queue", "list"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -53,7 +53,7 @@ fn a_token_comes_from_a_file_standard_input_or_the_environment() {
 }
 
 #[test]
-fn a_store_in_use_is_not_for_making_tokens_and_one_that_rests_is() {
+fn tokens_are_created_only_in_a_store_that_is_not_in_use() {
     let (mut server, admin) = start();
     let data = server.directory().join("data");
     let args = ["token", "create", "x", "--scope", "admin", "--data", data.to_str().unwrap()];
@@ -72,7 +72,7 @@ fn a_store_in_use_is_not_for_making_tokens_and_one_that_rests_is() {
 }
 
 #[test]
-fn an_address_others_can_reach_needs_a_certificate_and_tokens() {
+fn a_public_address_needs_a_certificate_and_tokens() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let serve = |args: &[&str]| {
@@ -93,7 +93,7 @@ fn an_address_others_can_reach_needs_a_certificate_and_tokens() {
 }
 
 #[test]
-fn the_audit_log_goes_on_in_a_new_file() {
+fn the_audit_log_continues_in_a_new_file_after_sighup() {
     let (server, admin) = start();
     let (log, old) = (server.directory().join("audit"), server.directory().join("audit.1"));
     let create = |name: &str| run(&server, &admin, &["queue", "create", name]).ok(&["create"]);

@@ -7,7 +7,7 @@ const FIRST: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const SECOND: &str = "00-11111111111111111111111111111111-2222222222222222-00";
 
 #[test]
-fn an_item_is_a_part_of_the_trace_it_was_submitted_in() {
+fn an_item_belongs_to_the_trace_of_its_submit() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs"]);
     let trace = |id: &str| server.json(&["item", "show", id.trim()])["trace"].clone();

@@ -1,4 +1,4 @@
-//! `item wait`: for a result, a failure, a timeout, and across restarts.
+//! `item wait`: a result, a failure, a timeout, and restarts of the server.
 
 use crate::rig::{Lines, Run, Server, in_time, piped};
 
@@ -10,7 +10,7 @@ fn submitted() -> (Server, String) {
 }
 
 #[test]
-fn completed_is_0() {
+fn waiting_for_a_completed_item_exits_with_0() {
     let (server, id) = submitted();
     let waiting = piped(&mut server.command(&["queue", "item", "wait", &id])).spawn().unwrap();
     let (_, lease) = server.receive(&["jobs"]);
@@ -21,7 +21,7 @@ fn completed_is_0() {
 }
 
 #[test]
-fn failed_is_1_with_the_reason() {
+fn waiting_for_a_failed_item_exits_with_1_and_the_reason() {
     let (server, id) = submitted();
     let (_, lease) = server.receive(&["jobs"]);
     server.ok(&["item", "fail", &id, "--lease", &lease, "--reason", "out of \u{1b}[31mmemory"]);
@@ -32,7 +32,7 @@ fn failed_is_1_with_the_reason() {
 }
 
 #[test]
-fn neither_in_time_is_4() {
+fn a_wait_that_times_out_exits_with_4() {
     let (server, id) = submitted();
     for timeout in ["0s", "100ms"] {
         let run = server.run(&["item", "wait", &id, "--timeout", timeout]);
@@ -47,7 +47,7 @@ fn a_server_that_restarts_is_waited_for() {
     let mut waiting = piped(&mut server.command(&["item", "wait", &id])).spawn().unwrap();
     let (_, lease) = server.receive(&["jobs"]);
     server.kill();
-    // It has noticed.
+    // The command has noticed the outage.
     let (words, line) = Lines::of(waiting.stderr.take().unwrap()).read();
     assert!(line.contains("trying again"), "{line:?}");
     server.restart();
@@ -57,7 +57,7 @@ fn a_server_that_restarts_is_waited_for() {
 }
 
 #[test]
-fn nobody_there_within_the_timeout_is_3() {
+fn a_wait_without_a_server_exits_with_3() {
     let (mut server, id) = submitted();
     server.kill();
     assert_eq!(server.run(&["item", "wait", &id, "--timeout", "200ms"]).code, Some(3));

@@ -1,4 +1,4 @@
-//! `queue watch` and `receive --wait`: items as they come, across restarts, until the queue is completed.
+//! `queue watch` and `receive --wait`: items as they arrive, across restarts, until the queue is completed.
 
 use crate::rig::{Lines, Run, Server, in_time, piped};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -48,7 +48,7 @@ fn a_server_that_restarts_is_waited_for() {
 }
 
 #[test]
-fn no_more_than_were_asked_for_are_taken() {
+fn watch_takes_no_more_items_than_requested() {
     let server = server();
     for _ in 0..5 {
         server.ok(&["queue", "submit", "jobs"]);
@@ -78,11 +78,11 @@ fn a_slow_reader_gets_the_next_item_when_it_has_taken_the_last() {
         let (rest, line) = lines.read();
         lines = rest;
         assert_eq!(line.len(), 37);
-        // One worked on, one in the pipe, one on its way there.
+        // One item is in work, one is in the pipe, one is on its way there.
         let held = server.json(&["queue", "counts", "jobs"])["processing"].as_u64().unwrap();
         assert!(held <= worked + 2, "{held} are held after {worked}");
     }
-    // All of the pipeline.
+    // Every process of the pipeline.
     kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
     child.wait().unwrap();
 }

@@ -1,10 +1,10 @@
-//! `heartbeat --while-alive`: keeps the lease while the parent lives, and no longer.
+//! `heartbeat --while-alive` keeps the lease while the parent is alive, and no longer.
 
 use crate::rig::{Lines, Run, Server, in_time, piped, signal, until};
 use rustix::process::Signal;
 use std::process::Child;
 
-/// A held item whose lease lasts a second unless somebody beats.
+/// An item whose lease lasts one second without heartbeats.
 fn held() -> (Server, String, String) {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs", "--visibility-timeout", "1s", "--max-retries", "100"]);
@@ -13,7 +13,7 @@ fn held() -> (Server, String, String) {
     (server, id, lease)
 }
 
-/// Beats and prints each one, as a child of this test.
+/// Starts the heartbeat as a child of this test. It prints each heartbeat.
 fn beating(server: &Server, id: &str, lease: &str) -> (Child, Lines) {
     let args = [
         "queue",
@@ -37,7 +37,7 @@ fn beating(server: &Server, id: &str, lease: &str) -> (Child, Lines) {
 }
 
 #[test]
-fn beats_until_the_item_is_settled_and_ends_well() {
+fn heartbeats_continue_until_the_item_is_settled() {
     for (verb, args) in [
         ("commit", &[][..]),
         ("fail", &["--reason", "no"]),
@@ -47,7 +47,7 @@ fn beats_until_the_item_is_settled_and_ends_well() {
     ] {
         let (server, id, lease) = held();
         let (child, lines) = beating(&server, &id, &lease);
-        // The second: it goes on.
+        // The second heartbeat shows that it continues.
         let (lines, line) = lines.read();
         assert!(line.contains("lease_expires_at"), "{line:?}");
         server.ok(&[&["item", verb, &id, "--lease", &lease][..], args].concat());
@@ -58,7 +58,7 @@ fn beats_until_the_item_is_settled_and_ends_well() {
 }
 
 #[test]
-fn an_item_that_was_completed_before_the_first_beat_is_well_too() {
+fn an_item_completed_before_the_first_heartbeat_exits_with_0() {
     let (server, id, lease) = held();
     server.ok(&["item", "commit", &id, "--lease", &lease]);
     let run = server.run(&["item", "heartbeat", &id, "--lease", &lease, "--while-alive"]);
@@ -66,7 +66,7 @@ fn an_item_that_was_completed_before_the_first_beat_is_well_too() {
 }
 
 #[test]
-fn a_killed_parent_ends_the_beats_and_the_item_comes_back() {
+fn a_killed_parent_ends_the_heartbeats_and_the_item_is_delivered_again() {
     let (server, id, lease) = held();
     let script = format!(
         "towline item heartbeat {id} --lease {lease} --while-alive --visibility-timeout 2s -o ndjson & wait"
@@ -78,15 +78,15 @@ fn a_killed_parent_ends_the_beats_and_the_item_comes_back() {
     }
     signal(parent.id(), Signal::KILL);
     parent.wait().unwrap();
-    // The orphan holds the other end of the pipe until it ends.
+    // The orphan keeps the pipe open until it ends.
     lines.rest();
     until("the lease lapses", || server.state(&id) == "pending");
 }
 
 #[test]
-fn a_parent_that_is_gone_before_the_first_look_is_noticed() {
+fn a_parent_that_exits_before_the_first_check_is_noticed() {
     let (server, id, lease) = held();
-    // The heartbeat starts when its parent is gone: it is init's, or another's who adopts.
+    // The heartbeat starts after its parent has exited, so it has been adopted.
     let script = format!(
         "(while grep -q \"PPid:[[:space:]]$$\\$\" /proc/$BASHPID/status; do sleep 0.05; done
           exec towline item heartbeat {id} --lease {lease} --while-alive --visibility-timeout 2s) & exit"
@@ -98,7 +98,7 @@ fn a_parent_that_is_gone_before_the_first_look_is_noticed() {
 }
 
 #[test]
-fn a_lost_lease_is_1() {
+fn a_lost_lease_exits_with_1() {
     for (verb, words) in [("cancel", "ended"), ("delete", "no item")] {
         let (server, id, lease) = held();
         let (child, lines) = beating(&server, &id, &lease);
@@ -121,7 +121,7 @@ fn a_lost_lease_is_1() {
 }
 
 #[test]
-fn a_server_that_restarts_does_not_end_it() {
+fn heartbeats_survive_a_restart_of_the_server() {
     let (mut server, id, lease) = held();
     let args = ["item", "heartbeat", &id, "--lease", &lease, "--while-alive", "-o", "ndjson"];
     let mut command = server.command(&[&args[..], &["--visibility-timeout", "30s"]].concat());
@@ -140,7 +140,7 @@ fn a_server_that_restarts_does_not_end_it() {
 }
 
 #[test]
-fn a_server_that_stays_away_ends_it_when_the_lease_has_run_out() {
+fn heartbeats_end_when_the_lease_lapses_during_an_outage() {
     let (mut server, id, lease) = held();
     let (mut child, lines) = beating(&server, &id, &lease);
     server.kill();
@@ -151,7 +151,7 @@ fn a_server_that_stays_away_ends_it_when_the_lease_has_run_out() {
 }
 
 #[test]
-fn changes_are_made_by_the_first_beat() {
+fn the_first_heartbeat_makes_the_changes() {
     let (server, id, lease) = held();
     let args = [
         "item",

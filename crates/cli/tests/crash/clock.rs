@@ -1,4 +1,4 @@
-//! The machine's clock, which is the server's as well.
+//! The machine's clock, which the servers use too.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 use towline_domain::{Millis, Timestamp};
@@ -9,12 +9,12 @@ pub fn now() -> Timestamp {
     Timestamp(since_1970.as_millis().try_into().unwrap())
 }
 
-/// So long ago.
+/// A time in the past.
 pub fn before(span: Millis) -> Timestamp {
     Timestamp(now().0 - span.0)
 }
 
-/// For bounds and figures.
+/// A monotonic time, for limits and measurements.
 #[expect(clippy::disallowed_methods, reason = "measures the test, decides nothing")]
 pub fn instant() -> std::time::Instant {
     std::time::Instant::now()

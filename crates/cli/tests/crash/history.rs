@@ -1,4 +1,4 @@
-//! Everything that was asked and answered, told to the checker as it happens.
+//! Reports every call and its answer to the checker.
 
 use crate::clock;
 use crate::wire;
@@ -12,13 +12,13 @@ use towline_conformance::invariants::{Checker, Snapshot, Violation};
 use towline_domain::{ItemId, Millis};
 use towline_store::{Answered, Operation};
 
-/// The store reads its clock once for each group of calls; a call that joins a group late is decided by a time before
-/// it was made. Far longer than a group takes.
+/// The store reads its clock once per batch, so a call that joins a batch late is decided by an earlier time.
+/// This is far longer than a batch takes.
 const GROUP: Millis = Millis(250);
 
-/// A server that is killed ends its connections, and a client gives up on one that is silent; nobody waits this long.
+/// A killed server closes its connections, and a client gives up on a silent one. No call takes this long.
 const HANGS: Duration = Duration::from_secs(240);
-/// Loopback tells sooner that the other end is gone; whoever reads the output should know.
+/// Loopback reports a dead server sooner. The output names calls that took longer.
 const LONG: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
@@ -29,7 +29,8 @@ pub struct History {
 }
 
 impl History {
-    /// One call: made, and answered, lost or never arrived. `id`: the item it is about, if it is about one.
+    /// Makes one call and records whether it was answered, lost or never sent. `id` is the item of the call,
+    /// if it has one.
     pub async fn call<T>(
         &self,
         operations: Vec<Operation>,
@@ -52,7 +53,7 @@ impl History {
                 (Called::Answered(answer), answers)
             }
             Err(ClientError::Refused(problem)) if problem.code == "unavailable" => {
-                // The database went away, perhaps in the middle of a commit.
+                // The database was lost, perhaps during a commit.
                 self.checker().lost(call);
                 self.count("calls that the database left open", 1);
                 return Called::Lost;
@@ -62,7 +63,8 @@ impl History {
                 (Called::Refused(Code::parse(&problem.code).unwrap()), refused)
             }
             Err(ClientError::Unreachable { cause, .. }) => {
-                // Nobody listened, so nobody heard. Whatever else happened, somebody may have.
+                // A refused connection means that no server got the call. After any other error a server may
+                // have got it.
                 if !cause.contains("refused") {
                     self.checker().lost(call);
                     let took = clock::instant().duration_since(began);
@@ -112,13 +114,13 @@ impl History {
     }
 }
 
-/// How a call ended.
+/// The outcome of a call.
 pub enum Called<T> {
     Answered(T),
     Refused(Code),
-    /// Maybe carried out.
+    /// The call may have been carried out.
     Lost,
-    /// Certainly not carried out.
+    /// The call was certainly not carried out.
     Unheard,
 }
 

@@ -1,16 +1,16 @@
-//! The real server, killed again and again under its clients' hands, keeps every promise of the model.
+//! The real server keeps every invariant although it is killed again and again.
 //!
-//! Clients record what they sent and what was answered or lost; the one checker of the invariants judges it, and what the
-//! server shows after restarts. `TOWLINE_SOAK=1` makes it long, `TOWLINE_SEED` another one.
+//! Clients record what they sent and what was answered or lost. The invariant checker judges these histories,
+//! and what the server shows after restarts. `TOWLINE_SOAK=1` runs longer, `TOWLINE_SEED` changes the seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
 
 mod clock;
-mod dice;
 mod history;
 mod plan;
 mod planted;
 #[path = "../../../postgres/tests/store/server.rs"]
 mod postgres;
+mod random;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod schedules;
@@ -19,8 +19,8 @@ mod wire;
 mod worker;
 mod world;
 
-use dice::Dice;
 use plan::Plan;
+use random::Random;
 use rig::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use worker::Worker;
 use world::World;
 
-/// With live workers and no more kills, everything ends within this.
+/// Without further kills, all items must end within this time.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,15 +37,15 @@ async fn a_server_killed_again_and_again_keeps_its_promises() {
 }
 
 #[test]
-fn a_server_on_postgresql_does_too() {
-    // It ends with the thread that started it: not one of a runtime, which come and go.
+fn a_server_on_postgresql_keeps_the_invariants() {
+    // PostgreSQL ends with the thread that started it, so do not use a thread of the runtime.
     let postgres = postgres::Own::start();
     let place = postgres.directory().to_str().unwrap().replace('/', "%2F");
     let store = format!("postgres://towline@{place}/postgres");
     block_on(kill_again_and_again(Server::start_with(&[("TOWLINE_STORE", &store)])));
 }
 
-/// On this thread, with others to help.
+/// Runs on this thread, with worker threads.
 fn block_on(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(2).enable_all().build().unwrap().block_on(test);
@@ -58,16 +58,16 @@ async fn kill_again_and_again(mut server: Server) {
     world.create_queues().await;
     let workers: Vec<_> =
         (0..plan.clients).map(|name| tokio::spawn(Worker::new(Arc::clone(&world), name).run())).collect();
-    let mut dice = Dice::new(plan.seed, 0);
+    let mut random = Random::new(plan.seed, 0);
     for kill in 1..=plan.kills {
-        // The submits are spread over the kills; each kill comes somewhere inside its share.
+        // Submits are spread over the kills. Each kill comes at a random point of its share.
         let share = plan.items / (plan.kills + 1);
         world.allowance.store(kill * share, Ordering::SeqCst);
-        let enough = (kill - 1) * share + share * (10 + dice.below(80)) / 100;
+        let enough = (kill - 1) * share + share * (10 + random.below(80)) / 100;
         wait_for(|| world.submitted.load(Ordering::SeqCst) >= enough).await;
-        tokio::time::sleep(Duration::from_micros(dice.below(40_000))).await;
+        tokio::time::sleep(Duration::from_micros(random.below(40_000))).await;
         server.kill();
-        // Every call in flight learns that it is lost before the next one is made.
+        // Every call in flight is lost before the next kill.
         let closed = world.gate.write().await;
         world.history.restarted();
         world.history.count("kills", 1);
@@ -77,7 +77,7 @@ async fn kill_again_and_again(mut server: Server) {
             world.history.count("snapshots compared", 1);
             drop(closed);
         } else {
-            // The clients are at the door while it starts.
+            // The clients keep calling while the server starts.
             drop(closed);
             server.restart();
         }
@@ -88,7 +88,7 @@ async fn kill_again_and_again(mut server: Server) {
     end(&world, workers, began, &servers).await;
 }
 
-/// The rest is submitted, everything ends, and all of it is compared.
+/// Submits the rest, waits until all items have ended, and compares everything.
 async fn end(
     world: &Arc<World>,
     workers: Vec<tokio::task::JoinHandle<()>>,
@@ -113,7 +113,7 @@ async fn end(
         seconds_since(began),
         world.history.figures()
     );
-    // It must have had something to show.
+    // The run must have exercised everything.
     for what in [
         "submits acknowledged",
         "submits whose answer was lost",
@@ -128,7 +128,7 @@ async fn end(
     }
 }
 
-/// No more submits: paused items are let go, and all end.
+/// Stops submits, resumes paused items, and waits until all have ended.
 async fn drain(world: &Arc<World>) {
     world.draining.store(true, Ordering::SeqCst);
     let until = clock::instant() + DRAIN_MAX;

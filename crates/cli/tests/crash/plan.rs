@@ -1,4 +1,4 @@
-//! How much of everything: a short form for every run, a long one for `make soak`.
+//! The size of a run: a short one for every test run, a long one for `make soak`.
 
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
@@ -6,12 +6,12 @@ pub struct Plan {
     pub clients: u64,
     pub items: u64,
     pub kills: u64,
-    /// After every so many kills the clients stand still and everything is compared.
+    /// After this many kills the clients pause and everything is compared.
     pub snapshot_every: u64,
 }
 
 impl Plan {
-    /// For several servers on one database.
+    /// The plan for several servers on one database.
     pub fn of_several() -> Plan {
         let short = Plan { items: 3000, kills: 8, ..Plan::new() };
         match std::env::var_os("TOWLINE_SOAK") {
@@ -20,7 +20,7 @@ impl Plan {
         }
     }
 
-    /// `TOWLINE_SEED` repeats a run, as far as threads and kills can be repeated.
+    /// `TOWLINE_SEED` repeats a run, as far as threads and kills allow.
     pub fn new() -> Plan {
         let seed = std::env::var("TOWLINE_SEED").map_or(1, |text| text.parse().expect("a number"));
         let short = Plan { seed, clients: 16, items: 5000, kills: 8, snapshot_every: 2 };

@@ -1,7 +1,7 @@
-//! The test can fail: each promise is broken on purpose, and the checker must see it.
+//! Planted bugs: the test breaks each invariant on purpose, and the checker must notice.
 //!
-//! Twice in earnest, by giving a server that was killed older data than it had acknowledged; otherwise by telling the
-//! checker another answer than the server gave.
+//! Two bugs are real: a killed server gets older data than it had acknowledged. The rest report other answers
+//! to the checker than the server gave.
 
 use crate::plan::Plan;
 use crate::rig::Server;
@@ -42,7 +42,7 @@ impl Scene {
         assert!(called.answer().is_some());
     }
 
-    /// Receives one item; the checker is told of it as `lie` changes it.
+    /// Receives one item. The checker sees it as `lie` changes it.
     async fn receive(&self, visibility: u64, lie: impl FnOnce(&mut Item)) -> ReceivedItem {
         let wait = Some(Millis(5000).into());
         let visibility = Millis(visibility);
@@ -58,9 +58,10 @@ impl Scene {
         self.world.history.call(vec![operation], None, call, read).await.answer().unwrap().items.remove(0)
     }
 
-    /// Settles; the checker is told the truth, or what `lie` says in its place.
+    /// Settles an item. The checker sees the true answer, or what `lie` returns.
     async fn settle(&self, item: &ReceivedItem, verb: VerbName, lie: Option<&'static str>) {
-        let (id, lease) = (item.id.clone().get("id").unwrap(), item.lease.clone().get("lease").unwrap());
+        let (id, lease) =
+            (item.id.clone().into_domain("id").unwrap(), item.lease.clone().into_domain("lease").unwrap());
         let action = Action::new(verb, id, lease);
         let told = |answers: &Vec<Settled>| -> Vec<Answered> {
             vec![match lie {
@@ -73,7 +74,7 @@ impl Scene {
         assert!(self.world.history.call(operations, None, call, told).await.answer().is_some());
     }
 
-    /// Killed and started again, with `meanwhile` done to its data.
+    /// Kills the server, does `meanwhile` to its data, and starts it again.
     fn restart(&mut self, meanwhile: impl FnOnce(&Path, &Path)) {
         self.server.kill();
         let directory = self.server.directory();
@@ -173,7 +174,7 @@ async fn a_stale_settle_that_is_accepted_is_caught() {
         let scene = Scene::new().await;
         scene.submit("late").await;
         let item = scene.receive(100, |_| {}).await;
-        // Late beyond all doubt about the store's clock.
+        // Later than any difference of clocks can explain.
         tokio::time::sleep(Duration::from_millis(500)).await;
         scene.settle(&item, verb, Some(if verb == VerbName::Fail { "failed" } else { "pending" })).await;
         scene.breaks(&[4]);
@@ -186,7 +187,7 @@ async fn a_second_valid_lease_is_caught() {
     scene.submit("mine").await;
     let mine = scene.receive(60_000, |_| {}).await;
     scene.submit("another").await;
-    let id = mine.id.get("id").unwrap();
+    let id = mine.id.into_domain("id").unwrap();
     let steal = |item: &mut Item| {
         (item.head.id, item.head.deliveries, item.head.retries) = (id, 2, 1);
         item.fields.blob = Some("mine".into());

@@ -1,8 +1,9 @@
-//! Servers are killed at random while a schedule of every second runs: each occurrence has made one item.
+//! A schedule runs every second while servers are killed at random. Each occurrence must make exactly one
+//! item.
 
-use crate::dice::Dice;
 use crate::plan::Plan;
 use crate::postgres::Own;
+use crate::random::Random;
 use crate::rig::{Server, until};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ fn each_occurrence_makes_one_item_however_often_the_server_is_killed() {
 }
 
 #[test]
-fn also_with_two_servers_on_one_database() {
+fn each_occurrence_makes_one_item_with_two_servers() {
     let database = Own::start();
     let place = database.directory().to_str().unwrap().replace('/', "%2F");
     let store = format!("postgres://towline@{place}/postgres");
@@ -24,17 +25,17 @@ fn also_with_two_servers_on_one_database() {
 }
 
 fn kill_at_random(mut servers: Vec<Server>) {
-    let mut dice = Dice::new(Plan::new().seed, 77);
+    let mut random = Random::new(Plan::new().seed, 77);
     servers[0].ok(&["queue", "create", "jobs"]);
     let every_second = ["--every", "1s", "--catch-up", "all", "--catch-up-max", "1000"];
     servers[0].ok(&[&["schedule", "create", "tick", "--queue", "jobs"], &every_second[..]].concat());
     let created = servers[0].json(&["schedule", "show", "tick"]);
     for _ in 0..KILLS {
-        let victim = usize::try_from(dice.below(servers.len() as u64)).unwrap();
-        // Anywhere in a second: before an item is made, while it is, and after.
-        std::thread::sleep(Duration::from_millis(dice.below(1200)));
+        let victim = usize::try_from(random.below(servers.len() as u64)).unwrap();
+        // Kill at any point of a second: before, during or after the submit.
+        std::thread::sleep(Duration::from_millis(random.below(1200)));
         servers[victim].kill();
-        std::thread::sleep(Duration::from_millis(dice.below(1200)));
+        std::thread::sleep(Duration::from_millis(random.below(1200)));
         servers[victim].restart();
     }
     let show = |servers: &[Server]| servers[0].json(&["schedule", "show", "tick"]);
@@ -48,7 +49,7 @@ fn kill_at_random(mut servers: Vec<Server>) {
         assert_eq!(item["tags"]["schedule"], "tick");
         *made.entry(item["tags"]["scheduled_for"].as_str().unwrap().to_owned()).or_default() += 1;
     }
-    // From the one after it was made up to the last: each second once.
+    // Every second from the first occurrence to the last must have one item.
     let first = time(&created["next_at"]);
     let last = time(&shown["last_at"]);
     let mut expected = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Three servers on one database: servers and PostgreSQL are killed under the hands of their clients.
+//! Three servers on one database. The test kills servers and PostgreSQL while clients call them.
 
-use crate::dice::Dice;
 use crate::plan::Plan;
 use crate::postgres::{self, Own};
+use crate::random::Random;
 use crate::rig::{Server, until};
 use crate::worker::Worker;
 use crate::world::World;
@@ -14,8 +14,8 @@ use std::time::Duration;
 const SERVERS: usize = 3;
 
 #[test]
-fn three_servers_on_one_database_keep_their_promises() {
-    // It ends with the thread that started it.
+fn three_servers_on_one_database_keep_the_invariants() {
+    // PostgreSQL ends with the thread that started it.
     let mut database = Own::start();
     block_on(kill_any(&mut database));
 }
@@ -23,7 +23,7 @@ fn three_servers_on_one_database_keep_their_promises() {
 async fn kill_any(database: &mut Own) {
     let plan = Plan::of_several();
     let began = clock::instant();
-    // A role of its own for each, to know its connections by.
+    // Each server has its own role, to recognise its connections.
     let roles: Vec<String> = (0..SERVERS).map(|n| format!("server_{n}")).collect();
     let make: String = roles.iter().map(|role| format!("CREATE ROLE {role} SUPERUSER LOGIN;")).collect();
     postgres::connect(&database.config()).await.unwrap().batch_execute(&make).await.unwrap();
@@ -36,15 +36,15 @@ async fn kill_any(database: &mut Own) {
     world.create_queues().await;
     let workers: Vec<_> =
         (0..plan.clients).map(|name| tokio::spawn(Worker::new(Arc::clone(&world), name).run())).collect();
-    let mut dice = Dice::new(plan.seed, 0);
+    let mut random = Random::new(plan.seed, 0);
     for kill in 1..=plan.kills {
         let share = plan.items / (plan.kills + 1);
         world.allowance.store(kill * share, Ordering::SeqCst);
-        let enough = (kill - 1) * share + share * (10 + dice.below(80)) / 100;
+        let enough = (kill - 1) * share + share * (10 + random.below(80)) / 100;
         wait_for(|| world.submitted.load(Ordering::SeqCst) >= enough).await;
-        tokio::time::sleep(Duration::from_micros(dice.below(40_000))).await;
-        // Every fourth is the database, the others are servers.
-        let victim = usize::try_from(dice.below(SERVERS as u64)).unwrap();
+        tokio::time::sleep(Duration::from_micros(random.below(40_000))).await;
+        // Every fourth kill is of the database, the rest of servers.
+        let victim = usize::try_from(random.below(SERVERS as u64)).unwrap();
         if kill.is_multiple_of(4) {
             apart(|| {
                 database.kill();
@@ -56,7 +56,7 @@ async fn kill_any(database: &mut Own) {
             apart(|| forgotten(database, &roles[victim]));
             world.history.count("kills of servers", 1);
         }
-        // Every call in flight is answered or lost before the next one is made.
+        // Every call in flight is answered or lost before the next kill.
         let closed = world.gate.write().await;
         world.history.restarted();
         if !kill.is_multiple_of(4) {
@@ -76,7 +76,7 @@ async fn kill_any(database: &mut Own) {
     }
 }
 
-/// What a server that was killed had under way is over: PostgreSQL has noticed.
+/// Waits until PostgreSQL has closed the connections of a killed server.
 fn forgotten(database: &Own, role: &str) {
     let config = database.config();
     until("the sessions of a server that was killed are over", || {
@@ -88,7 +88,7 @@ fn forgotten(database: &Own, role: &str) {
     });
 }
 
-/// Blocks this thread, on which another runtime may be waited for.
+/// Blocks this thread. Another runtime may wait on it.
 fn apart<T>(act: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(act)
 }

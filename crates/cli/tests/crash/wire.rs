@@ -1,8 +1,8 @@
-//! What goes over the wire, as the operations and answers that the checker knows.
+//! Converts wire types to the operations and answers that the checker knows.
 
 use towline_api::{
     Action, Code, ErrorBody, ItemShown, NewItem, Problem, QueueShown, ReceiveAnswer, ReceiveRequest,
-    ReceivedItem, Settled, Submitted, Time,
+    ReceivedItem, Settled, Submission, Submitted, Time,
 };
 use towline_domain::change::{Answer, Errors};
 use towline_domain::item::Claim;
@@ -20,25 +20,28 @@ pub fn queue_name(name: &str) -> QueueName {
 pub fn submits(queue: &str, items: &[NewItem]) -> Vec<Operation> {
     let submit = |item: &NewItem| Operation::Submit {
         queue: queue_name(queue),
-        submission: Box::new(item.clone().get().unwrap()),
+        submission: Box::new(item.clone().try_into().unwrap()),
     };
     items.iter().map(submit).collect()
 }
 
 pub fn leases(actions: &[Action]) -> Vec<Operation> {
     let lease = |action: &Action| {
-        let (id, call) = action.clone().get(0).unwrap();
+        let (id, call) = action.clone().into_domain(0).unwrap();
         Operation::Lease { id, call: Box::new(call) }
     };
     actions.iter().map(lease).collect()
 }
 
-/// The server draws the tokens: nobody can tell which ones an answer that was lost had.
+/// The server generates the lease tokens. The tokens of a lost answer are unknown.
 pub fn receive(queue: &str, request: &ReceiveRequest) -> Operation {
     Operation::Receive(Box::new(ReceiveCall {
         queue: queue_name(queue),
         max: request.max.unwrap_or(1).try_into().unwrap(),
-        visibility: request.visibility_timeout.clone().map(|span| span.get("visibility_timeout").unwrap()),
+        visibility: request
+            .visibility_timeout
+            .clone()
+            .map(|span| span.into_domain("visibility_timeout").unwrap()),
         assigned: false,
         seed: TokenSeed([0x5a; 32]),
         fields: towline_domain::FieldSet::ALL,
@@ -75,16 +78,16 @@ pub fn submitted(answer: &Submitted) -> Answered {
     if let Some(refused) = &answer.error {
         return error(None, refused);
     }
-    let id = answer.id.clone().unwrap().get("id").unwrap();
+    let id = answer.id.clone().unwrap().into_domain("id").unwrap();
     Ok(Reply::Answer(Answer::Submitted { id, created: answer.created.unwrap() }))
 }
 
 pub fn settled(action: &Action, answer: &Settled) -> Answered {
-    let id = action.id.clone().unwrap().get("id").unwrap();
+    let id = action.id.clone().unwrap().into_domain("id").unwrap();
     if let Some(refused) = &answer.error {
         return error(Some(id), refused);
     }
-    assert_eq!(answer.id.clone().unwrap().get("id").unwrap(), id, "an answer about another item");
+    assert_eq!(answer.id.clone().unwrap().into_domain("id").unwrap(), id, "an answer about another item");
     Ok(Reply::Answer(match &answer.lease_expires_at {
         Some(until) => Answer::Leased { deadline: time(until) },
         None => Answer::State(state_name(answer.state.as_deref().unwrap())),
@@ -99,7 +102,7 @@ pub fn state_name(name: &str) -> &'static str {
 }
 
 fn time(time: &Time) -> Timestamp {
-    time.clone().get("time").unwrap()
+    time.clone().into_domain("time").unwrap()
 }
 
 fn queue_state(name: &str, since: Option<&Time>) -> QueueState {
@@ -112,7 +115,7 @@ fn queue_state(name: &str, since: Option<&Time>) -> QueueState {
     }
 }
 
-/// `visibility`: what was asked for, or the queue's.
+/// `visibility` is the requested visibility timeout, or the queue's.
 pub fn received(answer: &ReceiveAnswer, visibility: Millis) -> Received {
     let items = answer.items.iter().enumerate().map(|(place, item)| received_item(item, place, visibility));
     Received { queue: queue_state(&answer.status, None), items: items.collect(), throttle: None, more: 0 }
@@ -135,9 +138,9 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
         parameters: item.parameters.clone(),
         ..NewItem::default()
     };
-    let told = told.get().unwrap();
+    let told = Submission::try_from(told).unwrap();
     let lease = Lease {
-        token: item.lease.clone().get("lease").unwrap(),
+        token: item.lease.clone().into_domain("lease").unwrap(),
         deadline: time(&item.lease_expires_at),
         visibility,
         unacknowledged: false,
@@ -145,12 +148,13 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
         buffers: None,
     };
     let head = Head {
-        id: item.id.clone().get("id").unwrap(),
+        id: item.id.clone().into_domain("id").unwrap(),
         queue: QueueId(0),
         state: State::Processing(lease),
         priority: item.priority,
         created_at: time(&item.created_at),
-        // Not told: taken to be in the order they came in, so that only priorities can be out of order.
+        // The API does not show the order. Assume the order of submission, so that only priorities can be
+        // wrong.
         ready_at: Timestamp(place as u64),
         retries: item.retries,
         deliveries: item.deliveries,
@@ -171,7 +175,7 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
     }
 }
 
-/// Queues are not deleted here, so that a name stands for one queue.
+/// This test deletes no queues, so a name always means the same queue.
 fn queue_id(name: &str) -> QueueId {
     QueueId(name.bytes().fold(1, |id, byte| id.wrapping_mul(31).wrapping_add(u32::from(byte))))
 }
@@ -182,8 +186,8 @@ pub fn queue(shown: &QueueShown) -> QueueView {
         queue: Queue {
             id: queue_id(&shown.name),
             name: queue_name(&shown.name),
-            schema: shown.schema.clone().get().unwrap(),
-            policy: shown.policy.clone().policy().unwrap(),
+            schema: shown.schema.clone().try_into().unwrap(),
+            policy: shown.policy.clone().try_into().unwrap(),
             state: queue_state(&shown.state, shown.since.as_ref()),
             paused: shown.paused,
             created_at: time(&shown.created_at),
@@ -208,7 +212,7 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         "pending" | "scheduled" => State::Pending,
         "paused" => State::Paused,
         "processing" => State::Processing(Lease {
-            // Not shown; the checker knows, or knows that nobody does.
+            // The API does not show these. The checker knows them, or knows that they are unknown.
             token: TokenSeed([0; 32]).token(0, Timestamp(0)),
             deadline: time(item.lease_expires_at.as_ref().unwrap()),
             visibility: Millis::ZERO,
@@ -246,15 +250,15 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         parameters: item.parameters,
         ..NewItem::default()
     };
-    let mut told = told.get().unwrap();
-    // A key is one of the queue's; of what content is not shown.
+    let mut told = Submission::try_from(told).unwrap();
+    // The API shows that an item has a key, but not for which content.
     told.body.claim =
         told.body.idempotency_key.is_some().then(|| Claim { queue, content: Default::default() });
     let outcome = Action { outputs: item.outputs, output_params: item.output_params, ..commit_of_nothing() };
-    let (_, call) = outcome.get(0).unwrap();
+    let (_, call) = outcome.into_domain(0).unwrap();
     let towline_domain::command::Verb::Commit(outcome) = call.verb else { unreachable!() };
     let head = Head {
-        id: item.id.get("id").unwrap(),
+        id: item.id.into_domain("id").unwrap(),
         queue,
         state,
         priority: item.priority,

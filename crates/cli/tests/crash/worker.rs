@@ -1,8 +1,8 @@
-//! One client: submits, works, forgets, repeats itself, and uses leases it should not.
+//! One client: submits, works, forgets items, repeats calls, and uses invalid leases.
 
 use crate::clock;
-use crate::dice::Dice;
 use crate::history::Called;
+use crate::random::Random;
 use crate::wire;
 use crate::world::{QUEUES, World};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use towline_api::{
 use towline_domain::{ItemId, LeaseToken, Millis, Timestamp};
 use towline_store::{Operation, Reply};
 
-/// Calls kept for anybody to make again.
+/// How many calls are kept for any client to repeat.
 const USED_MAX: usize = 500;
 const HELD_MAX: usize = 60;
 const KNOWN_MAX: usize = 200;
@@ -22,13 +22,13 @@ const KNOWN_MAX: usize = 200;
 pub struct Worker {
     world: Arc<World>,
     client: Client,
-    dice: Dice,
+    random: Random,
     name: u64,
     serial: u64,
     held: Vec<Held>,
-    /// Items this client knows of, for what needs no lease.
+    /// Items that this client knows, for calls without a lease.
     known: Vec<ItemId>,
-    /// Submits with keys, to be made again, lost or not.
+    /// Submits with keys, to be repeated.
     keyed: Vec<(&'static str, NewItem)>,
     /// Settles whose answers were lost.
     unsure: Vec<Action>,
@@ -45,7 +45,7 @@ impl Worker {
         let format = if name.is_multiple_of(2) { Format::Json } else { Format::MessagePack };
         Worker {
             client: world.client_of(name, format),
-            dice: Dice::new(world.plan.seed, name + 1),
+            random: Random::new(world.plan.seed, name + 1),
             world,
             name,
             serial: 0,
@@ -68,9 +68,9 @@ impl Worker {
         }
     }
 
-    /// `false`: nobody answered, or there was nothing to do.
+    /// `false`: no server answered, or there was nothing to do.
     async fn step(&mut self) -> bool {
-        match self.dice.below(100) {
+        match self.random.below(100) {
             0..30 => self.submit().await,
             30..33 => self.submit_again().await,
             33..60 if self.held.len() < HELD_MAX => self.receive().await,
@@ -95,38 +95,38 @@ impl Worker {
     }
 
     fn queue(&mut self) -> (&'static str, Millis) {
-        let (name, visibility, _) = QUEUES[usize::from(self.dice.one_in(3))];
+        let (name, visibility, _) = QUEUES[usize::from(self.random.one_in(3))];
         (name, visibility)
     }
 
     fn new_item(&mut self) -> NewItem {
         self.serial += 1;
-        // Each its own: how the checker tells them apart.
+        // Every item is different, so that the checker can tell them apart.
         let mut payload = format!("{}-{}:", self.name, self.serial).into_bytes();
-        let length = if self.dice.one_in(200) { 30_000 } else { self.dice.below(300) };
-        payload.extend(self.dice.bytes(length));
+        let length = if self.random.one_in(200) { 30_000 } else { self.random.below(300) };
+        payload.extend(self.random.bytes(length));
         let mut item = NewItem { payload: Some(payload.into()), ..NewItem::default() };
-        if self.dice.one_in(2) {
+        if self.random.one_in(2) {
             item.idempotency_key = Some(format!("key-{}-{}", self.name, self.serial));
         }
-        if self.dice.one_in(3) {
-            item.priority = Some(i64::try_from(self.dice.below(7)).unwrap() - 3);
+        if self.random.one_in(3) {
+            item.priority = Some(i64::try_from(self.random.below(7)).unwrap() - 3);
         }
-        if self.dice.one_in(8) {
-            item.delay = Some(Millis(self.dice.below(400)).into());
+        if self.random.one_in(8) {
+            item.delay = Some(Millis(self.random.below(400)).into());
         }
-        if self.dice.one_in(4) {
+        if self.random.one_in(4) {
             item.tags = [("client".to_owned(), self.name.to_string())].into();
-            item.metadata = Some(self.dice.bytes(20).into());
+            item.metadata = Some(self.random.bytes(20).into());
         }
         item
     }
 
     async fn submit(&mut self) -> bool {
-        let size = match self.dice.below(10) {
+        let size = match self.random.below(10) {
             0..5 => 1,
-            5..9 => 2 + self.dice.below(15),
-            _ => 50 + self.dice.below(100),
+            5..9 => 2 + self.random.below(15),
+            _ => 50 + self.random.below(100),
         };
         let submitted = self.world.submitted.fetch_add(size, Ordering::SeqCst);
         if submitted + size > self.world.allowance.load(Ordering::SeqCst) {
@@ -140,10 +140,10 @@ impl Worker {
         self.send_items(queue, items).await
     }
 
-    /// Lost or not, a key makes one item; with another content it makes none.
+    /// A repeated key makes one item. The same key with other content is refused.
     async fn submit_again(&mut self) -> bool {
-        let Some((queue, mut item)) = self.dice.draw(&mut self.keyed) else { return false };
-        if self.dice.one_in(5) {
+        let Some((queue, mut item)) = self.random.draw(&mut self.keyed) else { return false };
+        if self.random.one_in(5) {
             item.payload =
                 Some(format!("{}-{}: another content", self.name, self.serial).into_bytes().into());
             self.serial += 1;
@@ -159,7 +159,7 @@ impl Worker {
         let called = history.call(operations, None, self.client.submit(queue, items), read).await;
         match called {
             Called::Answered(answers) => {
-                let ids = answers.iter().filter_map(|answer| answer.id.clone()?.get("id").ok());
+                let ids = answers.iter().filter_map(|answer| answer.id.clone()?.into_domain("id").ok());
                 self.known.extend(ids);
                 let old = self.known.len().saturating_sub(KNOWN_MAX);
                 self.known.drain(..old);
@@ -181,11 +181,15 @@ impl Worker {
 
     async fn receive(&mut self) -> bool {
         let (queue, visibility) = self.queue();
-        let asked = self.dice.one_in(2).then(|| Millis(300 + self.dice.below(1200)));
+        let asked = self.random.one_in(2).then(|| Millis(300 + self.random.below(1200)));
         let draining = self.world.is_draining();
         let request = ReceiveRequest {
-            max: Some(if self.dice.one_in(3) { 1 } else { 1 + i64::try_from(self.dice.below(30)).unwrap() }),
-            wait: (draining || self.dice.one_in(2)).then(|| Millis(20 + self.dice.below(200)).into()),
+            max: Some(if self.random.one_in(3) {
+                1
+            } else {
+                1 + i64::try_from(self.random.below(30)).unwrap()
+            }),
+            wait: (draining || self.random.one_in(2)).then(|| Millis(20 + self.random.below(200)).into()),
             visibility_timeout: asked.map(Span::from),
             ..ReceiveRequest::default()
         };
@@ -200,9 +204,9 @@ impl Worker {
         history.count("items received", answer.items.len() as u64);
         for item in answer.items {
             self.held.push(Held {
-                id: item.id.get("id").unwrap(),
-                token: item.lease.get("lease").unwrap(),
-                until: item.lease_expires_at.get("lease_expires_at").unwrap(),
+                id: item.id.into_domain("id").unwrap(),
+                token: item.lease.into_domain("lease").unwrap(),
+                until: item.lease_expires_at.into_domain("lease_expires_at").unwrap(),
             });
         }
         true
@@ -214,47 +218,47 @@ impl Worker {
         action
     }
 
-    /// Something to do with a held item; `true`: it is held afterwards.
+    /// Does something with a leased item. `true`: the lease continues.
     fn action(&mut self, held: &Held) -> (Action, bool) {
-        let dice = &mut self.dice;
+        let random = &mut self.random;
         let plain = |verb| Action::new(verb, held.id, held.token);
-        let delay = dice.one_in(2).then(|| Millis(dice.below(250)).into());
-        let reason = Some("as the dice fell".to_owned());
-        let (mut action, keep) = match dice.below(100) {
+        let delay = random.one_in(2).then(|| Millis(random.below(250)).into());
+        let reason = Some("as the random fell".to_owned());
+        let (mut action, keep) = match random.below(100) {
             0..58 => (self.commit(held), false),
             58..64 => (Action { reason, ..plain(VerbName::Fail) }, false),
             64..72 => (Action { reason, delay, ..plain(VerbName::Retry) }, false),
             72..79 => (Action { delay, ..plain(VerbName::Release) }, false),
             79..86 => (Action { delay, ..plain(VerbName::Defer) }, false),
             86..96 => {
-                let visibility_timeout = dice.one_in(2).then(|| Millis(200 + dice.below(1500)).into());
+                let visibility_timeout = random.one_in(2).then(|| Millis(200 + random.below(1500)).into());
                 (Action { visibility_timeout, ..plain(VerbName::Heartbeat) }, true)
             }
             _ => (plain(VerbName::Edit), true),
         };
-        let dice = &mut self.dice;
-        if action.verb == Some(VerbName::Edit.into()) || dice.one_in(6) {
-            let set = FieldsBody { state_blob: Some(dice.bytes(30).into()), ..FieldsBody::default() };
+        let random = &mut self.random;
+        if action.verb == Some(VerbName::Edit.into()) || random.one_in(6) {
+            let set = FieldsBody { state_blob: Some(random.bytes(30).into()), ..FieldsBody::default() };
             action.set = Some(Box::new(set));
         }
         (action, keep)
     }
 
     async fn settle(&mut self) -> bool {
-        // Some are forgotten, and come back when their leases lapse.
-        if self.dice.one_in(40)
-            && let Some(held) = self.dice.draw(&mut self.held)
+        // Some items are forgotten, and come back when their leases lapse.
+        if self.random.one_in(40)
+            && let Some(held) = self.random.draw(&mut self.held)
         {
             self.world.history.count("leases left to lapse", 1);
             let late = self.commit(&held);
             self.remember(late);
             return true;
         }
-        let size = if self.dice.one_in(2) { 1 } else { 1 + self.dice.below(20) };
+        let size = if self.random.one_in(2) { 1 } else { 1 + self.random.below(20) };
         let mut actions = Vec::new();
         let mut kept = Vec::new();
         for _ in 0..size {
-            let Some(held) = self.dice.draw(&mut self.held) else { break };
+            let Some(held) = self.random.draw(&mut self.held) else { break };
             if held.until < clock::now() {
                 self.world.history.count("leases used after their time", 1);
             }
@@ -274,27 +278,27 @@ impl Worker {
         answers.is_some()
     }
 
-    /// Leases that were settled, lapsed, superseded, lost, another item's or nobody's.
+    /// Leases that were settled, lapsed, superseded or lost, of another item, or invented.
     async fn misuse(&mut self) -> bool {
         let mut used: Vec<Action> = Vec::new();
         {
             let all = self.world.used.lock().unwrap();
-            for _ in 0..1 + self.dice.below(6) {
-                used.extend(self.dice.pick(&all).cloned());
+            for _ in 0..1 + self.random.below(6) {
+                used.extend(self.random.pick(&all).cloned());
             }
         }
         let mut actions = Vec::new();
         for before in used {
             let (id, token) = (
-                before.id.clone().unwrap().get("id").unwrap(),
-                before.lease.clone().unwrap().get("lease").unwrap(),
+                before.id.clone().unwrap().into_domain("id").unwrap(),
+                before.lease.clone().unwrap().into_domain("lease").unwrap(),
             );
             let held = Held { id, token, until: Timestamp(0) };
-            actions.push(match self.dice.below(10) {
+            actions.push(match self.random.below(10) {
                 0..4 => before,
                 4..8 => self.action(&held).0,
                 8 => {
-                    let other = self.dice.pick(&self.known).copied().unwrap_or(id);
+                    let other = self.random.pick(&self.known).copied().unwrap_or(id);
                     self.commit(&Held { id: other, ..held })
                 }
                 _ => self.commit(&Held { token: wire::nobodys_token(), ..held }),
@@ -321,24 +325,25 @@ impl Worker {
         if used.len() < USED_MAX {
             used.push(action);
         } else {
-            let at = usize::try_from(self.dice.below(USED_MAX as u64)).unwrap();
+            let at = usize::try_from(self.random.below(USED_MAX as u64)).unwrap();
             used[at] = action;
         }
     }
 
-    /// One by one or as a batch. `None`: nobody answered.
+    /// Settles one by one or as a batch. `None`: no server answered.
     async fn send(&mut self, actions: Vec<Action>) -> Option<Vec<Settled>> {
         let world = Arc::clone(&self.world);
         let history = &world.history;
         let operations = wire::leases(&actions);
         let count = actions.len() as u64;
-        let single = count == 1 && self.dice.one_in(2);
+        let single = count == 1 && self.random.one_in(2);
         let called = if single {
-            let (action, id) = (actions[0].clone(), actions[0].id.clone().unwrap().get("id").unwrap());
+            let (action, id) =
+                (actions[0].clone(), actions[0].id.clone().unwrap().into_domain("id").unwrap());
             let read = |answer: &Settled| vec![wire::settled(&actions[0], answer)];
             match history.call(operations, Some(id), self.client.act(action), read).await {
                 Called::Answered(answer) => Called::Answered(vec![answer]),
-                // A refusal of its own.
+                // The refusal of this element.
                 Called::Refused(_) => {
                     history.count("settles refused", 1);
                     Called::Answered(Vec::new())
@@ -361,7 +366,7 @@ impl Worker {
                     if action.verb == Some(VerbName::Commit.into()) && answer.error.is_none() {
                         history.count("commits accepted, repetitions among them", 1);
                     }
-                    if self.dice.one_in(4) {
+                    if self.random.one_in(4) {
                         self.remember(action);
                     }
                 }
@@ -380,16 +385,16 @@ impl Worker {
         }
     }
 
-    /// What operators do: cancel, redrive, pause, resume, delete.
+    /// The calls of an operator: cancel, redrive, pause, resume, delete.
     async fn operate(&mut self) -> bool {
-        let Some(&id) = self.dice.pick(&self.known) else { return false };
+        let Some(&id) = self.random.pick(&self.known) else { return false };
         let world = Arc::clone(&self.world);
         let state = |answer: &Settled| {
             let state = wire::state_name(answer.state.as_deref().unwrap());
             vec![Ok(Reply::Answer(towline_domain::change::Answer::State(state)))]
         };
         let (client, history) = (&self.client, &world.history);
-        let called = match self.dice.below(10) {
+        let called = match self.random.below(10) {
             0..2 => {
                 let reason = "changed my mind".to_owned();
                 let cancel = Operation::Cancel { id, reason: reason.clone() };
@@ -404,7 +409,7 @@ impl Worker {
                 history.call(vec![Operation::Resume { id }], Some(id), client.resume_item(id), state).await
             }
             _ => {
-                let force = self.dice.one_in(2);
+                let force = self.random.one_in(2);
                 let delete = vec![Operation::Delete { id, force }];
                 let gone = |(): &()| vec![Ok(Reply::Answer(towline_domain::change::Answer::Removed))];
                 match history.call(delete, Some(id), client.delete_item(id, force), gone).await {

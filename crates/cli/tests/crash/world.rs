@@ -1,4 +1,4 @@
-//! What all clients share: the server's address, the history, and who may go on.
+//! What all clients share: the addresses of the servers, the history, and whether to continue.
 
 use crate::history::{Called, History};
 use crate::plan::Plan;
@@ -15,23 +15,23 @@ use towline_domain::change::Answer;
 use towline_domain::{CountKind, Counts, Millis};
 use towline_store::{Operation, Reply};
 
-/// In the default order and first in, first out; with their leases and retries.
+/// Queues in priority order and in fifo order, with their leases and retries.
 pub const QUEUES: [(&str, Millis, u32); 2] = [("urgent", Millis(1000), 3), ("orderly", Millis(600), 2)];
 
 pub struct World {
     pub plan: Plan,
     pub history: History,
-    /// Of all servers; each client has one of them.
+    /// The addresses of all servers. Each client uses one.
     urls: Vec<String>,
-    /// Clients hold it to read during each call: whoever writes knows that nothing is in flight.
+    /// Clients hold it for reading during each call. A writer knows that no call is in flight.
     pub gate: RwLock<()>,
-    /// Items that may have been submitted by now.
+    /// How many items may have been submitted so far.
     pub allowance: AtomicU64,
     pub submitted: AtomicU64,
-    /// No more submits, no more mischief: finish what there is.
+    /// Set at the end: no more submits and no more faults, only finish.
     pub draining: AtomicBool,
     pub done: AtomicBool,
-    /// Calls with leases that anybody may make again.
+    /// Calls with leases that any client may repeat.
     pub used: Mutex<Vec<Action>>,
 }
 
@@ -50,15 +50,15 @@ impl World {
         }
     }
 
-    /// Makes every call once: what was lost is this test's to repeat.
+    /// A client that repeats nothing: the test itself repeats lost calls.
     pub fn client(&self, format: Format) -> Client {
         self.client_of(0, format)
     }
 
-    /// A client of this server, counted round.
+    /// A client of the server with this number, modulo the number of servers.
     pub fn client_of(&self, server: u64, format: Format) -> Client {
         let at = usize::try_from(server).unwrap() % self.urls.len();
-        Client::new(&self.urls[at]).unwrap().format(format).patience(Duration::ZERO)
+        Client::new(&self.urls[at]).unwrap().format(format).retry_for(Duration::ZERO)
     }
 
     pub fn is_draining(&self) -> bool {
@@ -75,7 +75,7 @@ impl World {
                 ..PolicyBody::default()
             };
             let put = PutQueue { policy, ..PutQueue::default() };
-            let (schema, wanted) = put.clone().get().unwrap();
+            let (schema, wanted) = put.clone().into_domain().unwrap();
             let create = Operation::CreateQueue {
                 queue: wire::queue_name(name),
                 schema: Box::new(schema),
@@ -89,10 +89,10 @@ impl World {
         }
     }
 
-    /// Everything the server shows, once nothing changes any more: the caller keeps everybody else out.
+    /// Everything that the servers show when nothing changes any more. The caller blocks all clients.
     pub async fn snapshot(&self) -> Snapshot {
         let client = self.client(Format::MessagePack);
-        // Leases that lapse are all that still happens.
+        // Only leases can still lapse.
         for _ in 0..100 {
             let snapshot = self.read(&client).await;
             let again: Vec<Counts> = self.queues(&client).await.iter().map(|view| view.counts).collect();
@@ -105,7 +105,7 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        // The checker will tell what does not agree.
+        // The checker reports a disagreement.
         self.read(&client).await
     }
 
@@ -127,7 +127,7 @@ impl World {
         let client = self.client(Format::Json);
         for (queue, ..) in QUEUES {
             for item in pages(&client, queue, Some("paused"), None).await {
-                let id = item.id.get("id").unwrap();
+                let id = item.id.into_domain("id").unwrap();
                 let state = |answer: &Settled| {
                     let state = wire::state_name(answer.state.as_deref().unwrap());
                     vec![Ok(Reply::Answer(Answer::State(state)))]
@@ -138,14 +138,14 @@ impl World {
         }
     }
 
-    /// Unfinished items by the server's own counts.
+    /// Unfinished items by the servers' own counts.
     pub async fn unfinished(&self) -> u64 {
         let views = self.queues(&self.client(Format::Json)).await;
         views.iter().map(|view| view.counts.unfinished()).sum()
     }
 }
 
-/// All of them, to the last page: one may be empty and still go on.
+/// All items, to the last page. A page may be empty and still have a next one.
 async fn pages(client: &Client, queue: &str, state: Option<&str>, fields: Option<&str>) -> Vec<ItemShown> {
     let (state, fields) = (state.map(str::to_owned), fields.map(str::to_owned));
     let filter = ItemFilter { state, ..ItemFilter::default() };

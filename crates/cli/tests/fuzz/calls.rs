@@ -1,8 +1,8 @@
-//! Valid calls for every route, and what is made of them.
+//! Valid calls for every route, which the test then mutates.
 
 use crate::connection::Ended;
-use crate::dice::Dice;
 use crate::mutate;
+use crate::random::Random;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ impl Call {
         head
     }
 
-    /// To be sent again by hand: `printf` and `nc`, or any other way to send bytes.
+    /// The raw bytes of the call, to send again with `printf` and `nc`.
     pub fn reproduction(&self) -> String {
         let body: String =
             self.body.iter().take(4000).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
@@ -36,7 +36,7 @@ impl Call {
     }
 }
 
-/// Ids and leases the server gave out.
+/// Ids and leases from the server.
 #[derive(Debug, Default)]
 pub struct Known {
     ids: Vec<String>,
@@ -44,7 +44,7 @@ pub struct Known {
 }
 
 pub struct Caller {
-    dice: Dice,
+    random: Random,
     known: Arc<Mutex<Known>>,
 }
 
@@ -53,45 +53,45 @@ const KNOWN_MAX: usize = 300;
 const VERBS: [&str; 7] = ["heartbeat", "edit", "commit", "fail", "retry", "release", "defer"];
 
 impl Caller {
-    pub fn new(dice: Dice, known: Arc<Mutex<Known>>) -> Caller {
-        Caller { dice, known }
+    pub fn new(random: Random, known: Arc<Mutex<Known>>) -> Caller {
+        Caller { random, known }
     }
 
     pub fn next(&mut self) -> Call {
         let (method, mut path, body, may_wait) = self.valid();
         let mut headers = Vec::new();
-        if self.dice.one_in(15) {
-            path = mutate::path(&mut self.dice, path);
+        if self.random.one_in(15) {
+            path = mutate::path(&mut self.random, path);
         }
         let bytes = match body {
             None => Vec::new(),
             Some(mut value) => {
-                let bent = !self.dice.one_in(8);
-                if bent && !self.dice.one_in(3) {
-                    for _ in 0..1 + self.dice.below(3) {
-                        mutate::value(&mut self.dice, &mut value);
+                let bent = !self.random.one_in(8);
+                if bent && !self.random.one_in(3) {
+                    for _ in 0..1 + self.random.below(3) {
+                        mutate::value(&mut self.random, &mut value);
                     }
                 }
-                let format = if self.dice.one_in(2) { Format::Json } else { Format::MessagePack };
+                let format = if self.random.one_in(2) { Format::Json } else { Format::MessagePack };
                 let mut bytes = encoded(format, &value);
-                if bent && self.dice.one_in(2) {
-                    for _ in 0..1 + self.dice.below(3) {
-                        mutate::bytes(&mut self.dice, &mut bytes, format);
+                if bent && self.random.one_in(2) {
+                    for _ in 0..1 + self.random.below(3) {
+                        mutate::bytes(&mut self.random, &mut bytes, format);
                     }
                 }
                 headers.push(("content-type", self.content_type(format)));
                 bytes
             }
         };
-        if self.dice.one_in(10) {
+        if self.random.one_in(10) {
             let accept = ["*/*", "application/msgpack", "text/html", ",,;q=;", "application/x-ndjson"];
-            headers.push(("accept", (*self.dice.pick(&accept).unwrap()).to_owned()));
+            headers.push(("accept", (*self.random.pick(&accept).unwrap()).to_owned()));
         }
         Call { method, path, headers, body: bytes, may_wait }
     }
 
     fn content_type(&mut self, format: Format) -> String {
-        match self.dice.below(40) {
+        match self.random.below(40) {
             0 => "text/plain".to_owned(),
             1 => "application/json; charset=utf-16".to_owned(),
             2 => ";".to_owned(),
@@ -101,30 +101,31 @@ impl Caller {
     }
 
     fn queue(&mut self) -> String {
-        format!("q{}", self.dice.below(QUEUES))
+        format!("q{}", self.random.below(QUEUES))
     }
 
     fn item(&mut self) -> String {
         let known = self.known.lock().unwrap();
         let nobody = "01890a5d-ac96-774b-bcce-b302099a8057".to_owned();
-        self.dice.pick(&known.ids).cloned().filter(|_| !self.dice.one_in(10)).unwrap_or(nobody)
+        self.random.pick(&known.ids).cloned().filter(|_| !self.random.one_in(10)).unwrap_or(nobody)
     }
 
     fn held(&mut self) -> (String, String) {
-        let held = self.dice.pick(&self.known.lock().unwrap().leases).cloned();
+        let held = self.random.pick(&self.known.lock().unwrap().leases).cloned();
         held.unwrap_or_else(|| (self.item(), "00000000000000000000000000000000".to_owned()))
     }
 
     fn valid(&mut self) -> (&'static str, String, Option<Value>, bool) {
         let queue = self.queue();
         let of_queue = |rest: &str| format!("/v1/queues/{queue}{rest}");
-        match self.dice.below(100) {
+        match self.random.below(100) {
             0..10 => ("PUT", of_queue(""), Some(self.put()), false),
             10..15 => ("PATCH", of_queue(""), Some(json!({ "policy": self.policy() })), false),
             15..40 => ("POST", of_queue("/items"), Some(json!({ "items": self.items() })), false),
             40..52 => ("POST", of_queue("/receive"), Some(self.receive()), true),
             52..64 => {
-                let actions: Vec<Value> = (0..1 + self.dice.below(4)).map(|_| self.action(true).2).collect();
+                let actions: Vec<Value> =
+                    (0..1 + self.random.below(4)).map(|_| self.action(true).2).collect();
                 ("POST", "/v1/settle".to_owned(), Some(json!({ "actions": actions })), false)
             }
             64..78 => {
@@ -136,11 +137,11 @@ impl Caller {
                 ("POST", path, Some(json!({ "reason": "changed my mind" })), false)
             }
             81..84 => {
-                let verb = *self.dice.pick(&["redrive", "pause", "resume"]).unwrap();
+                let verb = *self.random.pick(&["redrive", "pause", "resume"]).unwrap();
                 ("POST", format!("/v1/items/{}/{verb}", self.item()), None, false)
             }
             84..86 => {
-                let verb = *self.dice.pick(&["close", "pause", "resume", "resume"]).unwrap();
+                let verb = *self.random.pick(&["close", "pause", "resume", "resume"]).unwrap();
                 ("POST", of_queue(&format!("/{verb}")), None, false)
             }
             86..89 => ("GET", format!("/v1/items/{}/wait?timeout=5ms", self.item()), None, true),
@@ -161,7 +162,7 @@ impl Caller {
             98 => ("DELETE", of_queue("?force=true"), None, false),
             _ => (
                 "GET",
-                (*self.dice.pick(&["/healthz", "/v1/openapi.json", "/v1/nothing"]).unwrap()).to_owned(),
+                (*self.random.pick(&["/healthz", "/v1/openapi.json", "/v1/nothing"]).unwrap()).to_owned(),
                 None,
                 false,
             ),
@@ -178,7 +179,7 @@ impl Caller {
 
     fn put(&mut self) -> Value {
         let schema = json!({"inputs": ["raw?", "more?"], "outputs": ["result?"], "input_params": ["n?"], "output_params": []});
-        match self.dice.below(6) {
+        match self.random.below(6) {
             0 => json!({ "policy": self.policy() }),
             1 => json!({ "schema": schema }),
             2 => {
@@ -192,28 +193,28 @@ impl Caller {
     fn items(&mut self) -> Vec<Value> {
         let mut full = json!({
             "inputs": {"raw": "buffer-1"}, "params": {"n": 1, "deep": {"a": [1, 2.5, null, true, "x"]}}, "priority": -5,
-            "delay": "10ms", "idempotency_key": format!("key-{}", self.dice.below(500)), "tags": {"a": "b"},
+            "delay": "10ms", "idempotency_key": format!("key-{}", self.random.below(500)), "tags": {"a": "b"},
             "fairness_key": "tenant", "group": "g", "parent": self.item(), "source": "here", "payload": "aGVsbG8=",
             "state_blob": "AAEC", "metadata": "", "parameters": "/+8=", "fee": 10, "size_bytes": 99, "tier": "gold",
             "max_retries": 2, "backoff": {"delay": "1s"}, "completed_ttl": "1h", "failed_ttl": "2h",
             "expire_after": "3h", "give_up_after": "4h",
         });
-        // No such buffer, so that half of them are accepted.
-        if self.dice.one_in(2) {
+        // A buffer that does not exist, so that about half of the calls are accepted.
+        if self.random.one_in(2) {
             full["inputs"] = json!({});
         }
-        let count = if self.dice.one_in(30) { 50 } else { 1 + self.dice.below(3) };
-        let mut item = || match self.dice.below(4) {
+        let count = if self.random.one_in(30) { 50 } else { 1 + self.random.below(3) };
+        let mut item = || match self.random.below(4) {
             0 => full.clone(),
             1 => json!({"ready_at": "2030-01-31T08:00:00Z", "payload": "aGVsbG8="}),
             2 => json!({}),
-            _ => json!({"payload": "aGVsbG8=", "params": {"n": self.dice.below(9)}}),
+            _ => json!({"payload": "aGVsbG8=", "params": {"n": self.random.below(9)}}),
         };
         (0..count).map(|_| item()).collect()
     }
 
     fn receive(&mut self) -> Value {
-        match self.dice.below(6) {
+        match self.random.below(6) {
             0 => {
                 json!({"max": 10, "wait": "5ms", "visibility_timeout": "1s", "fields": ["payload", "state_blob"]})
             }
@@ -226,7 +227,7 @@ impl Caller {
     /// The item, the verb, and the body of the call.
     fn action(&mut self, in_batch: bool) -> (String, &'static str, Value) {
         let (id, lease) = self.held();
-        let verb = *self.dice.pick(&VERBS).unwrap();
+        let verb = *self.random.pick(&VERBS).unwrap();
         let mut body = match verb {
             "heartbeat" => json!({"visibility_timeout": "1m"}),
             "edit" => json!({"set": {"payload": "aGVsbG8=", "metadata": "AA=="}, "unset": ["state_blob"]}),
@@ -244,7 +245,7 @@ impl Caller {
         (id, verb, body)
     }
 
-    /// Takes ids and leases from an answer, for calls to come.
+    /// Remembers ids and leases of an answer for later calls.
     pub fn learn(&mut self, ended: &Ended) {
         let Ended::Answered(answer) = ended else { return };
         if answer.status != 200 || !answer.content_type.starts_with("application/json") {
@@ -257,18 +258,18 @@ impl Caller {
             let text = |name: &str| item.get(name).and_then(Value::as_str).map(str::to_owned);
             let Some(id) = text("id") else { continue };
             if let Some(lease) = text("lease") {
-                keep(&mut self.dice, &mut known.leases, (id.clone(), lease));
+                keep(&mut self.random, &mut known.leases, (id.clone(), lease));
             }
-            keep(&mut self.dice, &mut known.ids, id);
+            keep(&mut self.random, &mut known.ids, id);
         }
     }
 }
 
-fn keep<T>(dice: &mut Dice, list: &mut Vec<T>, value: T) {
+fn keep<T>(random: &mut Random, list: &mut Vec<T>, value: T) {
     if list.len() < KNOWN_MAX {
         return list.push(value);
     }
-    let at = usize::try_from(dice.below(KNOWN_MAX as u64)).unwrap();
+    let at = usize::try_from(random.below(KNOWN_MAX as u64)).unwrap();
     list[at] = value;
 }
 

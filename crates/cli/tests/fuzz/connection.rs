@@ -1,11 +1,11 @@
-//! HTTP by hand: what a well-behaved client cannot say, this one can.
+//! Raw HTTP, to send what a well-behaved client cannot send.
 
 use crate::calls::Call;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Calls that may wait are given up after this; others must have been answered long before theirs.
+/// Calls that may wait are given up after this time. All other calls must be answered long before theirs.
 const WAIT: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -16,19 +16,19 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug)]
 pub enum Ended {
     Answered(Answer),
-    /// It was allowed to wait, and did.
+    /// The call may wait, and did.
     Waited,
-    /// No answer, and no right to wait.
+    /// No answer to a call that may not wait.
     Silent,
-    /// The connection was closed without an answer.
+    /// The server closed the connection without an answer.
     Closed,
 }
 
-/// Kept open from call to call.
+/// A connection that is kept open between calls.
 pub struct Connection {
     address: String,
     stream: Option<BufReader<TcpStream>>,
@@ -54,7 +54,7 @@ impl Connection {
         let stream = self.stream();
         stream.get_ref().set_read_timeout(Some(patience)).unwrap();
         let message = [head.as_bytes(), &call.body].concat();
-        // A body that is too large may be refused before it is all sent: the answer is there anyway.
+        // The server may refuse a large body before it is sent. The answer is there anyway.
         let sent = stream.get_mut().write_all(&message);
         match read(stream) {
             Ok((answer, keep)) => {
@@ -76,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// A call that goes well.
+    /// Makes a call that must succeed.
     pub fn json(&mut self, method: &'static str, path: &str, body: &str) -> serde_json::Value {
         let call = Call {
             method,
@@ -133,7 +133,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<(Answer, bool)> {
     Ok((Answer { status, content_type, body }, keep))
 }
 
-/// Sends bytes and listens for a moment.
+/// Sends bytes and reads for a moment.
 pub fn throw(address: &str, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).expect("the server is gone");
     stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();

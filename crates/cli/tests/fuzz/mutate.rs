@@ -1,47 +1,47 @@
-//! Ways to break a call: its values, its bytes, its path.
+//! Mutations of a call: of its values, its bytes, its path.
 
-use crate::dice::Dice;
+use crate::random::Random;
 use serde_json::{Value, json};
 use towline_api::Format;
 
-/// Goes down to some value and puts something else in its place.
-pub fn value(dice: &mut Dice, at: &mut Value) {
-    let place = |dice: &mut Dice, length: usize| usize::try_from(dice.below(length as u64)).unwrap();
-    let stay = dice.one_in(4);
+/// Replaces a random value inside a JSON value.
+pub fn value(random: &mut Random, at: &mut Value) {
+    let place = |random: &mut Random, length: usize| usize::try_from(random.below(length as u64)).unwrap();
+    let stay = random.one_in(4);
     match at {
         Value::Object(map) if !stay && !map.is_empty() => {
-            let place = place(dice, map.len());
-            value(dice, map.values_mut().nth(place).unwrap());
+            let place = place(random, map.len());
+            value(random, map.values_mut().nth(place).unwrap());
         }
         Value::Array(list) if !stay && !list.is_empty() => {
-            let place = place(dice, list.len());
-            value(dice, &mut list[place]);
+            let place = place(random, list.len());
+            value(random, &mut list[place]);
         }
-        _ => replace(dice, at),
+        _ => replace(random, at),
     }
 }
 
-fn replace(dice: &mut Dice, at: &mut Value) {
-    match (dice.below(8), at) {
+fn replace(random: &mut Random, at: &mut Value) {
+    match (random.below(8), at) {
         (0, Value::Object(map)) => {
             if let Some(name) = map.keys().next().cloned() {
                 map.remove(&name);
             }
         }
         (1, Value::Object(map)) => {
-            map.insert(text(dice), strange(dice));
+            map.insert(text(random), strange(random));
         }
         (2, Value::Array(list)) => {
             let more = list.clone();
-            (0..dice.below(40)).for_each(|_| list.extend(more.iter().take(50).cloned()));
+            (0..random.below(40)).for_each(|_| list.extend(more.iter().take(50).cloned()));
         }
-        (3, Value::Array(list)) => list.push(strange(dice)),
-        (_, at) => *at = strange(dice),
+        (3, Value::Array(list)) => list.push(strange(random)),
+        (_, at) => *at = strange(random),
     }
 }
 
-fn strange(dice: &mut Dice) -> Value {
-    match dice.below(24) {
+fn strange(random: &mut Random) -> Value {
+    match random.below(24) {
         0 => Value::Null,
         1 => json!(true),
         2 => json!(0),
@@ -54,17 +54,17 @@ fn strange(dice: &mut Dice) -> Value {
         9 => json!([]),
         10 => json!({}),
         11 => json!([[[[[null]]]]]),
-        12 => (0..dice.below(150)).fold(json!(1), |inner, _| json!([inner])),
-        13 => (0..dice.below(150)).fold(json!(1), |inner, _| json!({ "a": inner })),
+        12 => (0..random.below(150)).fold(json!(1), |inner, _| json!([inner])),
+        13 => (0..random.below(150)).fold(json!(1), |inner, _| json!({ "a": inner })),
         14 => (0..300).map(|n| (format!("name{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into(),
-        15 => json!(dice.roll()),
-        16 => json!("x".repeat(usize::try_from(dice.below(6000)).unwrap())),
-        17 if dice.one_in(20) => json!("A".repeat(5 << 20)),
-        _ => json!(text(dice)),
+        15 => json!(random.roll()),
+        16 => json!("x".repeat(usize::try_from(random.below(6000)).unwrap())),
+        17 if random.one_in(20) => json!("A".repeat(5 << 20)),
+        _ => json!(text(random)),
     }
 }
 
-fn text(dice: &mut Dice) -> String {
+fn text(random: &mut Random) -> String {
     let texts = [
         "",
         " ",
@@ -102,10 +102,10 @@ fn text(dice: &mut Dice) -> String {
         "a=b",
         "2h45m",
     ];
-    (*dice.pick(&texts).unwrap()).to_owned()
+    (*random.pick(&texts).unwrap()).to_owned()
 }
 
-/// MessagePack that promises more than there is.
+/// MessagePack with lengths beyond its end.
 const PROMISES: [&[u8]; 7] = [
     &[0xdd, 0xff, 0xff, 0xff, 0xff],
     &[0xdf, 0xff, 0xff, 0xff, 0xff],
@@ -116,18 +116,18 @@ const PROMISES: [&[u8]; 7] = [
     &[0xd4, 0xff, 0x00],
 ];
 
-pub fn bytes(dice: &mut Dice, body: &mut Vec<u8>, format: Format) {
-    let at = usize::try_from(dice.below(body.len() as u64 + 1)).unwrap();
-    match dice.below(12) {
-        0 | 1 if at < body.len() => body[at] ^= 1 << dice.below(8),
-        2 if at < body.len() => body[at] = dice.roll().to_le_bytes()[0],
+pub fn bytes(random: &mut Random, body: &mut Vec<u8>, format: Format) {
+    let at = usize::try_from(random.below(body.len() as u64 + 1)).unwrap();
+    match random.below(12) {
+        0 | 1 if at < body.len() => body[at] ^= 1 << random.below(8),
+        2 if at < body.len() => body[at] = random.roll().to_le_bytes()[0],
         3 | 4 => body.truncate(at),
         5 => {
             let piece: Vec<u8> = body[at..].iter().take(40).copied().collect();
             body.splice(at..at, piece);
         }
         6 => {
-            let from = usize::try_from(dice.below(body.len() as u64 + 1)).unwrap();
+            let from = usize::try_from(random.below(body.len() as u64 + 1)).unwrap();
             let piece: Vec<u8> = body[from..].to_vec();
             body.truncate(at);
             body.extend(piece);
@@ -137,10 +137,10 @@ pub fn bytes(dice: &mut Dice, body: &mut Vec<u8>, format: Format) {
             body.extend(whole);
         }
         8 => {
-            // Deeper than any reader's stack.
-            let deepest = if dice.one_in(20) { 200_000 } else { 300 };
-            let depth = usize::try_from(dice.below(deepest)).unwrap();
-            let open: &[u8] = match (format, dice.one_in(2)) {
+            // Nested more deeply than any stack allows.
+            let deepest = if random.one_in(20) { 200_000 } else { 300 };
+            let depth = usize::try_from(random.below(deepest)).unwrap();
+            let open: &[u8] = match (format, random.one_in(2)) {
                 (Format::Json, true) => b"[",
                 (Format::Json, false) => b"{\"a\":",
                 (Format::MessagePack, true) => &[0x91],
@@ -151,10 +151,10 @@ pub fn bytes(dice: &mut Dice, body: &mut Vec<u8>, format: Format) {
         9 => {
             let broken: [&[u8]; 4] =
                 [&[0xff, 0xfe], &[0xed, 0xa0, 0x80], &[0xc0, 0x80], &[0xf5, 0x80, 0x80, 0x80]];
-            body.splice(at..at, dice.pick(&broken).unwrap().iter().copied());
+            body.splice(at..at, random.pick(&broken).unwrap().iter().copied());
         }
         10 if format == Format::MessagePack => {
-            body.splice(at..at, dice.pick(&PROMISES).unwrap().iter().copied());
+            body.splice(at..at, random.pick(&PROMISES).unwrap().iter().copied());
         }
         10 => {
             let pieces = [
@@ -168,20 +168,20 @@ pub fn bytes(dice: &mut Dice, body: &mut Vec<u8>, format: Format) {
                 ",,",
                 "\"a\":1,\"a\":2,",
             ];
-            body.splice(at..at, dice.pick(&pieces).unwrap().bytes());
+            body.splice(at..at, random.pick(&pieces).unwrap().bytes());
         }
         _ => {
-            let length = dice.below(30);
-            let noise = dice.bytes(length);
+            let length = random.below(30);
+            let noise = random.bytes(length);
             body.splice(at..at, noise);
         }
     }
 }
 
-/// Still one line of visible characters: a path that cannot be sent shows nothing.
-pub fn path(dice: &mut Dice, path: String) -> String {
+/// Stays one line of visible characters: a path that cannot be sent tests nothing.
+pub fn path(random: &mut Random, path: String) -> String {
     let mut path = path.into_bytes();
-    let at = 1 + usize::try_from(dice.below(path.len() as u64)).unwrap();
+    let at = 1 + usize::try_from(random.below(path.len() as u64)).unwrap();
     let pieces = [
         "%00",
         "%",
@@ -204,14 +204,14 @@ pub fn path(dice: &mut Dice, path: String) -> String {
         "&fields=nonsense",
         "&state=odd",
     ];
-    match dice.below(4) {
+    match random.below(4) {
         0 => path.truncate(at),
         1 => {
-            let long = b"x".repeat(usize::try_from(dice.below(3000)).unwrap());
+            let long = b"x".repeat(usize::try_from(random.below(3000)).unwrap());
             path.splice(at..at, long);
         }
         _ => {
-            path.splice(at..at, dice.pick(&pieces).unwrap().bytes());
+            path.splice(at..at, random.pick(&pieces).unwrap().bytes());
         }
     }
     String::from_utf8_lossy(&path).into_owned()

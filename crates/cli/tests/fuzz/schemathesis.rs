@@ -1,10 +1,11 @@
-//! Calls that schemathesis makes from the served description: no fault, and every answer as described.
+//! Schemathesis makes calls from the served OpenAPI description. No answer may be an internal error, and all
+//! must match.
 
 use crate::rig::{Run, Server};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where `scripts/install-test-tools` puts it.
+/// `scripts/install-test-tools` installs it here.
 fn program() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache"),
@@ -16,8 +17,8 @@ fn program() -> PathBuf {
 }
 
 #[test]
-fn every_answer_is_as_described() {
-    // What is described is a server that asks for tokens.
+fn every_answer_matches_the_openapi_description() {
+    // The description is of a server that requires tokens.
     let (server, token) = Server::start_asking(|_| Vec::new());
     let soak = std::env::var_os("TOWLINE_SOAK").is_some();
     let output = Command::new(program())

@@ -1,4 +1,4 @@
-//! Whether an answer is one the server may give.
+//! Whether the server may give an answer.
 
 use crate::calls::Call;
 use crate::connection::{Answer, Ended};
@@ -9,7 +9,7 @@ use towline_api::{Code, PROBLEM_JSON, Problem};
 const FAULTS_TOLD: usize = 10;
 
 pub enum Verdict {
-    /// Counted under this name.
+    /// The name under which the answer is counted.
     Good(String),
     Fault(String),
 }
@@ -31,7 +31,7 @@ impl Verdict {
 fn refused(call: &Call, answer: &Answer) -> Result<Verdict, String> {
     let words = String::from_utf8_lossy(&answer.body);
     let status = answer.status;
-    // What is not a request is refused below the routes, in no words at all.
+    // The HTTP library refuses what is not a request, without a problem body.
     if matches!(status, 400 | 414) && answer.body.is_empty() && !is_uri(&call.path) {
         return Ok(Verdict::Good("not a request".to_owned()));
     }
@@ -57,7 +57,7 @@ fn is_uri(path: &str) -> bool {
     path.is_ascii() && !path.bytes().any(|byte| byte <= b' ' || b"\"<>\\^`{|}".contains(&byte))
 }
 
-/// How many answers were what.
+/// How often each answer came.
 #[derive(Default)]
 pub struct Tally {
     counts: BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! Groups where several servers count, and over several databases.
+//! Groups that several servers count, and groups over several databases.
 
 use crate::migrate::url;
 use crate::postgres::Own;
@@ -20,7 +20,7 @@ fn members(server: &Server) -> [u64; 3] {
 }
 
 #[test]
-fn two_servers_count_once_and_one_that_is_killed_is_not_missed() {
+fn two_servers_count_each_member_once_and_survive_a_kill() {
     let database = Own::start();
     let store = url(&database);
     let mut servers = [(); 2].map(|()| Server::start_with(&[("TOWLINE_STORE", &store)]));

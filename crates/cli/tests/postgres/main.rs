@@ -1,9 +1,9 @@
-//! The program on PostgreSQL, as those who run it see it.
+//! The program on PostgreSQL.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod export_import;
 mod groups;
 mod migrate;
-mod moving;
 #[path = "../../../postgres/tests/store/server.rs"]
 mod postgres;
 #[path = "../rig/mod.rs"]

@@ -1,4 +1,4 @@
-//! `towline migrate`, and servers that leave it to it.
+//! `towline migrate`, and servers with --no-migrate.
 
 use crate::postgres::Own;
 use crate::rig::{Run, Server, towline};
@@ -21,7 +21,7 @@ fn a_schema_is_checked_migrated_and_checked_again() {
     assert!(before.stdout.contains("is at version 0"), "{before:?}");
     assert!(before.stderr.contains("run `towline migrate`"), "{before:?}");
 
-    // A server that is told not to migrate names who does.
+    // A server with --no-migrate says which command migrates.
     let refused = run(&["serve", "--listen", "127.0.0.1:0", "--store", &store, "--no-migrate"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(

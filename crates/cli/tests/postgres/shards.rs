@@ -1,4 +1,4 @@
-//! Several databases behind one server.
+//! One server with several databases as shards.
 
 use crate::migrate::url;
 use crate::postgres::Own;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// What the server answers at a path, outside of the commands.
+/// The server's answer at a path that no command calls.
 fn get(server: &Server, path: &str) -> serde_json::Value {
     let mut connection = TcpStream::connect(server.address()).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
@@ -17,7 +17,7 @@ fn get(server: &Server, path: &str) -> serde_json::Value {
 }
 
 #[test]
-fn one_database_that_is_gone_leaves_the_others_working() {
+fn losing_one_shard_leaves_the_rest_working() {
     let mut databases = [Own::start(), Own::start()];
     let stores = databases.each_ref().map(url).join(" ");
     let server = Server::start_with(&[("TOWLINE_STORE", &stores)]);
@@ -40,7 +40,7 @@ fn one_database_that_is_gone_leaves_the_others_working() {
     let ended: Vec<Run> = held.iter().map(commit).collect();
     let done = ended.iter().filter(|run| run.code == Some(0)).count();
     assert_eq!(done, 5, "each database had its share: {ended:?}");
-    // What is new goes where there is somebody.
+    // New items go to the shards that work.
     let more: BTreeSet<String> = (0..4).map(|_| server.ok(&submit)).collect();
     let again = taken(&server, "100");
     assert_eq!(again.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>(), more);
@@ -59,7 +59,7 @@ fn one_database_that_is_gone_leaves_the_others_working() {
 }
 
 #[test]
-fn each_is_migrated() {
+fn every_shard_is_migrated() {
     let databases = [Own::start(), Own::start()];
     let [first, second] = databases.each_ref().map(url);
     let migrate = Run::of(&mut towline(&["migrate", "--store", &first, "--store", &second]));

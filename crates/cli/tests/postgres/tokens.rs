@@ -8,14 +8,14 @@ fn run(server: &Server, token: &str, args: &[&str]) -> Run {
     Run::of(server.command(args).env("TOWLINE_TOKEN", token))
 }
 
-/// What holds of one database holds of several.
+/// One database and several shards behave the same.
 fn a_token_holds_everywhere_and_its_end_too(databases: &[Own]) {
     let urls: Vec<String> = databases.iter().map(url).collect();
     let mut args = vec!["token", "create", "ops", "--scope", "admin"];
     for url in &urls {
         args.extend(["--store", url]);
     }
-    // The first one, before there is a server.
+    // Create the first token before a server runs.
     let admin = Run::of(&mut towline(&args)).ok(&args);
     let stores = urls.join(" ");
     let start = || Server::start_with(&[("TOWLINE_STORE", &stores), ("TOWLINE_REQUIRE_TOKENS", "true")]);
@@ -31,7 +31,7 @@ fn a_token_holds_everywhere_and_its_end_too(databases: &[Own]) {
     run(&one, &admin, &["token", "revoke", id]).ok(&["revoke"]);
     assert_eq!(run(&one, &worker, &["whoami"]).code, Some(1), "at once where it was told");
     until("the other server has heard", || run(&other, &worker, &["whoami"]).code == Some(1));
-    // Who waits there is let go, too.
+    // Revoking the token also ends a waiting call at the other server.
     let let_go = Run::end(waiting);
     assert_eq!(let_go.code, Some(1), "{let_go:?}");
     run(&other, &admin, &["queue", "list"]).ok(&["list"]);

@@ -1,4 +1,4 @@
-//! The real binary: a server on a free port with data of its own, and commands that talk to it.
+//! Runs the real binary: a server on a free port with its own data, and commands that call it.
 
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 #![allow(clippy::print_stderr, reason = "for whoever reads why a test failed")]
@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Longer than anything takes; what is not there by then never comes.
+/// Longer than any step takes. What has not happened by then never happens.
 const NEVER: Duration = Duration::from_secs(120);
 
 const LOG: &str = "stderr";
@@ -22,17 +22,17 @@ pub struct Server {
     address: String,
     settings: Vec<(String, String)>,
     child: Child,
-    /// Open for as long as the server runs: it says things there.
+    /// Kept open while the server runs, because the server prints to it.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
-    /// Returns when it serves.
+    /// Starts a server and waits until it serves.
     pub fn start() -> Server {
         Server::start_with(&[])
     }
 
-    /// With settings from the environment.
+    /// Starts a server with settings from the environment.
     pub fn start_with(settings: &[(&str, &str)]) -> Server {
         let settings: Vec<(String, String)> =
             settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -46,14 +46,14 @@ impl Server {
         Server { directory, scheme, address, settings, child, _stdout: stdout }
     }
 
-    /// In a directory that `prepare` puts something into and names settings for.
+    /// Starts a server in a directory that `prepare` fills, with the settings that it returns.
     pub fn start_prepared(prepare: impl FnOnce(&Path) -> Vec<(String, String)>) -> Server {
         let directory = tempfile::tempdir().unwrap();
         let settings = prepare(directory.path());
         Server::start_in(directory, settings)
     }
 
-    /// One that asks for tokens, and a token that allows everything.
+    /// Starts a server that requires tokens, and returns an admin token.
     pub fn start_asking(settings: impl FnOnce(&Path) -> Vec<(String, String)>) -> (Server, String) {
         let mut token = String::new();
         let server = Server::start_prepared(|directory| {
@@ -68,7 +68,7 @@ impl Server {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// A directory that goes when the server goes.
+    /// A directory that is deleted with the server.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -81,30 +81,30 @@ impl Server {
         self.child.id()
     }
 
-    /// What it has said on its standard error since the first start.
+    /// What the server has printed to stderr since its first start.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join(LOG)).unwrap()
     }
 
-    /// As `kill -9`.
+    /// Kills the server, as with `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops the server and waits until it has exited.
     pub fn stop(&mut self) -> ExitStatus {
         signal(self.child.id(), Signal::TERM);
         self.child.wait().unwrap()
     }
 
-    /// On the same port, with the same data; after `kill` or `stop`.
+    /// Starts the server again after `kill` or `stop`, on the same port and data.
     pub fn restart(&mut self) {
         let (child, stdout, _) = spawn(self.directory.path(), &self.address, &self.settings);
         (self.child, self._stdout) = (child, stdout);
     }
 
-    /// A command that talks to this server.
+    /// A command that calls this server.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = towline(args);
         command.env("TOWLINE_URL", self.url());
@@ -115,7 +115,7 @@ impl Server {
         Run::of(&mut self.command(args))
     }
 
-    /// What a command that must succeed prints, without the end of the line.
+    /// Runs a command that must succeed, and returns its output without the line end.
     pub fn ok(&self, args: &[&str]) -> String {
         self.run(args).ok(args)
     }
@@ -124,20 +124,20 @@ impl Server {
         serde_json::from_str(&self.ok(args)).unwrap()
     }
 
-    /// Runs with `input` on its standard input.
+    /// Runs a command with `input` on its standard input.
     pub fn feed(&self, args: &[&str], input: &str) -> Run {
         let mut child = piped(&mut self.command(args)).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
-        // From aside: the command prints while it reads.
+        // In a thread, because the command prints while it reads.
         let feeder = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
         let run = Run::end(child);
-        // A command that refuses early does not read to the end.
+        // A command that refuses early does not read everything.
         let _ = feeder.join().unwrap();
         run
     }
 
-    /// A buffer that was written.
+    /// Writes a buffer and returns its id.
     pub fn buffer(&self, content: &str) -> String {
         let id = self.ok(&["buffer", "create"]);
         let args = ["buffer", "write", &id];
@@ -145,7 +145,7 @@ impl Server {
         id
     }
 
-    /// A script in which `towline` is the binary.
+    /// Runs a script in which `towline` is the binary.
     pub fn script(&self, script: &str) -> Command {
         let mut command = Command::new("bash");
         let bin = PathBuf::from(env!("CARGO_BIN_EXE_towline"));
@@ -154,7 +154,7 @@ impl Server {
         command
     }
 
-    /// Receives one item: its id and its lease.
+    /// Receives one item and returns its id and its lease.
     pub fn receive(&self, args: &[&str]) -> (String, String) {
         let answer = self.json(&[&["queue", "receive"], args].concat());
         let text = |name: &str| answer["items"][0][name].as_str().unwrap().to_owned();
@@ -201,17 +201,17 @@ fn spawn(
     (child, stdout, url.to_owned())
 }
 
-/// Makes a token in a store that no server uses.
+/// Creates a token in a store that no server uses.
 pub fn first_token(data: &Path, scope: &str) -> String {
     let args = ["token", "create", "ops", "--scope", scope, "--data", data.to_str().unwrap()];
     Run::of(&mut towline(&args)).ok(&args)
 }
 
-/// The binary, in an environment that says nothing to it.
+/// The binary, with an empty environment.
 pub fn towline(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towline"));
     command.args(args).stdin(Stdio::null());
-    // Also what is said to the tests, like TOWLINE_SOAK: a server refuses settings that it does not know.
+    // Also without the variables of the tests, such as TOWLINE_SOAK: a server refuses unknown settings.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TOWLINE_") {
             command.env_remove(name);
@@ -228,7 +228,7 @@ pub fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal).unwrap();
 }
 
-/// How a command ended.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub struct Run {
     pub code: Option<i32>,
@@ -254,14 +254,14 @@ impl Run {
     }
 }
 
-/// Fails in place of waiting for what never comes.
+/// Waits for a child, and fails if it does not exit.
 pub fn in_time<T: Send + 'static>(what: &str, wait: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(wait()));
     receiver.recv_timeout(NEVER).unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// Asks until it is so.
+/// Waits for a condition.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let pause = Duration::from_millis(50);
     for _ in 0..NEVER.as_millis() / pause.as_millis() {
@@ -273,7 +273,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
-/// What a child prints, line by line.
+/// The output of a child, line by line.
 pub struct Lines(BufReader<Box<dyn Read + Send>>);
 
 impl Lines {
@@ -281,7 +281,7 @@ impl Lines {
         Lines(BufReader::new(Box::new(from)))
     }
 
-    /// The next line with its end; nothing at the end of it all.
+    /// The next line with its line end. Empty at the end.
     pub fn read(self) -> (Lines, String) {
         let mut lines = self;
         in_time("a line is printed", move || {

@@ -1,4 +1,4 @@
-//! Commands, and what they are said to print, from a Markdown text.
+//! Extracts commands and their expected output from Markdown.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ pub struct Step {
     pub prints: Vec<String>,
 }
 
-/// `None`: there is no tour in it.
+/// `None`: the document has no tour.
 pub fn tour(text: &str) -> Option<Vec<Step>> {
     let (_, rest) = text.split_once("<!-- tour -->")?;
     let (tour, _) = rest.split_once("<!-- /tour -->").expect("a tour without an end");
@@ -39,14 +39,14 @@ pub fn tour(text: &str) -> Option<Vec<Step>> {
     (!steps.is_empty()).then_some(steps)
 }
 
-/// Whether bash would run it, or ask for more.
+/// Whether bash would run the text, or wait for more.
 fn is_whole(command: &str) -> bool {
     !command.ends_with('\\')
         && Command::new("bash").args(["-n", "-c", command]).stderr(Stdio::null()).status().unwrap().success()
 }
 
 #[test]
-fn commands_are_told_from_what_they_print() {
+fn commands_and_their_output_are_separated() {
     let text = "before\n```sh\nnot this\n```\n<!-- tour -->\nwords\n```sh\n# a remark\na=1\necho $a \\\n  2\n# => 1 2\n\nfor x in 1 2; do\n  echo $x\ndone\n# => 1\n# => 2\n```\n```text\nnor this\n```\n<!-- /tour -->\nafter";
     let step = |command: &str, prints: &[&str]| Step {
         command: command.to_owned(),

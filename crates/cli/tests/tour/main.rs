@@ -1,8 +1,9 @@
-//! The sessions in the README and in the documents run as they are printed, and print what they say they print.
+//! Runs the sessions in the README and in the documents, and compares their output.
 //!
-//! Between `<!-- tour -->` and `<!-- /tour -->`, the blocks that begin with ```` ```sh ```` are one session of bash, with
-//! `towline` on the path and a server to talk to. Every command must succeed. Lines that begin with `# =>` are what
-//! the command before them prints, where `...` stands for anything; a last line that is only `...` stands for more lines.
+//! Between `<!-- tour -->` and `<!-- /tour -->`, the blocks that begin with ```` ```sh ```` are one bash
+//! session, with `towline` on the path and a server to call. Every command must succeed. Lines that begin
+//! with `# =>` are the output of the command before them. `...` matches any text, and a last line of only
+//! `...` matches more lines.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod extract;
@@ -44,7 +45,7 @@ fn run(steps: Vec<Step>) {
     std::fs::create_dir(at("bin")).unwrap();
     std::fs::create_dir(at("work")).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towline"), at("bin/towline")).unwrap();
-    // One shell for all, so that variables stay; what each step prints goes to a file of its own.
+    // One shell for all steps, so that variables stay. The output of each step goes to a separate file.
     let mut script = "set -euo pipefail\n".to_owned();
     for (number, step) in steps.iter().enumerate() {
         let out = at(&format!("out.{number}"));
@@ -81,7 +82,7 @@ fn run(steps: Vec<Step>) {
 }
 
 #[test]
-fn a_step_that_fails_or_prints_something_else_is_told() {
+fn a_step_that_fails_or_prints_other_text_is_reported() {
     let told = |text: &'static str| {
         let steps = extract::tour(text).unwrap();
         let end = std::panic::catch_unwind(|| run(steps)).unwrap_err();

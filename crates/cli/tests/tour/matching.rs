@@ -1,4 +1,4 @@
-//! Whether lines are the ones expected, where `...` stands for anything.
+//! Compares lines with expected ones, in which `...` matches any text.
 
 /// Says which line differs.
 pub fn compare(expected: &[String], printed: &[&str]) -> Result<(), String> {
@@ -34,7 +34,7 @@ fn ending(text: &str, piece: &str) -> Option<usize> {
 }
 
 #[test]
-fn dots_stand_for_anything() {
+fn dots_match_any_text() {
     for (wanted, line, fit) in [
         ("abc", "abc", true),
         ("abc", "abcd", false),

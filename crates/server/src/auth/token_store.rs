@@ -130,7 +130,7 @@ fn check(new: NewToken, hash: SecretHash, now: Timestamp) -> Result<StoredToken,
     for scope in &scopes {
         scope.parse::<Scope>().map_err(|why| invalid("scopes", why))?;
     }
-    let expires_in = expires_in.map(|span| span.get("expires_in")).transpose()?;
+    let expires_in = expires_in.map(|span| span.into_domain("expires_in")).transpose()?;
     if let Some(span) = expires_in.filter(|span| !(Millis::seconds(1)..=EXPIRES_MAX).contains(span)) {
         return Err(invalid("expires_in", format!("{span} is out of range; use 1s to {EXPIRES_MAX}")));
     }

@@ -400,7 +400,7 @@ mod tests {
         let path = directory.path().join("headers");
         std::fs::write(&path, "authorization: Bearer hush\n\nx-team: a: b\n").unwrap();
         let settings = load("", &[], &[("otlp_headers_file", path.to_str().unwrap())]).unwrap();
-        let header = |name: &str, value: &str| (name.to_owned(), towline_api::Hidden(value.to_owned()));
+        let header = |name: &str, value: &str| (name.to_owned(), towline_api::Secret(value.to_owned()));
         assert_eq!(
             settings.traces.headers,
             [header("authorization", "Bearer hush"), header("x-team", "a: b")]

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use http::Uri;
-use towline_api::Hidden;
+use towline_api::Secret;
 
 /// The OpenTelemetry SDK itself reads the other `OTEL_...` variables: service name, sampler and headers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -10,7 +10,7 @@ pub struct TraceSettings {
     /// The URL that receives spans. `None` disables tracing.
     pub endpoint: Option<String>,
     /// Headers of every request to the collector.
-    pub headers: Vec<(String, Hidden)>,
+    pub headers: Vec<(String, Secret)>,
     /// How many of a million traces started by this server are recorded. `None`: what `OTEL_TRACES_SAMPLER` says, or all.
     pub sample_ppm: Option<u32>,
     /// Set by `OTEL_SDK_DISABLED`, or by `none` in `OTEL_TRACES_EXPORTER`.
@@ -73,13 +73,13 @@ pub(super) fn endpoint(text: &str) -> Result<String, String> {
 }
 
 /// Parses one header per line, like `authorization: Bearer ...`.
-pub(super) fn headers(text: &str) -> Result<Vec<(String, Hidden)>, String> {
+pub(super) fn headers(text: &str) -> Result<Vec<(String, Secret)>, String> {
     let header = |(index, line): (usize, &str)| {
         let wrong = || format!("line {} is not a header; use name: value", index + 1);
         let (name, value) = line.split_once(':').ok_or_else(wrong)?;
         let name = http::HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
         http::HeaderValue::try_from(value.trim()).map_err(|_| wrong())?;
-        Ok((name.to_string(), Hidden(value.trim().to_owned())))
+        Ok((name.to_string(), Secret(value.trim().to_owned())))
     };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(header).collect()

@@ -127,13 +127,13 @@ impl Query {
     /// A duration like `5m`, or a number of milliseconds.
     pub(crate) fn span(&mut self, name: &'static str) -> Result<Option<Millis>, ProblemResponse> {
         let Some(span) = self.json::<Span>(name)? else { return Ok(None) };
-        Ok(Some(span.get(name)?))
+        Ok(Some(span.into_domain(name)?))
     }
 
     /// A time in RFC 3339, or a number of milliseconds since 1970.
     pub(crate) fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, ProblemResponse> {
         let Some(time) = self.json::<Time>(name)? else { return Ok(None) };
-        Ok(Some(time.get(name)?))
+        Ok(Some(time.into_domain(name)?))
     }
 
     /// Whether `view` is `summary`.

@@ -10,7 +10,7 @@ use axum::response::Response;
 use futures::FutureExt;
 use std::pin::{Pin, pin};
 use std::time::Duration;
-use towline_api::{BulkResult, CountShown, ItemFilter, Purged};
+use towline_api::{BulkResult, CountShown, ItemFilter, PurgeResult};
 use towline_domain::{QueueName, QueueState, Refusal, StateName};
 use towline_store::{BulkAction, Cursor, Filter, Operation, StoreError};
 
@@ -31,7 +31,7 @@ const TIME_MAX: Duration = Duration::from_secs(5);
         ("dry_run" = Option<bool>, Query, description = "Count the items without deleting them"),
     ),
     responses(
-        (status = 200, description = "How many items were deleted. A `state` is required; `all` selects every state.", body = Purged),
+        (status = 200, description = "How many items were deleted. A `state` is required; `all` selects every state.", body = PurgeResult),
     ))]
 pub(super) async fn purge(
     State(app): State<App>,
@@ -47,11 +47,11 @@ pub(super) async fn purge(
     check_selection(filter.head.state.is_some(), filter.head.state, all)?;
     if dry_run {
         let CountShown { count, next } = count_matching(&app, &filter, after).await?;
-        return respond.with(&Purged { removed: 0, matched: Some(count), next });
+        return respond.with(&PurgeResult { removed: 0, matched: Some(count), next });
     }
     let BulkResult { done, next, .. } =
         run_action(&app, &BulkAction::Delete { force }, &filter, after).await?;
-    respond.with(&Purged { removed: done, matched: None, next })
+    respond.with(&PurgeResult { removed: done, matched: None, next })
 }
 
 /// Run a bulk action on all items that match the filter.

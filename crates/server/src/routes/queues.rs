@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use towline_api::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
 use towline_domain::change::Answer;
-use towline_domain::{QueueName, Refusal, limits};
+use towline_domain::{PolicyPatch, QueueName, Refusal, limits};
 use towline_store::{Operation, QueueView};
 
 pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, ProblemResponse> {
@@ -77,7 +77,7 @@ pub(super) async fn put(
     caller: Caller,
     DecodedBody(body): DecodedBody<PutQueue>,
 ) -> Result<Response, ProblemResponse> {
-    let (schema, policy) = body.get()?;
+    let (schema, policy) = body.into_domain()?;
     caller.check_target(policy.dead_letter_queue.as_ref())?;
     let create = Operation::CreateQueue { queue, schema: Box::new(schema), policy: Box::new(policy) };
     change_and_show(&app, respond, create).await
@@ -96,7 +96,7 @@ pub(super) async fn change(
     caller: Caller,
     DecodedBody(body): DecodedBody<PatchQueue>,
 ) -> Result<Response, ProblemResponse> {
-    let patch = Box::new(body.policy.patch()?);
+    let patch = Box::new(PolicyPatch::try_from(body.policy)?);
     caller.check_target(patch.dead_letter_queue.as_ref().and_then(Option::as_ref))?;
     change_and_show(&app, respond, Operation::ChangePolicy { queue, patch }).await
 }

@@ -39,8 +39,8 @@ pub(super) async fn receive(
     let request = towline_broker::ReceiveRequest {
         queue: queue.clone(),
         max,
-        wait: body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?,
-        visibility: body.visibility_timeout.map(|span| span.get("visibility_timeout")).transpose()?,
+        wait: body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?,
+        visibility: body.visibility_timeout.map(|span| span.into_domain("visibility_timeout")).transpose()?,
         fields: match &body.fields {
             None => FieldSet::ALL,
             Some(names) => field_set(names.iter().map(String::as_str))?,

@@ -7,7 +7,7 @@ use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
 use axum::extract::State;
 use axum::response::Response;
 use towline_api::{
-    Code, IncrementRecord, KvList, KvShown, RecordDeleted, RecordNumber, RecordSet, SetRecord,
+    Code, IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
 };
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::limits::KV_PAGE_MAX;
@@ -20,7 +20,7 @@ use towline_domain::limits::KV_PAGE_MAX;
         ("limit" = Option<usize>, Query, description = "Maximum number of records, up to 64. Default: 64", minimum = 1, maximum = 64),
     ),
     responses(
-        (status = 200, description = "A page.", body = KvList),
+        (status = 200, description = "A page.", body = RecordPage),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -33,13 +33,13 @@ pub(super) async fn list(
     let found = app.broker.kv_list(&prefix, cursor.as_deref(), limit).await??;
     let next = found.last().filter(|_| found.len() >= limit).map(|(key, _)| key.clone());
     let bytes: usize = found.iter().map(|(_, record)| record.value.len()).sum();
-    let records = found.into_iter().map(|(key, record)| KvShown::new(key, &record)).collect();
-    run_blocking_if_large(bytes, || respond.with(&KvList { records, next }))
+    let records = found.into_iter().map(|(key, record)| RecordShown::new(key, &record)).collect();
+    run_blocking_if_large(bytes, || respond.with(&RecordPage { records, next }))
 }
 
 /// Show a record.
 #[utoipa::path(get, path = "/v1/kv/{key}", operation_id = "get_record", tag = "records", security(("token" = ["kv:read"])), params(("key" = String, Path)), responses(
-    (status = 200, description = "The record.", body = KvShown),
+    (status = 200, description = "The record.", body = RecordShown),
     (status = 404, description = "The record does not exist, or it has expired."),
 ))]
 pub(super) async fn get(
@@ -52,7 +52,7 @@ pub(super) async fn get(
         let detail = format!("there is no record {key:?}; it was never set, or it has expired");
         return Err(ProblemResponse::new(Code::RecordNotFound, detail));
     };
-    respond.with(&KvShown::new(key, &record))
+    respond.with(&RecordShown::new(key, &record))
 }
 
 /// Set a record. With `if_absent`, set it only if it does not exist.
@@ -67,7 +67,7 @@ pub(super) async fn set(
     KeyPath(key): KeyPath,
     DecodedBody(body): DecodedBody<SetRecord>,
 ) -> Result<Response, ProblemResponse> {
-    let set = match app.broker.kv(&key, body.get()?).await?? {
+    let set = match app.broker.kv(&key, KvCommand::try_from(body)?).await?? {
         KvAnswer::Done => true,
         KvAnswer::Won(won) => won,
         _ => return Err(unexpected()),
@@ -90,7 +90,9 @@ pub(super) async fn increment(
     KeyPath(key): KeyPath,
     DecodedBody(body): DecodedBody<IncrementRecord>,
 ) -> Result<Response, ProblemResponse> {
-    let KvAnswer::Number(value) = app.broker.kv(&key, body.get()?).await?? else { return Err(unexpected()) };
+    let KvAnswer::Number(value) = app.broker.kv(&key, KvCommand::try_from(body)?).await?? else {
+        return Err(unexpected());
+    };
     respond.with(&RecordNumber { value })
 }
 

@@ -68,7 +68,7 @@ pub(super) async fn put(
     SchedulePath(name): SchedulePath,
     DecodedBody(body): DecodedBody<PutSchedule>,
 ) -> Result<Response, ProblemResponse> {
-    let (spec, paused) = body.get()?;
+    let (spec, paused) = body.into_domain()?;
     caller.check_target(Some(&spec.queue))?;
     let put = app.broker.put_schedule(&name, spec, paused).await??;
     respond.with(&ScheduleAnswer {

@@ -38,7 +38,7 @@ pub(super) async fn settle(
     let count = body.actions.len();
     StoreError::check_size("actions", count, limits::BATCH_MAX)?;
     let named: Vec<ItemId> =
-        body.actions.iter().filter_map(|action| action.id.clone()?.get("id").ok()).collect();
+        body.actions.iter().filter_map(|action| action.id.clone()?.into_domain("id").ok()).collect();
     let hidden: HashSet<ItemId> =
         caller.hidden_items(&app, &named, Right::Receive).await?.into_iter().collect();
     let Prepared { batch, ids, invalid } =
@@ -97,7 +97,7 @@ fn prepare_one(
     caller: &Caller,
     hidden: &HashSet<ItemId>,
 ) -> Result<(ItemId, LeaseCall), ProblemResponse> {
-    let (id, call) = action.get(seed)?;
+    let (id, call) = action.into_domain(seed)?;
     if hidden.contains(&id) {
         return Err(Refusal::ItemNotFound { id }.into());
     }
@@ -140,7 +140,7 @@ pub(super) async fn settle_one(
         return Err(Refusal::Invalid { what: "id", message }.into());
     }
     (action.id, action.verb) = (Some(id.into()), Some(verb.into()));
-    let (id, call) = action.get(entropy::number())?;
+    let (id, call) = action.into_domain(entropy::number())?;
     caller.check_target(call.adjust.queue.as_ref())?;
     let span = match &app.traces {
         Some(traces) => traces.settle(&request_span, &app, verb.name(), &[id]).await,

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use std::time::Duration;
 use towline_api::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
-use towline_domain::{QueueName, Refusal, Trace, limits};
+use towline_domain::{QueueName, Refusal, Submission, Trace, limits};
 use towline_store::{Operation, Reply, StoreError};
 
 /// Submit items.
@@ -36,7 +36,7 @@ pub(super) async fn submit(
 ) -> Result<Response, ProblemResponse> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
-    let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.get("wait")?))?;
+    let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?;
     let span = app.traces.as_ref().and_then(|traces| traces.submit(&request_span, &queue, count));
     let trace = span.as_ref().map(SubmitSpan::trace).or_else(|| traces::of_headers(&headers));
     let (batch, invalid) =
@@ -70,7 +70,7 @@ fn prepare(
     let mut batch = Vec::with_capacity(items.len());
     let invalid = items
         .into_iter()
-        .map(|item| match item.get() {
+        .map(|item| match Submission::try_from(item) {
             Ok(mut submission) => {
                 submission.body.trace = submission.body.trace.or_else(|| trace.clone());
                 batch.push(Operation::Submit { queue: queue.clone(), submission: Box::new(submission) });

@@ -9,7 +9,7 @@ use crate::request::{DecodedBody, NoQuery, Query, TokenPath, excerpt};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::Response;
-use towline_api::{Code, Hidden, NewToken, PAGE_DEFAULT, TokenMade, TokenPage, TokenShown, Whoami};
+use towline_api::{Code, NewToken, PAGE_DEFAULT, Secret, TokenCreated, TokenPage, TokenShown, Whoami};
 use towline_broker::entropy;
 use towline_domain::limits;
 
@@ -19,7 +19,7 @@ use towline_domain::limits;
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", security(("token" = ["admin"])),
     request_body = NewToken,
     responses(
-        (status = 200, description = "The token.", body = TokenMade),
+        (status = 200, description = "The token.", body = TokenCreated),
     ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -31,7 +31,7 @@ pub(super) async fn create(
     let (text, record) = TokenStore::Broker(&app.broker).create(body, seed, app.now()).await??;
     let shown = record.describe(None);
     let subject = AuditSubject(format!("token {} {:?} {}", shown.id, shown.name, shown.scopes.join(" ")));
-    let mut response = respond.with(&TokenMade { token: Hidden(text), shown })?;
+    let mut response = respond.with(&TokenCreated { token: Secret(text), shown })?;
     response.extensions_mut().insert(subject);
     Ok(response)
 }

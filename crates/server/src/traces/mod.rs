@@ -227,7 +227,7 @@ fn link(trace: &Trace) -> Option<Link> {
 /// The trace context in the headers of a request.
 pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Trace> {
     let all = |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    TraceBody::of_headers(all("traceparent"), all("tracestate"))
+    TraceBody::from_headers(all("traceparent"), all("tracestate"))
 }
 
 /// The span of the current request, if tracing is enabled.

@@ -18,7 +18,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use towline_api::Hidden;
+use towline_api::Secret;
 
 /// Limit for one request.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ impl LastError {
 
 pub(super) fn exporter(
     endpoint: &str,
-    headers: &[(String, Hidden)],
+    headers: &[(String, Secret)],
     resource: &Resource,
 ) -> Result<(SpanExporter, LastError), String> {
     let headers: HashMap<String, String> =

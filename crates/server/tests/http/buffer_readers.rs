@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use towline_api::ClientError;
 use towline_api::chain::Position;
-use towline_api::client::cut::{Chunk, Cut};
-use towline_api::client::{Content, Next, Upload};
+use towline_api::client::chunker::{Chunk, InputEvent};
+use towline_api::client::{ChunkLookup, Content, Upload};
 use towline_domain::Millis;
 
 const WRITER: &str = "000102030405060708090a0b0c0d0e0f";
@@ -23,7 +23,7 @@ async fn empty(server: &TestServer) -> String {
 async fn writer(
     server: &TestServer,
     id: &str,
-) -> (mpsc::Sender<Cut>, tokio::task::JoinHandle<Result<Position, String>>) {
+) -> (mpsc::Sender<InputEvent>, tokio::task::JoinHandle<Result<Position, String>>) {
     let mut upload = Upload::begin(server.client(), id, WRITER).await.unwrap();
     let (sender, receiver) = mpsc::channel(1);
     let running =
@@ -31,8 +31,8 @@ async fn writer(
     (sender, running)
 }
 
-fn chunk(data: &'static str) -> Cut {
-    Cut::Chunk(Chunk::new(data.into()).unwrap())
+fn chunk(data: &'static str) -> InputEvent {
+    InputEvent::Chunk(Chunk::new(data.into()).unwrap())
 }
 
 /// The bytes that were read, and how the stream ended.
@@ -63,10 +63,10 @@ async fn a_reader_that_waits_before_the_writer_gets_every_byte() {
     let (sender, running) = writer(&server, &id).await;
     sender.send(chunk("one ")).await.unwrap();
     // The reader gets the chunk before the writer continues.
-    let Next::Chunk(got) = first.await.unwrap() else { panic!("no chunk") };
+    let ChunkLookup::Chunk(got) = first.await.unwrap() else { panic!("no chunk") };
     assert_eq!(got.pieces.concat(), b"one ");
     sender.send(chunk("two")).await.unwrap();
-    sender.send(Cut::End).await.unwrap();
+    sender.send(InputEvent::End).await.unwrap();
     assert_eq!(running.await.unwrap().unwrap().bytes, 7);
     assert_eq!(reading.await.unwrap().body, "one two");
 }
@@ -79,7 +79,10 @@ async fn a_reader_gets_an_error_when_the_writer_fails() {
     let (sender, _running) = writer(&server, &id).await;
     sender.send(chunk("half")).await.unwrap();
     let there = async {
-        while !matches!(server.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
+        while !matches!(
+            server.client().chunk(&id, 0, Duration::from_secs(60)).await,
+            Ok(ChunkLookup::Chunk(_))
+        ) {}
     };
     there.await;
     server.client().fail_buffer(&id, WRITER, "fell over").await.unwrap();
@@ -159,7 +162,8 @@ async fn ranges_of_a_buffer_that_is_being_written() {
     let id = empty(&server).await;
     let (sender, running) = writer(&server, &id).await;
     sender.send(chunk("0123456789")).await.unwrap();
-    while !matches!(server.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(Next::Chunk(_))) {}
+    while !matches!(server.client().chunk(&id, 0, Duration::from_secs(60)).await, Ok(ChunkLookup::Chunk(_))) {
+    }
     let answer = range(&server, &id, "bytes=2-5").await;
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (206, &b"2345"[..]));
     assert_eq!(answer.headers["content-range"], "bytes 2-5/*");
@@ -167,7 +171,7 @@ async fn ranges_of_a_buffer_that_is_being_written() {
         let detail = range(&server, &id, later).await.problem("buffer_not_ready");
         assert!(detail.contains("10 bytes so far"), "{detail}");
     }
-    sender.send(Cut::End).await.unwrap();
+    sender.send(InputEvent::End).await.unwrap();
     running.await.unwrap().unwrap();
     assert_eq!(range(&server, &id, "bytes=-2").await.body, "89");
 }
@@ -193,13 +197,17 @@ async fn a_head_request_describes_a_chunk_without_its_data() {
     let server = TestServer::start().await;
     let id = empty(&server).await;
     server.fill(&id, "0123456789").await.success();
-    let Next::Chunk(head) = server.client().chunk_head(&id, 0).await.unwrap() else { panic!("no chunk") };
-    let Next::Chunk(whole) = server.client().chunk(&id, 0, Duration::ZERO).await.unwrap() else {
+    let ChunkLookup::Chunk(head) = server.client().chunk_head(&id, 0).await.unwrap() else {
+        panic!("no chunk")
+    };
+    let ChunkLookup::Chunk(whole) = server.client().chunk(&id, 0, Duration::ZERO).await.unwrap() else {
         panic!("no chunk")
     };
     assert_eq!((head.length, head.hash, head.chain), (whole.length, whole.hash, whole.chain));
     assert!(head.pieces.is_empty() && whole.pieces.concat() == b"0123456789");
-    assert!(matches!(server.client().chunk_head(&id, 1).await.unwrap(), Next::End(at) if at.bytes == 10));
+    assert!(
+        matches!(server.client().chunk_head(&id, 1).await.unwrap(), ChunkLookup::End(at) if at.bytes == 10)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::time::Duration;
 use towline_api::buffer::{AdoptChunk, SignGet, SignPut, SignedRequest};
 use towline_api::chain::{self, Position};
-use towline_api::client::Next;
+use towline_api::client::ChunkLookup;
 use towline_server::{Server, ServerError, Settings};
 
 const WRITER: &str = "000102030405060708090a0b0c0d0e0f";
@@ -72,12 +72,14 @@ async fn chunks_are_transferred_directly_with_signed_requests() {
     let adopt = AdoptChunk { writer: WRITER.to_owned(), check_data: None };
     assert!(client.adopt_chunk(&id, 0, &adopt).await.is_err(), "the chunk is not uploaded yet");
     let signed = client.sign_put(&id, 0, &sign).await.unwrap();
-    let head = signed.head.clone().unwrap().get("head").unwrap();
+    let head = signed.head.clone().unwrap().into_domain("head").unwrap();
     let (status, _) = send(signed, [&head[..], b"past the server"].concat()).await;
     assert_eq!(status, 200);
     client.adopt_chunk(&id, 0, &adopt).await.unwrap();
     client.finish_buffer(&id, WRITER, &after).await.unwrap();
-    let Next::Chunk(got) = client.chunk(&id, 0, Duration::ZERO).await.unwrap() else { panic!("no chunk") };
+    let ChunkLookup::Chunk(got) = client.chunk(&id, 0, Duration::ZERO).await.unwrap() else {
+        panic!("no chunk")
+    };
     assert_eq!(got.pieces.concat(), b"past the server");
     let signed = client.sign_get(&id, 0, &SignGet::default()).await.unwrap();
     let skip = signed.head_bytes.unwrap() as usize;

@@ -7,7 +7,7 @@ use std::io::Cursor;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use towline_api::chain::Position;
-use towline_api::client::cut::{self, Cut};
+use towline_api::client::chunker::{self, InputEvent};
 use towline_api::client::{Download, Upload, UploadError};
 use towline_api::{CHUNK_BYTES, Client, ClientError};
 
@@ -41,7 +41,7 @@ fn breaking() -> impl Iterator<Item = Fate> {
 async fn transfers_survive_broken_connections() {
     let server = TestServer::start().await;
     let proxy = Proxy::start(server.address).await;
-    let client = || Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
+    let client = || Client::new(&proxy.url()).unwrap().retry_for(Duration::from_secs(60));
     let (id, bytes) = (empty(&server).await, content(10 * CHUNK_BYTES + 12_345));
     // The reader starts first, over the same unreliable proxy.
     proxy.plan(breaking());
@@ -51,7 +51,8 @@ async fn transfers_survive_broken_connections() {
     });
     let mut upload = Upload::begin(client(), &id, WRITER).await.unwrap();
     let mut safe = 0;
-    let totals = upload.run(cut::cut(Cursor::new(bytes.clone())), |bytes| safe += bytes).await.unwrap();
+    let totals =
+        upload.run(chunker::chunk_input(Cursor::new(bytes.clone())), |bytes| safe += bytes).await.unwrap();
     assert_eq!((totals.bytes, safe), (bytes.len() as u64, bytes.len() as u64));
     assert!(reading.await.unwrap().unwrap() == bytes);
     let accepted = proxy.accepted();
@@ -68,11 +69,11 @@ async fn transfers_survive_broken_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_with_a_failing_source_does_not_complete_the_buffer() {
     let server = TestServer::start().await;
-    for end in [Some(Cut::Failed(std::io::Error::other("torn"))), None] {
+    for end in [Some(InputEvent::Failed(std::io::Error::other("torn"))), None] {
         let id = empty(&server).await;
         let mut upload = Upload::begin(server.client(), &id, WRITER).await.unwrap();
         let (sender, receiver) = mpsc::channel(4);
-        sender.send(Cut::Chunk(cut::Chunk::new("half".into()).unwrap())).await.unwrap();
+        sender.send(InputEvent::Chunk(chunker::Chunk::new("half".into()).unwrap())).await.unwrap();
         if let Some(end) = end {
             sender.send(end).await.unwrap();
         }

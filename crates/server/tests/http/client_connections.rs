@@ -48,8 +48,8 @@ async fn the_client_does_not_reuse_a_closed_connection() {
     let proxy = Proxy::start(server.address).await;
     let count = 50;
     proxy.plan(vec![Fate::CloseWhenIdle; count]);
-    let patient = Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
-    let client = patient.clone().patience(Duration::ZERO);
+    let patient = Client::new(&proxy.url()).unwrap().retry_for(Duration::from_secs(60));
+    let client = patient.clone().retry_for(Duration::ZERO);
     // The client must not retry these calls after sending them. Whether it has noticed the closed connection before the
     // next call is a race, and must not matter.
     for _ in 0..count {
@@ -88,7 +88,7 @@ async fn the_client_supports_every_call_in_both_formats() {
             .await
             .unwrap();
         assert_eq!(submitted[1].error.as_ref().unwrap().code, "invalid");
-        let id: ItemId = submitted[0].id.clone().unwrap().get("id").unwrap();
+        let id: ItemId = submitted[0].id.clone().unwrap().into_domain("id").unwrap();
         assert_eq!(client.item(id).await.unwrap().payload, item.payload);
         assert_eq!(client.wait(id, Duration::from_millis(5)).await.unwrap().state, "pending");
         let query = ItemQuery {
@@ -107,7 +107,7 @@ async fn the_client_supports_every_call_in_both_formats() {
         assert_eq!(client.cancel(id, Some("no".to_owned())).await.unwrap().state.unwrap(), "failed");
         assert_eq!(client.redrive(id).await.unwrap().state.unwrap(), "pending");
         let received = client.receive("jobs", &ReceiveRequest::default()).await.unwrap().items.remove(0);
-        let lease: LeaseToken = received.lease.get("lease").unwrap();
+        let lease: LeaseToken = received.lease.into_domain("lease").unwrap();
         assert!(
             client.act(Action::new(VerbName::Heartbeat, id, lease)).await.unwrap().lease_expires_at.is_some()
         );

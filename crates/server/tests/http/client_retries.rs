@@ -22,7 +22,7 @@ async fn scene(fate: Fate) -> Scene {
     server.queue("jobs", json!({})).await;
     let proxy = Proxy::start(server.address).await;
     proxy.plan([fate]);
-    let client = Client::new(&proxy.url()).unwrap().patience(Duration::from_secs(60));
+    let client = Client::new(&proxy.url()).unwrap().retry_for(Duration::from_secs(60));
     Scene { server, proxy, client }
 }
 
@@ -127,11 +127,11 @@ async fn the_client_retries_while_the_server_starts() {
     let address = free.local_addr().unwrap();
     drop(free);
     let client = Client::new(&format!("http://{address}")).unwrap();
-    let refused = client.clone().patience(Duration::ZERO).submit("jobs", vec![NewItem::default()]).await;
+    let refused = client.clone().retry_for(Duration::ZERO).submit("jobs", vec![NewItem::default()]).await;
     assert!(refused.as_ref().unwrap_err().to_string().contains(&address.to_string()), "{refused:?}");
     assert_unreachable(refused);
     // Nothing was sent, so the client may retry every call.
-    let patient = client.patience(Duration::from_secs(60));
+    let patient = client.retry_for(Duration::from_secs(60));
     let (first, second) = (patient.clone(), patient.clone());
     let submit = tokio::spawn(async move { first.submit("jobs", vec![NewItem::default()]).await });
     let request = ReceiveRequest { wait: Some(Duration::from_secs(60).into()), ..ReceiveRequest::default() };
@@ -151,10 +151,10 @@ async fn the_client_retries_busy_but_no_refusal() {
     other.send(head_that_asks("POST", "/v1/queues/jobs/items", body.len())).await;
     assert_eq!(other.answer().await.unwrap().status.as_u16(), 100);
     let large = || vec![NewItem { payload: Some(vec![0; 500_000].into()), ..NewItem::default() }];
-    let hasty = server.client().patience(Duration::ZERO);
+    let hasty = server.client().retry_for(Duration::ZERO);
     let busy = hasty.submit("jobs", large()).await.unwrap_err();
     assert_eq!(busy.code(), Some(Code::Busy));
-    let patient = server.client().patience(Duration::from_secs(60));
+    let patient = server.client().retry_for(Duration::from_secs(60));
     let submit = tokio::spawn(async move { patient.submit("jobs", large()).await });
     other.send(&body).await;
     other.answer().await.unwrap().success();

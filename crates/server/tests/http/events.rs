@@ -355,7 +355,7 @@ async fn the_client_follows_events_and_reads_pages() {
         seen.push(stream.next().await.unwrap());
     }
     assert_eq!(seen.iter().map(|event| event.item.unwrap().to_string()).collect::<Vec<_>>(), ids);
-    assert_eq!(stream.place(), Some(seen[2].id.as_str()));
+    assert_eq!(stream.cursor(), Some(seen[2].id.as_str()));
     let page = client.events(&query, Some(100)).await.unwrap();
     assert_eq!(page.events, seen);
     let gone = towline_api::client::EventQuery { after: Some("00000000-1-0".to_owned()), ..query };

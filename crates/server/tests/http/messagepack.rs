@@ -138,7 +138,7 @@ async fn a_payload_is_bytes_or_base64() {
     assert_eq!(server.item(id).await["payload"], "AP8=");
     let id = answer["items"][0]["id"].as_str().unwrap();
     let shown = server.client().item(id.parse().unwrap()).await.unwrap();
-    assert_eq!(shown.payload.unwrap().get("payload").unwrap(), every_byte);
+    assert_eq!(shown.payload.unwrap().into_domain("payload").unwrap(), every_byte);
 }
 
 #[tokio::test(flavor = "multi_thread")]

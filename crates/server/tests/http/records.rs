@@ -4,7 +4,7 @@ use crate::test_server::TestServer;
 use http::Method;
 use serde_json::json;
 use std::time::Duration;
-use towline_api::client::Heard;
+use towline_api::client::TopicEvent;
 use towline_api::{Client, IncrementRecord, SetRecord};
 use towline_domain::limits;
 
@@ -111,9 +111,9 @@ async fn a_message_reaches_every_subscriber_of_its_topic_and_no_other() {
     assert_eq!(client.publish("news", detail).await.unwrap(), 3);
     assert_eq!(client.publish("other", "else").await.unwrap(), 1);
     for ear in &mut ears {
-        assert_eq!(ear.next().await.unwrap(), Some(Heard::Message(detail.to_owned())));
+        assert_eq!(ear.next().await.unwrap(), Some(TopicEvent::Message(detail.to_owned())));
     }
-    assert_eq!(other.next().await.unwrap(), Some(Heard::Message("else".to_owned())));
+    assert_eq!(other.next().await.unwrap(), Some(TopicEvent::Message("else".to_owned())));
     // A subscriber that disconnects gets no more messages.
     drop(ears);
     while client.publish("news", "again").await.unwrap() > 0 {
@@ -139,8 +139,8 @@ async fn a_subscriber_that_does_not_read_is_cut_off_with_a_last_event() {
     let mut received = 0;
     let missed = loop {
         match slow.next().await.unwrap() {
-            Some(Heard::Message(_)) => received += 1,
-            Some(Heard::CutOff { missed }) => break missed,
+            Some(TopicEvent::Message(_)) => received += 1,
+            Some(TopicEvent::CutOff { missed }) => break missed,
             None => panic!("the stream ended without an event after {received} messages"),
         }
     };

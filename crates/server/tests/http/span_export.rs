@@ -62,7 +62,7 @@ impl Collector {
         let url = format!("{}/v1/traces", self.url);
         TestServer::start_with(|settings| {
             settings.traces.endpoint = Some(url);
-            settings.traces.headers = vec![("x-team".to_owned(), towline_api::Hidden("mri".to_owned()))];
+            settings.traces.headers = vec![("x-team".to_owned(), towline_api::Secret("mri".to_owned()))];
         })
         .await
     }

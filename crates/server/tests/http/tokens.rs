@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use towline_api::Code;
 use towline_api::client::Upload;
-use towline_api::client::cut::{Chunk, Cut};
+use towline_api::client::chunker::{Chunk, InputEvent};
 use towline_server::{Server, ServerError, Settings};
 
 async fn whoami(server: &TestServer, authorization: &str) -> crate::test_server::TestResponse {
@@ -125,12 +125,12 @@ async fn a_stream_ends_with_an_error_when_its_token_ends() {
     let id = server.post("/v1/buffers", json!({})).await.success()["id"].as_str().unwrap().to_owned();
     let (writer, _) = server.token_for(&["buffer:*"]).await;
     let (reader, reader_id) = server.token_for(&["buffer:read"]).await;
-    let client = |token: &str| server.client().token(token).unwrap().patience(Duration::ZERO);
+    let client = |token: &str| server.client().token(token).unwrap().retry_for(Duration::ZERO);
     let mut upload = Upload::begin(client(&writer), &id, "000102030405060708090a0b0c0d0e0f").await.unwrap();
     let (input, cuts) = mpsc::channel(1);
     let writing = tokio::spawn(async move { upload.run(cuts, |_| {}).await.map(drop) });
     let chunk = Chunk::new(Bytes::from_static(b"first")).unwrap();
-    input.send(Cut::Chunk(chunk)).await.unwrap();
+    input.send(InputEvent::Chunk(chunk)).await.unwrap();
     // The stream continues.
     let mut content = loop {
         match client(&reader).content(&id, 0..u64::MAX).await {
@@ -143,7 +143,7 @@ async fn a_stream_ends_with_an_error_when_its_token_ends() {
     let cut_off = content.next().await;
     assert!(cut_off.is_err(), "not taken for whole: {cut_off:?}");
     // The writer has another token.
-    input.send(Cut::End).await.unwrap();
+    input.send(InputEvent::End).await.unwrap();
     writing.await.unwrap().unwrap();
 }
 

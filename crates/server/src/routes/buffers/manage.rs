@@ -17,7 +17,7 @@ use towline_domain::Timestamp;
 const PAGE_MAX: usize = 1000;
 
 fn new(body: NewBuffer, now: Timestamp) -> Result<towline_buffers::NewBuffer, ProblemResponse> {
-    let ttl = body.ttl.map(|ttl| ttl.get("ttl")).transpose()?;
+    let ttl = body.ttl.map(|ttl| ttl.into_domain("ttl")).transpose()?;
     let expires_at_ms = ttl.map(|ttl| now.0.saturating_add(ttl.0));
     Ok(towline_buffers::NewBuffer { tags: body.tags, expires_at_ms })
 }

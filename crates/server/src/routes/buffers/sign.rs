@@ -17,7 +17,7 @@ const EXPIRES_DEFAULT: Millis = Millis::minutes(15);
 const EXPIRES_MAX: Millis = Millis::minutes(60);
 
 fn expires_in(requested: Option<Span>) -> Result<Duration, ProblemResponse> {
-    let span = requested.map_or(Ok(EXPIRES_DEFAULT), |span| span.get("expires_in"))?;
+    let span = requested.map_or(Ok(EXPIRES_DEFAULT), |span| span.into_domain("expires_in"))?;
     if !(Millis::seconds(1)..=EXPIRES_MAX).contains(&span) {
         let message = format!("{span} is out of range; use 1s to {EXPIRES_MAX}");
         return Err(Refusal::Invalid { what: "expires_in", message }.into());
@@ -50,7 +50,7 @@ pub(crate) async fn put(
     DecodedBody(body): DecodedBody<SignPut>,
 ) -> Result<Response, ProblemResponse> {
     let (writer, expires_in) = (writer(&body.writer)?, expires_in(body.expires_in)?);
-    let (hash, chain) = (body.hash.get("hash")?, body.chain.get("chain")?);
+    let (hash, chain) = (body.hash.into_domain("hash")?, body.chain.into_domain("chain")?);
     if !(1..=CHUNK_BYTES_MAX as u64).contains(&body.length) {
         let message = format!("{} is out of range; use 1 to {CHUNK_BYTES_MAX}", body.length);
         return Err(Refusal::Invalid { what: "length", message }.into());

@@ -68,7 +68,7 @@ pub(crate) async fn finish(
     DecodedBody(body): DecodedBody<FinishBuffer>,
 ) -> Result<Response, ProblemResponse> {
     let writer = writer(&body.writer)?;
-    let totals = Position { chunks: body.chunks, bytes: body.bytes, chain: body.chain.get("chain")? };
+    let totals = Position { chunks: body.chunks, bytes: body.bytes, chain: body.chain.into_domain("chain")? };
     let (buffers, now_ms) = (writable(&app, &id).await?, app.now().0);
     buffers.finish(&id, writer, totals, now_ms).await?;
     respond.with(&describe(buffers.show(&id, now_ms).await?))

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use towline_api::Client;
-use towline_api::client::Heard;
+use towline_api::client::TopicEvent;
 
 /// The pause before the connection is opened again. Waiters look into the store meanwhile.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ async fn read_topic(subscription: Weak<Subscription>) {
             loop {
                 tokio::select! {
                     message = messages.next() => match message {
-                        Ok(Some(Heard::Message(message))) => {
+                        Ok(Some(TopicEvent::Message(message))) => {
                             if let Some(subscription) = subscription.upgrade() {
                                 // An error only means that there is no subscriber.
                                 let _ = subscription.subscribers.send(message);

@@ -147,7 +147,7 @@ fn visibility_timeout(visibility: Duration) -> towline_api::Span {
 }
 
 fn payload_text(payload: Option<Payload>) -> String {
-    let bytes = payload.and_then(|payload| payload.get("payload").ok());
+    let bytes = payload.and_then(|payload| payload.into_domain("payload").ok());
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
@@ -257,7 +257,7 @@ impl Queue for ServerQueue {
             while count < max {
                 let (items, next) = self.failed_items(max - count, cursor, false).await?;
                 for item in items {
-                    let Ok(id) = item.id.get("id") else { continue };
+                    let Ok(id) = item.id.into_domain("id") else { continue };
                     match self.client.redrive(id).await {
                         Ok(_) => count += 1,
                         // Another process redrove it first.

@@ -1,9 +1,9 @@
-//! Commands that Tyger has and Towline does not have yet.
+//! Commands that Tyger has and Towline does not support yet.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Words for somebody who typed one of them.
-pub fn refusal(error: &clap::Error) -> Option<String> {
+/// What to tell a user who tries one of them.
+pub fn explain(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }

@@ -1,8 +1,9 @@
-//! `towline queue submit --bulk`: a file of items, in bounded memory.
+//! `towline queue submit --bulk`: submits a file of items in bounded memory.
 //!
-//! One call at a time, while the next lines are read and checked: items get into the queue in the order of their lines.
+//! Makes one call at a time while the reader prepares the next lines. So items are submitted in the order of
+//! their lines.
 
-use super::bulk_lines::{self, Batch, Line};
+use super::bulk_reader::{self, BulkLine, LineBatch};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output::{self, Format};
@@ -13,21 +14,22 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::time::Duration;
 use towline_api::{Client, ClientError, ErrorBody, Submitted};
 
-/// A server that restarts is waited for; calls that may have been carried out are repeated only if that is harmless.
+/// How long to wait for a server that restarts. A call that may have been carried out is repeated only if
+/// that is safe.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -> Result<(), Failure> {
-    let client = session.client.clone().patience(PATIENCE);
-    // Told at once, before a pipe full of items is read.
+    let client = session.client.clone().retry_for(PATIENCE);
+    // Report a missing queue before reading a pipe full of items.
     session.client.queue(queue).await?;
-    let (from, length) = bulk_lines::open(from)?;
+    let (from, length) = bulk_reader::open(from)?;
     let bar = bar(length);
-    let mut lines = bulk_lines::read(from, bar.clone())?;
-    let mut results = Results::new(session.output.asked());
+    let mut lines = bulk_reader::read(from, bar.clone())?;
+    let mut results = Results::new(session.output.requested());
     let end = loop {
         match lines.next().await {
             None => break Ok(()),
-            Some(Err(error)) => break Err(Failure::Refused(format!("cannot read further: {error}"))),
+            Some(Err(error)) => break Err(Failure::Refused(format!("cannot read the next lines: {error}"))),
             Some(Ok(batch)) => {
                 if let Err(failure) = submit(&client, (queue, wait), batch, &mut results, &bar).await {
                     break Err(failure);
@@ -44,7 +46,7 @@ pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -
             results.refused,
             results.refused + results.accepted
         ));
-        return Err(Failure::Told);
+        return Err(Failure::AlreadyReported);
     }
     Ok(())
 }
@@ -52,14 +54,14 @@ pub async fn run(session: &Session, queue: &str, from: Source, wait: Duration) -
 async fn submit(
     client: &Client,
     (queue, wait): (&str, Duration),
-    batch: Batch,
+    batch: LineBatch,
     results: &mut Results,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
     let Some(first) = batch.lines.first().map(|line| line.number) else { return Ok(()) };
     let mut items = Vec::new();
     let mut lines = Vec::with_capacity(batch.lines.len());
-    for Line { number, shown, item } in batch.lines {
+    for BulkLine { number, shown, item } in batch.lines {
         let error = match item {
             Ok(item) => {
                 items.push(item);
@@ -89,25 +91,25 @@ async fn submit(
     Ok(())
 }
 
-/// Why the rest of the lines is not submitted.
+/// Says which lines were not submitted.
 fn stopped(first: u64, error: ClientError) -> Failure {
     let lost = matches!(error, ClientError::Unreachable { .. });
     let remedy = match lost {
-        true => "; items with an idempotency_key can be submitted again without harm",
+        true => "; items with an idempotency_key can safely be submitted again",
         false => "",
     };
     match Failure::from(error) {
         Failure::Unreachable(words) => {
-            Failure::Unreachable(format!("from line {first} on nothing was acknowledged: {words}{remedy}"))
+            Failure::Unreachable(format!("nothing was acknowledged from line {first} on: {words}{remedy}"))
         }
         Failure::Refused(words) => {
-            Failure::Refused(format!("from line {first} on nothing was submitted: {words}"))
+            Failure::Refused(format!("nothing was submitted from line {first} on: {words}"))
         }
         other => other,
     }
 }
 
-/// Only where it does not get between the ids.
+/// A progress bar, only where it does not mix with the printed ids.
 fn bar(length: Option<u64>) -> ProgressBar {
     if io::stdout().is_terminal() || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -124,10 +126,10 @@ fn bar(length: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// What became of the lines, printed as they are known.
+/// Prints the results of the lines.
 struct Results {
     format: Option<Format>,
-    /// `None`: nobody reads any more. The items are submitted all the same.
+    /// `None` after the reader closed the pipe. The items are still submitted.
     out: Option<BufWriter<Stdout>>,
     accepted: u64,
     refused: u64,
@@ -184,7 +186,7 @@ impl Results {
         let Some(out) = &mut self.out else { return };
         if let Err(error) = print(out) {
             if error.kind() != io::ErrorKind::BrokenPipe {
-                output::say(format!("cannot print ids any more: {error}"));
+                output::say(format!("cannot print further ids: {error}"));
             }
             self.out = None;
         }

@@ -1,4 +1,4 @@
-//! Acts on all items that match: chunk by chunk, with progress on a terminal.
+//! Bulk actions: repeats the call until all matching items are done, with a progress bar on a terminal.
 
 use super::filter::FilterArgs;
 use crate::connect::Session;
@@ -11,66 +11,64 @@ use std::io::{self, IsTerminal};
 use towline_api::client::ItemQuery;
 use towline_api::{BulkResult, ClientError, ItemFilter, ItemId};
 
-/// Items by their ids, or all of a queue that match.
+/// Items by id, or all matching items of a queue.
 #[derive(Debug, Args)]
-pub struct Items {
+pub struct ItemsArgs {
     /// The items' ids.
     #[arg(value_name = "ITEM", required_unless_present = "queue", value_parser = item_id)]
     pub ids: Vec<ItemId>,
-    /// All items of this queue that match, instead of ids.
+    /// All matching items of this queue, instead of ids.
     #[arg(long, value_name = "QUEUE", conflicts_with = "ids")]
     pub queue: Option<String>,
     #[command(flatten)]
-    pub all: AllArgs,
+    pub all: MatchArgs,
 }
 
-/// Which of a queue, and whether in earnest.
+/// A filter, and whether to run dry.
 #[derive(Debug, Args)]
-pub struct AllArgs {
+pub struct MatchArgs {
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Print how many match, and change none.
+    /// Print how many items match, and change none.
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Which priority.
 #[derive(Debug, Args)]
 pub struct SetPriorityArgs {
     /// The queue's name.
     queue: String,
-    /// The priority they are to have; lower ones are given out first.
+    /// The new priority. Lower numbers are delivered first.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     to: i16,
     #[command(flatten)]
-    all: AllArgs,
+    all: MatchArgs,
 }
 
-/// Which queue.
 #[derive(Debug, Args)]
 pub struct MoveArgs {
     /// The queue's name.
     queue: String,
-    /// The queue they are to go to.
+    /// The queue to move the items to.
     #[arg(long, value_name = "QUEUE")]
     to: String,
     #[command(flatten)]
-    all: AllArgs,
+    all: MatchArgs,
 }
 
-impl Items {
-    /// The queue whose items are meant, if no ids are given.
+impl ItemsArgs {
+    /// The queue, if the flags name one instead of ids.
     pub fn queue(&self) -> Result<Option<&str>, Failure> {
         let filtered = self.all.dry_run || self.all.filter.clone().get() != ItemFilter::default();
         if self.queue.is_none() && filtered {
-            let words = "say of which queue, with --queue; or give ids and nothing else".to_owned();
+            let words = "name the queue with --queue, or give only ids".to_owned();
             return Err(Failure::Usage(words));
         }
         Ok(self.queue.as_deref())
     }
 }
 
-impl AllArgs {
+impl MatchArgs {
     pub fn query(self) -> ItemQuery {
         ItemQuery { filter: self.filter.get(), dry_run: self.dry_run, ..ItemQuery::default() }
     }
@@ -78,34 +76,39 @@ impl AllArgs {
 
 pub async fn set_priority(session: &Session, args: SetPriorityArgs) -> Result<(), Failure> {
     let query = ItemQuery { to: Some(args.to.to_string()), ..args.all.query() };
-    on_all(session, &args.queue, "set-priority", query).await
+    run_bulk_action(session, &args.queue, "set-priority", query).await
 }
 
 pub async fn move_to(session: &Session, args: MoveArgs) -> Result<(), Failure> {
     let query = ItemQuery { to: Some(args.to), ..args.all.query() };
-    on_all(session, &args.queue, "move", query).await
+    run_bulk_action(session, &args.queue, "move", query).await
 }
 
-/// Refuses what nobody has said the items of, before anything is asked of the server.
-fn check_clear(query: &ItemQuery) -> Result<(), Failure> {
+/// Refuses an empty filter, so that a forgotten flag does not change every item.
+fn check_filter(query: &ItemQuery) -> Result<(), Failure> {
     match query.filter == ItemFilter::default() {
         false => Ok(()),
         true => Err(Failure::Usage(
-            "say which items, like --status failed; --status all is every one that it can be done to"
+            "name the items, for example --status failed; --status all means every item that allows it"
                 .to_owned(),
         )),
     }
 }
 
-/// Goes on until all is done, and prints to how many it was done; of a dry run, how many match.
-pub async fn on_all(session: &Session, queue: &str, act: &str, query: ItemQuery) -> Result<(), Failure> {
-    check_clear(&query)?;
-    let call = async |query: &ItemQuery| session.client.act_on_all(queue, act, query).await;
-    repeat(session, query, call).await
+/// Runs a bulk action to its end and prints how many items it changed. In a dry run, prints how many match.
+pub async fn run_bulk_action(
+    session: &Session,
+    queue: &str,
+    action: &str,
+    query: ItemQuery,
+) -> Result<(), Failure> {
+    check_filter(&query)?;
+    let call = async |query: &ItemQuery| session.client.act_on_all(queue, action, query).await;
+    repeat_until_done(session, query, call).await
 }
 
-/// The same for whatever is done in parts.
-pub async fn repeat(
+/// Repeats a bulk call until it is complete, and prints the sum.
+pub async fn repeat_until_done(
     session: &Session,
     mut query: ItemQuery,
     call: impl AsyncFn(&ItemQuery) -> Result<BulkResult, ClientError>,
@@ -128,9 +131,9 @@ pub async fn repeat(
     }
     bar.finish_and_clear();
     for (code, count) in &sum.left {
-        output::say(format_args!("{count} left as they are: {code}"));
+        output::say(format_args!("{count} items unchanged: {code}"));
     }
-    match session.output.asked() {
+    match session.output.requested() {
         Some(Format::Json | Format::Ndjson) => session.output.object(&sum),
         Some(Format::Table) | None => {
             let number = if query.dry_run { sum.matched } else { sum.done };
@@ -139,7 +142,7 @@ pub async fn repeat(
     }
 }
 
-/// How far a long act has come, where somebody can see it.
+/// A spinner with the progress, only on a terminal.
 pub fn bar() -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -38,7 +38,7 @@ fn busy() -> Server {
     server
 }
 
-/// What is shown of all items and queues, but for what follows from the time of asking.
+/// All items and queues, without the fields that depend on the time of the call.
 fn shown(server: &Server) -> Vec<serde_json::Value> {
     let mut all = Vec::new();
     for queue in ["dead", "jobs", "over"] {
@@ -69,7 +69,7 @@ fn everything_goes_from_one_store_to_another() {
     let mut from = busy();
     let before = shown(&from);
     assert!(from.stop().success());
-    // A server that was never asked anything leaves an empty store.
+    // A server that never got a call leaves an empty store.
     let mut to = Server::start();
     to.stop();
     let (source, target) = (from.directory().join("data"), to.directory().join("data"));
@@ -81,13 +81,13 @@ fn everything_goes_from_one_store_to_another() {
     assert_eq!((imported.code, imported.stderr.trim_end()), (Some(0), "towline: imported 3 queues, 6 items"));
     to.restart();
     assert_eq!(shown(&to), before);
-    // It stays where it was, too.
+    // The exported store is unchanged.
     from.restart();
     assert_eq!(shown(&from), before);
 }
 
 #[test]
-fn half_an_export_is_told_from_a_whole_one() {
+fn a_truncated_export_is_refused() {
     let mut from = busy();
     from.stop();
     let whole = export(&from.directory().join("data")).ok(&["export"]);
@@ -118,7 +118,7 @@ fn half_an_export_is_told_from_a_whole_one() {
 }
 
 #[test]
-fn only_an_empty_store_is_imported_into_and_only_a_store_is_exported() {
+fn import_needs_an_empty_store_and_export_needs_a_store() {
     let mut from = busy();
     let data = from.directory().join("data");
     let in_use = export(&data);

@@ -1,6 +1,6 @@
-//! What anybody may do with items, without holding them: cancel, redrive, pause, resume, delete.
+//! What an operator does without a lease: cancel, redrive, pause, resume, delete.
 
-use super::act::{Items, on_all};
+use super::bulk_action::{ItemsArgs, run_bulk_action};
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output;
@@ -11,7 +11,7 @@ use towline_api::client::ItemQuery;
 use towline_api::{Client, ClientError, ItemId, Settled};
 
 #[derive(Debug, Args)]
-pub struct Ids {
+pub struct ItemIds {
     /// The items' ids.
     #[arg(value_name = "ITEM", required = true, value_parser = item_id)]
     ids: Vec<ItemId>,
@@ -20,8 +20,8 @@ pub struct Ids {
 #[derive(Debug, Args)]
 pub struct CancelArgs {
     #[command(flatten)]
-    items: Items,
-    /// Why.
+    items: ItemsArgs,
+    /// The reason, stored with the item.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -29,8 +29,8 @@ pub struct CancelArgs {
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
     #[command(flatten)]
-    items: Ids,
-    /// Also if somebody works on it; the holder's next call is refused.
+    items: ItemIds,
+    /// Also delete items that a worker holds. The worker's next call is refused.
     #[arg(long)]
     force: bool,
 }
@@ -38,34 +38,34 @@ pub struct DeleteArgs {
 pub async fn cancel(session: &Session, args: CancelArgs) -> Result<(), Failure> {
     let CancelArgs { items, reason } = args;
     if let Some(queue) = items.queue()?.map(str::to_owned) {
-        return on_all(session, &queue, "cancel", ItemQuery { reason, ..items.all.query() }).await;
+        return run_bulk_action(session, &queue, "cancel", ItemQuery { reason, ..items.all.query() }).await;
     }
     each(session, items.ids, |client, id| client.cancel(id, reason.clone())).await
 }
 
-pub async fn redrive(session: &Session, items: Items) -> Result<(), Failure> {
-    some_or_all(session, items, "redrive", Client::redrive).await
+pub async fn redrive(session: &Session, items: ItemsArgs) -> Result<(), Failure> {
+    by_id_or_filter(session, items, "redrive", Client::redrive).await
 }
 
-pub async fn pause(session: &Session, items: Items) -> Result<(), Failure> {
-    some_or_all(session, items, "pause", Client::pause_item).await
+pub async fn pause(session: &Session, items: ItemsArgs) -> Result<(), Failure> {
+    by_id_or_filter(session, items, "pause", Client::pause_item).await
 }
 
-pub async fn resume(session: &Session, items: Items) -> Result<(), Failure> {
-    some_or_all(session, items, "resume", Client::resume_item).await
+pub async fn resume(session: &Session, items: ItemsArgs) -> Result<(), Failure> {
+    by_id_or_filter(session, items, "resume", Client::resume_item).await
 }
 
-async fn some_or_all<'a, F>(
+async fn by_id_or_filter<'a, F>(
     session: &'a Session,
-    items: Items,
-    act: &str,
+    items: ItemsArgs,
+    action: &str,
     call: impl Fn(&'a Client, ItemId) -> F,
 ) -> Result<(), Failure>
 where
     F: Future<Output = Result<Settled, ClientError>>,
 {
     match items.queue()?.map(str::to_owned) {
-        Some(queue) => on_all(session, &queue, act, items.all.query()).await,
+        Some(queue) => run_bulk_action(session, &queue, action, items.all.query()).await,
         None => each(session, items.ids, call).await,
     }
 }
@@ -78,7 +78,7 @@ pub async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> 
     .await
 }
 
-/// One that is refused does not stop the others.
+/// Makes one call per id. A refusal does not stop the rest.
 async fn each<'a, F>(
     session: &'a Session,
     ids: Vec<ItemId>,
@@ -94,7 +94,7 @@ where
                 output::say(&error.message);
                 refused = true;
             }
-            Ok(settled) => session.output.silent(&settled)?,
+            Ok(settled) => session.output.json_only(&settled)?,
             Err(error @ ClientError::Refused(_)) => {
                 output::say(&error);
                 refused = true;
@@ -102,5 +102,5 @@ where
             Err(error) => return Err(error.into()),
         }
     }
-    if refused { Err(Failure::Told) } else { Ok(()) }
+    if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }

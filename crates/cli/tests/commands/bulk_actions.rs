@@ -1,4 +1,4 @@
-//! Counting and acting on all items that match.
+//! Counts and bulk actions.
 
 use crate::rig::Server;
 
@@ -16,7 +16,7 @@ fn filled() -> Server {
 }
 
 #[test]
-fn the_same_flags_say_which_items_everywhere() {
+fn every_bulk_action_has_the_same_filter_flags() {
     let server = filled();
     let count = |args: &[&str]| server.ok(&[&["queue", "item", "count"], args].concat());
     assert_eq!(count(&["jobs"]), "1200");
@@ -56,7 +56,7 @@ fn the_same_flags_say_which_items_everywhere() {
 }
 
 #[test]
-fn what_is_unclear_is_told_before_anything_is_done() {
+fn an_empty_filter_is_refused_before_any_change() {
     let server = filled();
     for args in [
         &["redrive"][..],

@@ -1,4 +1,4 @@
-//! A directory to run scripts in: a server of its own, `tyger` on the path, and the programs the scripts call.
+//! A directory to run scripts in, with a server, `tyger` on the path, and the programs that the scripts call.
 
 use crate::rig::Server;
 use serde_json::Value;
@@ -8,25 +8,25 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-pub struct Place {
+pub struct Sandbox {
     url: String,
     directory: PathBuf,
     server: Mutex<Server>,
 }
 
-impl Place {
-    pub fn new() -> Place {
-        Place::with(Server::start())
+impl Sandbox {
+    pub fn new() -> Sandbox {
+        Sandbox::with(Server::start())
     }
 
-    pub fn with(server: Server) -> Place {
+    pub fn with(server: Server) -> Sandbox {
         let bin = server.directory().join("bin");
         std::fs::create_dir(&bin).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towline"), bin.join("tyger")).unwrap();
-        Place { url: server.url(), directory: server.directory().to_owned(), server: Mutex::new(server) }
+        Sandbox { url: server.url(), directory: server.directory().to_owned(), server: Mutex::new(server) }
     }
 
-    /// Kills the server, and starts it again.
+    /// Kills the server and starts it again.
     pub fn crash(&self) {
         let mut server = self.server.lock().unwrap();
         server.kill();
@@ -37,7 +37,7 @@ impl Place {
         self.directory.join(name)
     }
 
-    /// Puts a program where scripts find it.
+    /// Puts a program on the path of the scripts.
     pub fn program(&self, name: &str, body: &str) {
         let path = self.path(name);
         std::fs::write(&path, format!("#!/bin/bash\nset -euo pipefail\n{body}\n")).unwrap();
@@ -67,7 +67,7 @@ impl Place {
         command
     }
 
-    /// What a command that goes well prints.
+    /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub fn says(&self, arguments: &[&str]) -> String {
         let output = self.tyger(arguments).output().unwrap();
@@ -75,7 +75,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// A buffer that was written as scripts write.
+    /// Writes a buffer as scripts do, and returns its id.
     #[track_caller]
     pub fn buffer(&self, content: &[u8]) -> String {
         let id = self.says(&["buffer", "create"]);
@@ -109,7 +109,7 @@ pub fn start(mut command: Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits for a condition, not longer than half a minute.
+/// Waits for a condition, at most half a minute.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..600 {

@@ -1,4 +1,4 @@
-//! Cuts an input into chunks.
+//! Splits an input into chunks.
 
 use crate::CHUNK_BYTES;
 use crate::chain::{self, Hash};
@@ -8,21 +8,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
-/// An input that pauses for so long has what it brought sent, so that readers see it.
-pub const PAUSE: Duration = Duration::from_secs(1);
-/// Chunks cut before they are asked for.
-pub const AHEAD: usize = 1;
+/// After a pause of this length the chunker sends what it has, so that readers see it.
+pub const INPUT_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How many chunks are read in advance.
+pub const CHUNKS_AHEAD: usize = 1;
 
-/// What an input brings next.
+/// What an input yields.
 #[derive(Debug)]
-pub enum Cut {
+pub enum InputEvent {
     Chunk(Chunk),
-    /// All of it was read. An input that is dropped without this has not ended: it broke off.
+    /// The input ended. A channel that closes without this event broke off.
     End,
     Failed(io::Error),
 }
 
-/// Data of a chunk, never empty, and its hash.
+/// The data of a chunk, never empty, and its hash.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     pub(super) data: Bytes,
@@ -30,7 +30,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// `None` of no bytes.
+    /// `None` if `data` is empty.
     #[must_use]
     pub fn new(data: Bytes) -> Option<Chunk> {
         let hash = chain::hash([&data[..]]);
@@ -53,15 +53,15 @@ impl Chunk {
     }
 }
 
-/// Reads in a task of its own, which ends with the input or with the receiver.
-pub fn cut(input: impl AsyncRead + Unpin + Send + 'static) -> mpsc::Receiver<Cut> {
-    let (sender, receiver) = mpsc::channel(AHEAD);
+/// Reads in a separate task, which ends with the input or with the receiver.
+pub fn chunk_input(input: impl AsyncRead + Unpin + Send + 'static) -> mpsc::Receiver<InputEvent> {
+    let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
     tokio::spawn(async move {
         let mut input = input;
         loop {
             let (data, end) = fill(&mut input).await;
             if let Some(chunk) = Chunk::new(data)
-                && sender.send(Cut::Chunk(chunk)).await.is_err()
+                && sender.send(InputEvent::Chunk(chunk)).await.is_err()
             {
                 return;
             }
@@ -74,18 +74,18 @@ pub fn cut(input: impl AsyncRead + Unpin + Send + 'static) -> mpsc::Receiver<Cut
     receiver
 }
 
-/// Up to a chunk, or what came before a pause or the end.
-async fn fill(input: &mut (impl AsyncRead + Unpin)) -> (Bytes, Option<Cut>) {
+/// Reads until a chunk is full, or until the input pauses or ends.
+async fn fill(input: &mut (impl AsyncRead + Unpin)) -> (Bytes, Option<InputEvent>) {
     let mut data = BytesMut::with_capacity(CHUNK_BYTES);
     while data.len() < CHUNK_BYTES {
-        let pause = if data.is_empty() { Duration::MAX } else { PAUSE };
+        let pause = if data.is_empty() { Duration::MAX } else { INPUT_PAUSE_MAX };
         let room = CHUNK_BYTES - data.len();
         let mut into = (&mut data).limit(room);
         let end = match tokio::time::timeout(pause, input.read_buf(&mut into)).await {
             Err(_) => break,
-            Ok(Ok(0)) => Cut::End,
+            Ok(Ok(0)) => InputEvent::End,
             Ok(Ok(_)) => continue,
-            Ok(Err(error)) => Cut::Failed(error),
+            Ok(Err(error)) => InputEvent::Failed(error),
         };
         return (data.freeze(), Some(end));
     }
@@ -97,18 +97,18 @@ mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt;
 
-    async fn lengths(mut cuts: mpsc::Receiver<Cut>) -> (Vec<usize>, String) {
+    async fn lengths(mut events: mpsc::Receiver<InputEvent>) -> (Vec<usize>, String) {
         let mut lengths = Vec::new();
         loop {
-            match cuts.recv().await {
-                Some(Cut::Chunk(chunk)) => lengths.push(chunk.len()),
+            match events.recv().await {
+                Some(InputEvent::Chunk(chunk)) => lengths.push(chunk.len()),
                 end => return (lengths, format!("{end:?}")),
             }
         }
     }
 
     #[tokio::test]
-    async fn full_chunks_and_the_rest() {
+    async fn an_input_splits_into_full_chunks_and_a_rest() {
         for (bytes, expected) in [
             (0, vec![]),
             (1, vec![1]),
@@ -116,27 +116,27 @@ mod tests {
             (2 * CHUNK_BYTES + 5, vec![CHUNK_BYTES, CHUNK_BYTES, 5]),
         ] {
             let input = io::Cursor::new(vec![7; bytes]);
-            assert_eq!(lengths(cut(input)).await, (expected, "Some(End)".to_owned()));
+            assert_eq!(lengths(chunk_input(input)).await, (expected, "Some(End)".to_owned()));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_sends_what_is_there() {
+    async fn an_input_pause_sends_a_short_chunk() {
         let (mut near, far) = tokio::io::duplex(100);
-        let mut cuts = cut(far);
+        let mut events = chunk_input(far);
         near.write_all(b"first").await.unwrap();
-        assert!(matches!(cuts.recv().await, Some(Cut::Chunk(chunk)) if chunk.len() == 5));
-        // However long nothing comes, nothing is sent.
-        assert!(tokio::time::timeout(PAUSE * 1000, cuts.recv()).await.is_err());
+        assert!(matches!(events.recv().await, Some(InputEvent::Chunk(chunk)) if chunk.len() == 5));
+        // A silent input sends nothing, however long it is silent.
+        assert!(tokio::time::timeout(INPUT_PAUSE_MAX * 1000, events.recv()).await.is_err());
         near.write_all(b"more").await.unwrap();
         drop(near);
-        assert_eq!(lengths(cuts).await, (vec![4], "Some(End)".to_owned()));
+        assert_eq!(lengths(events).await, (vec![4], "Some(End)".to_owned()));
     }
 
     #[tokio::test]
     async fn an_input_that_fails_does_not_end() {
         let broken = torn();
-        let (lengths, end) = lengths(cut(broken)).await;
+        let (lengths, end) = lengths(chunk_input(broken)).await;
         assert_eq!(lengths, [3]);
         assert!(end.contains("Failed") && end.contains("torn"), "{end}");
     }

@@ -1,5 +1,6 @@
-//! Records that callers keep, and topics that they publish to and listen to.
+//! Wire types of key-value records.
 
+use crate::invalid::invalid;
 use crate::span::Span;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -7,30 +8,30 @@ use towline_domain::kv::{KvCommand, KvRecord};
 use towline_domain::{Millis, Refusal};
 use utoipa::ToSchema;
 
-/// A record as it is now.
+/// A key-value record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct KvShown {
+pub struct RecordShown {
     pub key: String,
     pub value: String,
-    /// When it is forgotten.
+    /// When the record expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Time>,
 }
 
-impl KvShown {
-    /// Values are text: nothing else is taken.
+impl RecordShown {
+    /// Values are always text, because the API accepts only text.
     #[must_use]
-    pub fn new(key: String, record: &KvRecord) -> KvShown {
+    pub fn new(key: String, record: &KvRecord) -> RecordShown {
         let value = String::from_utf8_lossy(&record.value).into_owned();
-        KvShown { key, value, expires_at: record.expires_at.map(Into::into) }
+        RecordShown { key, value, expires_at: record.expires_at.map(Into::into) }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct KvList {
-    pub records: Vec<KvShown>,
-    /// Give this as `cursor` to go on.
+pub struct RecordPage {
+    pub records: Vec<RecordShown>,
+    /// Pass this as `cursor` to get the next page. Absent: this is the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -38,33 +39,35 @@ pub struct KvList {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetRecord {
-    /// At most 1 MiB.
+    /// The value, at most 1 MiB.
     pub value: String,
-    /// Forgotten after this; without it, never.
+    /// Delete the record after this time. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
-    /// Only if there is none.
+    /// Set the record only if it does not exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub if_absent: bool,
 }
 
-impl SetRecord {
-    pub fn get(self) -> Result<KvCommand, Refusal> {
-        let (value, ttl) = (self.value.into(), span(self.ttl)?);
-        Ok(match self.if_absent {
+impl TryFrom<SetRecord> for KvCommand {
+    type Error = Refusal;
+
+    fn try_from(body: SetRecord) -> Result<KvCommand, Refusal> {
+        let (value, ttl) = (body.value.into(), span(body.ttl)?);
+        Ok(match body.if_absent {
             true => KvCommand::SetIfAbsent { value, ttl },
             false => KvCommand::Set { value, ttl },
         })
     }
 }
 
-/// Whether the value is this caller's: `false` if there was another.
+/// Whether the record was set. `false`: with `if_absent`, the record exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordSet {
     pub set: bool,
 }
 
-/// Whether there was one.
+/// Whether the record existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordDeleted {
     pub deleted: bool,
@@ -73,57 +76,37 @@ pub struct RecordDeleted {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IncrementRecord {
-    /// 1 unless it is said.
+    /// How much to add. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<i64>,
-    /// What is counted: told again within `ttl`, nothing changes and the answer is the first one. Needs a `ttl`.
+    /// Identifies the thing that is counted. A repeat with the same text within `ttl` changes nothing and
+    /// returns the first result. Needs a `ttl`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub once: Option<String>,
-    /// Forgotten after this, from now on; without it, the record keeps the time it has.
+    /// Delete the record this long from now. Default: the record keeps its expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
 }
 
-impl IncrementRecord {
-    pub fn get(self) -> Result<KvCommand, Refusal> {
-        let (by, ttl) = (self.by.unwrap_or(1), span(self.ttl)?);
-        match (self.once, ttl) {
+impl TryFrom<IncrementRecord> for KvCommand {
+    type Error = Refusal;
+
+    fn try_from(body: IncrementRecord) -> Result<KvCommand, Refusal> {
+        let (by, ttl) = (body.by.unwrap_or(1), span(body.ttl)?);
+        match (body.once, ttl) {
             (None, ttl) => Ok(KvCommand::Increment { by, ttl }),
             (Some(once), Some(ttl)) => Ok(KvCommand::IncrementOnce { by, once, ttl }),
-            (Some(_), None) => {
-                let message = "missing; say for how long `once` is to be remembered".to_owned();
-                Err(Refusal::Invalid { what: "ttl", message })
-            }
+            (Some(_), None) => Err(invalid("ttl", "missing; `once` needs a ttl")),
         }
     }
 }
 
 fn span(ttl: Option<Span>) -> Result<Option<Millis>, Refusal> {
-    ttl.map(|ttl| ttl.get("ttl")).transpose()
+    ttl.map(|ttl| ttl.into_domain("ttl")).transpose()
 }
 
-/// The number afterwards.
+/// The value after the increment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordNumber {
     pub value: i64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TopicMessage {
-    /// At most 16 KiB.
-    pub message: String,
-}
-
-/// How many listened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Published {
-    pub listeners: usize,
-}
-
-/// The last words to a listener who was too slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CutOff {
-    /// How many messages went by.
-    pub missed: u64,
 }

@@ -1,4 +1,4 @@
-//! Goes on trying while nobody answers: a server that restarts must not end what waits for it.
+//! Repeats a call while no server answers, so that a restart of the server does not end a waiting command.
 
 use crate::clock;
 use crate::exit::Failure;
@@ -10,11 +10,11 @@ use towline_api::{ClientError, Code};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// After so long the server is not restarting, it is gone.
+/// After this time without an answer the command gives up.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Whether the same call may be answered another time.
-pub fn may_pass(error: &ClientError) -> bool {
+/// Whether the same call may succeed later.
+pub fn is_transient(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { .. } => true,
         ClientError::Refused(_) => {
@@ -24,37 +24,37 @@ pub fn may_pass(error: &ClientError) -> bool {
     }
 }
 
-/// The time in which nobody answered.
+/// Counts how long no server has answered.
 #[derive(Debug)]
-pub struct Outage {
+pub struct Reconnect {
     since: Option<Instant>,
     pause: Duration,
-    /// When to give up at the latest, whatever the outage.
+    /// The deadline of the command itself.
     until: Option<Instant>,
 }
 
-impl Outage {
-    pub fn new(until: Option<Instant>) -> Outage {
-        Outage { since: None, pause: FIRST_PAUSE, until }
+impl Reconnect {
+    pub fn new(until: Option<Instant>) -> Reconnect {
+        Reconnect { since: None, pause: FIRST_PAUSE, until }
     }
 
-    /// Makes a call that should take no longer than `limit`. `None`: nobody answered, try again.
-    pub async fn bridge<T>(
+    /// Makes a call with a time limit. `None`: no server answered; call again.
+    pub async fn attempt<T>(
         &mut self,
         url: &str,
         limit: Duration,
         call: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<Option<T>, Failure> {
-        // A connection whose other end vanished without a word would be waited for without end.
+        // Without a limit, a connection whose other end disappeared would block for ever.
         let answer = tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
             Err(ClientError::Unreachable { url: url.to_owned(), cause: "no answer".to_owned() })
         });
         let error = match answer {
             Ok(answer) => {
-                *self = Outage::new(self.until);
+                *self = Reconnect::new(self.until);
                 return Ok(Some(answer));
             }
-            Err(error) if may_pass(&error) => error,
+            Err(error) if is_transient(&error) => error,
             Err(error) => return Err(error.into()),
         };
         let now = clock::now();

@@ -1,41 +1,46 @@
-//! Whole lives: enqueue all items, then receive and commit them until the server has none left.
+//! Whole life-cycles: enqueue all items, then receive and commit them until the server has none left.
 
+use super::bench_queue::BenchQueue;
 use super::clock;
-use super::cpu::{Meter, Usage};
-use super::crew::Crew;
+use super::cpu::{CpuMeter, Usage};
 use super::plan::{Drain, Submit};
-use super::scene::Scene;
+use super::task_group::TaskGroup;
 use anyhow::{bail, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use towline_api::{Action, Client, ReceiveRequest, ReceivedItem, Settled, Span, VerbName};
+use towline_api::{Action, Client, ItemState, ReceiveRequest, ReceivedItem, Settled, Span, VerbName};
 
-/// How long a worker waits when others hold the last items.
+/// How long a worker waits while other workers hold the last items.
 const WAIT: Duration = Duration::from_millis(100);
-/// Nothing came for so long: it is lost.
+/// Items that do not arrive for this long are lost.
 const LOST_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub struct Life {
+pub struct LifeCycleResult {
     pub enqueued_per_second: f64,
     pub drained_per_second: f64,
-    /// Over both parts.
+    /// Over both phases.
     pub items_per_second: f64,
     pub cpu: Usage,
 }
 
-pub async fn measure(scene: &Scene, submit: Submit, items: u64, drain: Drain) -> anyhow::Result<Life> {
+pub async fn measure(
+    bench_queue: &BenchQueue,
+    submit: Submit,
+    items: u64,
+    drain: Drain,
+) -> anyhow::Result<LifeCycleResult> {
     let (producers, workers) =
-        (scene.clients(submit.connections).await?, scene.clients(drain.workers).await?);
-    let meter = Meter::start(scene.server.pid);
-    let fill_time = fill(scene, producers, submit.batch, items).await?;
-    scene.expect(&scene.counts().await?, items)?;
-    scene.progress.store(0, Ordering::Relaxed);
-    let drain_time = work_off(scene, workers, drain.take, items).await?;
+        (bench_queue.clients(submit.connections).await?, bench_queue.clients(drain.workers).await?);
+    let meter = CpuMeter::start(bench_queue.server.pid);
+    let fill_time = fill(bench_queue, producers, submit.batch, items).await?;
+    bench_queue.expect(&bench_queue.counts().await?, items)?;
+    bench_queue.progress.store(0, Ordering::Relaxed);
+    let drain_time = drain_all(bench_queue, workers, drain.take, items).await?;
     let cpu = meter.stop();
     let rate = |time: Duration| items as f64 / time.as_secs_f64();
-    Ok(Life {
+    Ok(LifeCycleResult {
         enqueued_per_second: rate(fill_time),
         drained_per_second: rate(drain_time),
         items_per_second: rate(fill_time + drain_time),
@@ -43,45 +48,58 @@ pub async fn measure(scene: &Scene, submit: Submit, items: u64, drain: Drain) ->
     })
 }
 
-async fn fill(scene: &Scene, clients: Vec<Client>, batch: usize, items: u64) -> anyhow::Result<Duration> {
+async fn fill(
+    bench_queue: &BenchQueue,
+    clients: Vec<Client>,
+    batch: usize,
+    items: u64,
+) -> anyhow::Result<Duration> {
     let left = Arc::new(AtomicU64::new(items));
     let start = clock::now();
-    let mut crew = Crew::new();
+    let mut tasks = TaskGroup::new();
     for client in clients {
-        let (scene, left) = (scene.clone(), left.clone());
-        crew.add(async move {
+        let (bench_queue, left) = (bench_queue.clone(), left.clone());
+        tasks.add(async move {
             loop {
                 let take = |left: u64| (left > 0).then(|| left.saturating_sub(batch as u64));
                 let Ok(before) = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) else {
                     return Ok(());
                 };
                 let count = usize::try_from(before).map_or(batch, |before| before.min(batch));
-                scene.submit(&client, scene.items(count)).await?;
+                bench_queue.submit(&client, bench_queue.items(count)).await?;
             }
         });
     }
-    crew.all().await?;
+    tasks.all().await?;
     Ok(clock::since(start))
 }
 
-async fn work_off(scene: &Scene, clients: Vec<Client>, take: usize, items: u64) -> anyhow::Result<Duration> {
+async fn drain_all(
+    bench_queue: &BenchQueue,
+    clients: Vec<Client>,
+    take: usize,
+    items: u64,
+) -> anyhow::Result<Duration> {
     let given = Arc::new(AtomicU64::new(0));
     let start = clock::now();
-    let mut crew = Crew::new();
+    let mut tasks = TaskGroup::new();
     for client in clients {
-        crew.add(worker(scene.clone(), client, take, items, given.clone()));
+        tasks.add(worker(bench_queue.clone(), client, take, items, given.clone()));
     }
-    let mut end = crew.all().await?.into_iter().max().unwrap_or(start);
+    let mut end = tasks.all().await?.into_iter().max().unwrap_or(start);
     let given = given.load(Ordering::Relaxed);
     ensure!(given == items, "{items} items were submitted and {given} received");
-    // A server may remove completed items a little later; until then they are not gone.
+    // A server may delete completed items a little later. The run ends when they are gone.
     loop {
-        let counts = scene.counts().await?;
+        let counts = bench_queue.counts().await?;
         if counts.completed == 0 {
-            scene.expect(&counts, 0)?;
+            bench_queue.expect(&counts, 0)?;
             return Ok(end - start);
         }
-        ensure!(clock::since(start) < LOST_AFTER + (end - start), "completed items stay: {counts:?}");
+        ensure!(
+            clock::since(start) < LOST_AFTER + (end - start),
+            "completed items were not deleted: {counts:?}"
+        );
         tokio::time::sleep(Duration::from_millis(2)).await;
         end = clock::now();
     }
@@ -89,7 +107,7 @@ async fn work_off(scene: &Scene, clients: Vec<Client>, take: usize, items: u64) 
 
 /// Returns when its last commit was acknowledged.
 async fn worker(
-    scene: Scene,
+    bench_queue: BenchQueue,
     client: Client,
     take: usize,
     items: u64,
@@ -102,7 +120,7 @@ async fn worker(
     };
     let mut last = clock::now();
     while given.load(Ordering::Relaxed) < items {
-        let answer = client.receive(&scene.queue, &request).await?;
+        let answer = client.receive(&bench_queue.queue, &request).await?;
         let count = answer.items.len() as u64;
         if count == 0 {
             ensure!(
@@ -113,20 +131,21 @@ async fn worker(
             continue;
         }
         given.fetch_add(count, Ordering::Relaxed);
-        commit(&client, answer.items, scene.text.len()).await?;
+        commit(&client, answer.items, bench_queue.text.len()).await?;
         last = clock::now();
-        scene.progress.fetch_add(count, Ordering::Relaxed);
+        bench_queue.progress.fetch_add(count, Ordering::Relaxed);
     }
     Ok(last)
 }
 
-/// Commits items: one by its own call, more in one.
+/// Commits items: one with a single call, several with a batch call.
 pub async fn commit(client: &Client, items: Vec<ReceivedItem>, size: usize) -> anyhow::Result<()> {
     let count = items.len();
     let mut actions = Vec::with_capacity(count);
     for item in items {
         ensure!(item.deliveries == 1, "the item {} was delivered {} times", item.id, item.deliveries);
-        let bytes = item.payload.map(|payload| payload.get("payload")).transpose()?.unwrap_or_default();
+        let bytes =
+            item.payload.map(|payload| payload.into_domain("payload")).transpose()?.unwrap_or_default();
         ensure!(bytes.len() == size, "the item {} has {} bytes, not {size}", item.id, bytes.len());
         let (id, lease) = (Some(item.id), Some(item.lease));
         actions.push(Action { verb: Some(VerbName::Commit.into()), id, lease, ..Action::default() });
@@ -144,7 +163,7 @@ pub async fn commit(client: &Client, items: Vec<ReceivedItem>, size: usize) -> a
         if let Some(error) = error {
             bail!("a commit was refused: {} ({})", error.message, error.code);
         }
-        ensure!(state.as_deref() == Some("completed"), "a committed item is {state:?}");
+        ensure!(state.as_deref() == Some(ItemState::Completed.name()), "a committed item is {state:?}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A road to a server that is cut, or on which nothing moves any more.
+//! A proxy that cuts or stalls connections to a server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What happens to a connection after so many bytes, counted in each direction.
+/// What happens to a connection after this many bytes in each direction.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
     Never,
@@ -14,14 +14,14 @@ pub enum End {
     Stall(u64),
 }
 
-pub struct BadRoad {
+pub struct FaultyProxy {
     url: String,
     connections: Arc<AtomicUsize>,
 }
 
-impl BadRoad {
-    /// `end` tells the fate of each connection by its number.
-    pub fn to(server: &str, end: impl Fn(usize) -> End + Send + 'static) -> BadRoad {
+impl FaultyProxy {
+    /// `end` decides the fate of each connection by its number.
+    pub fn to(server: &str, end: impl Fn(usize) -> End + Send + 'static) -> FaultyProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (server, connections) = (server.to_owned(), Arc::new(AtomicUsize::new(0)));
@@ -29,14 +29,14 @@ impl BadRoad {
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let end = end(counted.fetch_add(1, Ordering::SeqCst));
-                // A server that is away is a connection that ends at once.
+                // If the server is away, the connection ends at once.
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { continue };
                 let (from_client, from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 std::thread::spawn(move || carry(from_client, server, end));
                 std::thread::spawn(move || carry(from_server, client, end));
             }
         });
-        BadRoad { url, connections }
+        FaultyProxy { url, connections }
     }
 
     pub fn url(&self) -> &str {
@@ -54,7 +54,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, end: End) {
     loop {
         match end {
             End::Cut(after) if carried >= after => break,
-            // Both ends stay open, and nothing comes.
+            // Both ends stay open, and nothing arrives.
             End::Stall(after) if carried >= after => std::thread::sleep(Duration::from_secs(3600)),
             _ => {}
         }

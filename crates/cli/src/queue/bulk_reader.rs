@@ -1,4 +1,5 @@
-//! Lines of NDJSON, gathered into batches by a thread of its own, ahead of the calls by a bounded number.
+//! Reads NDJSON in a separate thread and gathers lines into batches. The thread is a bounded number of
+//! batches ahead.
 
 use crate::exit::Failure;
 use crate::source::Source;
@@ -6,7 +7,7 @@ use indicatif::ProgressBar;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use tokio::sync::mpsc;
-use towline_api::{Code, ErrorBody, NewItem};
+use towline_api::{Code, ErrorBody, NewItem, Submission};
 
 const BATCH_LINES_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -14,25 +15,25 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const LINE_BYTES_MAX: usize = 32 << 20;
 const BATCHES_AHEAD: usize = 4;
 const BUFFER_BYTES: usize = 1 << 18;
-/// How much of a refused line is repeated.
+/// How much of a refused line an error message repeats.
 const SHOWN_CHARS: usize = 200;
 
-/// A line that is an item, or why it is none.
+/// One line: an item, or why it is not one.
 #[derive(Debug)]
-pub struct Line {
-    /// 1 for the first.
+pub struct BulkLine {
+    /// The first line is 1.
     pub number: u64,
     pub shown: String,
     pub item: Result<NewItem, ErrorBody>,
 }
 
 #[derive(Debug, Default)]
-pub struct Batch {
-    pub lines: Vec<Line>,
+pub struct LineBatch {
+    pub lines: Vec<BulkLine>,
     bytes: usize,
 }
 
-impl Batch {
+impl LineBatch {
     fn is_full(&self) -> bool {
         self.lines.len() >= BATCH_LINES_MAX || self.bytes >= BATCH_BYTES_MAX
     }
@@ -40,16 +41,16 @@ impl Batch {
 
 type Input = BufReader<Box<dyn Read + Send>>;
 
-/// Batches in the order of their lines, then perhaps why there are no more.
+/// Batches in the order of their lines. If reading fails, the error comes last.
 #[derive(Debug)]
-pub struct Lines {
-    batches: mpsc::Receiver<io::Result<Batch>>,
+pub struct BulkReader {
+    batches: mpsc::Receiver<io::Result<LineBatch>>,
     failed: Option<io::Error>,
 }
 
-impl Lines {
-    /// What there is by now: small batches of a slow source become one call.
-    pub async fn next(&mut self) -> Option<io::Result<Batch>> {
+impl BulkReader {
+    /// Returns everything that was read so far, so that small batches of a slow source become one call.
+    pub async fn next(&mut self) -> Option<io::Result<LineBatch>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }
@@ -74,7 +75,7 @@ impl Lines {
     }
 }
 
-/// Opens what is to be read, and says how long it is if that is known.
+/// Opens the source. Also returns its length, if it is known.
 pub fn open(source: Source) -> Result<(Input, Option<u64>), Failure> {
     let (from, length): (Box<dyn Read + Send>, _) = match source {
         Source::File(path) => {
@@ -89,14 +90,14 @@ pub fn open(source: Source) -> Result<(Input, Option<u64>), Failure> {
     Ok((BufReader::with_capacity(BUFFER_BYTES, from), length))
 }
 
-pub fn read(from: Input, bar: ProgressBar) -> io::Result<Lines> {
+pub fn read(from: Input, bar: ProgressBar) -> io::Result<BulkReader> {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
     std::thread::Builder::new().name("lines".to_owned()).spawn(move || gather(from, &bar, &sender))?;
-    Ok(Lines { batches, failed: None })
+    Ok(BulkReader { batches, failed: None })
 }
 
-fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<Batch>>) {
-    let (mut batch, mut number, mut text) = (Batch::default(), 0, Vec::new());
+fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<LineBatch>>) {
+    let (mut batch, mut number, mut text) = (LineBatch::default(), 0, Vec::new());
     loop {
         let length = match read_line(&mut from, &mut text) {
             Ok(0) => break,
@@ -112,7 +113,7 @@ fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<Batch
             batch.bytes += text.len();
             batch.lines.push(parse(number, length, &text));
         }
-        // The next line may be long in coming; what is here need not wait for it.
+        // Do not hold these lines back: the next one may take long to arrive.
         let ready = batch.is_full() || from.buffer().is_empty();
         if ready && to.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
             return;
@@ -121,7 +122,7 @@ fn gather(mut from: Input, bar: &ProgressBar, to: &mpsc::Sender<io::Result<Batch
     let _ = to.blocking_send(Ok(batch));
 }
 
-/// Reads up to a line's end; what is beyond the limit is passed over. Returns the bytes consumed, 0 at the end.
+/// Reads a line and skips what exceeds the limit. Returns the number of consumed bytes, 0 at the end.
 fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     line.clear();
     let mut consumed = 0;
@@ -146,31 +147,31 @@ fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     }
 }
 
-fn parse(number: u64, length: usize, text: &[u8]) -> Line {
+fn parse(number: u64, length: usize, text: &[u8]) -> BulkLine {
     let refused = |code: Code, message: String| ErrorBody { code: code.name().to_owned(), message };
     let item = if length > LINE_BYTES_MAX + 1 {
         Err(refused(Code::TooLarge, format!("a line of {length} bytes; at most {LINE_BYTES_MAX} are read")))
     } else {
         match serde_json::from_slice::<NewItem>(text) {
-            // Checked here, where a wrong value still is as it was written.
-            Ok(item) => match item.clone().get() {
+            // Check here: the server's message could not show the value as it was written.
+            Ok(item) => match Submission::try_from(item.clone()) {
                 Ok(_) => Ok(item),
                 Err(refusal) => Err(ErrorBody::from(&refusal)),
             },
             Err(error) => Err(refused(Code::MalformedBody, located(&error))),
         }
     };
-    // Only a line that may have to be told about is kept.
+    // Keep only the beginning of the line, for an error message.
     let shown: String = String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN_CHARS)])
         .trim()
         .chars()
         .take(SHOWN_CHARS)
         .collect();
     let cut = if shown.len() < text.trim_ascii().len() { "…" } else { "" };
-    Line { number, shown: shown + cut, item }
+    BulkLine { number, shown: shown + cut, item }
 }
 
-/// The parser says "line 1" of every line.
+/// Removes the line number, which is always 1, from a message of the parser.
 fn located(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
@@ -181,26 +182,26 @@ fn located(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
 
-    fn batches(text: String) -> Vec<Vec<Line>> {
+    fn batches(text: String) -> Vec<Vec<BulkLine>> {
         let (sender, mut receiver) = mpsc::channel(100);
         gather(open(Source::Text(text)).unwrap().0, &ProgressBar::hidden(), &sender);
         drop(sender);
         std::iter::from_fn(|| receiver.blocking_recv()).map(|batch| batch.unwrap().lines).collect()
     }
 
-    fn lines(text: &str) -> Vec<Line> {
+    fn lines(text: &str) -> Vec<BulkLine> {
         batches(text.to_owned()).into_iter().flatten().collect()
     }
 
     #[test]
-    fn blank_lines_count_and_are_no_items() {
+    fn blank_lines_are_numbered_but_skipped() {
         let read = lines("{}\n\n  \r\n{\"priority\":3}\r\n{}");
         assert_eq!(read.iter().map(|line| line.number).collect::<Vec<_>>(), [1, 4, 5]);
         assert_eq!(read[1].item.as_ref().unwrap().priority, Some(3));
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_told_of_that_line() {
+    fn each_bad_line_has_its_own_error() {
         let read = lines("{}\n{\"delay\":\"5 parsecs\"}\nnot json\n{\"prioritee\":1}\n{}\n");
         let wrong: Vec<(u64, &str)> = read
             .iter()
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_passed_over() {
+    fn a_line_that_is_too_long_is_skipped() {
         let long = format!("{{\"group\":\"{}\"}}\n{{}}\n", "x".repeat(LINE_BYTES_MAX));
         let read = lines(&long);
         assert_eq!(read.len(), 2);

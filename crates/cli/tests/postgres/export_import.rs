@@ -1,4 +1,4 @@
-//! From a directory to a database, and back.
+//! Export from a directory to a database, and back.
 
 use crate::migrate::url;
 use crate::postgres::Own;
@@ -41,7 +41,7 @@ fn everything_goes_to_a_database_and_back() {
     for server in [&Server::start_with(&[("TOWLINE_STORE", store.as_str())]), &back] {
         assert_eq!(server.json(&list), before);
         assert_eq!(server.json(&["item", "show", &done])["output_params"]["found"], "it");
-        // Who held it before the move holds it after.
+        // The lease is valid after the import.
         server.ok(&["item", "commit", &held, "--lease", &lease]);
     }
 }

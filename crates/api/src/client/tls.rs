@@ -1,4 +1,4 @@
-//! TLS as the client speaks it: whose certificates are trusted, and how one that is not is told.
+//! TLS of the client: which certificates it trusts, and how it reports one that it does not trust.
 
 use super::{ClientError, Result};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -12,19 +12,19 @@ use std::sync::Arc;
 
 pub(super) type Connector = HttpsConnector<HttpConnector>;
 
-/// Whose certificates are trusted.
+/// Which certificate authorities the client trusts.
 #[derive(Debug)]
 pub(super) enum Trust<'a> {
-    /// Nothing is encrypted.
+    /// None: the connection is not encrypted.
     Nobody,
-    /// Those the system trusts.
+    /// The system's certificate authorities.
     System,
-    /// Those in a file, and no others.
+    /// Only the certificates in this file.
     File(&'a Path),
 }
 
 pub(super) fn connector(mut http: HttpConnector, trust: &Trust<'_>) -> Result<Connector> {
-    // It is asked for `https` addresses, too, to connect under the encryption.
+    // The TLS connector passes `https` addresses to this one, so it must accept them.
     http.enforce_http(false);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -43,7 +43,7 @@ fn roots(trust: &Trust<'_>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     match trust {
         Trust::Nobody => {}
-        // If there are none, the first call says that the certificate is not trusted, and what to do.
+        // Without system certificates the first call fails with `Untrusted`, which says what to do.
         Trust::System => {
             let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
@@ -67,12 +67,12 @@ fn roots(trust: &Trust<'_>) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// What is wrong with the certificate, if that is what is wrong.
+/// Why the certificate was rejected, if that is the cause of the error.
 pub(super) fn distrust(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
         return Some(why.to_string());
     }
-    // An error of I/O names as its source what is behind the one that it wraps.
+    // The source of an I/O error is the source of the error inside it, so look at that error itself too.
     let wrapped = error.downcast_ref().and_then(std::io::Error::get_ref);
     wrapped.and_then(|inner| distrust(inner)).or_else(|| error.source().and_then(distrust))
 }

@@ -1,16 +1,16 @@
-//! What the items carry: printable text that compressors cannot shrink, the same as the peers' benchmark sends.
+//! The payload of the items: printable text that does not compress, the same as in the peers' benchmark.
 
 use serde::Deserialize;
 use serde::de::value::{BytesDeserializer, Error};
 use towline_api::NewItem;
 use towline_api::payload::Payload;
 
-/// Digits of a stamp: nanoseconds of a run, with room to spare.
+/// Digits of a stamp: enough for the nanoseconds of any run.
 pub const STAMP_BYTES: usize = 20;
 
 const SYMBOLS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Xorshift over 62 symbols, from the seed the peers use.
+/// Xorshift over 62 symbols, with the peers' seed.
 pub fn text(size: usize) -> Vec<u8> {
     let mut x: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut next = || {
@@ -30,7 +30,7 @@ pub fn item(payload: &Payload) -> NewItem {
     NewItem { payload: Some(payload.clone()), ..NewItem::default() }
 }
 
-/// Puts a number where [`stamp`] finds it.
+/// Writes a number where [`stamp`] finds it.
 pub fn set_stamp(text: &mut [u8], stamp: u64) {
     let digits = format!("{stamp:0STAMP_BYTES$}");
     text[..STAMP_BYTES].copy_from_slice(digits.as_bytes());
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_the_peers() {
+    fn the_text_is_one_printable_stream() {
         assert_eq!(text(8).len(), 8);
         assert_eq!(text(100), text(4500)[..100], "one stream, cut to size");
         assert!(text(4500).iter().all(u8::is_ascii_alphanumeric));
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_payload_has_the_bytes_it_was_given() {
-        let bytes = payload(&text(4500)).unwrap().get("payload").unwrap();
+        let bytes = payload(&text(4500)).unwrap().into_domain("payload").unwrap();
         assert_eq!(&bytes[..], &text(4500)[..]);
     }
 

@@ -1,62 +1,62 @@
-//! Where a run takes place: a server, a queue made for the run, and what to send.
+//! The queue of one run: the server, the queue created for the run, and the items to send.
 
-use super::body;
+use super::payload;
 use super::plan::Run;
 use super::server::Server;
-use super::terms::Terms;
+use super::workload::Workload;
 use anyhow::{Context, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use towline_api::payload::Payload;
 use towline_api::{Client, CountsShown, NewItem, PutQueue, Submitted};
 
-/// Cheap to clone: every task of a run has one.
+/// Cheap to clone. Every task of a run has one.
 #[derive(Debug, Clone)]
-pub struct Scene {
+pub struct BenchQueue {
     pub server: Arc<Server>,
     pub queue: Arc<str>,
     pub text: Arc<[u8]>,
     payload: Payload,
-    terms: Arc<Terms>,
-    /// Items made so far.
+    workload: Arc<Workload>,
+    /// Items created so far.
     made: Arc<AtomicU64>,
-    /// Items the server has answered for so far, for whoever watches.
+    /// Items that the server acknowledged so far, for the progress bar.
     pub progress: Arc<AtomicU64>,
 }
 
-impl Scene {
-    /// Makes the queue.
+impl BenchQueue {
+    /// Creates the queue.
     pub async fn open(
         server: Arc<Server>,
         queue: &str,
         run: &Run,
         progress: Arc<AtomicU64>,
-    ) -> anyhow::Result<Scene> {
-        let text = body::text(run.size);
-        let payload = body::payload(&text)?;
-        let put = PutQueue { policy: run.terms.queue(), ..PutQueue::default() };
+    ) -> anyhow::Result<BenchQueue> {
+        let text = payload::text(run.size);
+        let payload = payload::payload(&text)?;
+        let put = PutQueue { policy: run.workload.queue(), ..PutQueue::default() };
         let made = server.client()?.put_queue(queue, &put).await?;
-        let scene = Scene {
+        let bench_queue = BenchQueue {
             server,
             queue: queue.into(),
             text: text.into(),
             payload,
-            terms: Arc::new(run.terms.clone()),
+            workload: Arc::new(run.workload.clone()),
             made: Arc::default(),
             progress,
         };
-        scene.expect(&made.counts, 0)?;
-        Ok(scene)
+        bench_queue.expect(&made.counts, 0)?;
+        Ok(bench_queue)
     }
 
-    /// Removes the queue with everything in it.
+    /// Deletes the queue with everything in it.
     pub async fn close(server: &Server, queue: &str) -> anyhow::Result<()> {
         let deleted = server.client()?.delete_queue(queue, true).await;
         deleted
             .with_context(|| format!("cannot delete the queue {queue} of the benchmark; delete it by hand"))
     }
 
-    /// Clients that are connected already.
+    /// Clients with an open connection.
     pub async fn clients(&self, count: usize) -> anyhow::Result<Vec<Client>> {
         let mut clients = Vec::with_capacity(count);
         for _ in 0..count {
@@ -72,10 +72,10 @@ impl Scene {
     }
 
     pub fn item(&self, payload: &Payload) -> NewItem {
-        self.terms.dress(body::item(payload), self.made.fetch_add(1, Ordering::Relaxed))
+        self.workload.apply(payload::item(payload), self.made.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Submits items, all of which the server must take, and as new unless they replace others.
+    /// Submits items. Fails unless the server accepts all of them, as new items or as replacements.
     pub async fn submit(&self, client: &Client, items: Vec<NewItem>) -> anyhow::Result<()> {
         let count = items.len();
         let answers = client.submit(&self.queue, items).await?;
@@ -84,7 +84,7 @@ impl Scene {
             if let Some(error) = error {
                 anyhow::bail!("an item was refused: {} ({})", error.message, error.code);
             }
-            let replaced = self.terms.replaces() && replaced == Some(true);
+            let replaced = self.workload.replaces() && replaced == Some(true);
             ensure!(
                 id.is_some() && (created == Some(true) || replaced),
                 "an item was answered, but not taken as new"
@@ -98,9 +98,9 @@ impl Scene {
         Ok(self.server.client()?.counts(&self.queue).await?)
     }
 
-    /// Fails unless what waits is what comes of so many items, and none is anywhere else.
+    /// Fails unless the queue has exactly the pending items that this many submits leave, and no others.
     pub fn expect(&self, counts: &CountsShown, items: u64) -> anyhow::Result<()> {
-        let pending = self.terms.left(items);
+        let pending = self.workload.left(items);
         let expected =
             CountsShown { pending, scheduled: 0, processing: 0, paused: 0, completed: 0, failed: 0 };
         ensure!(

@@ -1,12 +1,12 @@
-//! Chance, from a seed.
+//! Random choices from a seed.
 
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
-    pub fn new(seed: u64, stream: u64) -> Dice {
-        Dice(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ stream.wrapping_mul(0xff51_afd7_ed55_8ccd))
+impl Random {
+    pub fn new(seed: u64, stream: u64) -> Random {
+        Random(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ stream.wrapping_mul(0xff51_afd7_ed55_8ccd))
     }
 
     pub fn roll(&mut self) -> u64 {
@@ -30,7 +30,7 @@ impl Dice {
         list.get(usize::try_from(at).unwrap())
     }
 
-    /// Takes one out.
+    /// Removes a random element.
     pub fn draw<T>(&mut self, list: &mut Vec<T>) -> Option<T> {
         let at = usize::try_from(self.below(list.len() as u64)).unwrap();
         (!list.is_empty()).then(|| list.swap_remove(at))
