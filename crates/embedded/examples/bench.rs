@@ -1,7 +1,7 @@
-//! The embedded store beside the raw disk, in one run: `cargo run --release -p towline-embedded --example bench`.
+//! Compares the embedded store with the raw disk in one run: `cargo run --release -p towline-embedded --example bench`.
 //!
-//! Every rate is of acknowledged, durable work. The raw rates write the same bytes in the same batches to a file that
-//! has its blocks already, one fdatasync a batch: what no store on this disk can beat.
+//! All rates count acknowledged, durable operations. The raw rates write the same bytes in the same batches to a preallocated
+//! file, with one fdatasync for each batch. No store on this disk can be faster.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::disallowed_methods)] // A benchmark measures time.
 
@@ -27,22 +27,22 @@ struct Arguments {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
-    /// Where to put the stores; must be on the disk to be measured.
+    /// Directory for the stores, on the disk to be measured.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// Seconds measured for each rate.
+    /// Seconds of measurement for each rate.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// Pending items in the large cases.
+    /// Number of pending items in the large cases.
     #[arg(long, default_value_t = 10_000_000)]
     large: u64,
-    /// Only the measurements whose name contains this.
+    /// Run only the measurements whose name contains this text.
     #[arg(long)]
     only: Option<String>,
-    /// Callers at once in the life-cycle measurements.
+    /// Number of concurrent callers in the life-cycle measurements.
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// `sync`, or `interval` for once a second.
+    /// Durability: `sync`, or `interval` for one sync a second.
     #[arg(long, default_value = "sync")]
     durability: String,
 }
@@ -131,7 +131,7 @@ fn main() {
     }
 }
 
-/// Durable bytes a second with nothing but the disk: blocks exist already, one fdatasync a batch.
+/// Durable bytes a second of the raw disk: preallocated blocks, one fdatasync for each batch.
 fn raw_rate(directory: &Path, bytes: usize, seconds: f64) -> f64 {
     let path = directory.join("raw");
     let file = std::fs::File::create(&path).unwrap();
@@ -175,7 +175,7 @@ fn queue(name: &str) -> QueueName {
 }
 
 fn create(store: &Embedded, name: &str) {
-    // Finished items go at once: a steady state in which segments are recycled.
+    // Finished items are removed at once, so that the store reuses segments in a steady state.
     let policy = Policy { completed_ttl: Some(Millis(0)), ..Policy::default() };
     let create = Operation::CreateQueue {
         queue: queue(name),
@@ -264,8 +264,8 @@ fn lifecycle(bench: &mut Bench, name: &str, size: usize, batch: usize) {
     let _ = std::fs::remove_dir_all(path);
 }
 
-/// Submits alone, in rounds that fit the segments a busy store writes over again and again; each round is deleted
-/// before the next. A long round, into new files, is told apart: there the system has to find blocks and memory too.
+/// Submits only, in rounds that fit into reused segments. Each round is deleted before the next. A long round into new files is
+/// measured separately, because there the operating system also allocates blocks and memory.
 fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
     let (store, path) = bench.open("submit");
     let payload = Bytes::from(noise(size));
@@ -298,7 +298,7 @@ fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
     };
     let (items, elapsed) = round((1 << 30).min(2_000_000 * size as u64));
     let growing = items / elapsed;
-    // Disks have moods: each measurement is held against the raw disk right after it.
+    // The speed of a disk varies, so each measurement is compared with the raw disk right after it.
     let mut measured: Vec<(f64, f64)> = (0..5)
         .map(|_| {
             let (mut items, mut elapsed) = (0.0, 0.0);
@@ -319,7 +319,7 @@ fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
     let _ = std::fs::remove_dir_all(path);
 }
 
-/// One caller, one item a call.
+/// One caller, one item in each call.
 fn single(bench: &mut Bench) {
     let (store, path) = bench.open("single");
     create(&store, "q");
@@ -372,7 +372,7 @@ fn fill(store: &Embedded, name: &QueueName, payload: &Bytes, count: u64) {
     }
 }
 
-/// Nanoseconds to receive one item, leases only: payloads stay in the log.
+/// Nanoseconds to receive one item without its payload.
 fn receive_cost(store: &Embedded, name: &QueueName) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..8 {
@@ -416,7 +416,7 @@ fn large(bench: &mut Bench) {
     }
 }
 
-/// A million items deleted while somebody submits: the longest wait, and what the directory falls to.
+/// Deletes a million items while a client submits. Measures the longest wait and the final size of the directory.
 fn purge(bench: &mut Bench) {
     let (store, path) = bench.open("purge");
     let payload = Bytes::from(noise(1000));

@@ -1,4 +1,4 @@
-//! Copies of a store: taken while clients go on, and put back.
+//! Backup while clients continue, and restore.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
@@ -20,12 +20,12 @@ fn filled(path: &Path) -> Embedded {
 }
 
 fn queues_and_items(path: &Path) -> (usize, Vec<towline_store::StoredItem>) {
-    let shown = all_in(path);
+    let shown = contents_of(path);
     (shown.queues.len(), shown.items)
 }
 
 #[test]
-fn a_backup_opens_as_the_store_it_was() {
+fn a_backup_opens_with_the_content_of_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let (source, target) = (directory.path().join("store"), directory.path().join("new/backup"));
     let store = filled(&source);
@@ -37,23 +37,23 @@ fn a_backup_opens_as_the_store_it_was() {
 }
 
 #[test]
-fn a_new_store_can_be_backed_up_again_and_again() {
+fn a_new_store_can_be_backed_up_repeatedly() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(&directory.path().join("store"));
+    let store = new_store(&directory.path().join("store"));
     for nth in 0..5 {
         let id = submit(&store, format!("item {nth}"));
         let target = directory.path().join(format!("backup-{nth}"));
         store.backup(&target).unwrap();
-        let copy = all_in(&target);
+        let copy = contents_of(&target);
         assert_eq!(copy.items.len(), nth + 1);
         assert_eq!(copy.items[nth].item.head.id, id);
     }
 }
 
 #[test]
-fn clients_go_on_while_a_backup_is_taken() {
+fn clients_continue_during_a_backup() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(&directory.path().join("store"));
+    let store = new_store(&directory.path().join("store"));
     let stop = AtomicBool::new(false);
     let acknowledged = std::sync::Mutex::new(BTreeSet::new());
     std::thread::scope(|scope| {
@@ -77,8 +77,8 @@ fn clients_go_on_while_a_backup_is_taken() {
             let before = acknowledged.lock().unwrap().clone();
             let target = directory.path().join(format!("backup-{nth}"));
             store.backup(&target).unwrap();
-            let copied: BTreeSet<_> = blobs(&all_in(&target)).into_keys().collect();
-            // The last submit may be about to be deleted.
+            let copied: BTreeSet<_> = blobs(&contents_of(&target)).into_keys().collect();
+            // The client may delete its last item during the backup.
             let missing = before.difference(&copied).count();
             assert!(missing <= 1, "{missing} of {} acknowledged items are not in the backup", before.len());
         }
@@ -87,7 +87,7 @@ fn clients_go_on_while_a_backup_is_taken() {
 }
 
 #[test]
-fn a_restored_store_goes_on_and_gets_its_space_back() {
+fn a_restored_store_accepts_operations_and_reclaims_space() {
     let directory = tempfile::tempdir().unwrap();
     let [source, backup, target] = ["store", "backup", "target"].map(|name| directory.path().join(name));
     let store = filled(&source);
@@ -95,7 +95,7 @@ fn a_restored_store_goes_on_and_gets_its_space_back() {
     drop(store);
     let report = restore(&backup, &target).unwrap();
     assert_eq!(report.segments as usize, segments(&backup).len());
-    let before = all_in(&target);
+    let before = contents_of(&target);
     let store = open(&target);
     run(&store, create("jobs")).unwrap();
     for _ in 0..200 {
@@ -103,17 +103,17 @@ fn a_restored_store_goes_on_and_gets_its_space_back() {
         run(&store, delete(id)).unwrap();
     }
     drop(store);
-    // What was cut to its content is never written over: every file is as large as its header says.
+    // Segments that the backup cut to their content are never reused: every file is as large as its header says.
     assert!(verify(&target).unwrap().is_whole());
-    assert_eq!(all_in(&target).items, before.items);
+    assert_eq!(contents_of(&target).items, before.items);
     assert!(files(&target).values().map(Vec::len).sum::<usize>() < 12 * (64 << 10));
 }
 
 #[test]
-fn a_directory_that_holds_anything_is_refused_and_left_alone() {
+fn a_target_that_is_not_empty_is_refused_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     let [source, backup, target] = ["store", "backup", "target"].map(|name| directory.path().join(name));
-    let store = made(&source);
+    let store = new_store(&source);
     store.backup(&backup).unwrap();
     std::fs::create_dir(&target).unwrap();
     std::fs::write(target.join("precious"), "bytes").unwrap();
@@ -123,25 +123,25 @@ fn a_directory_that_holds_anything_is_refused_and_left_alone() {
     }
     assert_eq!(files(&target).len(), 1);
     let below = restore(&backup, &source.join("LOCK/target")).unwrap_err().to_string();
-    assert_says(&below, &["LOCK/target", "choose a directory that can be made"]);
+    assert_says(&below, &["LOCK/target", "choose a directory that can be created"]);
 }
 
 #[test]
-fn a_backup_that_was_not_finished_is_not_a_store() {
+fn an_unfinished_backup_is_not_a_store() {
     let directory = tempfile::tempdir().unwrap();
     let backup = directory.path().join("backup");
-    made(&directory.path().join("store")).backup(&backup).unwrap();
+    new_store(&directory.path().join("store")).backup(&backup).unwrap();
     std::fs::remove_file(backup.join("towline.meta")).unwrap();
-    assert_says(&refusal(&backup), &["no towline.meta", "not a whole store"]);
+    assert_says(&refusal(&backup), &["no towline.meta", "not a complete store"]);
     assert!(restore(&backup, &directory.path().join("target")).is_err());
     assert!(!directory.path().join("target").exists());
 }
 
 #[test]
-fn restoring_checks_every_byte_before_it_touches_the_target() {
+fn restore_verifies_every_byte_before_it_creates_the_target() {
     let directory = tempfile::tempdir().unwrap();
     let [source, backup, target] = ["store", "backup", "target"].map(|name| directory.path().join(name));
-    let store = made(&source);
+    let store = new_store(&source);
     for nth in 0..20 {
         submit(&store, format!("item {nth}"));
     }
@@ -156,7 +156,7 @@ fn restoring_checks_every_byte_before_it_touches_the_target() {
         std::fs::write(&file, bytes).unwrap();
         match restore(&backup, &target) {
             Err(BackupError::Damaged { file, .. }) => assert!(file.starts_with("segment-"), "{file}"),
-            // The padding of a frame means nothing.
+            // The padding of a frame has no meaning.
             Ok(_) if whole[byte] == 0 => std::fs::remove_dir_all(&target).unwrap(),
             other => panic!("byte {byte}: {other:?}"),
         }
@@ -173,10 +173,10 @@ fn restoring_checks_every_byte_before_it_touches_the_target() {
 }
 
 #[test]
-fn a_damaged_store_makes_no_backup() {
+fn a_backup_of_a_damaged_store_fails() {
     let directory = tempfile::tempdir().unwrap();
     let (source, target) = (directory.path().join("store"), directory.path().join("backup"));
-    let store = made(&source);
+    let store = new_store(&source);
     submit(&store, "something that will be damaged");
     let (file, byte) = find(&source, b"something that will be damaged");
     flip(&file, byte);
@@ -186,10 +186,10 @@ fn a_damaged_store_makes_no_backup() {
 }
 
 #[test]
-fn a_store_in_use_is_not_restored_from() {
+fn restore_refuses_a_source_in_use() {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("store");
-    let _store = made(&source);
+    let _store = new_store(&source);
     let message = restore(&source, &directory.path().join("target")).unwrap_err().to_string();
     assert_says(&message, &["in use", "stop it"]);
 }

@@ -1,11 +1,11 @@
-//! What one call can ask for has bounds, in bytes too, and what is at a bound works.
+//! Limits of a call, in number and in bytes, and what works at a limit.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
 
 use bytes::Bytes;
 use futures::executor::block_on;
-use rig::faulty::{Hand, open_faulty};
+use rig::faulty::{Faults, open_faulty};
 use rig::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,11 +17,11 @@ use towline_embedded::{Embedded, Options};
 use towline_store::{Filter, Operation, Store, StoreError};
 
 const LARGE: usize = 4 << 20;
-/// More than one call is given.
+/// More items of this size than fit into one answer.
 const MANY: usize = 20;
 const BYTES_MAX: usize = 64 << 20;
 
-/// A store with more bytes of items than one call is given.
+/// A store with more bytes of items than fit into one answer.
 fn large_items(path: &Path) -> (Embedded, Vec<ItemId>) {
     let store = Embedded::open(path, options(32 << 20), clock()).unwrap();
     run(&store, create("jobs")).unwrap();
@@ -36,7 +36,7 @@ fn bytes_of<'a>(items: impl IntoIterator<Item = &'a Item>) -> usize {
 }
 
 #[test]
-fn a_receive_gives_out_what_one_answer_holds_and_leaves_the_rest_pending() {
+fn a_receive_delivers_what_fits_into_one_answer_and_leaves_the_rest_pending() {
     let directory = tempfile::tempdir().unwrap();
     let (store, ids) = large_items(directory.path());
     let first = received(run(&store, receive_from("jobs", 100, 1)));
@@ -47,14 +47,14 @@ fn a_receive_gives_out_what_one_answer_holds_and_leaves_the_rest_pending() {
     drop(first);
     while given.len() < MANY {
         let next = received(run(&store, receive_from("jobs", 100, given.len() as u8)));
-        assert!(!next.is_empty(), "{} of {MANY} items were given out", given.len());
+        assert!(!next.is_empty(), "{} of {MANY} items were delivered", given.len());
         given.extend(next.iter().map(|item| item.head.id));
     }
     assert_eq!(given, ids);
 }
 
 #[test]
-fn receives_in_one_call_share_its_bound() {
+fn receives_in_one_call_share_the_limit() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = large_items(directory.path());
     let batch = (0..2).map(|seed| receive_from("jobs", 10, seed)).collect();
@@ -64,7 +64,7 @@ fn receives_in_one_call_share_its_bound() {
 }
 
 #[test]
-fn a_get_of_more_bytes_than_one_answer_holds_is_refused() {
+fn a_get_of_more_bytes_than_fit_into_one_answer_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (store, ids) = large_items(directory.path());
     let refused = block_on(store.get(ids.clone(), FieldSet::ALL)).map(|found| found.len());
@@ -74,7 +74,7 @@ fn a_get_of_more_bytes_than_one_answer_holds_is_refused() {
 }
 
 #[test]
-fn a_page_ends_where_the_bytes_of_one_answer_do_and_the_next_goes_on() {
+fn a_page_ends_at_the_byte_limit_and_the_next_page_continues() {
     let directory = tempfile::tempdir().unwrap();
     let (store, ids) = large_items(directory.path());
     let mut seen = Vec::new();
@@ -94,22 +94,22 @@ fn a_page_ends_where_the_bytes_of_one_answer_do_and_the_next_goes_on() {
 #[test]
 fn an_item_asked_for_many_times_is_read_once() {
     let directory = tempfile::tempdir().unwrap();
-    let hand = Arc::new(Hand::default());
-    let store = open_faulty(directory.path(), 8 << 20, &hand).unwrap();
+    let faults = Arc::new(Faults::default());
+    let store = open_faulty(directory.path(), 8 << 20, &faults).unwrap();
     run(&store, create("jobs")).unwrap();
     let (id, other) = (submit(&store, vec![7; LARGE]), submit(&store, "other"));
     let ids: Vec<ItemId> = (0..100).map(|nth| if nth % 10 == 9 { other } else { id }).collect();
-    let before = hand.bytes_read();
+    let before = faults.bytes_read();
     let got = block_on(store.get(ids.clone(), FieldSet::ALL)).unwrap();
-    let read = hand.bytes_read() - before;
+    let read = faults.bytes_read() - before;
     assert!(read < 2 * LARGE as u64, "{read} bytes were read for one item of 4 MiB and a small one");
     assert_eq!(got.iter().map(|stored| stored.as_ref().unwrap().item.head.id).collect::<Vec<_>>(), ids);
 }
 
 #[test]
-fn a_filter_has_no_more_tags_than_an_item_can_have() {
+fn a_filter_with_more_tags_than_an_item_can_have_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let embedded = made(directory.path());
+    let embedded = new_store(directory.path());
     let memory = ReferenceStore::new(clock(), SALT);
     for store in [&memory as &dyn Store, &embedded] {
         let list = |tags: usize| {
@@ -141,7 +141,7 @@ fn a_smaller_value_replaces_a_larger_one_at_the_limit() {
 }
 
 #[test]
-fn a_tier_has_a_name_of_bounded_length() {
+fn a_tier_with_a_name_that_is_too_long_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let embedded = open(directory.path());
     let memory = ReferenceStore::new(clock(), SALT);
@@ -160,7 +160,7 @@ fn a_tier_has_a_name_of_bounded_length() {
 }
 
 #[test]
-fn items_made_when_the_clock_is_at_its_end_are_found() {
+fn items_created_at_the_latest_possible_time_are_found() {
     for now in [Timestamp::MAX, Timestamp(1 << 48), Timestamp((1 << 48) + 1), Timestamp(1 << 60)] {
         let directory = tempfile::tempdir().unwrap();
         let clock = clock();

@@ -1,4 +1,4 @@
-//! The contract of a store, kept by the embedded one.
+//! The conformance suite, run on the embedded store.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ type Opened = (Weak<dyn Store>, TempDir);
 
 struct Directories {
     segment_bytes: u64,
-    /// The directory of each store that is open, by the store's address.
+    /// The directory of each open store, by the store's address.
     open: Mutex<HashMap<usize, Opened>>,
 }
 
@@ -43,19 +43,19 @@ impl Harness for Directories {
     fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>> {
         let (weak, directory) = self.open.lock().unwrap().remove(&address(&store)).unwrap();
         drop(weak);
-        assert_eq!(Arc::strong_count(&store), 1, "somebody still holds the store");
+        assert_eq!(Arc::strong_count(&store), 1, "a test still holds the store");
         drop(store);
         Some(self.start(directory, clock))
     }
 }
 
-mod smallest_for_the_largest_item {
+mod smallest_segments_for_the_largest_item {
     use super::*;
-    // A harness for each case: a static one would never remove its directories.
+    // One harness for each case: a static harness would never remove its directories.
     towline_conformance::conformance_tests!(Directories::new(9 << 20));
 }
 
-/// Segments so small that nearly every step rotates and collects.
+/// Segments are so small that nearly every step rotates and collects.
 #[test]
 fn random_histories_in_tiny_segments() {
     let harness = Directories::new(64 << 10);

@@ -1,4 +1,4 @@
-//! One record that does not read costs its own item, and nobody else's.
+//! A damaged record affects its own item only.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
@@ -16,15 +16,15 @@ fn text(nth: usize) -> String {
     format!("payload number {nth}.")
 }
 
-/// Damages an item of a store that is open; the name of the file.
+/// Damages an item of an open store. Returns the name of the file.
 fn damage(path: &Path, nth: usize) -> String {
     let (file, at) = find(path, text(nth).as_bytes());
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().write_all_at(b"X", at as u64).unwrap();
-    file.file_name().unwrap().to_str().unwrap().to_owned()
+    file_name(&file).to_owned()
 }
 
 #[test]
-fn a_receive_gives_out_what_reads_and_the_status_names_the_damage() {
+fn a_receive_delivers_the_intact_items_and_the_status_names_the_damage() {
     let directory = tempfile::tempdir().unwrap();
     let clock = clock();
     let store = Embedded::open(directory.path(), options(64 << 10), clock.clone()).unwrap();
@@ -40,15 +40,15 @@ fn a_receive_gives_out_what_reads_and_the_status_names_the_damage() {
         let nth = ids.iter().position(|id| *id == item.head.id).unwrap();
         assert_eq!(item.fields.blob.as_deref(), Some(text(nth).as_bytes()));
     }
-    assert_says(&status(&store).damage.expect("the damage is told"), &[&file]);
+    assert_says(&status(&store).damage.expect("the status names the damage"), &[&file]);
     for item in &given {
         run(&store, commit(item)).unwrap();
     }
-    // The one that does not read is leased like the others, to somebody who never heard of it.
+    // The damaged item is leased like the rest, but no worker got it.
     let now = counts(&store, "jobs");
     assert_eq!((now.completed, now.processing, now.failed), (9, 1, 0));
 
-    // Its lease lapses; those that come after it are given out all the same, in whatever company.
+    // Its lease lapses and it is received again, together with later items, which are delivered.
     let mut answered = BTreeSet::new();
     for seed in 2..8 {
         clock.advance(3_600_000);
@@ -62,15 +62,15 @@ fn a_receive_gives_out_what_reads_and_the_status_names_the_damage() {
         answered.insert(given[0].head.id);
     }
     assert_eq!(answered.len(), 6);
-    // It was tried as often as the queue allows.
+    // The damaged item has failed after the maximum number of retries.
     let now = counts(&store, "jobs");
     assert_eq!((now.completed, now.failed, now.unfinished()), (15, 1, 0));
 }
 
 #[test]
-fn who_asks_for_the_damaged_item_is_told_and_its_neighbours_read() {
+fn a_get_of_a_damaged_item_is_an_error_and_other_items_are_read() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(directory.path());
+    let store = new_store(directory.path());
     let ids: Vec<ItemId> = (0..10).map(|nth| submit(&store, text(nth))).collect();
     let file = damage(directory.path(), 5);
     let answer = block_on(store.get(vec![ids[5]], FieldSet::ALL));

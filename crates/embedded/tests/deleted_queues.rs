@@ -1,4 +1,4 @@
-//! A deleted queue is gone at once, with its items, their keys, ids and timers, though the index gets to them later.
+//! A deleted queue is gone at once, with its items, their keys, ids and timers, though the index reaps them later.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
@@ -16,7 +16,7 @@ use towline_embedded::disk::RealDisk;
 use towline_embedded::outcome::{Found, Outcome, Query};
 use towline_store::{Answered, Filter, Operation, Reply, Store};
 
-/// The store's steps one by one, so that nothing is done between two groups.
+/// An engine without threads, so that nothing happens between two groups.
 struct Steps(Engine);
 
 impl Steps {
@@ -39,7 +39,7 @@ impl Steps {
     fn run(&mut self, after_ms: u64, operation: Operation) -> Answered {
         match self.group(after_ms, vec![operation]).remove(0) {
             Outcome::Answered(answered) => answered,
-            other => panic!("answered with {other:?}"),
+            other => panic!("unexpected answer: {other:?}"),
         }
     }
 
@@ -47,18 +47,18 @@ impl Steps {
     fn receive(&mut self, after_ms: u64, queue: &str, max: u32, seed: u8) -> Vec<towline_domain::Head> {
         match self.group(after_ms, vec![receive_from(queue, max, seed)]).remove(0) {
             Outcome::Received { items, .. } => items.items.into_iter().map(|unread| unread.head).collect(),
-            other => panic!("a receive was answered with {other:?}"),
+            other => panic!("unexpected answer to a receive: {other:?}"),
         }
     }
 
-    /// Submits so many that it takes the index several groups to look through them.
+    /// Submits so many items that reaping takes several groups.
     fn fill(&mut self, count: usize) {
         self.run(0, create("filler")).unwrap();
         self.group(0, (0..count).map(|_| submit_to("filler", Submission::default())).collect());
     }
 
-    /// Items in the index, those of deleted queues included.
-    fn held(&mut self) -> u64 {
+    /// The number of items in the index, including items of deleted queues.
+    fn indexed(&mut self) -> u64 {
         match self.0.query(Query::Status) {
             Found::Status(status) => status.items,
             other => panic!("{other:?}"),
@@ -75,7 +75,7 @@ fn keyed() -> Operation {
 fn created(answered: Answered) -> (ItemId, bool) {
     match answered {
         Ok(Reply::Answer(Answer::Submitted { id, created })) => (id, created),
-        other => panic!("a submit was answered with {other:?}"),
+        other => panic!("unexpected answer to a submit: {other:?}"),
     }
 }
 
@@ -84,7 +84,7 @@ fn with_dead_letters() -> [Operation; 2] {
     [create("dead"), create_with("jobs", policy)]
 }
 
-/// Leaves an item with a key of `jobs` in `dead`.
+/// Moves an item with an idempotency key from `jobs` to `dead`.
 fn dead_letter(store: &dyn Store) -> ItemId {
     for operation in with_dead_letters() {
         run(store, operation).unwrap();
@@ -96,14 +96,17 @@ fn dead_letter(store: &dyn Store) -> ItemId {
 }
 
 #[track_caller]
-fn assert_is_there(store: &dyn Store, id: ItemId) {
-    assert!(block_on(store.get(vec![id], FieldSet::ALL)).unwrap()[0].is_some(), "acknowledged, and nowhere");
+fn assert_exists(store: &dyn Store, id: ItemId) {
+    assert!(
+        block_on(store.get(vec![id], FieldSet::ALL)).unwrap()[0].is_some(),
+        "an acknowledged item is missing"
+    );
     let given = received(run(store, receive_from("jobs", 10, 2)));
     assert_eq!(given.iter().map(|item| item.head.id).collect::<Vec<_>>(), [id]);
 }
 
 #[test]
-fn a_key_is_free_in_the_call_that_deletes_the_queue_its_item_was_moved_to() {
+fn deleting_the_queue_of_a_dead_letter_frees_its_key_in_the_same_batch() {
     let directory = tempfile::tempdir().unwrap();
     let embedded = open(directory.path());
     let memory = ReferenceStore::new(clock(), SALT);
@@ -114,12 +117,12 @@ fn a_key_is_free_in_the_call_that_deletes_the_queue_its_item_was_moved_to() {
         let (second, is_new) = created(answers[1].clone());
         assert!(is_new && second != first, "{answers:?}");
         assert_eq!(created(run(store, keyed())), (second, false));
-        assert_is_there(store, second);
+        assert_exists(store, second);
     }
 }
 
 #[test]
-fn a_key_is_free_after_its_items_queue_was_deleted_and_the_store_opened_again() {
+fn a_key_stays_free_after_its_queue_was_deleted_and_the_store_reopened() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
     dead_letter(&store);
@@ -131,11 +134,11 @@ fn a_key_is_free_after_its_items_queue_was_deleted_and_the_store_opened_again() 
     drop(store);
     let store = open(directory.path());
     assert_eq!(created(run(&store, keyed())), (second, false));
-    assert_is_there(&store, second);
+    assert_exists(&store, second);
 }
 
 #[test]
-fn a_key_is_free_before_the_index_has_got_to_its_item_and_taken_still_afterwards() {
+fn a_key_is_free_before_its_item_is_reaped_and_reaping_does_not_free_the_new_claim() {
     let directory = tempfile::tempdir().unwrap();
     let mut steps = Steps::open(directory.path());
     steps.fill(40_000);
@@ -151,20 +154,20 @@ fn a_key_is_free_before_the_index_has_got_to_its_item_and_taken_still_afterwards
     };
     steps.run(0, Operation::Lease { id: head.id, call: Box::new(call) }).unwrap();
     steps.run(0, delete_queue("dead")).unwrap();
-    let held = steps.held();
+    let before = steps.indexed();
     let (second, is_new) = created(steps.run(0, keyed()));
     assert!(is_new);
-    assert_eq!(steps.held(), held + 1, "the index had got to it: this shows nothing");
+    assert_eq!(steps.indexed(), before + 1, "the item was reaped too early for this test");
     for _ in 0..20 {
         steps.group(0, vec![]);
     }
-    assert_eq!(steps.held(), held, "the index never got to it");
+    assert_eq!(steps.indexed(), before, "the item was never reaped");
     assert_eq!(created(steps.run(0, keyed())), (second, false));
     assert_eq!(steps.receive(0, "jobs", 10, 2).len(), 1);
 }
 
 #[test]
-fn an_id_chosen_again_stays_with_the_item_that_has_it_now() {
+fn an_id_that_is_chosen_again_belongs_to_the_new_item() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
     run(&store, create("gone")).unwrap();
@@ -178,10 +181,10 @@ fn an_id_chosen_again_stays_with_the_item_that_has_it_now() {
     batch.extend(filler.into_iter().map(delete));
     let answers = block_on(store.update(batch)).unwrap().answers;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-    until("collection is through", || status(&store).segments <= before / 2);
+    wait_until("collection has finished", || status(&store).segments <= before / 2);
 
     let shows_new = |store: &dyn Store| {
-        let got = block_on(store.get(vec![id], FieldSet::ALL)).unwrap().remove(0).expect("it is there");
+        let got = block_on(store.get(vec![id], FieldSet::ALL)).unwrap().remove(0).expect("the item exists");
         assert_eq!(got.item.fields.blob.unwrap(), "new");
         let page = block_on(store.list(Filter::default(), None, 100, FieldSet::NONE)).unwrap();
         assert_eq!(page.items.iter().map(|stored| stored.item.head.id).collect::<Vec<_>>(), [id]);
@@ -201,13 +204,13 @@ fn an_id_chosen_again_stays_with_the_item_that_has_it_now() {
 }
 
 #[test]
-fn items_of_deleted_queues_are_forgotten_although_queues_go_on_being_deleted() {
+fn items_of_deleted_queues_are_reaped_while_clients_keep_deleting_queues() {
     const ROUNDS: u64 = 100;
     const ITEMS: u64 = 20;
     let directory = tempfile::tempdir().unwrap();
     let mut steps = Steps::open(directory.path());
     steps.fill(50_000);
-    let kept = steps.held();
+    let kept = steps.indexed();
     for round in 0..ROUNDS {
         let queue = format!("round-{round}");
         let mut batch = vec![create(&queue)];
@@ -215,12 +218,12 @@ fn items_of_deleted_queues_are_forgotten_although_queues_go_on_being_deleted() {
         batch.push(delete_queue(&queue));
         steps.group(0, batch);
     }
-    let forgotten = ROUNDS * ITEMS - (steps.held() - kept);
-    assert!(forgotten > ROUNDS * ITEMS / 2, "{forgotten} of {} are forgotten", ROUNDS * ITEMS);
+    let reaped = ROUNDS * ITEMS - (steps.indexed() - kept);
+    assert!(reaped > ROUNDS * ITEMS / 2, "{reaped} of {} are reaped", ROUNDS * ITEMS);
 }
 
 #[test]
-fn leases_lapse_although_items_of_a_deleted_queue_are_due_before_them() {
+fn leases_lapse_although_items_of_a_deleted_queue_were_due_earlier() {
     let directory = tempfile::tempdir().unwrap();
     let mut steps = Steps::open(directory.path());
     steps.fill(100_000);
@@ -232,6 +235,6 @@ fn leases_lapse_although_items_of_a_deleted_queue_are_due_before_them() {
     assert_eq!(steps.receive(10, "kept", 100, 2).len(), 100);
     steps.run(20, delete_queue("gone")).unwrap();
     steps.group(600_000, vec![Operation::Sweep]);
-    // Each has its delay, and is ready when that is over.
+    // Each item is ready again after its retry delay.
     assert_eq!(steps.receive(100_000_000, "kept", 100, 3).len(), 100);
 }

@@ -1,4 +1,4 @@
-//! The log as the stream of events: what collection does to it tells nothing, and what it took is said to be gone.
+//! Events are read from the log: collection causes no events, and events of reused segments are reported as gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
@@ -17,8 +17,8 @@ fn page(store: &dyn Store, from: EventsFrom) -> EventPage {
     }
 }
 
-/// All there is behind the cursor.
-fn told(store: &dyn Store, cursor: &mut EventCursor) -> Vec<Event> {
+/// All events behind the cursor.
+fn read_all(store: &dyn Store, cursor: &mut EventCursor) -> Vec<Event> {
     let mut all = Vec::new();
     loop {
         let EventPage { events, next, more } = page(store, EventsFrom::After(cursor.clone()));
@@ -31,24 +31,24 @@ fn told(store: &dyn Store, cursor: &mut EventCursor) -> Vec<Event> {
 }
 
 #[test]
-fn what_is_carried_forward_tells_nothing() {
+fn a_record_that_is_carried_forward_is_not_an_event() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(directory.path());
+    let store = new_store(directory.path());
     let mut cursor = page(&store, EventsFrom::Now).next;
     let mut stories: BTreeMap<ItemId, Vec<EventKind>> = BTreeMap::new();
     let lasting = submit(&store, "lasting");
-    // A reader that keeps up misses nothing, whatever is written over behind it.
+    // A reader that keeps up gets all events, though segments behind it are reused.
     let mut rounds = 0;
     while status(&store).bytes_carried == 0 || rounds < 20 {
         let batch = (0..10).map(|_| submit_to("jobs", payload(vec![7; 2000]))).collect();
         let ids: Vec<ItemId> =
             block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
-        block_on(store.update(ids.into_iter().map(delete).collect())).unwrap().answers;
-        for event in told(&store, &mut cursor) {
+        block_on(store.update(ids.into_iter().map(delete).collect())).unwrap();
+        for event in read_all(&store, &mut cursor) {
             stories.entry(event.item.unwrap().id).or_default().push(event.kind);
         }
         rounds += 1;
-        assert!(rounds < 1000, "nothing is ever carried");
+        assert!(rounds < 1000, "collection carries no records");
     }
     assert_eq!(stories.remove(&lasting), Some(vec![EventKind::Submitted]));
     assert_eq!(stories.len(), rounds * 10);
@@ -56,9 +56,9 @@ fn what_is_carried_forward_tells_nothing() {
 }
 
 #[test]
-fn what_was_written_over_is_said_to_be_gone() {
+fn events_of_a_reused_segment_are_gone() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(directory.path());
+    let store = new_store(directory.path());
     let first = page(&store, EventsFrom::Oldest).next;
     let gone = || block_on(store.events(EventsFrom::After(first.clone()), 10)).unwrap() == Events::Gone;
     assert!(!gone());
@@ -66,15 +66,15 @@ fn what_was_written_over_is_said_to_be_gone() {
         let id = submit(&store, vec![7; 2000]);
         run(&store, delete(id)).unwrap();
     }
-    // What is kept is told from its beginning, and it is not what was first.
+    // The oldest events are now later than the first ones.
     let kept = page(&store, EventsFrom::Oldest);
     assert!(!kept.events.is_empty() && kept.events.iter().all(|event| !first.has_passed(event.id)));
 }
 
 #[test]
-fn a_place_that_was_never_written_is_none() {
+fn a_cursor_behind_the_end_of_the_log_is_gone() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(directory.path());
+    let store = new_store(directory.path());
     let mut ahead = page(&store, EventsFrom::Now).next;
     let mut id = page(&store, EventsFrom::Oldest).events[0].id;
     for group in [id.group + 1000, u64::MAX] {
@@ -85,9 +85,9 @@ fn a_place_that_was_never_written_is_none() {
 }
 
 #[test]
-fn damage_is_said_and_not_told() {
+fn damage_is_an_error_and_not_an_event() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(directory.path());
+    let store = new_store(directory.path());
     submit(&store, "some text to be damaged");
     let (file, byte) = find(directory.path(), b"some text to be damaged");
     flip(&file, byte);
@@ -97,24 +97,24 @@ fn damage_is_said_and_not_told() {
 }
 
 #[test]
-fn a_place_far_into_a_segment_is_looked_for_once() {
+fn a_reader_finds_a_known_position_without_walking_the_segment_again() {
     let directory = tempfile::tempdir().unwrap();
-    let hand = Arc::new(faulty::Hand::default());
-    let store = faulty::open_faulty(directory.path(), 16 << 20, &hand).unwrap();
+    let faults = Arc::new(faulty::Faults::default());
+    let store = faulty::open_faulty(directory.path(), 16 << 20, &faults).unwrap();
     run(&store, create("jobs")).unwrap();
     let mut begun = page(&store, EventsFrom::Now).next;
     for _ in 0..80 {
         let batch = (0..10).map(|_| submit_to("jobs", payload(vec![7; 10_000]))).collect();
         block_on(store.update(batch)).unwrap().answers;
     }
-    let all = told(&store, &mut begun);
+    let all = read_all(&store, &mut begun);
     let ask = |event: &Event| {
-        let before = hand.bytes_read();
+        let before = faults.bytes_read();
         let from = EventsFrom::After(EventCursor::after(event.id));
         assert!(matches!(block_on(store.events(from, 1)), Ok(Events::Page(page)) if page.events.len() == 1));
-        hand.bytes_read() - before
+        faults.bytes_read() - before
     };
-    // Many others are somewhere else.
+    // Many other readers read at other positions.
     for event in all.iter().take(100) {
         ask(event);
     }

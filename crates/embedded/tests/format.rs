@@ -135,7 +135,7 @@ fn end() -> Timestamp {
 }
 
 #[test]
-fn the_same_history_still_writes_the_same_bytes() {
+fn the_history_writes_the_golden_files_byte_for_byte() {
     let directory = tempfile::tempdir().unwrap();
     let now = write_history(directory.path());
     let written = dumped(directory.path());
@@ -191,7 +191,7 @@ fn verify_finds_no_damage_in_files_of_any_format() {
 #[test]
 fn a_new_store_has_the_format_of_the_golden_files() {
     let directory = tempfile::tempdir().unwrap();
-    drop(made(directory.path()));
+    drop(new_store(directory.path()));
     let meta = std::fs::read(directory.path().join("towline.meta")).unwrap();
     assert_eq!(meta[8..12], FORMAT.to_le_bytes());
 }

@@ -1,10 +1,10 @@
-//! No room for another segment: what would fill the disk further is refused, each by itself, and what frees it works.
+//! Without space for another segment, the store refuses each operation that needs space, and runs operations that free space.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
 
 use futures::executor::block_on;
-use rig::faulty::{Hand, made_faulty, open_faulty};
+use rig::faulty::{Faults, new_faulty_store, open_faulty};
 use rig::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use towline_domain::{Item, ItemId};
 use towline_embedded::Embedded;
 use towline_store::Store;
 
-/// Submits until that is refused.
+/// Submits items until the store refuses one.
 #[track_caller]
 fn fill(store: &Embedded, ids: &mut Vec<ItemId>, blob_bytes: usize) {
     let refused = (0..5000).find_map(|_| {
@@ -23,13 +23,13 @@ fn fill(store: &Embedded, ids: &mut Vec<ItemId>, blob_bytes: usize) {
         }
         Some(answered)
     });
-    let refused = refused.expect("the disk is full at some point");
+    let refused = refused.expect("the disk becomes full");
     assert!(is_disk_full(&refused), "{refused:?}");
 }
 
-/// Receives until that is refused, too.
+/// Receives items until the store refuses a receive.
 #[track_caller]
-fn receive_all_that_goes(store: &Embedded) -> Vec<Item> {
+fn receive_until_refused(store: &Embedded) -> Vec<Item> {
     let mut held = Vec::new();
     for seed in 0..=255 {
         let answered = run(store, receive_from("jobs", 10, seed));
@@ -37,30 +37,30 @@ fn receive_all_that_goes(store: &Embedded) -> Vec<Item> {
             return held;
         }
         let given = received(answered);
-        assert!(!given.is_empty(), "items are pending: to say there are none is wrong");
+        assert!(!given.is_empty(), "a receive got nothing although items are pending");
         held.extend(given);
     }
     panic!("{} items were received, and the disk is full", held.len());
 }
 
-/// A store full of small items, with a disk that has no room for more.
-fn filled(path: &Path) -> (Arc<Embedded>, Arc<Hand>, Vec<ItemId>) {
-    let (store, hand) = made_faulty(path);
+/// A store of small items on a full disk.
+fn filled(path: &Path) -> (Arc<Embedded>, Arc<Faults>, Vec<ItemId>) {
+    let (store, faults) = new_faulty_store(path);
     let batch = (0..1000).map(|_| submit_to("jobs", payload(vec![7; 100]))).collect();
     let mut ids: Vec<ItemId> =
         block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
-    hand.set_full(true);
+    faults.set_full(true);
     fill(&store, &mut ids, 100);
-    (store, hand, ids)
+    (store, faults, ids)
 }
 
 #[test]
-fn out_of_space_is_an_answer_to_one_and_its_neighbours_are_carried_out() {
+fn a_full_disk_refuses_one_operation_of_a_batch_and_runs_the_rest() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, hand) = made_faulty(directory.path());
+    let (store, faults) = new_faulty_store(directory.path());
     let mut ids: Vec<ItemId> = (0..4).map(|_| submit(&*store, "held")).collect();
     let held = received(run(&*store, receive_from("jobs", 4, 1)));
-    hand.set_full(true);
+    faults.set_full(true);
     fill(&store, &mut ids, 1000);
     let large = || submit_to("jobs", payload(vec![7; 1000]));
     let answers =
@@ -71,70 +71,70 @@ fn out_of_space_is_an_answer_to_one_and_its_neighbours_are_carried_out() {
     assert_eq!(counts(&*store, "jobs").completed, 2);
     assert!(status(&store).full.is_some());
 
-    hand.set_full(false);
+    faults.set_full(false);
     ids.push(submitted(run(&*store, large())));
     drop(store);
-    let shown = all_in(directory.path());
+    let shown = contents_of(directory.path());
     assert_eq!(shown.items.iter().map(|stored| stored.item.head.id).collect::<Vec<_>>(), ids);
 }
 
 #[test]
-fn items_are_settled_and_deleted_when_submits_and_receives_are_refused() {
+fn items_can_be_settled_and_deleted_while_submits_and_receives_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _hand, ids) = filled(directory.path());
-    let held = receive_all_that_goes(&store);
+    let held = receive_until_refused(&store);
     assert!(!held.is_empty());
     for item in held.iter().take(10) {
         run(&*store, commit(item)).unwrap();
     }
-    // Oldest first: what they leave is whole segments.
+    // Deletes the oldest items first, which empties whole segments.
     for id in ids {
         run(&*store, delete(id)).unwrap();
     }
-    until("there is room again", || run(&*store, submit_to("jobs", payload("new"))).is_ok());
+    wait_until("a submit is accepted", || run(&*store, submit_to("jobs", payload("new"))).is_ok());
     assert_eq!(received(run(&*store, receive_from("jobs", 10, 1))).len(), 1);
     drop(store);
-    assert_eq!(all_in(directory.path()).items.len(), 1);
+    assert_eq!(contents_of(directory.path()).items.len(), 1);
 }
 
 #[test]
-fn a_queue_is_deleted_when_submits_and_receives_are_refused_and_its_space_comes_back() {
+fn a_queue_can_be_deleted_while_submits_and_receives_are_refused_and_its_space_is_freed() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _hand, _) = filled(directory.path());
-    receive_all_that_goes(&store);
+    receive_until_refused(&store);
     run(&*store, delete_queue("jobs")).unwrap();
-    until("a queue can be made", || run(&*store, create("jobs")).is_ok());
-    until("there is room again", || run(&*store, submit_to("jobs", payload("new"))).is_ok());
+    wait_until("a queue can be created", || run(&*store, create("jobs")).is_ok());
+    wait_until("a submit is accepted", || run(&*store, submit_to("jobs", payload("new"))).is_ok());
     drop(store);
-    assert_eq!(all_in(directory.path()).items.len(), 1);
+    assert_eq!(contents_of(directory.path()).items.len(), 1);
 }
 
 #[test]
-fn a_store_on_a_full_disk_can_be_closed_and_opened_and_emptied() {
+fn a_store_on_a_full_disk_can_be_reopened_and_emptied() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, hand, ids) = filled(directory.path());
+    let (store, faults, ids) = filled(directory.path());
     drop(store);
-    let store = open_faulty(directory.path(), 64 << 10, &hand).expect("it opens on the disk that it filled");
-    let shown = all(&store);
+    let store = open_faulty(directory.path(), 64 << 10, &faults).expect("the store opens on a full disk");
+    let shown = contents(&store);
     assert_eq!(shown.items.iter().map(|stored| stored.item.head.id).collect::<Vec<_>>(), ids);
     for id in ids {
         run(&store, delete(id)).unwrap();
     }
-    until("there is room again", || run(&store, submit_to("jobs", payload("new"))).is_ok());
+    wait_until("a submit is accepted", || run(&store, submit_to("jobs", payload("new"))).is_ok());
     drop(store);
-    assert_eq!(all_in(directory.path()).items.len(), 1);
+    assert_eq!(contents_of(directory.path()).items.len(), 1);
 }
 
 #[test]
-fn a_backup_leaves_a_full_store_what_it_needs_to_be_opened_again() {
+fn a_backup_on_a_full_disk_leaves_the_spare_that_opening_needs() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, hand, ids) = filled(directory.path());
+    let (store, faults, ids) = filled(directory.path());
     let elsewhere = tempfile::tempdir().unwrap();
-    // It may be refused; that is for whoever asked to see.
+    // The store may refuse the backup.
     for nth in 0..3 {
         let _ = store.backup(&elsewhere.path().join(nth.to_string()));
     }
     drop(store);
-    let store = open_faulty(directory.path(), 64 << 10, &hand).expect("it opens on the disk that it filled");
-    assert_eq!(all(&store).items.len(), ids.len());
+    let store = open_faulty(directory.path(), 64 << 10, &faults).expect("the store opens on a full disk");
+    assert_eq!(contents(&store).items.len(), ids.len());
 }

@@ -1,4 +1,4 @@
-//! A process killed at any moment loses nothing it acknowledged, and brings back nothing it ended.
+//! A process that is killed at any moment loses no acknowledged operation, and no deleted item reappears.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
@@ -15,7 +15,7 @@ use towline_domain::{ItemId, State};
 const WORK_IN: &str = "TOWLINE_TEST_WORK_IN";
 const ROUNDS: u64 = 20;
 
-/// Not a test by itself: the process that is killed. Says what was acknowledged, and only then.
+/// Not a test by itself: the process that is killed. It prints each operation after its acknowledgement.
 #[test]
 fn helper_that_works_until_it_is_killed() {
     let Some(path) = std::env::var_os(WORK_IN) else { return };
@@ -50,17 +50,17 @@ fn helper_that_works_until_it_is_killed() {
 }
 
 #[derive(Default)]
-struct Told {
+struct Acknowledged {
     submitted: BTreeSet<ItemId>,
     committed: BTreeSet<ItemId>,
     deleting: BTreeSet<ItemId>,
     deleted: BTreeSet<ItemId>,
 }
 
-impl Told {
+impl Acknowledged {
     fn take(&mut self, line: &str) {
         let Some((what, id)) = line.split_once(' ') else { return };
-        // A line may be cut short by the kill; what it told of was acknowledged, but we never heard it.
+        // The kill may cut a line short.
         let Ok(id) = id.parse() else { return };
         match what {
             "submitted" => self.submitted.insert(id),
@@ -75,7 +75,7 @@ impl Told {
         let items: BTreeMap<ItemId, &State> =
             shown.items.iter().map(|stored| (stored.item.head.id, &stored.item.head.state)).collect();
         for id in &self.deleted {
-            assert!(!items.contains_key(id), "{id} was deleted and is back");
+            assert!(!items.contains_key(id), "{id} was deleted and has reappeared");
         }
         for id in self.submitted.difference(&self.deleting) {
             assert!(items.contains_key(id), "{id} was acknowledged and is lost");
@@ -89,15 +89,15 @@ impl Told {
         }
         for stored in &shown.items {
             let blob = stored.item.fields.blob.as_ref().unwrap();
-            assert!(blob.len() > 2000 && blob.ends_with(b"  "), "a payload is not what was submitted");
+            assert!(blob.len() > 2000 && blob.ends_with(b"  "), "a payload differs from the submitted one");
         }
     }
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_and_nothing_ended_comes_back() {
+fn no_acknowledged_item_is_lost_and_no_deleted_item_reappears() {
     let directory = tempfile::tempdir().unwrap();
-    let mut told = Told::default();
+    let mut acknowledged = Acknowledged::default();
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["helper_that_works_until_it_is_killed", "--exact", "--nocapture"])
@@ -108,9 +108,9 @@ fn nothing_acknowledged_is_lost_and_nothing_ended_comes_back() {
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut lines = out.lines();
-        // Once it works, it has a moment to live; each round another.
+        // Waits for the first submit, then kills the process after a delay that differs in each round.
         for line in lines.by_ref().map_while(Result::ok) {
-            told.take(&line);
+            acknowledged.take(&line);
             if line.starts_with("submitted") {
                 break;
             }
@@ -118,9 +118,9 @@ fn nothing_acknowledged_is_lost_and_nothing_ended_comes_back() {
         std::thread::sleep(Duration::from_micros(round * round * 331 % 40_000));
         child.kill().unwrap();
         child.wait().unwrap();
-        lines.map_while(Result::ok).for_each(|line| told.take(&line));
-        told.check(&all_in(directory.path()));
+        lines.map_while(Result::ok).for_each(|line| acknowledged.take(&line));
+        acknowledged.check(&contents_of(directory.path()));
     }
-    assert!(told.committed.len() > 20, "the rounds were too short to show anything");
+    assert!(acknowledged.committed.len() > 20, "the rounds were too short");
     assert!(towline_embedded::verify(directory.path()).unwrap().is_whole());
 }

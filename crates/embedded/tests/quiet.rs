@@ -1,4 +1,4 @@
-//! A store that nobody asks for anything comes to rest, and a store that is only read stays at rest.
+//! A store without requests becomes idle, and a store with only reads stays idle.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use towline_domain::ItemId;
 use towline_store::Store;
 
-/// Longer than the store waits before it takes it for quiet.
+/// Longer than the store waits before it marks the end of the log.
 const QUIET: Duration = Duration::from_millis(25);
 
-/// Waits until two looks in a row see the same.
+/// Waits until a figure is the same twice in a row.
 #[track_caller]
-fn at_rest(what: &str, look: impl Fn() -> u64) -> u64 {
+fn wait_until_stable(what: &str, look: impl Fn() -> u64) -> u64 {
     let mut seen = look();
     for _ in 0..40 {
         std::thread::sleep(QUIET);
@@ -23,16 +23,16 @@ fn at_rest(what: &str, look: impl Fn() -> u64) -> u64 {
             return seen;
         }
     }
-    panic!("{what} never come to rest");
+    panic!("{what} keep changing");
 }
 
 #[test]
 fn reads_write_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(directory.path());
+    let store = new_store(directory.path());
     submit(&store, "item");
-    // The end of the log is marked once.
-    let frames = at_rest("frames", || status(&store).frames);
+    // The store marks the end of the log once.
+    let frames = wait_until_stable("frames", || status(&store).frames);
     let syncs = store.syncs();
     for _ in 0..20 {
         std::thread::sleep(QUIET);
@@ -43,28 +43,28 @@ fn reads_write_nothing() {
 }
 
 #[test]
-fn collection_ends_with_items_of_which_one_fills_half_a_segment() {
-    // One in a segment, and two where the segment's header leaves room for them.
+fn collection_ends_if_items_are_half_as_large_as_a_segment() {
+    // One or two items fit into a segment.
     for bytes in [25_000, 30_300, 30_800, 33_000, 45_000] {
         let directory = tempfile::tempdir().unwrap();
-        let store = made(directory.path());
+        let store = new_store(directory.path());
         let batch = (0..60).map(|_| submit_to("jobs", payload(vec![7; bytes]))).collect();
-        block_on(store.update(batch)).unwrap().answers;
-        at_rest("carried bytes", || status(&store).bytes_carried);
-        assert_eq!(all(&store).items.len(), 60);
+        block_on(store.update(batch)).unwrap();
+        wait_until_stable("carried bytes", || status(&store).bytes_carried);
+        assert_eq!(contents(&store).items.len(), 60);
     }
 }
 
 #[test]
-fn after_a_purge_the_files_go_without_being_asked() {
+fn an_idle_store_removes_files_after_a_purge() {
     let directory = tempfile::tempdir().unwrap();
-    let store = made(directory.path());
+    let store = new_store(directory.path());
     let batch = (0..300).map(|_| submit_to("jobs", payload(vec![7; 4000]))).collect();
     let ids: Vec<ItemId> =
         block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
     let count = || std::fs::read_dir(directory.path()).unwrap().count();
     let full = count();
     assert!(full > 20, "{full} files");
-    block_on(store.update(ids.into_iter().map(delete).collect())).unwrap().answers;
-    until("few files are left", || count() <= 8);
+    block_on(store.update(ids.into_iter().map(delete).collect())).unwrap();
+    wait_until("at most 8 files are left", || count() <= 8);
 }

@@ -1,4 +1,4 @@
-//! One tenant's many items do not keep another's few waiting. `TOWLINE_SOAK=1`: a million of them.
+//! Many items of one tenant do not delay the few items of another. `TOWLINE_SOAK=1` uses a million items.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod rig;
@@ -26,7 +26,7 @@ fn submit_of(store: &Embedded, tenant: &str, count: usize) {
     }
 }
 
-/// How many of the next receives of one item bring this tenant's.
+/// How many of the next receives of one item deliver an item of this tenant.
 fn of_next(store: &Embedded, receives: u8, tenant: &str) -> usize {
     let given = (0..receives).flat_map(|n| received(run(store, receive_from("jobs", 1, n))));
     given.filter(|item| item.body.fairness_key.as_deref() == Some(tenant)).count()
@@ -37,7 +37,7 @@ fn store(path: &std::path::Path) -> Embedded {
 }
 
 #[test]
-fn ten_items_start_within_twenty_receives_whatever_waits_before_them() {
+fn ten_items_of_a_small_tenant_are_delivered_within_twenty_receives() {
     let directory = tempfile::tempdir().unwrap();
     let open = store(directory.path());
     run(&open, create_with("jobs", Policy { flow: fair(), ..Policy::default() })).unwrap();
@@ -47,11 +47,11 @@ fn ten_items_start_within_twenty_receives_whatever_waits_before_them() {
     submit_of(&open, "small", 10);
     drop(open);
     let open = store(directory.path());
-    assert_eq!(of_next(&open, 20, "small"), 10, "after it was opened again");
+    assert_eq!(of_next(&open, 20, "small"), 10, "after reopening");
 }
 
 #[test]
-fn they_do_so_as_well_if_fairness_comes_after_them() {
+fn fairness_that_is_switched_on_later_applies_to_pending_items() {
     let directory = tempfile::tempdir().unwrap();
     let open = store(directory.path());
     run(&open, create("jobs")).unwrap();

@@ -28,7 +28,7 @@ impl Engine {
         (found, next)
     }
 
-    /// How many items match among those that one query examines. The filter must be indexed; tags, group and key are compared by
+    /// How many of the items that one query examines match. The filter must be indexed; tags, group and key are compared by
     /// their hashes.
     pub fn count_matching(&self, filter: &Filter, after: Option<Cursor>) -> CountPage {
         if filter.is_state_alone() {

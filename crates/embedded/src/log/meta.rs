@@ -66,7 +66,7 @@ impl Meta {
             return Err(OpenError::corrupt(
                 disk,
                 META_FILE,
-                "its first bytes are not those of a towline.meta",
+                "it does not start with the magic bytes of a towline.meta",
             ));
         }
         // Check the format first: a newer format may have another layout. A number above 16 bits is damage.

@@ -139,7 +139,7 @@ impl Sidecar {
         good.then_some(Sidecar { bytes, last_frame, end })
     }
 
-    pub fn entries(
+    pub fn updates(
         &self,
         segment: u32,
         salt: u64,

@@ -159,7 +159,7 @@ impl LogReader<'_> {
         sidecar: &Sidecar,
         header: &SegmentHeader,
     ) -> Result<FramesEnd, OpenError> {
-        let applied = sidecar.entries(header.number, self.meta.salt, |update| {
+        let applied = sidecar.updates(header.number, self.meta.salt, |update| {
             recovered.index.apply(update).map_err(|_| RecordError::Content)
         });
         if let Err(error) = applied {

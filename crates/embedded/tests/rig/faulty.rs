@@ -1,7 +1,7 @@
-//! The real disk with a hand on it: syncs can be held back and made to fail, and room can run out.
+//! The real disk with faults: a test can delay syncs, make them fail, and make the disk full.
 //!
-//! A sync that fails says so once. What it was to make durable is lost, although it still reads, and the next sync
-//! succeeds: so do operating systems.
+//! A failed sync reports its failure once. The bytes are lost although they can still be read, and the next sync succeeds.
+//! Operating systems behave in the same way.
 
 use super::*;
 use std::io;
@@ -10,29 +10,31 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use towline_embedded::disk::{Disk, DiskFile, RealDisk};
 
-/// What becomes of one sync.
+/// What happens at one sync.
 #[derive(Debug, Clone, Copy)]
 pub enum Sync {
     Fails,
-    /// Begins, and goes on when it is released.
-    HeldBack,
-    HeldBackThenFails,
+    /// Waits until the test releases it.
+    Delayed,
+    DelayedThenFails,
 }
 
-/// What a power cut takes.
+/// Which bytes a power cut loses.
 #[derive(Debug, Clone, Copy)]
 pub enum Loss {
     Nothing,
-    WhatFailed,
-    AllUnsynced,
+    /// The bytes of failed syncs.
+    Failed,
+    /// All bytes without a successful sync.
+    Unsynced,
 }
 
-/// Only for tests that would never end.
+/// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(10);
 const A_MOMENT: Duration = Duration::from_millis(150);
 
 #[derive(Debug, Default)]
-pub struct Hand {
+pub struct Faults {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -44,7 +46,7 @@ struct State {
     writes: u64,
     unsynced: Vec<Written>,
     lost: Vec<Written>,
-    /// The file whose syncs are planned, and the plan.
+    /// The file with planned syncs, and what happens at each.
     file: String,
     plan: Vec<Sync>,
     begun: usize,
@@ -60,7 +62,7 @@ struct Written {
     bytes: Vec<u8>,
 }
 
-impl Hand {
+impl Faults {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -76,7 +78,7 @@ impl Hand {
         self.changed.notify_all();
     }
 
-    /// What becomes of the next syncs of a file, in the order in which they begin.
+    /// Plans the next syncs of a file, in the order in which they begin.
     pub fn plan(&self, file: &str, plan: &[Sync]) {
         self.change(|state| {
             (state.file, state.plan, state.begun) = (file.to_owned(), plan.to_vec(), 0);
@@ -88,7 +90,7 @@ impl Hand {
         assert!(self.wait(PATIENCE, |state| state.begun >= count), "sync {count} never began");
     }
 
-    /// Gives a sync the time to begin. It need not: it may wait for the one that is held back.
+    /// Gives a sync time to begin. It may also wait for a delayed sync, so this does not fail.
     pub fn let_begin(&self, count: usize) {
         self.wait(A_MOMENT, |state| state.begun >= count);
     }
@@ -115,21 +117,21 @@ impl Hand {
         self.state().bytes_read
     }
 
-    /// Writes so far, to whatever file.
+    /// The number of writes so far, to all files.
     pub fn writes(&self) -> u64 {
         self.state().writes
     }
 
-    /// Takes bytes out of a copy of the directory.
+    /// Removes lost bytes from a copy of the directory.
     pub fn lose(&self, path: &Path, loss: Loss) {
         let state = self.state();
         let lost = match loss {
             Loss::Nothing => Vec::new(),
-            Loss::WhatFailed => state.lost.clone(),
-            Loss::AllUnsynced => [&state.lost[..], &state.unsynced].concat(),
+            Loss::Failed => state.lost.clone(),
+            Loss::Unsynced => [&state.lost[..], &state.unsynced].concat(),
         };
         for Written { file, offset, bytes, .. } in lost {
-            // Removed since, it has nothing to lose.
+            // The store may have removed the file.
             if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path.join(file)) {
                 file.write_all_at(&vec![0; bytes.len()], offset).unwrap();
             }
@@ -137,18 +139,18 @@ impl Hand {
     }
 }
 
-/// A store of small segments with one queue named `jobs`, and the hand on its disk.
+/// A store with small segments and one queue named `jobs`, and the faults of its disk.
 #[track_caller]
-pub fn made_faulty(path: &Path) -> (Arc<Embedded>, Arc<Hand>) {
-    let hand = Arc::new(Hand::default());
-    let store = open_faulty(path, 64 << 10, &hand).expect("the store opens");
-    run(&store, create("jobs")).expect("the queue is made");
-    (Arc::new(store), hand)
+pub fn new_faulty_store(path: &Path) -> (Arc<Embedded>, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    let store = open_faulty(path, 64 << 10, &faults).expect("the store opens");
+    run(&store, create("jobs")).expect("the queue is created");
+    (Arc::new(store), faults)
 }
 
-pub fn open_faulty(path: &Path, segment_bytes: u64, hand: &Arc<Hand>) -> Result<Embedded, OpenError> {
-    let disk = FaultyDisk { real: RealDisk::new(path).unwrap(), hand: hand.clone() };
-    // Groups overlap as they do under load, and every sync is one that a test has planned.
+pub fn open_faulty(path: &Path, segment_bytes: u64, faults: &Arc<Faults>) -> Result<Embedded, OpenError> {
+    let disk = FaultyDisk { real: RealDisk::new(path).unwrap(), faults: faults.clone() };
+    // Let groups overlap as under load, and avoid syncs that the test has not planned.
     let options = Options { alone_bytes: 0, fill: false, ..options(segment_bytes) };
     Embedded::open_on(Arc::new(disk), options, clock())
 }
@@ -156,19 +158,19 @@ pub fn open_faulty(path: &Path, segment_bytes: u64, hand: &Arc<Hand>) -> Result<
 #[derive(Debug)]
 struct FaultyDisk {
     real: RealDisk,
-    hand: Arc<Hand>,
+    faults: Arc<Faults>,
 }
 
 #[derive(Debug)]
 struct FaultyFile {
     real: Arc<dyn DiskFile>,
     name: String,
-    hand: Arc<Hand>,
+    faults: Arc<Faults>,
 }
 
 impl FaultyDisk {
     fn file(&self, name: &str, real: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(FaultyFile { real, name: name.to_owned(), hand: self.hand.clone() })
+        Arc::new(FaultyFile { real, name: name.to_owned(), faults: self.faults.clone() })
     }
 }
 
@@ -209,13 +211,13 @@ impl Disk for FaultyDisk {
 impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let count = self.real.read_at(buffer, offset)?;
-        self.hand.change(|state| state.bytes_read += count as u64);
+        self.faults.change(|state| state.bytes_read += count as u64);
         Ok(count)
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
         let count = self.real.write_at(buffer, offset)?;
-        self.hand.change(|state| {
+        self.faults.change(|state| {
             let (nth, file, bytes) = (state.writes, self.name.clone(), buffer[..count].to_vec());
             state.writes += 1;
             state.unsynced.push(Written { nth, file, offset, bytes });
@@ -223,22 +225,22 @@ impl DiskFile for FaultyFile {
         Ok(count)
     }
 
-    /// What is written reads back without it, and no test cuts the power.
+    /// Does not sync the real file: tests never cut the power.
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.hand.state();
+        let mut state = self.faults.state();
         let planned = state.file == self.name;
         let plan = state.plan.get(state.begun).copied().filter(|_| planned);
         state.begun += usize::from(planned);
         let (nth, before) = (state.begun, state.writes);
-        self.hand.changed.notify_all();
-        if matches!(plan, Some(Sync::HeldBack | Sync::HeldBackThenFails)) {
+        self.faults.changed.notify_all();
+        if matches!(plan, Some(Sync::Delayed | Sync::DelayedThenFails)) {
             let held = |state: &mut State| !(state.released || state.released_first && nth == 1);
-            state = self.hand.changed.wait_timeout_while(state, PATIENCE, held).unwrap().0;
+            state = self.faults.changed.wait_timeout_while(state, PATIENCE, held).unwrap().0;
         }
         let all = std::mem::take(&mut state.unsynced);
         let (done, left) = all.into_iter().partition(|one| one.file == self.name && one.nth < before);
         state.unsynced = left;
-        if matches!(plan, Some(Sync::Fails | Sync::HeldBackThenFails)) {
+        if matches!(plan, Some(Sync::Fails | Sync::DelayedThenFails)) {
             state.lost.extend::<Vec<Written>>(done);
             return Err(io::Error::other("the disk is gone"));
         }
@@ -250,7 +252,7 @@ impl DiskFile for FaultyFile {
     }
 
     fn reserve(&self, size: u64) -> io::Result<()> {
-        if self.hand.state().full {
+        if self.faults.state().full {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.real.reserve(size)

@@ -24,7 +24,7 @@ struct History<'a> {
 impl History<'_> {
     fn ok(&mut self, operation: Operation) -> Reply {
         self.now = Timestamp(self.now.0 + 1);
-        (self.run)(self.now, operation).expect("not refused")
+        (self.run)(self.now, operation).expect("the operation is accepted")
     }
 
     fn queue(&mut self, queue: &str, policy: Policy) {

@@ -1,9 +1,10 @@
-//! A store with a clock that stands still, and short words for what a test does to it.
-#![allow(dead_code, reason = "each test file uses its part")]
+//! Helpers for tests of the embedded store: a store with a manual clock, short forms of operations, and its files.
+#![allow(dead_code, reason = "each test file uses some of the helpers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 pub mod faulty;
 pub mod history;
+pub mod tmpfs;
 
 use bytes::Bytes;
 use futures::executor::block_on;
@@ -42,7 +43,7 @@ pub fn open(path: &Path) -> Embedded {
     try_open(path).expect("the store opens")
 }
 
-/// Why a directory does not open.
+/// The error message of a directory that does not open.
 #[track_caller]
 pub fn refusal(path: &Path) -> String {
     try_open(path).expect_err("the store does not open").to_string()
@@ -51,7 +52,7 @@ pub fn refusal(path: &Path) -> String {
 #[track_caller]
 pub fn assert_says(message: &str, parts: &[&str]) {
     for part in parts {
-        assert!(message.contains(part), "{message:?} does not say {part:?}");
+        assert!(message.contains(part), "{message:?} does not contain {part:?}");
     }
 }
 
@@ -112,7 +113,7 @@ pub fn delete(id: ItemId) -> Operation {
 pub fn submitted(answered: Answered) -> ItemId {
     match answered {
         Ok(Reply::Answer(Answer::Submitted { id, .. })) => id,
-        other => panic!("a submit was answered with {other:?}"),
+        other => panic!("unexpected answer to a submit: {other:?}"),
     }
 }
 
@@ -120,7 +121,7 @@ pub fn submitted(answered: Answered) -> ItemId {
 pub fn received(answered: Answered) -> Vec<Item> {
     match answered {
         Ok(Reply::Received(received)) => received.items,
-        other => panic!("a receive was answered with {other:?}"),
+        other => panic!("unexpected answer to a receive: {other:?}"),
     }
 }
 
@@ -138,7 +139,7 @@ pub fn submit(store: &dyn Store, blob: impl Into<Bytes>) -> ItemId {
     submitted(run(store, submit_to("jobs", payload(blob))))
 }
 
-/// Whether it was refused for want of space.
+/// Whether the store refused an operation because the disk is full.
 pub fn is_disk_full(answered: &Answered) -> bool {
     answered.as_ref().is_err_and(|refusal| refusal.code() == "disk_full")
 }
@@ -153,35 +154,35 @@ pub fn counts(store: &dyn Store, queue: &str) -> Counts {
     block_on(store.queue(name(queue))).expect("the store answers").expect("the queue exists").counts
 }
 
-/// Waits for a condition. The bound is only for a test that would never end.
+/// Waits for a condition, for at least 5 seconds.
 #[track_caller]
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..5000 {
         if holds() {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("it never came about that {what}");
+    panic!("timed out waiting until {what}");
 }
 
 /// A store with one queue named `jobs`.
 #[track_caller]
-pub fn made(path: &Path) -> Embedded {
+pub fn new_store(path: &Path) -> Embedded {
     let store = open(path);
-    run(&store, create("jobs")).expect("the queue is made");
+    run(&store, create("jobs")).expect("the queue is created");
     store
 }
 
 #[track_caller]
-pub fn all(store: &Embedded) -> Snapshot {
-    block_on(snapshot(store, START)).expect("everything reads")
+pub fn contents(store: &Embedded) -> Snapshot {
+    block_on(snapshot(store, START)).expect("all items can be read")
 }
 
-/// The snapshot of a store that is closed.
+/// Like [`contents`], of a store that is closed.
 #[track_caller]
-pub fn all_in(path: &Path) -> Snapshot {
-    all(&open(path))
+pub fn contents_of(path: &Path) -> Snapshot {
+    contents(&open(path))
 }
 
 pub fn blobs(snapshot: &Snapshot) -> BTreeMap<ItemId, Bytes> {
@@ -189,7 +190,7 @@ pub fn blobs(snapshot: &Snapshot) -> BTreeMap<ItemId, Bytes> {
     snapshot.items.iter().map(|stored| (stored.item.head.id, blob(&stored.item))).collect()
 }
 
-/// Every file but the lock, by name. Those that a store removes or renames meanwhile are left out.
+/// All files by name, except the lock. Skips files that the store removes or renames meanwhile.
 pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.filter(|path| path.file_name().unwrap() != "LOCK");
@@ -207,11 +208,11 @@ pub fn write_files(path: &Path, files: &BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// Segment files, oldest use first.
+/// Segment files in log order.
 pub fn segments(path: &Path) -> Vec<PathBuf> {
     let mut found: Vec<(u64, PathBuf)> = files(path)
         .into_iter()
-        // One that is being made is empty.
+        // A segment that is being created is empty.
         .filter(|(name, bytes)| name.ends_with(".log") && !bytes.is_empty())
         .map(|(name, bytes)| (u64::from_le_bytes(bytes[24..32].try_into().unwrap()), path.join(name)))
         .filter(|(generation, _)| *generation > 0)
@@ -220,13 +221,17 @@ pub fn segments(path: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
+pub fn file_name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
 pub fn flip(file: &Path, byte: usize) {
     let mut bytes = std::fs::read(file).unwrap();
     bytes[byte] ^= 0x10;
     std::fs::write(file, bytes).unwrap();
 }
 
-/// Where these bytes are, in which of the segments.
+/// The segment that contains these bytes, and their offset.
 #[track_caller]
 pub fn find(path: &Path, what: &[u8]) -> (PathBuf, usize) {
     for file in segments(path) {
@@ -235,7 +240,7 @@ pub fn find(path: &Path, what: &[u8]) -> (PathBuf, usize) {
             return (file, at);
         }
     }
-    panic!("no segment holds {:?}", String::from_utf8_lossy(what));
+    panic!("no segment contains {:?}", String::from_utf8_lossy(what));
 }
 
 pub fn now(clock: &ManualClock) -> Timestamp {

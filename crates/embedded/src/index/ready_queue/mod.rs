@@ -172,7 +172,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Since when the oldest item is ready. `None`: there is none, or the order is by score, which does not tell.
+    /// Since when the oldest item is ready. `None`: the queue has no ready item, or is in `score` order, which ignores time.
     pub fn oldest(&mut self, is_live: impl Fn(i64, ReadyEntry) -> bool) -> Option<Timestamp> {
         match &mut self.0 {
             Kind::Ranked(ranks) => {

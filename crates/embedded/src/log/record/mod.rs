@@ -149,7 +149,7 @@ struct StoredHead<'a> {
     extras: Option<Cow<'a, Extras>>,
 }
 
-/// What an event tells of a removed item.
+/// What an event contains of a removed item.
 #[derive(Serialize, Deserialize)]
 struct StoredRemoval {
     queue: QueueId,

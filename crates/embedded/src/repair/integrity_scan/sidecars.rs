@@ -35,7 +35,7 @@ impl IntegrityScan<'_> {
     fn agrees(&self, sidecar: &Sidecar, file: &ScannedSegment) -> Result<bool, OpenError> {
         let (bytes, salt, number) = (self.read(file)?, self.meta.salt, file.segment.number);
         let mut updates = Vec::new();
-        let read = sidecar.entries(number, salt, |update| {
+        let read = sidecar.updates(number, salt, |update| {
             updates.push(update);
             Ok(())
         });
