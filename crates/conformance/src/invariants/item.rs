@@ -4,7 +4,7 @@ use super::history::{Cause, Key, Open, Span, Tick};
 use super::payload::Payload;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Body, Fields, Head, Item, ItemId, LeaseCall, LeaseToken, Millis, Outcome, Overrides, QueueName,
+    Body, Fields, Head, Item, ItemId, Lease, LeaseCall, LeaseToken, Millis, Outcome, Overrides, QueueName,
     SettleVerb, Submission, Timestamp,
 };
 use towline_store::Operation;
@@ -158,6 +158,25 @@ pub(super) fn same_body(a: &Body, b: &Body) -> bool {
         && a.fee == b.fee
         && a.size_bytes == b.size_bytes
         && a.tier == b.tier
+}
+
+impl Delivery {
+    /// A delivery with this lease. `received` is `None` if only a snapshot showed it.
+    pub(super) fn new(head: &Head, lease: &Lease, received: Option<Span>, span: &Span) -> Delivery {
+        Delivery {
+            number: head.deliveries,
+            token: lease.token,
+            received,
+            retries: head.retries,
+            expires_at: head.expires_at,
+            deadline_least: lease.deadline,
+            deadline_most: lease.deadline,
+            extended: *span,
+            visibility: lease.visibility,
+            settled: None,
+            dead: None,
+        }
+    }
 }
 
 impl Record {

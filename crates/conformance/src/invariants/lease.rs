@@ -197,14 +197,8 @@ impl Checker {
         let from = twins().map(|open| open.at).fold(span.from, Timestamp::min);
         let invoked = twins().map(|open| open.invoked).fold(span.invoked, Tick::min);
         let since = Span { invoked, ..*span };
-        let fits = match verb {
-            SettleVerb::Commit => state == "completed",
-            SettleVerb::Fail => state == "failed",
-            SettleVerb::Retry | SettleVerb::Release => state == "pending" || state == "failed",
-            SettleVerb::Defer => state == "pending",
-        };
-        if !fits {
-            self.report(5, format!("{}: {} left item {id} {state}", span.key, verb.name()));
+        if !may_leave(verb, state) {
+            self.report(5, format!("{}: after {}, item {id} is {state}", span.key, verb.name()));
         }
         let Some(record) = self.items.get_mut(&id) else {
             return;
@@ -253,15 +247,8 @@ impl Checker {
             "failed" => record.end(false, from, Some(number), &since),
             _ => {
                 record.alive(from);
-                let not_before = match &call.verb {
-                    Verb::Retry { delay, .. } => from.after(delay.unwrap_or_default()),
-                    Verb::Release { delay } => from.after(*delay),
-                    Verb::Defer { until: When::After(span) } => from.after(*span),
-                    Verb::Defer { until: When::At(time) } => *time,
-                    _ => Timestamp(0),
-                };
                 if number >= record.not_before.0 {
-                    record.not_before = (number, not_before);
+                    record.not_before = (number, ready_at_earliest(&call.verb, from));
                 }
             }
         }
@@ -297,6 +284,27 @@ impl Checker {
             span.key, delivery.deadline_least
         );
         self.unless(cause, 3, message);
+    }
+}
+
+/// Whether an item may be in this state after the settle.
+fn may_leave(verb: SettleVerb, state: &str) -> bool {
+    match verb {
+        SettleVerb::Commit => state == "completed",
+        SettleVerb::Fail => state == "failed",
+        SettleVerb::Retry | SettleVerb::Release => state == "pending" || state == "failed",
+        SettleVerb::Defer => state == "pending",
+    }
+}
+
+/// The earliest ready time of an item that was returned at `from` or later.
+fn ready_at_earliest(verb: &Verb, from: Timestamp) -> Timestamp {
+    match verb {
+        Verb::Retry { delay, .. } => from.after(delay.unwrap_or_default()),
+        Verb::Release { delay } => from.after(*delay),
+        Verb::Defer { until: When::After(span) } => from.after(*span),
+        Verb::Defer { until: When::At(time) } => *time,
+        _ => Timestamp(0),
     }
 }
 

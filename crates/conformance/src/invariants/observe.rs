@@ -6,7 +6,7 @@ use super::{Checker, Snapshot};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use towline_domain::command::Verb;
 use towline_domain::{
-    Counts, FailureKind, FieldSet, ItemId, Millis, QueueId, QueueName, SettleVerb, State, Timestamp,
+    Counts, FailureKind, FieldSet, Head, ItemId, Millis, QueueId, QueueName, SettleVerb, State, Timestamp,
 };
 use towline_store::{Operation, StoredItem};
 
@@ -111,25 +111,32 @@ impl Checker {
         let mut say = |invariant: u8, cause: Cause, message: String| {
             found.push((invariant, cause, format!("item {id}: {message}")))
         };
-        let base = record.base.as_deref();
-
-        // Certain changes are still visible.
-        let revision = base.map_or(1, |base| base.head.revision).saturating_add(record.changes);
-        if head.revision < revision {
+        check_revision(head, record, &mut say);
+        self.check_deliveries(head, record, open, &mut say);
+        self.check_terminal(head, record, open, &mut say);
+        check_outcome(stored, record, &mut say);
+        self.check_lease(stored, record, open, &mut say);
+        if head.created_at < record.born.from || (record.acknowledged && head.created_at > record.born.to) {
+            let (from, to) = (record.born.from, record.born.to);
             say(
-                1,
+                2,
                 Cause::None,
-                format!(
-                    "revision {} is shown, but {revision} changes were acknowledged or shown",
-                    head.revision
-                ),
+                format!("submitted between {from} and {to}, but created_at is {}", head.created_at),
             );
         }
-        if let Some(base) = base.filter(|base| base.head.revision == head.revision && base.head != *head) {
-            say(6, Cause::None, format!("changed from {:?} to {head:?} with the same revision", base.head));
+        for (invariant, cause, message) in found {
+            self.unless(cause, invariant, message);
         }
+    }
 
-        // Deliveries and retries.
+    fn check_deliveries(
+        &self,
+        head: &Head,
+        record: &Record,
+        open: &[Open],
+        say: &mut impl FnMut(u8, Cause, String),
+    ) {
+        let base = record.base.as_deref();
         let shown = base.map_or(0, |base| base.head.deliveries);
         let latest = record.deliveries.last().map_or(shown, |delivery| delivery.number.max(shown));
         let possible =
@@ -158,8 +165,17 @@ impl Checker {
         if retries.is_some_and(|retries| head.retries < retries) {
             say(7, record.redrive(since, open), format!("retries fell from {retries:?} to {}", head.retries));
         }
+    }
 
-        // A terminal item stays terminal.
+    /// A terminal item stays terminal, and an item becomes terminal only for a reason.
+    fn check_terminal(
+        &self,
+        head: &Head,
+        record: &Record,
+        open: &[Open],
+        say: &mut impl FnMut(u8, Cause, String),
+    ) {
+        let base = record.base.as_deref();
         let terminal = head.is_terminal();
         let completed = matches!(head.state, State::Completed { .. });
         if let Some(ended) = &record.ended {
@@ -174,35 +190,7 @@ impl Checker {
                 say(6, cause, format!("became terminal and then changed to {head:?}"));
             }
         } else if terminal {
-            self.check_ended_by(head.deliveries, &head.state, record, open, &mut say);
-        }
-        if let Some((commit, _, outcome)) = record.committed.as_deref() {
-            let shown = &stored.item.outcome;
-            let kept = shown.output_params == outcome.output_params
-                && outcome.outputs.iter().all(|(slot, buffer)| shown.outputs.get(slot) == Some(buffer));
-            if !completed || !kept {
-                say(
-                    12,
-                    Cause::None,
-                    format!(
-                        "committed at {} with {outcome:?}, is {} with {shown:?}",
-                        commit.key,
-                        head.state_name()
-                    ),
-                );
-            }
-        }
-        self.check_lease(stored, record, open, &mut say);
-        if head.created_at < record.born.from || (record.acknowledged && head.created_at > record.born.to) {
-            let (from, to) = (record.born.from, record.born.to);
-            say(
-                2,
-                Cause::None,
-                format!("submitted between {from} and {to}, but created_at is {}", head.created_at),
-            );
-        }
-        for (invariant, cause, message) in found {
-            self.unless(cause, invariant, message);
+            self.check_ended_by(head.deliveries, &head.state, record, open, say);
         }
     }
 
@@ -357,6 +345,44 @@ impl Checker {
         }
         for view in is.iter().filter(|view| !was.iter().any(|other| other.queue.name == view.queue.name)) {
             self.report(2, format!("queue {} appeared", view.queue.name));
+        }
+    }
+}
+
+/// Certain changes are still visible.
+fn check_revision(head: &Head, record: &Record, say: &mut impl FnMut(u8, Cause, String)) {
+    let base = record.base.as_deref();
+    let revision = base.map_or(1, |base| base.head.revision).saturating_add(record.changes);
+    if head.revision < revision {
+        say(
+            1,
+            Cause::None,
+            format!("revision {} is shown, but {revision} changes were acknowledged or shown", head.revision),
+        );
+    }
+    if let Some(base) = base.filter(|base| base.head.revision == head.revision && base.head != *head) {
+        say(6, Cause::None, format!("changed from {:?} to {head:?} with the same revision", base.head));
+    }
+}
+
+/// A committed result stays readable.
+fn check_outcome(stored: &StoredItem, record: &Record, say: &mut impl FnMut(u8, Cause, String)) {
+    let head = &stored.item.head;
+    let completed = matches!(head.state, State::Completed { .. });
+    if let Some((commit, _, outcome)) = record.committed.as_deref() {
+        let shown = &stored.item.outcome;
+        let kept = shown.output_params == outcome.output_params
+            && outcome.outputs.iter().all(|(slot, buffer)| shown.outputs.get(slot) == Some(buffer));
+        if !completed || !kept {
+            say(
+                12,
+                Cause::None,
+                format!(
+                    "committed at {} with {outcome:?}, is {} with {shown:?}",
+                    commit.key,
+                    head.state_name()
+                ),
+            );
         }
     }
 }

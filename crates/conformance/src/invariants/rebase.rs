@@ -31,19 +31,7 @@ impl Checker {
         if let Some(lease) = head.lease() {
             let at = match record.delivery(lease.token) {
                 Some(at) => at,
-                None => record.keep(Delivery {
-                    number: head.deliveries,
-                    token: lease.token,
-                    received: None,
-                    retries: head.retries,
-                    expires_at: head.expires_at,
-                    deadline_least: lease.deadline,
-                    deadline_most: lease.deadline,
-                    extended: *span,
-                    visibility: lease.visibility,
-                    settled: None,
-                    dead: None,
-                }),
+                None => record.keep(Delivery::new(head, lease, None, span)),
             };
             let delivery = &mut record.deliveries[at];
             (delivery.deadline_least, delivery.deadline_most) = (lease.deadline, lease.deadline);

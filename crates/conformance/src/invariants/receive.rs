@@ -64,19 +64,7 @@ impl Checker {
             return;
         };
         let number = head.deliveries;
-        let delivery = Delivery {
-            number,
-            token: lease.token,
-            received: Some(*span),
-            retries: head.retries,
-            expires_at: head.expires_at,
-            deadline_least: lease.deadline,
-            deadline_most: lease.deadline,
-            extended: *span,
-            visibility: lease.visibility,
-            settled: None,
-            dead: None,
-        };
+        let delivery = Delivery::new(head, lease, Some(*span), span);
         let mut found = Vec::new();
         if head.ready_at > span.to {
             found.push((

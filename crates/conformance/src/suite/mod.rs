@@ -14,6 +14,7 @@ mod dependencies;
 mod events;
 mod fairness;
 mod flow;
+mod full_store;
 mod idempotency_keys;
 mod key_limits;
 mod kv;

@@ -8,7 +8,7 @@ use towline_domain::command::{RecordGuard, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
     Backoff, Body, Fairness, Field, FieldEdits, Fields, Flow, ItemId, Json, LeaseRule, Millis, Order,
-    Outcome, Overrides, Policy, PolicyPatch, Precondition, Queue, Schema, ScoreWeights, StateName,
+    Outcome, Overrides, Policy, PolicyPatch, Precondition, Queue, QueueName, Schema, ScoreWeights, StateName,
 };
 use towline_store::Operation;
 
@@ -212,6 +212,17 @@ pub(super) fn operate(id: ItemId, what: u8) -> Operation {
         15..=16 => Operation::SetPriority { id, priority: i16::from(what % 5) - 2 },
         17..=18 => Operation::Move { id, to: name(QUEUES[usize::from(what) % QUEUES.len()]) },
         _ => only(Precondition::in_state(StateName::Failed), delete(true)),
+    }
+}
+
+pub(super) fn change_queue(number: usize, queue: QueueName, what: u8) -> Operation {
+    match what {
+        0..=119 => create(number),
+        120..=159 => Operation::ChangePolicy { queue, patch: Box::new(patch(what)) },
+        160..=179 => Operation::PauseQueue { queue },
+        180..=219 => Operation::ResumeQueue { queue },
+        220..=239 => Operation::CloseQueue { queue },
+        what => Operation::DeleteQueue { queue, force: what % 2 == 0 },
     }
 }
 

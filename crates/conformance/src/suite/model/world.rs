@@ -127,14 +127,7 @@ impl World {
             Action::Queue { queue: which, what } => {
                 let number = usize::from(which) % QUEUES.len();
                 let queue = queue(which);
-                same(match what {
-                    0..=119 => create(number),
-                    120..=159 => Operation::ChangePolicy { queue, patch: Box::new(patch(what)) },
-                    160..=179 => Operation::PauseQueue { queue },
-                    180..=219 => Operation::ResumeQueue { queue },
-                    220..=239 => Operation::CloseQueue { queue },
-                    what => Operation::DeleteQueue { queue, force: what % 2 == 0 },
-                })
+                same(change_queue(number, queue, what))
             }
             Action::Kv { key, what } => {
                 same(Operation::Kv { key: KEYS[usize::from(key) % KEYS.len()].to_owned(), command: kv(what) })
