@@ -168,7 +168,7 @@ async fn a_filter_selects_events() {
         ("kind=item.complete", "item.completed"),
         ("kind=carried", "item.*"),
         ("queue=a b", "queue"),
-        ("item=17", "not an id"),
+        ("item=17", "not an item id"),
         ("after=17", "oldest"),
         ("limit=10", "Accept: application/json"),
         ("kinds=item.failed", "did you mean \"kind\""),
@@ -177,7 +177,7 @@ async fn a_filter_selects_events() {
         let query = query.replace(' ', "%20");
         let answer = server.get(&format!("/v1/events?{query}&for=1ms")).await;
         if query == "for=5" {
-            assert_eq!(answer.problem("invalid"), "for: given 2 times; once is enough");
+            assert_eq!(answer.problem("invalid"), "for: given 2 times; give it once");
             continue;
         }
         let detail = answer.problem("invalid");

@@ -180,8 +180,8 @@ async fn fields_that_a_verb_does_not_support_are_named() {
         ("retry", json!({"reason": "x".repeat(70_000)}), "reason"),
         ("release", json!({"queue": "a b"}), "a b"),
         ("heartbeat", json!({"visibility_timeout": 1}), "visibility_timeout"),
-        ("heartbeat", json!({"id": "01890000-0000-7000-8000-000000000000"}), "another than the path"),
-        ("heartbeat", json!({"verb": "commit"}), "another than the path"),
+        ("heartbeat", json!({"id": "01890000-0000-7000-8000-000000000000"}), "the body and the path differ"),
+        ("heartbeat", json!({"verb": "commit"}), "the body and the path differ"),
         ("commit", json!({"outputs": {"A": "b"}}), "A"),
     ] {
         let answer = call(verb, body.clone()).await;

@@ -141,7 +141,7 @@ async fn invalid_query_parameters_are_rejected() {
         ("fields=everything", "everything"),
         ("order=asc", "order"),
         ("State=pending", "State"),
-        ("%FF=1", "not known here"),
+        ("%FF=1", "not a parameter of this route"),
     ] {
         for accept in ["application/json", "application/x-ndjson"] {
             if accept == "application/x-ndjson" && query == "limit=10001" {

@@ -58,11 +58,11 @@ async fn a_tally_counts_by_hour_day_and_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_items_are_refused_with_a_reason() {
+async fn invalid_tally_requests_are_rejected() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({"tally_tags": ["team"]})).await;
     for (query, expected) in [
-        ("by=minute", "neither hour nor day"),
+        ("by=minute", "use hour or day"),
         ("from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", "is not before"),
         ("from=yesterday", "yesterday"),
         ("tag=user", "does not count by"),
