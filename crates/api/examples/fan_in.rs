@@ -4,7 +4,7 @@
 //! submits the children, receives and commits all of them, and, with a group, waits for the item that depends
 //! on them. It deletes its queue, `fan-in`, at the end.
 
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement, told to whoever runs it")]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement that prints its results")]
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@
 //! at full speed. Then it fills a dead-letter queue and lets retention empty it. It deletes its queues,
 //! `million-*`, at the end.
 
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement, told to whoever runs it")]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement that prints its results")]
 
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client as Http;

@@ -42,7 +42,7 @@ fn subscribers_get_published_messages() {
     let server = Server::start();
     let listens =
         piped(&mut server.command(&["topic", "subscribe", "news", "--count", "1"])).spawn().unwrap();
-    until("somebody listens", || {
+    until("a subscriber is there", || {
         server.json(&["-o", "json", "topic", "publish", "news", "two\nlines"])["listeners"] == 1
     });
     let heard = Run::end(listens);

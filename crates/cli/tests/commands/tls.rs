@@ -73,10 +73,10 @@ fn sighup_reloads_the_certificate_without_ending_calls() {
     let old = authority(&server, "old.pem");
     let list = |authority: &Path| Run::of(&mut trusting(&server, authority, &["queue", "list"])).code;
     Run::of(&mut trusting(&server, &old, &["queue", "create", "jobs"])).ok(&["create"]);
-    until("nobody is connected", || connections(server.address()) == 0);
+    until("no connection is open", || connections(server.address()) == 0);
     let mut waiting = trusting(&server, &old, &["queue", "receive", "jobs", "--wait", "5m"]);
     let waiting = piped(&mut waiting).spawn().unwrap();
-    until("somebody is connected", || connections(server.address()) > 0);
+    until("a connection is open", || connections(server.address()) > 0);
 
     // Only one of the two files is new: the server keeps the old ones and says so.
     std::fs::write(server.directory().join("cert.pem"), "garbage").unwrap();

@@ -74,7 +74,7 @@ impl History {
                     self.count("calls whose answer was lost", 1);
                     return Called::Lost;
                 }
-                self.count("calls that nobody heard", 1);
+                self.count("calls that no server got", 1);
                 let message = cause.clone();
                 (Called::Unheard, all(towline_domain::Refusal::Invalid { what: "call", message }))
             }

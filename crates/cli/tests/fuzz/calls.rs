@@ -106,8 +106,8 @@ impl Caller {
 
     fn item(&mut self) -> String {
         let known = self.known.lock().unwrap();
-        let nobody = "01890a5d-ac96-774b-bcce-b302099a8057".to_owned();
-        self.random.pick(&known.ids).cloned().filter(|_| !self.random.one_in(10)).unwrap_or(nobody)
+        let unknown = "01890a5d-ac96-774b-bcce-b302099a8057".to_owned();
+        self.random.pick(&known.ids).cloned().filter(|_| !self.random.one_in(10)).unwrap_or(unknown)
     }
 
     fn held(&mut self) -> (String, String) {

@@ -1,7 +1,7 @@
 //! Runs the real binary: a server on a free port with its own data, and commands that call it.
 
 #![allow(dead_code, reason = "each test binary uses what it needs")]
-#![allow(clippy::print_stderr, reason = "for whoever reads why a test failed")]
+#![allow(clippy::print_stderr, reason = "says why a test failed")]
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;

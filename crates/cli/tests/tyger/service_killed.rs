@@ -101,7 +101,7 @@ fn every_result_is_right_and_no_buffer_is_left_over() {
         done.store(true, Ordering::SeqCst);
         ids
     });
-    assert!(kills.load(Ordering::SeqCst) >= WORKERS, "hardly anybody was killed");
+    assert!(kills.load(Ordering::SeqCst) >= WORKERS, "too few workers were killed");
     let mut outputs = BTreeSet::new();
     for (n, id) in ids.iter().enumerate() {
         let item = sandbox.json(&["queue", "item", "show", id]);
