@@ -2,7 +2,7 @@
 //!
 //! On one thread, with a clock that moves on only while every task waits: a caller that is not woken waits for its whole
 //! timeout.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

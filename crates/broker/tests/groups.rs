@@ -351,7 +351,7 @@ async fn a_restart_in_the_middle_goes_on_where_it_was() {
         let token = item.head.lease().unwrap().token;
         let verb = Verb::Commit(Outcome::default());
         let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
-        store.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap().answers;
+        store.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap();
     }
     let broker = start(store, Sharing::Alone).await;
     assert_eq!(broker.group("g").await.unwrap(), counts(10, 9, 0, 0));
@@ -375,7 +375,7 @@ async fn events_that_are_gone_are_made_up_for_by_counting_items() {
         let token = item.head.lease().unwrap().token;
         let verb = Verb::Commit(Outcome::default());
         let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
-        store.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap().answers;
+        store.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap();
     }
     // More than the store keeps.
     let submit = || Operation::Submit { queue: jobs(), submission: Box::new(Submission::default()) };
@@ -384,7 +384,7 @@ async fn events_that_are_gone_are_made_up_for_by_counting_items() {
         Ok(Reply::Answer(Answer::Submitted { id, .. })) => Operation::Delete { id: *id, force: false },
         other => panic!("{other:?}"),
     };
-    store.update(answers.iter().map(delete).collect()).await.unwrap().answers;
+    store.update(answers.iter().map(delete).collect()).await.unwrap();
     let broker = start(store, Sharing::Alone).await;
     assert_eq!(next(&broker).await.head.id, last);
     assert_eq!(done(&broker, "g", 2).await, counts(2, 2, 0, 0));

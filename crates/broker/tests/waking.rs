@@ -302,7 +302,7 @@ async fn who_is_woken_and_meets_a_fault_lets_the_next_one_look() {
     let second = receive(&broker);
     everybody_waits().await;
     // Brought by another server, who says so once.
-    store.store.update(vec![of(&1)]).await.unwrap().answers;
+    store.store.update(vec![of(&1)]).await.unwrap();
     store.guard.fails.store(true, Ordering::SeqCst);
     broker.peer_hint(&queue(), 1);
     assert!(first.await.unwrap().is_err(), "it met the fault");

@@ -22,6 +22,10 @@ pub struct Selection {
     taken: usize,
     expired: usize,
     turns: Option<(RoundRobin, Arc<Weights>)>,
+    /// What the receiver asked for, how much of the rate was used up, and when.
+    asked: u32,
+    rate: RateState,
+    now: Timestamp,
 }
 
 /// What a receive leaves behind.
@@ -41,12 +45,13 @@ impl Selection {
         flow: &Flow,
         processing: u64,
         rate: RateState,
-        max: u32,
+        asked: u32,
         turns: Option<(RoundRobin, Arc<Weights>)>,
         now: Timestamp,
     ) -> Selection {
-        let allowed = flow.allowance(processing, rate, now).min(u64::from(max));
-        Selection { max: usize::try_from(allowed).unwrap_or(usize::MAX), taken: 0, expired: 0, turns }
+        let allowed = flow.allowance(processing, rate, now).min(u64::from(asked));
+        let max = usize::try_from(allowed).unwrap_or(usize::MAX);
+        Selection { max, taken: 0, expired: 0, turns, asked, rate, now }
     }
 
     #[must_use]
@@ -103,15 +108,13 @@ impl Selection {
         &self,
         flow: &Flow,
         counts: &Counts,
-        rate: RateState,
-        asked: u32,
         ready: u64,
         full_keys: impl FnOnce() -> FullKeys,
-        now: Timestamp,
     ) -> Selected {
-        let rate = flow.record_delivery(self.taken, rate, now);
+        let now = self.now;
+        let rate = flow.record_delivery(self.taken, self.rate, now);
         // A receiver that got all it asked for did not look at every key.
-        let keys = || if self.taken < asked as usize { full_keys().throttle() } else { None };
+        let keys = || if self.taken < self.asked as usize { full_keys().throttle() } else { None };
         let throttle = flow.throttle(counts.processing, rate, now).or_else(keys);
         let more = flow.allowance(counts.processing, rate, now).min(ready);
         Selected { rate, throttle, more: usize::try_from(more).unwrap_or(usize::MAX) }

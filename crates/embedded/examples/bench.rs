@@ -280,9 +280,8 @@ fn submit(bench: &mut Bench, title: &str, size: usize, batch: usize) {
             for _ in 0..clients {
                 scope.spawn(|| {
                     while done.fetch_add(batch as u64, Ordering::Relaxed) < limit {
-                        let answers =
-                            block_on(store.update(submissions(&name, &payload, batch))).unwrap().answers;
-                        assert!(answers.iter().all(Result::is_ok));
+                        let answers = block_on(store.update(submissions(&name, &payload, batch))).unwrap();
+                        assert!(answers.answers.iter().all(Result::is_ok));
                     }
                 });
             }

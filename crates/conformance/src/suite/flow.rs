@@ -142,7 +142,7 @@ pub(super) fn concurrency_holds_with_parallel_receivers(harness: &dyn Harness) {
             most = most.max(view.counts.processing);
             let ends: Vec<Operation> =
                 received.items.into_iter().map(|item| Held::of(item).call(commit())).collect();
-            block_on(store.update(ends)).expect("the store answers").answers;
+            block_on(store.update(ends)).expect("the store answers");
         }
         most
     });

@@ -227,7 +227,7 @@ pub(super) fn concurrency_per_key_holds_with_parallel_receivers(harness: &dyn Ha
             }
             let ends: Vec<Operation> =
                 received.items.into_iter().map(|item| Held::of(item).call(commit())).collect();
-            block_on(store.update(ends)).expect("the store answers").answers;
+            block_on(store.update(ends)).expect("the store answers");
         }
     });
     let counts = rig.counts("jobs");

@@ -61,9 +61,8 @@ pub(super) fn only_one_of_many_submits_with_the_same_record_guard_succeeds(harne
             for _ in 0..4 {
                 scope.spawn(|| {
                     let operation = submit("jobs", guarded(&seen, &next, START));
-                    let mut answers =
-                        block_on(rig.store.update(vec![operation])).expect("the store answers").answers;
-                    let answer = answers.remove(0);
+                    let mut answers = block_on(rig.store.update(vec![operation])).expect("the store answers");
+                    let answer = answers.answers.remove(0);
                     assert!(matches!(code(&answer), "ok" | "record_changed"), "{answer:?}");
                     won.fetch_add(u32::from(answer.is_ok()), Ordering::SeqCst);
                 });

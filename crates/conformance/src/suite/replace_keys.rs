@@ -364,7 +364,7 @@ pub(super) fn parallel_submits_with_one_replace_key_leave_one_pending_item(harne
             }
             if round % 4 == nth % 4 {
                 let call = Operation::Receive(Box::new(rig.receive_call("jobs", 1)));
-                block_on(store.update(vec![call])).expect("the store answers").answers;
+                block_on(store.update(vec![call])).expect("the store answers");
             }
         }
         made

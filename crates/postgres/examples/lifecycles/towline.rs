@@ -21,7 +21,7 @@ async fn open(arguments: &Arguments, schema: &str, policy: Policy) -> Postgres {
     let store = Postgres::open(&arguments.url.clone().into(), options, Time::Database).await.unwrap();
     let (queue, schema, policy) = ("bench".parse().unwrap(), Box::default(), Box::new(policy));
     let schema: Box<Schema> = schema;
-    store.update(vec![Operation::CreateQueue { queue, schema, policy }]).await.unwrap().answers;
+    store.update(vec![Operation::CreateQueue { queue, schema, policy }]).await.unwrap();
     store
 }
 
@@ -146,7 +146,7 @@ pub async fn retention(arguments: &Arguments, items: usize) {
     let mut left = disk(&client, schema).await;
     while left > full / 2 && (now() - begin) < Duration::from_secs(60) {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        store.update(vec![Operation::Sweep]).await.unwrap().answers;
+        store.update(vec![Operation::Sweep]).await.unwrap();
         left = disk(&client, schema).await;
     }
     println!(

@@ -83,7 +83,7 @@ pub(super) fn receive<W: Workspace>(
     let Some((queue, counts)) = workspace.by_id(id) else { return refuse(not_found()) };
     let (flow, state) = (&queue.policy.flow, queue.state);
     let full_keys = || workspace.full_keys(id);
-    let selected = selection.finish(flow, &counts, rate, call.max, ready, full_keys, now);
+    let selected = selection.finish(flow, &counts, ready, full_keys);
     workspace.record_delivery(id, selected.rate, selection.round_robin());
     let (throttle, more) = (selected.throttle, selected.more);
     Ok(Outcome::Received(Deliveries { queue: id, state, items, throttle, more, fields: call.fields }))
