@@ -59,7 +59,7 @@ impl std::fmt::Debug for Broker {
 pub enum Sharing {
     /// Nobody: everything that happens goes through this broker.
     Alone,
-    /// Other brokers: what they bring to those who wait here is asked for, and heard of ([`Broker::brought`]).
+    /// Other brokers: this one polls for what they did, and hears hints of it ([`Broker::peer_hint`]).
     Shared { poll_every: Duration },
 }
 

@@ -1,6 +1,6 @@
 //! Which items are meant, as far as that can change: what a filter asks of a head.
 //!
-//! Whoever acts on all that match finds them first and acts later; [`Only`] is asked again when the turn of each comes.
+//! A bulk action finds the matching items first and changes them later. [`Precondition`] is checked again when an item is changed.
 
 use crate::counts::CountKind;
 use crate::item::{FailureKind, Head, State};

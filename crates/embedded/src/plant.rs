@@ -1,6 +1,6 @@
 //! Planted bugs. The simulation must find each of them; otherwise it proves nothing.
 //!
-//! Without the `plant` feature no bug can be chosen, and [`Plant::has`] is false at compile time.
+//! Without the `plant` feature no bug can be chosen, and `Plant::has` is false at compile time.
 
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {

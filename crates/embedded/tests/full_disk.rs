@@ -63,7 +63,8 @@ fn a_full_disk_refuses_one_operation_of_a_batch_and_runs_the_rest() {
     faults.set_full(true);
     fill(&store, &mut ids, 1000);
     let large = || submit_to("jobs", payload(vec![7; 1000]));
-    let answers = block_on(store.update(vec![commit(&held[0]), large(), commit(&held[1]), large()])).unwrap().answers;
+    let answers =
+        block_on(store.update(vec![commit(&held[0]), large(), commit(&held[1]), large()])).unwrap().answers;
     assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
     assert!(is_disk_full(&answers[1]) && is_disk_full(&answers[3]), "{answers:?}");
     assert_says(&answers[1].as_ref().unwrap_err().to_string(), &["no space left", "free some"]);

@@ -92,7 +92,7 @@ impl KvPage {
     }
 }
 
-/// What Towline needs of a backend. The contract is [`crate::conformance`].
+/// What Towline needs of a backend. `towline-conformance` holds the contract as a test suite.
 pub trait Store: Send + Sync {
     /// Carries out each operation in order and answers each by itself. An answer means it is durable.
     ///
