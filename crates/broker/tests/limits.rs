@@ -66,14 +66,14 @@ async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
     for (end, flow) in ends().iter().flat_map(|end| [(end, limit(1)), (end, limit_by_key(1))]) {
         let (broker, store) = with(flow).await;
         submit(&broker, 2).await;
-        let throttle = hold(&broker).await;
+        let held = hold(&broker).await;
         let before = store.guard.0.load(Ordering::SeqCst);
         let waiting = receive(&broker);
         waits(&store, before + 1).await;
         everybody_waits().await;
         assert_eq!(store.guard.0.load(Ordering::SeqCst), before + 1, "it waits");
-        ok(&broker, end(&throttle)).await;
-        assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&throttle));
+        ok(&broker, end(&held)).await;
+        assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
         broker.stop();
     }
 }
@@ -85,8 +85,8 @@ async fn a_lease_that_lapses_makes_room() {
         let short = PolicyPatch { visibility_timeout: Some(Millis(100)), ..PolicyPatch::default() };
         ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(short) }).await;
         submit(&broker, 2).await;
-        let throttle = hold(&broker).await;
-        assert_ne!(hold(&broker).await.head.id, throttle.head.id);
+        let held = hold(&broker).await;
+        assert_ne!(hold(&broker).await.head.id, held.head.id);
         broker.stop();
     }
 }
@@ -95,7 +95,7 @@ async fn a_lease_that_lapses_makes_room() {
 async fn whoever_waits_at_a_full_key_gets_what_comes_of_another_and_what_an_end_makes_room_for() {
     let (broker, store) = with(limit_by_key(1)).await;
     submit_of(&broker, "a").await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     let key = |items: Vec<Item>| items[0].body.fairness_key.clone().unwrap();
     // What comes of the full key is for nobody yet, also if somebody waits already.
     let mut waiting = vec![receive(&broker), receive(&broker)];
@@ -110,7 +110,7 @@ async fn whoever_waits_at_a_full_key_gets_what_comes_of_another_and_what_an_end_
     let before = store.guard.0.load(Ordering::SeqCst);
     everybody_waits().await;
     assert_eq!(store.guard.0.load(Ordering::SeqCst), before, "the other stands in line");
-    ok(&broker, commit(&throttle)).await;
+    ok(&broker, commit(&held)).await;
     assert_eq!(key(waiting.remove(0).await.unwrap()), "a");
 }
 
@@ -120,22 +120,22 @@ async fn the_end_of_a_lease_of_one_key_wakes_one_of_those_who_wait() {
     for _ in 0..50 {
         submit_of(&broker, "a").await;
     }
-    let mut throttle = hold(&broker).await;
+    let mut held = hold(&broker).await;
     let mut waiting: Vec<_> = (0..20).map(|_| receive(&broker)).collect();
     everybody_waits().await;
     for _ in 0..10 {
         let before = store.guard.0.load(Ordering::SeqCst);
-        ok(&broker, commit(&throttle)).await;
+        ok(&broker, commit(&held)).await;
         everybody_waits().await;
         let asked = store.guard.0.load(Ordering::SeqCst) - before;
         // It gets the next, and one more looks whether there is anything else.
         assert!(asked <= 3, "{asked} receives for one item");
         let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
-        throttle = waiting.remove(at).await.unwrap().pop().unwrap();
+        held = waiting.remove(at).await.unwrap().pop().unwrap();
     }
 }
 
-/// Answers to receives can be throttle back; a sweep lets them go, and goes on when everybody waits.
+/// Can hold back the answers to receives. A sweep lets them go, and continues when every task waits.
 #[derive(Default)]
 struct Slow {
     held_back: AtomicBool,
@@ -181,7 +181,7 @@ async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
     let policy = Policy { flow: limit(1), visibility_timeout: Millis::seconds(1), ..Policy::default() };
     ok(&broker, create("jobs", policy)).await;
     submit(&broker, 2).await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     store.guard.held_back.store(true, Ordering::SeqCst);
     let waiting = receive(&broker);
     everybody_waits().await;
@@ -190,7 +190,7 @@ async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
     clock.advance(1000);
     ok(&broker, Operation::Sweep).await;
     let got = waiting.await.unwrap();
-    assert_eq!(got.len(), 1, "{throttle:?} has lapsed");
+    assert_eq!(got.len(), 1, "{held:?} has lapsed");
 }
 
 /// Answers to receives wait while it is shut.
@@ -251,7 +251,7 @@ async fn who_is_woken_and_goes_leaves_the_others_their_time() {
 async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
     let (broker, store) = with(limit(1)).await;
     submit(&broker, 1).await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     let before = store.guard.0.load(Ordering::SeqCst);
     // Whoever gets an item makes room for the next.
     let work = |broker: Broker| async move {
@@ -264,7 +264,7 @@ async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
     // Each of the four looks a few times before it stands in line; then nobody asks, whatever is submitted.
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert!(asked < 100, "{asked} receives for 300 submits");
-    ok(&broker, commit(&throttle)).await;
+    ok(&broker, commit(&held)).await;
     for waiting in waiting {
         waiting.await.unwrap();
     }
@@ -274,7 +274,7 @@ async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
 async fn what_is_submitted_of_a_full_key_wakes_nobody() {
     let (broker, store) = with(limit_by_key(1)).await;
     submit_of(&broker, "a").await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     let mut waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
     everybody_waits().await;
     let before = store.guard.0.load(Ordering::SeqCst);
@@ -297,7 +297,7 @@ async fn what_is_submitted_of_a_full_key_wakes_nobody() {
         let got = waiting.remove(at).await.unwrap().pop().unwrap();
         assert_eq!(got.body.fairness_key, Some(format!("other-{with}")));
     }
-    ok(&broker, commit(&throttle)).await;
+    ok(&broker, commit(&held)).await;
     everybody_waits().await;
     let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
     assert_eq!(waiting.remove(at).await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
@@ -308,7 +308,7 @@ async fn what_is_submitted_of_a_full_key_wakes_nobody() {
 async fn who_comes_while_a_full_key_is_submitted_to_stands_in_line_after_a_few_looks() {
     let (broker, store) = with(limit_by_key(1)).await;
     submit_of(&broker, "a").await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     let submitting: Vec<_> = (0..4)
         .map(|_| {
             let broker = broker.clone();
@@ -326,7 +326,7 @@ async fn who_comes_while_a_full_key_is_submitted_to_stands_in_line_after_a_few_l
     }
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert!(asked < 100, "{asked} receives for 1,000 submits");
-    ok(&broker, commit(&throttle)).await;
+    ok(&broker, commit(&held)).await;
     while !waiting.iter().any(JoinHandle::is_finished) {
         tokio::task::yield_now().await;
     }

@@ -121,18 +121,18 @@ async fn what_comes_of_a_full_key_is_given_out_when_it_has_room_however_it_came_
         for ends_first in [true, false] {
             let (broker, _) = with::<Gates>(limit_by_key(1)).await;
             submit_of(&broker, "a").await;
-            let throttle = hold(&broker).await;
+            let held = hold(&broker).await;
             let waiting = receive(&broker);
             everybody_waits().await;
             if ends_first {
-                ok(&broker, end(&throttle)).await;
+                ok(&broker, end(&held)).await;
             }
             submit_of(&broker, "a").await;
             if !ends_first {
                 everybody_waits().await;
-                ok(&broker, end(&throttle)).await;
+                ok(&broker, end(&held)).await;
             }
-            assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&throttle));
+            assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
             broker.stop();
         }
     }
@@ -170,7 +170,7 @@ async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothin
         Operation::Submit { queue: queue(), submission: Box::new(submission) }
     };
     submit_of(&broker, "a").await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     let first = receive(&broker);
     everybody_waits().await;
     let second = receive(&broker);
@@ -180,7 +180,7 @@ async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothin
     clock.advance(1000);
     assert_eq!(first.await.unwrap()[0].body.fairness_key.as_deref(), Some("b"));
     everybody_waits().await;
-    ok(&broker, commit(&throttle)).await;
+    ok(&broker, commit(&held)).await;
     assert_eq!(second.await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
 }
 
@@ -194,10 +194,10 @@ async fn an_end_at_another_server_makes_room_for_what_comes_here() {
     ok(&there, create("jobs", Policy { flow: limit_by_key(1), ..Policy::default() })).await;
     for is_public in [true, false] {
         submit_of(&there, "a").await;
-        let throttle = hold(&there).await;
+        let held = hold(&there).await;
         let waiting = receive(&here);
         everybody_waits().await;
-        ok(&there, commit(&throttle)).await;
+        ok(&there, commit(&held)).await;
         submit_of(&here, "a").await;
         if is_public {
             here.peer_hint(&queue(), 1);
@@ -217,13 +217,13 @@ async fn what_comes_of_a_key_before_its_end_is_heard_of_is_given_out() {
     let (broker, store) = with::<Gates>(limit_by_key(1)).await;
     let Gates { receives, ends, .. } = &store.guard;
     submit_of(&broker, "a").await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     let first = receive(&broker);
     everybody_waits().await;
     ends.shut();
     let end = tokio::spawn({
         let broker = broker.clone();
-        async move { ok(&broker, commit(&throttle)).await }
+        async move { ok(&broker, commit(&held)).await }
     });
     everybody_waits().await;
     assert_eq!(ends.came.load(Ordering::SeqCst), 1, "it has ended, and nobody has heard of it");
@@ -251,7 +251,7 @@ async fn who_is_woken_and_goes_lets_the_next_one_look() {
     let receives = &store.guard.receives;
     submit_of(&broker, "a").await;
     submit_of(&broker, "a").await;
-    let throttle = hold(&broker).await;
+    let held = hold(&broker).await;
     let first = receive(&broker);
     everybody_waits().await;
     let second = receive(&broker);
@@ -267,7 +267,7 @@ async fn who_is_woken_and_goes_lets_the_next_one_look() {
     receives.open();
     receives.passes.add_permits(10);
     everybody_waits().await;
-    ok(&broker, commit(&throttle)).await;
+    ok(&broker, commit(&held)).await;
     assert_eq!(second.await.unwrap().len(), 1, "there is room");
 }
 
@@ -278,12 +278,12 @@ async fn who_looked_before_anybody_looked_out_for_ends_looks_again() {
     for _ in 0..4 {
         submit_of(&broker, "a").await;
     }
-    let throttle = [hold(&broker).await, hold(&broker).await];
+    let held = [hold(&broker).await, hold(&broker).await];
     receives.shut();
     let (first, second) = (receive(&broker), receive(&broker));
     everybody_waits().await;
     assert_eq!(receives.came.load(Ordering::SeqCst), 2, "both have seen that the key is full");
-    broker.update(throttle.iter().map(commit).collect()).await.unwrap();
+    broker.update(held.iter().map(commit).collect()).await.unwrap();
     receives.open();
     receives.passes.add_permits(1);
     assert_eq!(first.await.unwrap().len(), 1);

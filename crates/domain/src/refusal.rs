@@ -49,7 +49,7 @@ pub enum Refusal {
     StoreUnavailable { detail: String },
     #[error("{detail}")]
     BuffersDamaged { detail: String },
-    /// EventPayload to the broker: look at the buffers made for the attempt, then call again.
+    /// For the broker: look at the buffers made for the attempt, then call again.
     #[error("the buffers made for the attempt at item {id} were not looked at")]
     BuffersUnseen { id: ItemId, buffers: Box<OutputSet>, call: Box<LeaseCall> },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]

@@ -11,7 +11,7 @@ pub struct TallyRange {
     pub from: Timestamp,
     /// Up to this, exclusively: an hour that begins before it is in.
     pub until: Timestamp,
-    /// EventPayload apart by the values of this tag; `None`: all items together.
+    /// Counts the values of this tag separately; `None`: all items together.
     pub tag: Option<String>,
 }
 

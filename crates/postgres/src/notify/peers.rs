@@ -1,6 +1,6 @@
 //! What servers tell each other through PostgreSQL's `NOTIFY`: in which queues something may be ready now.
 //!
-//! EventPayload after the commit, on a connection of its own: a transaction that notifies takes a lock of the whole database until
+//! The server notifies after the commit, on a connection of its own: a transaction that notifies takes a lock of the whole database until
 //! it is committed, and no two of them would ever share a sync. What is ready meanwhile is told together. It is a hint:
 //! what is lost with a server or a connection is found by asking, as if nobody told anything.
 
