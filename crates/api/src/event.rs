@@ -59,7 +59,7 @@ impl EventShown {
             kind: kind.name().to_owned(),
             queue: queue.map(ToString::to_string),
             item: item.map(|item| item.id),
-            state: after.map(|after| after.state.to_owned()),
+            state: after.map(|after| after.state.name().to_owned()),
             attempt: after.map(|after| after.attempt),
             deliveries: after.map(|after| after.deliveries),
             deadline: after.and_then(|after| after.deadline).map(Time::from),

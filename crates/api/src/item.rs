@@ -3,12 +3,12 @@
 use crate::group::DependencyBody;
 use crate::params::{self, Params};
 use crate::payload::Payload;
-use crate::state::ItemState;
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use towline_domain::ItemState;
 use towline_domain::{BufferId, CountKind, Item, ItemId, Policy, QueueName, SlotName, State, Timestamp};
 use utoipa::ToSchema;
 
@@ -140,7 +140,7 @@ impl ItemShown {
         ItemShown {
             id: head.id.into(),
             queue: queue.to_string(),
-            state: if scheduled { ItemState::Scheduled.name() } else { head.state_name() }.to_owned(),
+            state: if scheduled { ItemState::Scheduled } else { head.item_state() }.to_string(),
             failure,
             priority: head.priority,
             attempt: head.attempt(),

@@ -30,7 +30,6 @@ mod record;
 mod schedule;
 mod settle;
 mod span;
-mod state;
 mod submit;
 mod tally;
 mod text;
@@ -60,13 +59,13 @@ pub use schedule::{
 };
 pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
 pub use span::Span;
-pub use state::ItemState;
 pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 pub use tally::{TallyRowShown, TallyShown};
 pub use text::Text;
 pub use time::Time;
 pub use token::{NewToken, RateLimit, Secret, TokenCreated, TokenPage, TokenShown, Whoami};
 pub use topic::{CutOff, Published, TopicMessage};
+pub use towline_domain::ItemState;
 /// Domain types in the interface of [`Client`] and the wire types, for crates that may not import the domain.
 pub use towline_domain::hash_chain as chain;
 pub use towline_domain::{

@@ -8,7 +8,6 @@ use crate::policy::queue_name;
 use crate::problem::ErrorBody;
 use crate::receive::field;
 use crate::span::Span;
-use crate::state::ItemState;
 use crate::submit::{buffers, priority, when};
 use crate::text::Text;
 use crate::time::Time;
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use towline_domain::ItemState;
 use towline_domain::command::{Verb, When};
 use towline_domain::item::Outcome;
 use towline_domain::refusal::LostWhy;
@@ -282,18 +282,18 @@ pub struct Settled {
 
 impl Settled {
     #[must_use]
-    pub fn state(id: ItemId, state: &str) -> Settled {
-        Settled { id: Some(id.into()), state: Some(state.to_owned()), ..Settled::default() }
+    pub fn state(id: ItemId, state: ItemState) -> Settled {
+        Settled { id: Some(id.into()), state: Some(state.to_string()), ..Settled::default() }
     }
 
     #[must_use]
     pub fn held(id: ItemId, until: Timestamp) -> Settled {
-        Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, ItemState::Processing.name()) }
+        Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, ItemState::Processing) }
     }
 
     #[must_use]
-    pub fn refused(id: Option<Text<ItemId>>, refusal: &Refusal) -> Settled {
-        Settled { id, error: Some(refusal.into()), ..Settled::default() }
+    pub fn refused(id: Option<Text<ItemId>>, error: impl Into<ErrorBody>) -> Settled {
+        Settled { id, error: Some(error.into()), ..Settled::default() }
     }
 }
 

@@ -239,7 +239,7 @@ impl Submitted {
     }
 
     #[must_use]
-    pub fn refused(refusal: &Refusal) -> Submitted {
-        Submitted { error: Some(refusal.into()), ..Submitted::default() }
+    pub fn refused(error: impl Into<ErrorBody>) -> Submitted {
+        Submitted { error: Some(error.into()), ..Submitted::default() }
     }
 }

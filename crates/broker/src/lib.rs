@@ -34,7 +34,7 @@ pub use feed::{Followed, Follower};
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
 pub use pace::Pace;
 pub use pipeline::attach::Storage;
-pub use pipeline::attachments::OffloadRule;
+pub use pipeline::attachments::{AccessError, OffloadRule};
 pub use receive::ReceiveRequest;
 pub use schedules::PutSchedule;
 pub use tally::{Done, VERBS};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use towline_domain::command::{Verb, When};
 use towline_domain::{Adjust, FieldSet, Item, LeaseCall, Millis, QueueName, Refusal};
-use towline_store::{Operation, ReceiveCall, Received, Reply, Result, StoreError};
+use towline_store::{Operation, OperationError, OperationResult, ReceiveCall, Received, Reply, StoreError};
 
 /// How long the other receivers of a queue do not look after one met a fault of the store.
 const AFTER_FAULT: Millis = Millis(100);
@@ -43,11 +43,9 @@ impl ReceiveRequest {
     }
 }
 
-type Attempted = Result<std::result::Result<Delivery, Refusal>>;
-
 impl Broker {
     /// Receives, waiting for a first item if there is none.
-    pub async fn receive(&self, request: ReceiveRequest) -> Result<std::result::Result<Received, Refusal>> {
+    pub async fn receive(&self, request: ReceiveRequest) -> OperationResult<Received> {
         let shared = &self.0;
         // Dropping this future at any point gives back what was on its way: see `Delivery`.
         let received = match request.wait.is_zero() {
@@ -59,36 +57,36 @@ impl Broker {
         }
         // Its state when the wait was over; a queue deleted meanwhile is not found, as it would be at once.
         match shared.store.queue(request.queue.clone()).await? {
-            Some(view) => Ok(Ok(Received::nothing(view.queue.state))),
-            None => Ok(Err(Refusal::QueueNotFound { name: request.queue.to_string() })),
+            Some(view) => Ok(Received::nothing(view.queue.state)),
+            None => Err(Refusal::QueueNotFound { name: request.queue.to_string() }.into()),
         }
     }
 }
 
 impl Shared {
-    async fn receive_now(
-        self: &Arc<Self>,
-        request: &ReceiveRequest,
-    ) -> Result<std::result::Result<Received, Refusal>> {
+    async fn receive_now(self: &Arc<Self>, request: &ReceiveRequest) -> OperationResult<Received> {
         let guard = self.receivers.enter(&request.queue);
         for tried in 1.. {
-            match Arc::clone(self).attempt(request.call(), guard.generation()).await? {
-                Ok(delivery) if delivery.was_cut_short() && tried < CUT_SHORT_MAX => {}
-                Ok(delivery) => return Ok(self.fetch_attachments(delivery).await),
-                Err(refusal) => return Ok(Err(refusal)),
+            let delivery = Arc::clone(self).attempt(request.call(), guard.generation()).await?;
+            if !delivery.was_cut_short() || tried >= CUT_SHORT_MAX {
+                return self.fetch_attachments(delivery).await;
             }
         }
-        Err(StoreError::Closed)
+        Err(StoreError::Closed.into())
     }
 
     /// One receive, carried to its end even if the caller goes away: then the items go back.
-    async fn attempt(self: Arc<Self>, call: Box<ReceiveCall>, seen: WakeGeneration) -> Attempted {
+    async fn attempt(
+        self: Arc<Self>,
+        call: Box<ReceiveCall>,
+        seen: WakeGeneration,
+    ) -> OperationResult<Delivery> {
         let (give, take) = oneshot::channel();
         tokio::spawn(async move {
             let queue = call.queue.clone();
             let answered = self.execute(vec![Operation::Receive(call)]).await;
             let outcome = match answered.map(|mut answers| answers.pop()) {
-                Err(fault) => Err(fault),
+                Err(fault) => Err(fault.into()),
                 Ok(Some(Ok(Reply::Received(received)))) => {
                     let (throttle, more) = (received.throttle.clone(), received.more);
                     if !received.items.is_empty() {
@@ -97,22 +95,22 @@ impl Shared {
                         // The receiver may be gone by now: the others wait for the same time all the same.
                         self.receivers.back_off(&queue, wait, &self);
                     }
-                    Ok(Ok(Delivery::new(&self, received)))
+                    Ok(Delivery::new(&self, received))
                 }
-                Ok(Some(Err(refusal))) => Ok(Err(refusal)),
-                Ok(_) => Err(StoreError::Closed),
+                Ok(Some(Err(error))) => Err(error),
+                Ok(_) => Err(StoreError::Closed.into()),
             };
             // If the receiver is gone, dropping the outcome gives the items back.
             let _ = give.send(outcome);
         });
-        take.await.unwrap_or(Err(StoreError::Closed))
+        take.await.unwrap_or(Err(StoreError::Closed.into()))
     }
 
     /// `None`: the wait is over, or the broker is stopping.
     async fn receive_or_wait(
         self: &Arc<Self>,
         request: &ReceiveRequest,
-    ) -> Option<Result<std::result::Result<Received, Refusal>>> {
+    ) -> Option<OperationResult<Received>> {
         // Only waiting is timed: a receive under way is waited for, or what it brings would be given back.
         let mut over = pin!(tokio::time::sleep(request.wait));
         let mut guard = self.receivers.enter(&request.queue);
@@ -120,19 +118,18 @@ impl Shared {
         loop {
             let seen = guard.generation();
             let delivery = match Arc::clone(self).attempt(request.call(), seen).await {
-                Ok(Ok(delivery)) => delivery,
-                Ok(Err(refusal)) => return Some(Ok(Err(refusal))),
-                Err(fault) => {
-                    if guard.has_looked() {
+                Ok(delivery) => delivery,
+                Err(error) => {
+                    if matches!(error, OperationError::Failed(_)) && guard.has_looked() {
                         // The next receiver looks, but not at once: it would meet the same fault.
                         self.receivers.back_off(&request.queue, AFTER_FAULT, self);
                     }
-                    return Some(Err(fault));
+                    return Some(Err(error));
                 }
             };
             if delivery.is_useful() {
                 guard.has_looked();
-                return Some(Ok(self.fetch_attachments(delivery).await));
+                return Some(self.fetch_attachments(delivery).await);
             }
             if self.is_stopping() || over.is_elapsed() {
                 return None;
@@ -162,7 +159,7 @@ impl Shared {
             match wake_up {
                 Ok(WakeUp::Delivered(delivery)) => {
                     guard.has_looked();
-                    return Some(Ok(self.fetch_attachments(delivery).await));
+                    return Some(self.fetch_attachments(delivery).await);
                 }
                 Ok(WakeUp::Look) => {}
                 Err(_) => return None,

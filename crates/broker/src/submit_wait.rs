@@ -4,7 +4,7 @@ use crate::broker::Broker;
 use std::pin::pin;
 use std::time::Duration;
 use towline_domain::{QueueName, Refusal};
-use towline_store::{Answered, Operation, Result};
+use towline_store::{Answered, Operation, OperationError, Result};
 
 /// How often the first in line looks unasked: other servers make room, too, and time does.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Broker {
                 // What was submitted before is to be answered; of the rest nobody knows.
                 Err(fault) if answers.iter().any(Option::is_some) => {
                     for (at, _) in left {
-                        answers[at] = Some(Err(Refusal::StoreUnavailable { detail: fault.to_string() }));
+                        answers[at] = Some(Err(fault.clone().into()));
                     }
                     break;
                 }
@@ -41,7 +41,7 @@ impl Broker {
             };
             let mut full = Vec::new();
             for ((at, operation), answer) in left.into_iter().zip(answered) {
-                if let Err(Refusal::QueueFull { .. }) = &answer {
+                if let Err(OperationError::Refused(Refusal::QueueFull { .. })) = &answer {
                     full.push((at, operation));
                 }
                 answers[at] = Some(answer);

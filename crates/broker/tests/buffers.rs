@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use towline_broker::{Broker, CollectionRule, OffloadRule, ReceiveRequest, Sharing, SteadyClock, Storage};
+use towline_broker::{
+    AccessError, Broker, CollectionRule, OffloadRule, ReceiveRequest, Sharing, SteadyClock, Storage,
+};
 use towline_buffers::{
     BufferError, BufferState as State, Buffers, Location, NewBuffer, NewChunk, Options, Position, WriterId,
 };
@@ -15,9 +17,9 @@ use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, Body, BufferId, Field, FieldEdits, FieldSet, Fields, Item, ItemId, LeaseCall, LeaseToken, Millis,
-    Outcome, OutputSet, Overrides, Policy, QueueName, Reference, Refusal, Schema, Submission,
+    Outcome, OutputSet, Overrides, Policy, QueueName, Reference, Schema, Submission,
 };
-use towline_store::{Answered, Operation, Reply, Store};
+use towline_store::{Answered, Operation, OperationResult, Reply, Store};
 
 fn queue() -> QueueName {
     "jobs".parse().unwrap()
@@ -64,7 +66,7 @@ impl Scene {
         self.broker.update(vec![operation]).await.unwrap().pop().unwrap()
     }
 
-    async fn submit(&self, submission: Submission) -> Result<(ItemId, bool), Refusal> {
+    async fn submit(&self, submission: Submission) -> OperationResult<(ItemId, bool)> {
         let submit = Operation::Submit { queue: queue(), submission: Box::new(submission) };
         self.run(submit).await.map(|reply| match reply {
             Reply::Answer(Answer::Submitted { id, created }) => (id, created),
@@ -72,7 +74,7 @@ impl Scene {
         })
     }
 
-    async fn receive(&self) -> Result<Option<Item>, Refusal> {
+    async fn receive(&self) -> OperationResult<Option<Item>> {
         let request = ReceiveRequest {
             queue: queue(),
             max: 1,
@@ -81,7 +83,7 @@ impl Scene {
             fields: FieldSet::ALL,
             make_buffers: true,
         };
-        self.broker.receive(request).await.unwrap().map(|mut received| received.items.pop())
+        self.broker.receive(request).await.map(|mut received| received.items.pop())
     }
 
     /// Submits an item and receives it.
@@ -105,8 +107,8 @@ impl Scene {
     }
 
     /// Writes all of a buffer as a client would, admitted at each step.
-    async fn write(&self, id: &BufferId, content: &'static [u8]) -> Result<(), BufferError> {
-        self.broker.admit_writer(id.as_str()).await.unwrap()?;
+    async fn write(&self, id: &BufferId, content: &'static [u8]) -> Result<(), AccessError> {
+        self.broker.admit_writer(id.as_str()).await?;
         let (writer, now) = (WriterId::from_bytes([7; 16]), self.broker.now().0);
         self.buffers.begin(id.as_str(), writer, now).await?;
         let hash = blake3::hash(content);
@@ -114,7 +116,7 @@ impl Scene {
         let data = vec![Bytes::from_static(content)];
         self.buffers.put_chunk(id.as_str(), writer, NewChunk { n: 0, hash, chain, data }, now).await?;
         let totals = Position { chunks: 1, bytes: content.len() as u64, chain };
-        self.buffers.finish(id.as_str(), writer, totals, now).await
+        Ok(self.buffers.finish(id.as_str(), writer, totals, now).await?)
     }
 
     async fn create(&self, id: &str) -> BufferId {
@@ -123,7 +125,7 @@ impl Scene {
     }
 
     async fn readable(&self, id: &BufferId) -> bool {
-        self.broker.admit_reader(id.as_str()).await.unwrap().is_ok()
+        self.broker.admit_reader(id.as_str()).await.is_ok()
     }
 
     async fn state(&self, id: &BufferId) -> Option<State> {
@@ -167,7 +169,7 @@ fn release() -> Verb {
     Verb::Release { delay: Millis::ZERO }
 }
 
-fn code<T: std::fmt::Debug>(answered: Result<T, Refusal>) -> &'static str {
+fn code<T: std::fmt::Debug>(answered: OperationResult<T>) -> &'static str {
     answered.unwrap_err().code()
 }
 
@@ -215,8 +217,8 @@ async fn an_attempt_s_buffer_is_written_and_committed_without_being_named() {
     scene.settle(&item, commit()).await.unwrap();
     scene.settle(&item, commit()).await.unwrap();
     assert_eq!(scene.stored(item.head.id).await.outcome.outputs["result"], id);
-    let again = scene.broker.admit_writer(id.as_str()).await.unwrap();
-    assert!(matches!(again, Err(BufferError::AlreadyWritten { .. })), "{again:?}");
+    let again = scene.broker.admit_writer(id.as_str()).await;
+    assert!(matches!(again, Err(AccessError::Buffer(BufferError::AlreadyWritten { .. }))), "{again:?}");
     // It outlives its item.
     scene.run(Operation::Delete { id: item.head.id, force: false }).await.unwrap();
     let rounds = scene.held().await;
@@ -243,8 +245,8 @@ async fn an_attempt_that_ends_otherwise_loses_its_buffer() {
         scene.write(&id, b"half").await.unwrap();
         scene.settle(&item, end()).await.unwrap();
         assert!(!scene.readable(&id).await, "{:?}", end());
-        let stale = scene.broker.admit_writer(id.as_str()).await.unwrap();
-        assert!(matches!(stale, Err(BufferError::NotFound { .. })), "{stale:?}");
+        let stale = scene.broker.admit_writer(id.as_str()).await;
+        assert!(matches!(stale, Err(AccessError::Buffer(BufferError::NotFound { .. }))), "{stale:?}");
         scene.until("it is collected", || async { scene.state(&id).await.is_none() }).await;
         scene.until("it is counted", || async { scene.broker.collected().outputs == 1 }).await;
     }
@@ -269,7 +271,7 @@ async fn what_is_not_whole_is_not_committed() {
     let item = scene.held().await;
     let id = made(&item);
     let (writer, now) = (WriterId::from_bytes([1; 16]), scene.broker.now().0);
-    scene.broker.admit_writer(id.as_str()).await.unwrap().unwrap();
+    scene.broker.admit_writer(id.as_str()).await.unwrap();
     scene.buffers.begin(id.as_str(), writer, now).await.unwrap();
     assert_eq!(code(scene.settle(&item, commit()).await), "buffer_not_ready");
     scene.buffers.fail(id.as_str(), writer, "broke", now).await.unwrap();
@@ -413,12 +415,12 @@ async fn one_answer_brings_no_more_than_it_may() {
         fields: FieldSet::ALL,
         make_buffers: false,
     };
-    let first = scene.broker.receive(request.clone()).await.unwrap().unwrap().items;
+    let first = scene.broker.receive(request.clone()).await.unwrap().items;
     assert_eq!(first.len(), 16);
     assert!(first.iter().all(|item| item.fields.blob.as_ref() == Some(&huge)));
     scene
         .until("the others are given out next", || async {
-            let rest = scene.broker.receive(request.clone()).await.unwrap().unwrap().items;
+            let rest = scene.broker.receive(request.clone()).await.unwrap().items;
             rest.len() == 4
         })
         .await;

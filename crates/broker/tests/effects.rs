@@ -92,7 +92,7 @@ impl Scene {
             make_buffers: false,
         };
         let broker = self.broker.clone();
-        tokio::spawn(async move { broker.receive(request).await.unwrap().unwrap().items })
+        tokio::spawn(async move { broker.receive(request).await.unwrap().items })
     }
 
     fn wait(&self, id: ItemId) -> JoinHandle<Waited> {

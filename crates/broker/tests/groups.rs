@@ -9,8 +9,8 @@ use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Adjust, Condition, Dependency, DependsOn, FailureKind, FieldSet, GroupCounts, Item, ItemId, LeaseCall,
-    Millis, Outcome, Policy, QueueName, Schema, State, Submission,
+    Adjust, Condition, Dependency, DependsOn, FailureKind, FieldSet, GroupCounts, Item, ItemId, ItemState,
+    LeaseCall, Millis, Outcome, Policy, QueueName, Schema, State, Submission,
 };
 use towline_store::{Answered, BoxFuture, Operation, Reply, Result, Store, StoreError, Updated};
 
@@ -77,7 +77,7 @@ async fn receive(broker: &Broker, max: u32, wait: Duration) -> Vec<Item> {
         fields: FieldSet::NONE,
         make_buffers: false,
     };
-    broker.receive(request).await.unwrap().unwrap().items
+    broker.receive(request).await.unwrap().items
 }
 
 async fn settle(broker: &Broker, item: &Item, verb: Verb) {
@@ -122,9 +122,9 @@ async fn done(broker: &Broker, name: &str, expect: u64) -> GroupCounts {
     counts
 }
 
-async fn state(broker: &Broker, id: ItemId) -> &'static str {
+async fn state(broker: &Broker, id: ItemId) -> ItemState {
     let found = broker.store().get(vec![id], FieldSet::NONE).await.unwrap().pop().flatten().unwrap();
-    found.item.head.state_name()
+    found.item.head.item_state()
 }
 
 fn counts(members: u64, completed: u64, failed: u64, removed: u64) -> GroupCounts {
@@ -190,7 +190,7 @@ async fn who_waits_goes_once_all_have_completed() {
         commit(&broker, &item).await;
     }
     assert_eq!(broker.group("g").await.unwrap(), counts(2, 2, 0, 0));
-    assert_eq!(state(&broker, last).await, "waiting", "a third is expected");
+    assert_eq!(state(&broker, last).await, ItemState::Waiting, "a third is expected");
     submit(&broker, member("g")).await;
     commit(&broker, &take(&broker, 1).await[0]).await;
     let item = next(&broker).await;
@@ -355,7 +355,7 @@ async fn a_restart_in_the_middle_goes_on_where_it_was() {
     }
     let broker = start(store, Sharing::Alone).await;
     assert_eq!(broker.group("g").await.unwrap(), counts(10, 9, 0, 0));
-    assert_eq!(state(&broker, last).await, "waiting");
+    assert_eq!(state(&broker, last).await, ItemState::Waiting);
     commit(&broker, &take(&broker, 1).await[0]).await;
     assert_eq!(next(&broker).await.head.id, last);
     assert_eq!(done(&broker, "g", 10).await, counts(10, 10, 0, 0));

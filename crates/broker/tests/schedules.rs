@@ -58,7 +58,7 @@ impl Scene {
         let broker = Broker::start(store.clone(), clock.clone(), None, SHARED);
         let scene = Scene { clock, store, broker };
         scene.make_queue(Policy::default()).await;
-        let put = scene.broker.put_schedule(&name(), spec, None).await.unwrap().unwrap();
+        let put = scene.broker.put_schedule(&name(), spec, None).await.unwrap();
         assert!(put.created);
         scene
     }
@@ -109,7 +109,7 @@ impl Scene {
             fields: FieldSet::NONE,
             make_buffers: false,
         };
-        let item = self.broker.receive(request).await.unwrap().unwrap().items.remove(0);
+        let item = self.broker.receive(request).await.unwrap().items.remove(0);
         let call = LeaseCall {
             token: item.head.lease().unwrap().token,
             verb: Verb::Commit(Outcome::default()),
@@ -153,7 +153,7 @@ async fn it_goes_by_itself() {
     let create = Operation::CreateQueue { queue: queue(), schema: Box::default(), policy: Box::default() };
     broker.update(vec![create]).await.unwrap().remove(0).unwrap();
     let spec = Spec { rhythm: Rhythm::Every { every: Millis::seconds(1) }, ..minutes() };
-    broker.put_schedule(&name(), spec, None).await.unwrap().unwrap();
+    broker.put_schedule(&name(), spec, None).await.unwrap();
     let request = ReceiveRequest {
         queue: queue(),
         max: 1,
@@ -164,7 +164,7 @@ async fn it_goes_by_itself() {
     };
     let mut times = Vec::new();
     for _ in 0..3 {
-        let received = broker.receive(request.clone()).await.unwrap().unwrap();
+        let received = broker.receive(request.clone()).await.unwrap();
         times.push(received.items[0].body.tags[TAG_SCHEDULED_FOR].clone());
     }
     times.dedup();
@@ -234,7 +234,7 @@ async fn a_busy_server_goes_on_with_what_another_made_and_left() {
     scene.run_due().await;
     let another = scene.another();
     let left: ScheduleName = "left".parse().unwrap();
-    another.put_schedule(&left, minutes(), None).await.unwrap().unwrap();
+    another.put_schedule(&left, minutes(), None).await.unwrap();
     another.stop();
     // Something is due every second, so it never waits for long.
     for _ in 0..60 {
@@ -293,14 +293,14 @@ async fn an_occurrence_may_cancel_the_item_before() {
 #[tokio::test]
 async fn a_paused_schedule_goes_on_with_what_comes() {
     let scene = Scene::new(Spec { catch_up: CatchUp::All { max: 100 }, ..minutes() }).await;
-    let paused = scene.broker.pause_schedule(&name(), true).await.unwrap().unwrap();
+    let paused = scene.broker.pause_schedule(&name(), true).await.unwrap();
     assert_eq!((paused.paused, paused.next), (true, None));
     scene.clock.advance(150_000);
     scene.run_due().await;
     assert!(scene.items().await.is_empty());
     let next = scene.broker.next_times(&paused, 2).unwrap();
     assert_eq!(next, [START.after(Millis::minutes(3)), START.after(Millis::minutes(4))], "those that would");
-    scene.broker.pause_schedule(&name(), false).await.unwrap().unwrap();
+    scene.broker.pause_schedule(&name(), false).await.unwrap();
     scene.clock.advance(60_000);
     scene.run_due().await;
     assert_eq!(scene.occurrences().await, once_each([3]));
@@ -310,7 +310,7 @@ async fn a_paused_schedule_goes_on_with_what_comes() {
 async fn a_run_out_of_turn_leaves_the_rhythm() {
     let scene = Scene::new(minutes()).await;
     let before = scene.schedule().await;
-    let id = scene.broker.run_schedule(&name()).await.unwrap().unwrap();
+    let id = scene.broker.run_schedule(&name()).await.unwrap();
     let items = scene.items().await;
     assert_eq!(items[0].item.head.id, id);
     assert_eq!(items[0].item.body.tags.get(TAG_SCHEDULED_FOR), None);
@@ -347,7 +347,7 @@ async fn an_occurrence_waits_for_room_in_its_queue() {
     let patch = towline_domain::PolicyPatch { depth_limit: Some(Some(1)), ..Default::default() };
     let limit = Operation::ChangePolicy { queue: queue(), patch: Box::new(patch) };
     scene.broker.update(vec![limit]).await.unwrap().remove(0).unwrap();
-    let run = scene.broker.run_schedule(&name()).await.unwrap().unwrap();
+    let run = scene.broker.run_schedule(&name()).await.unwrap();
     scene.clock.advance(Millis::hours(3).0);
     scene.run_due().await;
     let waiting = scene.schedule().await;
@@ -366,17 +366,17 @@ async fn a_put_says_what_it_changed_and_keeps_the_rhythm() {
     let scene = Scene::new(Spec { rhythm: Rhythm::Every { every: Millis::minutes(10) }, ..minutes() }).await;
     let spec = scene.schedule().await.spec;
     scene.clock.advance(Millis::minutes(4).0);
-    let same = scene.broker.put_schedule(&name(), spec.clone(), None).await.unwrap().unwrap();
+    let same = scene.broker.put_schedule(&name(), spec.clone(), None).await.unwrap();
     assert_eq!((same.created, same.changed.len()), (false, 0));
     let other = Spec { overlap: Overlap::Skip, jitter: Some(Millis(5)), ..spec.clone() };
-    let put = scene.broker.put_schedule(&name(), other.clone(), None).await.unwrap().unwrap();
+    let put = scene.broker.put_schedule(&name(), other.clone(), None).await.unwrap();
     assert_eq!(put.changed, ["jitter", "overlap"]);
     assert_eq!(put.schedule.next, Some(START.after(Millis::minutes(10))), "as it was");
     let faster = Spec { rhythm: Rhythm::Every { every: Millis::minutes(2) }, ..other };
-    let put = scene.broker.put_schedule(&name(), faster, Some(true)).await.unwrap().unwrap();
+    let put = scene.broker.put_schedule(&name(), faster, Some(true)).await.unwrap();
     assert_eq!(put.changed, ["every", "paused"]);
     assert_eq!(put.schedule.next, None);
-    let resumed = scene.broker.pause_schedule(&name(), false).await.unwrap().unwrap();
+    let resumed = scene.broker.pause_schedule(&name(), false).await.unwrap();
     assert_eq!(resumed.next, Some(START.after(Millis::minutes(6))), "counted from the change");
 }
 
@@ -384,8 +384,7 @@ async fn a_put_says_what_it_changed_and_keeps_the_rhythm() {
 async fn what_never_comes_is_refused() {
     let scene = Scene::new(minutes()).await;
     let name: ScheduleName = "never".parse().unwrap();
-    let refused =
-        async |spec| scene.broker.put_schedule(&name, spec, None).await.unwrap().unwrap_err().to_string();
+    let refused = async |spec| scene.broker.put_schedule(&name, spec, None).await.unwrap_err().to_string();
     let thirtieth = Rhythm::Cron { cron: "0 0 30 2 *".to_owned(), time_zone: "UTC".to_owned() };
     assert!(refused(Spec { rhythm: thirtieth, ..minutes() }).await.contains("never comes"));
     assert!(
@@ -401,15 +400,15 @@ async fn schedules_are_listed_in_pages_and_deleted() {
     let scene = Scene::new(minutes()).await;
     for number in 0..150 {
         let name: ScheduleName = format!("s{number:03}").parse().unwrap();
-        scene.broker.put_schedule(&name, minutes(), None).await.unwrap().unwrap();
+        scene.broker.put_schedule(&name, minutes(), None).await.unwrap();
     }
     let all = scene.broker.schedules(None, 1000).await.unwrap();
     assert_eq!(all.len(), 151);
     assert!(all.is_sorted_by(|one, other| one.name < other.name));
     let page = scene.broker.schedules(Some(&all[99].name), 30).await.unwrap();
     assert_eq!(page, all[100..130]);
-    scene.broker.delete_schedule(&name()).await.unwrap().unwrap();
-    assert!(scene.broker.delete_schedule(&name()).await.unwrap().is_err());
+    scene.broker.delete_schedule(&name()).await.unwrap();
+    assert!(scene.broker.delete_schedule(&name()).await.is_err());
     scene.clock.advance(60_000);
     scene.run_due().await;
     assert_eq!(scene.items().await.len(), 150);

@@ -9,10 +9,10 @@ use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, FieldSet, Item, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, QueueState, Refusal,
-    Schema, Submission,
+    Adjust, Body, FieldSet, Item, ItemId, ItemState, LeaseCall, Millis, Outcome, Policy, QueueName,
+    QueueState, Refusal, Schema, Submission,
 };
-use towline_store::{BoxFuture, Operation, Received, Reply, Result, Store, Updated};
+use towline_store::{BoxFuture, Operation, OperationError, Received, Reply, Result, Store, Updated};
 
 /// Counts the calls that reach the store, and lets them take their time.
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl Scene {
 
     fn waiting(&self, wait: Duration) -> tokio::task::JoinHandle<Received> {
         let broker = self.broker.clone();
-        tokio::spawn(async move { broker.receive(request(wait)).await.unwrap().unwrap() })
+        tokio::spawn(async move { broker.receive(request(wait)).await.unwrap() })
     }
 
     /// Until so many calls have reached the store since.
@@ -184,8 +184,8 @@ async fn a_wait_that_ends_brings_nothing_but_the_state() {
     assert_eq!(received, Received::nothing(QueueState::Open));
     let mut elsewhere = request(SOON);
     elsewhere.queue = "nowhere".parse().unwrap();
-    let refusal = scene.broker.receive(elsewhere).await.unwrap().unwrap_err();
-    assert!(matches!(refusal, Refusal::QueueNotFound { .. }));
+    let refusal = scene.broker.receive(elsewhere).await.unwrap_err();
+    assert!(matches!(refusal, OperationError::Refused(Refusal::QueueNotFound { .. })));
 }
 
 #[tokio::test]
@@ -269,13 +269,13 @@ async fn a_result_is_waited_for() {
     settle_down().await;
     scene.settle(&throttle.items[0], Verb::Commit(Outcome::default())).await;
     let Waited::Ended(ended) = waiting.await.unwrap() else { panic!("not ended") };
-    assert_eq!(ended.item.head.state_name(), "completed");
+    assert_eq!(ended.item.head.item_state(), ItemState::Completed);
 
     // An end that time alone brings.
     let id = scene.submit(When::NOW).await;
     scene.waiting(SOON).await.unwrap();
     let Waited::Ended(ended) = scene.broker.wait(id, SOON).await.unwrap() else { panic!("not ended") };
-    assert_eq!(ended.item.head.state_name(), "failed");
+    assert_eq!(ended.item.head.item_state(), ItemState::Failed);
 
     let gone = ItemId(Default::default());
     assert_eq!(scene.broker.wait(gone, SOON).await.unwrap(), Waited::NotFound);
@@ -343,11 +343,11 @@ async fn whoever_waits_hears_that_a_queue_is_deleted() {
     let scene = Scene::new(Policy::default()).await;
     let id = scene.submit(When::After(Millis::hours(1))).await;
     let (receiver, watcher) = (scene.broker.clone(), scene.broker.clone());
-    let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap() });
+    let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await });
     let watcher = tokio::spawn(async move { watcher.wait(id, SOON * 10).await.unwrap() });
     settle_down().await;
     scene.ok(Operation::DeleteQueue { queue: queue(), force: true }).await;
-    assert!(matches!(receiver.await.unwrap(), Err(Refusal::QueueNotFound { .. })));
+    assert!(matches!(receiver.await.unwrap(), Err(OperationError::Refused(Refusal::QueueNotFound { .. }))));
     assert_eq!(watcher.await.unwrap(), Waited::NotFound);
 }
 
@@ -365,7 +365,7 @@ async fn what_another_broker_submits_is_found() {
     let (scene, other) = neighbours().await;
     let before = scene.updates();
     let receiver = other.clone();
-    let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap().unwrap() });
+    let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap() });
     // It has looked, and joined the line.
     scene.updates_reach(before + 2).await;
     let id = scene.submit(When::NOW).await;
@@ -397,8 +397,7 @@ async fn what_another_broker_tells_is_looked_for_without_asking() {
         other.peers_heard(true);
         let before = scene.updates();
         let receiver = other.clone();
-        let receiver =
-            tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap().unwrap() });
+        let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap() });
         scene.updates_reach(before + 1).await;
         let id = scene.submit(When::NOW).await;
         tell(&other);

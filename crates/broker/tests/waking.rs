@@ -376,7 +376,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What a receiver gets is in hand.
 async fn take(broker: Broker, wait: Duration, hands: Arc<Mutex<Vec<Item>>>) {
-    let items = broker.receive(request(wait)).await.unwrap().unwrap().items;
+    let items = broker.receive(request(wait)).await.unwrap().items;
     hands.lock().unwrap().extend(items);
 }
 

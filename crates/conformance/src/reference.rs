@@ -80,7 +80,7 @@ impl Everything {
     fn run(&mut self, operation: Operation) -> Answered {
         let Ok(outcome) = transaction::run(self, operation);
         match outcome {
-            Outcome::Answered(answered) => answered,
+            Outcome::Decided(decided) => decided.map_err(Into::into),
             Outcome::Received(deliveries) => Ok(Reply::Received(
                 deliveries
                     .received(|items, fields| items.iter().map(|item| with_fields(item, fields)).collect()),

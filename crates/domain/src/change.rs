@@ -1,10 +1,12 @@
 //! What a decision changed: the item after, the queue after, and what to tell the caller.
 
+use crate::command::{LeaseCall, OutputSet};
 use crate::dependency::GroupTag;
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::{ItemId, QueueId};
 use crate::item::{AttemptError, Body, Head, Item, Outcome, StateKind};
+use crate::item_state::ItemState;
 use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::Queue;
@@ -85,8 +87,19 @@ pub enum Answer {
         deadline: Timestamp,
     },
     /// The state the item is in now, or for a repeated settle, the state it was left in then.
-    State(&'static str),
+    State(ItemState),
     Removed,
+    /// Nothing was changed: the commit uses buffers that were made for the attempt, and `decide` cannot read them. The
+    /// broker checks them and repeats the call with `buffers_whole`.
+    CheckBuffers(Box<BufferCheck>),
+}
+
+/// The buffers to check before a commit can be decided, and the call to repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BufferCheck {
+    pub id: ItemId,
+    pub buffers: OutputSet,
+    pub call: LeaseCall,
 }
 
 impl Change {

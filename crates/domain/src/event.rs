@@ -4,7 +4,7 @@ use crate::change::{Change, QueueChange};
 use crate::decide::cut;
 use crate::dependency::GroupTag;
 use crate::id::{ItemId, QueueId};
-use crate::item::{AttemptError, FailureKind, Head, State};
+use crate::item::{AttemptError, FailureKind, Head, State, StateKind};
 use crate::limits;
 use crate::name::QueueName;
 use crate::time::Timestamp;
@@ -104,7 +104,8 @@ pub struct ItemEvent {
 /// How a change left an item, as far as it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemEventState {
-    pub state: &'static str,
+    /// A waiting item is paused here: events do not tell the two apart.
+    pub state: StateKind,
     pub attempt: u32,
     pub deliveries: u32,
     /// Of its lease.
@@ -117,9 +118,6 @@ pub struct ItemEventState {
 }
 
 impl ItemEventState {
-    /// The states there are, in an order that is stored: a new one comes last.
-    pub const STATES: [&'static str; 5] = ["pending", "processing", "paused", "completed", "failed"];
-
     #[must_use]
     pub fn of(head: &Head, error: Option<&AttemptError>) -> ItemEventState {
         let failure = match head.state {
@@ -127,8 +125,7 @@ impl ItemEventState {
             _ => None,
         };
         ItemEventState {
-            // One that waits is paused: who reads what was told before there was waiting knows no other word.
-            state: head.state.name(),
+            state: head.state.kind(),
             attempt: head.attempt(),
             deliveries: head.deliveries,
             deadline: head.lease().map(|lease| lease.deadline),

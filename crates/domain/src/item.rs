@@ -7,6 +7,7 @@ use crate::dependency::{Dependency, GroupTag};
 use crate::digest::ContentDigest;
 use crate::fields::Fields;
 use crate::id::{ItemId, LeaseToken, QueueId};
+use crate::item_state::ItemState;
 use crate::json::Json;
 use crate::name::{BufferId, QueueName, SlotName};
 use crate::policy::{Overrides, Policy};
@@ -213,12 +214,28 @@ impl SettleVerb {
     }
 }
 
+impl std::fmt::Display for SettleVerb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Where a settle can leave an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
     Pending,
     Completed,
     Failed,
+}
+
+impl From<Settled> for ItemState {
+    fn from(settled: Settled) -> ItemState {
+        match settled {
+            Settled::Pending => ItemState::Pending,
+            Settled::Completed => ItemState::Completed,
+            Settled::Failed => ItemState::Failed,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -262,10 +279,10 @@ impl Head {
         }
     }
 
-    /// The state's name where one word must do.
+    /// The state as a client sees it, without telling a scheduled item from a ready one: that needs the time.
     #[must_use]
-    pub fn state_name(&self) -> &'static str {
-        if self.dependency().is_some() { "waiting" } else { self.state.name() }
+    pub fn item_state(&self) -> ItemState {
+        if self.dependency().is_some() { ItemState::Waiting } else { self.state.kind().into() }
     }
 
     /// What it waits for.

@@ -21,6 +21,7 @@ pub mod flow;
 pub mod hash_chain;
 pub mod id;
 pub mod item;
+mod item_state;
 pub mod json;
 pub mod kv;
 pub mod limits;
@@ -55,6 +56,7 @@ pub use item::{
     AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,
     StateKind,
 };
+pub use item_state::ItemState;
 pub use json::Json;
 pub use name::{BufferId, QueueName, ScheduleName, SlotName};
 pub use policy::{LeaseRule, Overrides, Policy, PolicyPatch};

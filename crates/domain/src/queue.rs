@@ -3,6 +3,7 @@
 use crate::id::QueueId;
 use crate::name::QueueName;
 use crate::policy::Policy;
+use crate::refusal::Refusal;
 use crate::schema::Schema;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,16 @@ pub struct Queue {
     pub paused: bool,
     pub created_at: Timestamp,
     pub revision: u32,
+}
+
+impl Queue {
+    /// Refuses to add an item to a closed queue.
+    pub fn check_open(&self) -> Result<(), Refusal> {
+        match self.state {
+            QueueState::Open => Ok(()),
+            state => Err(Refusal::QueueClosed { name: self.name.to_string(), state }),
+        }
+    }
 }
 
 /// `open -> closed -> completed`; it never goes back.
@@ -36,6 +47,17 @@ impl QueueState {
             QueueState::Open => "open",
             QueueState::Closed { .. } => "closed",
             QueueState::Completed { .. } => "completed",
+        }
+    }
+}
+
+impl std::fmt::Display for QueueState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            QueueState::Open => f.write_str(self.name()),
+            QueueState::Closed { since } | QueueState::Completed { since } => {
+                write!(f, "{} since {since}", self.name())
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it says what to do.
 
-use crate::command::{LeaseCall, OutputSet};
 use crate::id::ItemId;
+use crate::item::SettleVerb;
+use crate::item_state::ItemState;
+use crate::queue::QueueState;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,8 +12,8 @@ pub enum Refusal {
     QueueNotFound { name: String },
     #[error("queue {name:?} exists with another {what}; change it with an update, or use another name")]
     QueueExists { name: String, what: String },
-    #[error("queue {name:?} is {state} since {since}; submit to an open queue")]
-    QueueClosed { name: String, state: &'static str, since: Timestamp },
+    #[error("queue {name:?} is {state}; submit to an open queue")]
+    QueueClosed { name: String, state: QueueState },
     #[error("queue {name:?} has {unfinished} unfinished items; delete with force to lose them")]
     QueueBusy { name: String, unfinished: u64 },
     #[error("queue {name:?} is completed since {since} and takes no item back")]
@@ -29,9 +31,9 @@ pub enum Refusal {
     #[error("the lease on item {id} is lost: {why}; stop working on it")]
     LeaseLost { id: ItemId, why: LostWhy },
     #[error("the lease on item {id} was already settled by a {settled} call")]
-    AlreadySettled { id: ItemId, settled: &'static str },
+    AlreadySettled { id: ItemId, settled: SettleVerb },
     #[error("item {id} is {state}; {remedy}")]
-    WrongState { id: ItemId, state: &'static str, remedy: &'static str },
+    WrongState { id: ItemId, state: ItemState, remedy: &'static str },
     #[error("item {id} is not one of those that were meant any more; it was left alone")]
     PreconditionFailed { id: ItemId },
     #[error("{message}")]
@@ -42,16 +44,6 @@ pub enum Refusal {
     BufferNotFound { what: String, id: String },
     #[error("{what}: buffer {id} is {state}; {remedy}")]
     BufferNotReady { what: String, id: String, state: &'static str, remedy: &'static str },
-    #[error("{detail}")]
-    BuffersUnavailable { detail: String },
-    /// The part of the store that it is about cannot be reached. Whether it was done is not known.
-    #[error("{detail}; try again later")]
-    StoreUnavailable { detail: String },
-    #[error("{detail}")]
-    BuffersDamaged { detail: String },
-    /// For the broker: look at the buffers made for the attempt, then call again.
-    #[error("the buffers made for the attempt at item {id} were not looked at")]
-    BuffersUnseen { id: ItemId, buffers: Box<OutputSet>, call: Box<LeaseCall> },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
     TooLarge { what: &'static str, bytes: u64, max: u64 },
     #[error("lease of item {id} was renewed {max} times, the most its queue allows")]
@@ -113,10 +105,8 @@ impl Refusal {
             Refusal::WrongState { .. } | Refusal::PreconditionFailed { .. } => "wrong_state",
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
-            Refusal::BuffersUnavailable { .. } | Refusal::StoreUnavailable { .. } => "unavailable",
-            Refusal::BuffersDamaged { .. } => "damaged",
             Refusal::BufferNotFound { .. } => "buffer_not_found",
-            Refusal::BufferNotReady { .. } | Refusal::BuffersUnseen { .. } => "buffer_not_ready",
+            Refusal::BufferNotReady { .. } => "buffer_not_ready",
             Refusal::TooLarge { .. } => "too_large",
             Refusal::RenewalsExhausted { .. } => "renewals_exhausted",
             Refusal::NotDue { .. } | Refusal::TooEarly { .. } => "not_due",

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Adjust, FieldSet, Fields, ItemId, LeaseCall, Millis, Outcome, Policy, QueueName, Schema, Submission,
-    Timestamp, TokenSeed,
+    Adjust, FieldSet, Fields, ItemId, ItemState, LeaseCall, Millis, Outcome, Policy, QueueName, Schema,
+    Submission, Timestamp, TokenSeed,
 };
 use towline_embedded::{Durability, Embedded, Options};
 use towline_store::{Clock, Operation, ReceiveCall, Reply, Store};
@@ -242,7 +242,9 @@ fn lifecycle(bench: &mut Bench, name: &str, size: usize, batch: usize) {
                     assert_eq!(items.len(), batch);
                     let commits = items.into_iter().map(|(_, commit)| commit).collect();
                     let answers = block_on(store.update(commits)).unwrap().answers;
-                    assert!(answers.iter().all(|a| *a == Ok(Reply::Answer(Answer::State("completed")))));
+                    assert!(
+                        answers.iter().all(|a| *a == Ok(Reply::Answer(Answer::State(ItemState::Completed))))
+                    );
                     done.fetch_add(batch as u64, Ordering::Relaxed);
                 }
             });

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use towline_domain::kv::KvRecord;
 use towline_domain::{Effects, FieldSet, Head, ItemId, QueueName, Timestamp};
-use towline_store::transaction::Deliveries;
+use towline_store::transaction::{Decided, Deliveries};
 use towline_store::{
     Answered, CountPage, Cursor, Filter, KvPage, Page, QueueView, Reply, StoreError, StoreMetrics,
     StoredItem, TallyRange, TallyRow,
@@ -34,7 +34,7 @@ pub struct UnreadItems {
 /// The outcome of one operation.
 #[derive(Debug)]
 pub enum Outcome {
-    Answered(Answered),
+    Decided(Decided),
     /// What a receive delivered, and where to read it.
     Received {
         deliveries: Deliveries<u64>,
@@ -124,7 +124,7 @@ impl Outcome {
     /// lease on that one lapses, and `damage` hears of it.
     pub fn finish(self, reader: &ItemReader, damage: &mut dyn FnMut(StoreError)) -> Answered {
         match self {
-            Outcome::Answered(answered) => answered,
+            Outcome::Decided(decided) => decided.map_err(Into::into),
             Outcome::Received { deliveries, items } => {
                 let received = deliveries.received(|_, fields| {
                     reader.read(&items, fields).unwrap_or_else(|_| {

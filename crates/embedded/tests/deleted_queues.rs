@@ -38,7 +38,7 @@ impl Steps {
     #[track_caller]
     fn run(&mut self, after_ms: u64, operation: Operation) -> Answered {
         match self.group(after_ms, vec![operation]).remove(0) {
-            Outcome::Answered(answered) => answered,
+            Outcome::Decided(decided) => decided.map_err(Into::into),
             other => panic!("unexpected answer: {other:?}"),
         }
     }
@@ -189,7 +189,7 @@ fn an_id_that_is_chosen_again_belongs_to_the_new_item() {
         let page = block_on(store.list(Filter::default(), None, 100, FieldSet::NONE)).unwrap();
         assert_eq!(page.items.iter().map(|stored| stored.item.head.id).collect::<Vec<_>>(), [id]);
         let taken = run(store, submit_to("jobs", chosen("third")));
-        assert_eq!(taken, Err(Refusal::IdTaken { id }));
+        assert_eq!(taken, Err(Refusal::IdTaken { id }.into()));
     };
     shows_new(&store);
     let item = received(run(&store, receive_from("jobs", 1, 1))).remove(0);

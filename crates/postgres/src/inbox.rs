@@ -175,11 +175,11 @@ impl InboxBatch {
         let end = |entry: &InboxEntry| match &entry.invalid {
             Some((code, reason)) => EntryEnd::Refused(code, reason.clone()),
             None => match outcomes.next() {
-                Some(Outcome::Answered(Err(Refusal::QueueFull { .. }))) => EntryEnd::Deferred,
-                Some(Outcome::Answered(Err(refusal))) => {
+                Some(Outcome::Decided(Err(Refusal::QueueFull { .. }))) => EntryEnd::Deferred,
+                Some(Outcome::Decided(Err(refusal))) => {
                     EntryEnd::Refused(refusal.code(), refusal.to_string())
                 }
-                Some(Outcome::Answered(Ok(Reply::Answer(Answer::Submitted { id, created: false })))) => {
+                Some(Outcome::Decided(Ok(Reply::Answer(Answer::Submitted { id, created: false })))) => {
                     let reason =
                         format!("its idempotency key belongs to item {id}, which was submitted earlier");
                     if *id == entry.id { EntryEnd::Submitted } else { EntryEnd::Refused("key_known", reason) }

@@ -59,7 +59,7 @@ async fn main() -> Result<(), Fault> {
                     fields: FieldSet::ALL,
                     make_buffers: false,
                 };
-                let items = broker.receive(request).await??.items;
+                let items = broker.receive(request).await?.items;
                 if clock.now() >= end {
                     return Ok::<(), Fault>(());
                 }

@@ -7,8 +7,7 @@ use crate::server::ServerError;
 use std::sync::Arc;
 use towline_api::{NewToken, Secret, TokenCreated, TokenShown};
 use towline_broker::{SteadyClock, entropy};
-use towline_domain::Refusal;
-use towline_store::{Clock, StoreError};
+use towline_store::{Clock, OperationError, StoreError};
 
 const PAGE: usize = 1000;
 
@@ -19,7 +18,7 @@ pub enum TokenError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    ProblemResponse(#[from] Refusal),
+    Operation(#[from] OperationError),
     #[error("there is no token {0:?}; run `towline token list`")]
     NotFound(String),
 }
@@ -41,7 +40,7 @@ impl Tokens {
     pub async fn create(&self, new: NewToken) -> Result<TokenCreated, TokenError> {
         let store = self.backend.store();
         let seed = entropy::token_seed().0;
-        let (text, record) = TokenStore::Store(&*store).create(new, seed, self.clock.now()).await??;
+        let (text, record) = TokenStore::Store(&*store).create(new, seed, self.clock.now()).await?;
         Ok(TokenCreated { token: Secret(text), shown: record.describe(None) })
     }
 

@@ -5,7 +5,9 @@ use crate::{Shards, merge};
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use towline_domain::{Effects, FieldSet, FullKeys, ItemId, Millis, Refusal, Throttle, TokenSeed};
-use towline_store::{Answered, Operation, ReceiveCall, Received, Reply, Result, StoreError, Updated};
+use towline_store::{
+    Answered, Operation, OperationError, ReceiveCall, Received, Reply, Result, StoreError, Updated,
+};
 
 /// Poll interval of a receiver that waits for the rate limit of one shard while another shard could wake it earlier.
 const POLL_INTERVAL: Millis = Millis(100);
@@ -68,8 +70,10 @@ impl Shards {
             Route::One(shard) if first => vec![shard],
             Route::All if first && pending.answers.is_empty() => (0..self.shards.len()).collect(),
             Route::Any => {
-                let full =
-                    pending.answers.iter().all(|answer| matches!(answer, Err(Refusal::QueueFull { .. })));
+                let full = pending
+                    .answers
+                    .iter()
+                    .all(|answer| matches!(answer, Err(OperationError::Refused(Refusal::QueueFull { .. }))));
                 if first || full && up { vec![current] } else { Vec::new() }
             }
             Route::From if pending.missing() > 0 && (first || up) => vec![current],
@@ -77,7 +81,7 @@ impl Shards {
         }
     }
 
-    /// Carries out one shard's part of a batch. If the shard is down, every operation in the part is refused.
+    /// Carries out one shard's part of a batch. If the shard is down, every operation in the part fails.
     async fn part(&self, shard: usize, part: Vec<(usize, Operation)>) -> (Vec<(usize, Answered)>, Effects) {
         let shard = &self.shards[shard];
         let (at, operations): (Vec<usize>, Vec<Operation>) = part.into_iter().unzip();
@@ -88,9 +92,9 @@ impl Shards {
         match result {
             Ok(updated) => (at.into_iter().zip(updated.answers).collect(), updated.effects),
             Err(error) => {
-                let detail = shard.unavailable(&error.to_string());
-                let refusal = Refusal::StoreUnavailable { detail };
-                (at.into_iter().map(|at| (at, Err(refusal.clone()))).collect(), Effects::default())
+                let fault = StoreError::Unavailable { cause: shard.unavailable(&error.to_string()) };
+                let failed = |at| (at, Err(fault.clone().into()));
+                (at.into_iter().map(failed).collect(), Effects::default())
             }
         }
     }
@@ -134,8 +138,8 @@ impl Shards {
         {
             if let Some(shard) = self.shards.iter().find(|shard| !shard.health.is_up()) {
                 let cause = shard.health.down().unwrap_or_default();
-                let detail = shard.unavailable(&cause);
-                operation.answers.push(Err(Refusal::StoreUnavailable { detail }));
+                let fault = StoreError::Unavailable { cause: shard.unavailable(&cause) };
+                operation.answers.push(Err(fault.into()));
                 continue;
             }
             if let Operation::DeleteQueue { queue, force: false } = &operation.operation
@@ -143,7 +147,7 @@ impl Shards {
                 && view.counts.unfinished() > 0
             {
                 let (name, unfinished) = (queue.to_string(), view.counts.unfinished());
-                operation.answers.push(Err(Refusal::QueueBusy { name, unfinished }));
+                operation.answers.push(Err(Refusal::QueueBusy { name, unfinished }.into()));
             }
         }
     }
@@ -171,7 +175,7 @@ impl PendingOperation {
         for answer in &self.answers {
             match answer {
                 Ok(Reply::Received(received)) => wanted = wanted.saturating_sub(received.items.len()),
-                Err(Refusal::StoreUnavailable { .. }) => {}
+                Err(OperationError::Failed(_)) => {}
                 _ => return 0,
             }
         }
@@ -188,7 +192,8 @@ impl PendingOperation {
             Route::All => merge::answers(answers),
             _ => answers.pop(),
         };
-        answered.unwrap_or_else(|| Err(Refusal::StoreUnavailable { detail: "no shard replied".to_owned() }))
+        answered
+            .unwrap_or_else(|| Err(StoreError::Unavailable { cause: "no shard replied".to_owned() }.into()))
     }
 }
 

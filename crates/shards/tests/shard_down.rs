@@ -15,8 +15,8 @@ use towline_domain::{
 };
 use towline_shards::{LazyStore, Shards};
 use towline_store::{
-    Answered, BoxFuture, KvPage, ManualClock, Operation, ReceiveCall, Received, Reply, Result, Store,
-    StoreError, Updated,
+    Answered, BoxFuture, KvPage, ManualClock, Operation, OperationError, ReceiveCall, Received, Reply,
+    Result, Store, StoreError, Updated,
 };
 
 /// Injects faults into a store.
@@ -46,7 +46,7 @@ impl Interceptor for Faults {
         {
             return Box::pin(async {
                 Ok(Updated {
-                    answers: vec![Err(Refusal::StoreFull { what: "records", held: 1 })],
+                    answers: vec![Err(Refusal::StoreFull { what: "records", held: 1 }.into())],
                     ..Updated::default()
                 })
             });
@@ -121,7 +121,7 @@ fn keyed(key: &str) -> Submission {
 }
 
 fn code(answered: &Answered) -> &'static str {
-    answered.as_ref().map_or_else(Refusal::code, |_| "ok")
+    answered.as_ref().map_or_else(OperationError::code, |_| "ok")
 }
 
 impl Rig {
@@ -208,7 +208,9 @@ async fn the_other_shards_keep_working() {
     assert_eq!((view.counts.completed, view.counts.processing), (6, 6));
     // An operation that needs every shard reports which one is down.
     match rig.run(Operation::PauseQueue { queue: jobs() }).await {
-        Err(Refusal::StoreUnavailable { detail }) => assert!(detail.contains("shard 1"), "{detail}"),
+        Err(OperationError::Failed(StoreError::Unavailable { cause: detail })) => {
+            assert!(detail.contains("shard 1"), "{detail}")
+        }
         other => panic!("{other:?}"),
     }
     let unreachable = held.iter().find(|item| rig.home(item.head.id) == 1).unwrap();

@@ -51,7 +51,7 @@ impl BulkAction {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BulkResult {
     pub done: u64,
-    /// Items that were left alone, by the code of the refusal.
+    /// Items that were left alone, by the code of the error.
     pub left: BTreeMap<&'static str, u64>,
     /// Where to go on; `None`: that was all.
     pub next: Option<Cursor>,
@@ -64,7 +64,7 @@ impl BulkResult {
         for answered in answers {
             match answered {
                 Ok(_) => acted.done += 1,
-                Err(refusal) => *acted.left.entry(refusal.code()).or_default() += 1,
+                Err(error) => *acted.left.entry(error.code()).or_default() += 1,
             }
         }
         acted

@@ -19,11 +19,13 @@ mod tally;
 pub mod transaction;
 
 pub use bulk::{BulkAction, BulkResult, bulk, bulk_batch};
-pub use error::StoreError;
+pub use error::{OperationError, StoreError};
 pub use event::{Event, EventCursor, EventId, EventPage, Events, EventsFrom};
 pub use filter::{CountPage, Cursor, ErrorText, Filter, Page, is_under, without_end};
 pub use lookup::{QueueLookup, item_context};
 pub use metrics::{DurationHistogram, RetryReason, StoreMetrics};
-pub use operation::{Answered, Operation, ReceiveCall, Received, Reply, Restore, Result, Updated};
+pub use operation::{
+    Answered, Operation, OperationResult, ReceiveCall, Received, Reply, Restore, Result, Updated,
+};
 pub use port::{BoxFuture, Clock, KvPage, ManualClock, QueueView, Store, StoredItem};
 pub use tally::{TallyRange, TallyRow};

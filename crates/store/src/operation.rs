@@ -1,6 +1,6 @@
 //! One element of a batch, and its answer.
 
-use crate::{QueueLookup, StoreError, StoredItem};
+use crate::{OperationError, QueueLookup, StoreError, StoredItem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use towline_domain::change::Answer;
@@ -244,8 +244,11 @@ impl Received {
     }
 }
 
+/// What one operation came to.
+pub type OperationResult<T> = std::result::Result<T, OperationError>;
+
 /// An element's own answer.
-pub type Answered = std::result::Result<Reply, Refusal>;
+pub type Answered = OperationResult<Reply>;
 
 /// What an update came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

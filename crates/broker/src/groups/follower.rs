@@ -15,10 +15,10 @@ use std::time::Duration;
 use towline_domain::change::Answer;
 use towline_domain::dependency::DependencyVerdict;
 use towline_domain::{
-    Condition, DependencyState, DependsOn, EventKind, FieldSet, GroupTag, HeadFilter, ItemId, Refusal,
-    StateName, limits,
+    Condition, DependencyState, DependsOn, EventKind, FieldSet, GroupTag, HeadFilter, ItemId, ItemState,
+    Refusal, StateKind, StateName, limits,
 };
-use towline_store::{Event, EventCursor, EventsFrom, Filter, Operation, Reply, Result, StoreError};
+use towline_store::{Event, EventCursor, EventsFrom, Filter, Operation, OperationError, Reply, Result};
 
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 /// How often to look whether another broker's caller was the first to submit into a group.
@@ -111,8 +111,8 @@ struct Counter<'a> {
 }
 
 /// Whether an event changes how a group stands.
-fn counts(event: &Event, state: Option<&str>) -> bool {
-    matches!(state, Some("completed" | "failed"))
+fn counts(event: &Event, state: Option<StateKind>) -> bool {
+    state.is_some_and(StateKind::is_terminal)
         || matches!(
             event.kind,
             EventKind::Submitted | EventKind::Restored | EventKind::Removed | EventKind::Redriven
@@ -171,12 +171,12 @@ impl Counter<'_> {
                 of_groups.entry(tag).or_default().push(event);
             }
             match (event.kind, state) {
-                (EventKind::Submitted | EventKind::Restored, Some("paused")) => fresh.push(item.id),
-                (_, Some("completed")) => drop(ended.insert(item.id, true)),
-                (_, Some("failed") | None) => drop(ended.insert(item.id, false)),
+                (EventKind::Submitted | EventKind::Restored, Some(StateKind::Paused)) => fresh.push(item.id),
+                (_, Some(StateKind::Completed)) => drop(ended.insert(item.id, true)),
+                (_, Some(StateKind::Failed) | None) => drop(ended.insert(item.id, false)),
                 _ => {}
             }
-            if state.is_none_or(|state| state != "paused") {
+            if state.is_none_or(|state| state != StateKind::Paused) {
                 self.dependents.remove(item.id);
             }
             if ended.contains_key(&item.id) {
@@ -325,9 +325,11 @@ impl Counter<'_> {
         };
         for ((id, known, _), answer) in batch.into_iter().zip(answers) {
             match answer {
-                Ok(Reply::Answer(Answer::State("waiting"))) => self.dependents.put(id, known),
-                Ok(_) | Err(Refusal::ItemNotFound { .. }) => self.dependents.remove(id),
-                Err(refusal) => return Err(StoreError::Unavailable { cause: refusal.to_string() }),
+                Ok(Reply::Answer(Answer::State(ItemState::Waiting))) => self.dependents.put(id, known),
+                Ok(_) | Err(OperationError::Refused(Refusal::ItemNotFound { .. })) => {
+                    self.dependents.remove(id);
+                }
+                Err(error) => return Err(error.into_fault()),
             }
         }
         Ok(())

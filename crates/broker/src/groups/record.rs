@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
-use towline_domain::{EventKind, GroupCounts, GroupTag, Refusal, limits};
+use towline_domain::{EventKind, GroupCounts, GroupTag, StateKind, limits};
 use towline_store::{Event, EventCursor, Operation, Reply, Result, StoreError};
 
 const PREFIX: &str = "towline/group/";
@@ -99,8 +99,8 @@ fn add(counts: &mut GroupCounts, event: &Event) {
         _ => {}
     }
     match state {
-        Some("completed") => counts.completed += 1,
-        Some("failed") => counts.failed += 1,
+        Some(StateKind::Completed) => counts.completed += 1,
+        Some(StateKind::Failed) => counts.failed += 1,
         _ => {}
     }
 }
@@ -199,12 +199,7 @@ fn replace(tag: GroupTag, seen: Seen, after: &Group) -> Result<Operation> {
 fn won(answer: Option<&towline_store::Answered>) -> Result<Option<bool>> {
     match answer {
         Some(Ok(Reply::Kv(KvAnswer::Won(won)))) => Ok(Some(*won)),
-        Some(Err(refusal)) => Err(fault(refusal)),
+        Some(Err(error)) => Err(error.clone().into_fault()),
         _ => Ok(None),
     }
-}
-
-/// A disk that is full, a shard that is gone: what is Towline's own is tried again.
-fn fault(refusal: &Refusal) -> StoreError {
-    StoreError::Unavailable { cause: refusal.to_string() }
 }

@@ -5,7 +5,7 @@ use crate::feed;
 use std::collections::HashMap;
 use std::time::Duration;
 use towline_domain::{
-    EventKind, FieldSet, GroupCounts, GroupTag, HeadFilter, ItemId, State, StateName, limits,
+    EventKind, FieldSet, GroupCounts, GroupTag, HeadFilter, ItemId, State, StateKind, StateName, limits,
 };
 use towline_store::{EventCursor, Events, EventsFrom, Filter, Result, StoreError};
 
@@ -84,8 +84,8 @@ impl Shared {
             for event in page.events {
                 let Some(item) = event.item.filter(|item| item.group == Some(tag)) else { continue };
                 let standing = match (event.kind, item.after.map(|after| after.state)) {
-                    (_, Some("completed")) => Standing::Completed,
-                    (_, Some("failed")) => Standing::Failed,
+                    (_, Some(StateKind::Completed)) => Standing::Completed,
+                    (_, Some(StateKind::Failed)) => Standing::Failed,
                     (EventKind::Removed, _) => Standing::Removed,
                     _ => Standing::Unfinished,
                 };

@@ -3,14 +3,14 @@
 use crate::broker::{Broker, Shared};
 use crate::collection::{Collected, CollectionRule};
 use crate::delivery::Delivery;
-use crate::pipeline::attachments::{AT_ONCE, Attachments, OffloadRule, Prepared, kept_bytes};
+use crate::pipeline::attachments::{AT_ONCE, AccessError, Attachments, OffloadRule, Prepared, kept_bytes};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
-use towline_domain::change::Answer;
+use towline_domain::change::{Answer, BufferCheck};
 use towline_domain::command::When;
 use towline_domain::{BufferId, Item, Millis, Refusal};
-use towline_store::{Answered, Operation, Received, Reply, Result, StoredItem};
+use towline_store::{Answered, Operation, OperationResult, Received, Reply, Result, StoredItem};
 
 /// How long an item whose payload cannot be had is left alone before it is given out again.
 const UNREADABLE_FOR: Millis = Millis(1000);
@@ -33,20 +33,16 @@ impl Broker {
     }
 
     /// Whether somebody may write to a buffer now. One made for an attempt is written while the attempt lasts.
-    pub async fn admit_writer(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
-        match self.ask(id) {
-            Ok((attachments, id)) => attachments.admit_writer(&*self.0.store, &id, self.now()).await,
-            Err(error) => Ok(Err(error)),
-        }
+    pub async fn admit_writer(&self, id: &str) -> std::result::Result<(), AccessError> {
+        let (attachments, id) = self.ask(id)?;
+        attachments.admit_writer(&*self.0.store, &id, self.now()).await
     }
 
     /// Whether somebody may read a buffer now. One made for an attempt is read while the attempt lasts, or once it was
     /// committed.
-    pub async fn admit_reader(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
-        match self.ask(id) {
-            Ok((attachments, id)) => attachments.admit_reader(&*self.0.store, &id, self.now()).await,
-            Err(error) => Ok(Err(error)),
-        }
+    pub async fn admit_reader(&self, id: &str) -> std::result::Result<(), AccessError> {
+        let (attachments, id) = self.ask(id)?;
+        attachments.admit_reader(&*self.0.store, &id, self.now()).await
     }
 
     fn ask(&self, id: &str) -> std::result::Result<(&Attachments, BufferId), BufferError> {
@@ -56,7 +52,7 @@ impl Broker {
     }
 
     /// Brings the payload fields along that are kept in object storage.
-    pub async fn fetch(&self, items: &mut [StoredItem]) -> std::result::Result<(), Refusal> {
+    pub async fn fetch(&self, items: &mut [StoredItem]) -> OperationResult<()> {
         let Some(attachments) = &self.0.attachments else { return Ok(()) };
         let bytes: u64 = items.iter().map(|stored| kept_bytes(&stored.item.fields)).sum();
         if bytes > FETCH_BYTES_MAX && items.len() > 1 {
@@ -64,7 +60,7 @@ impl Broker {
                 "the payloads of these items have {bytes} bytes, more than the {FETCH_BYTES_MAX} of one answer; ask \
                  for fewer items, or without fields"
             );
-            return Err(Refusal::Invalid { what: "limit", message });
+            return Err(Refusal::Invalid { what: "limit", message }.into());
         }
         for stored in items {
             attachments.fetch(&mut stored.item.fields).await?;
@@ -90,13 +86,13 @@ impl Shared {
             return Ok(answers);
         }
         let (mut ready, mut put, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, prepared) in attachments.prepare(&*self.store, batch, now).await?.into_iter().enumerate() {
+        for (at, prepared) in attachments.prepare(&*self.store, batch, now).await.into_iter().enumerate() {
             match prepared {
                 Ok(Prepared { operation, keys }) => {
                     ready.push(operation);
                     put.push((at, keys));
                 }
-                Err(refusal) => answers.push((at, Err(refusal))),
+                Err(error) => answers.push((at, Err(error))),
             }
         }
         let mut answered = Arc::clone(&self).update(ready).await?;
@@ -111,34 +107,35 @@ impl Shared {
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    /// Commits that were refused because nobody had looked at their attempt's buffers are looked at, and sent again.
+    /// Checks the buffers of commits that asked for it, and sends these commits again.
     async fn finish_buffers(
         self: &Arc<Self>,
         attachments: &Attachments,
         answers: &mut [Answered],
     ) -> Result<()> {
-        let mut unseen = Vec::new();
+        let mut checks = Vec::new();
         for (at, answer) in answers.iter().enumerate() {
-            if let Err(Refusal::BuffersUnseen { id, buffers, call }) = answer {
-                unseen.push((at, *id, buffers.clone(), call.clone()));
+            if let Ok(Reply::Answer(Answer::CheckBuffers(check))) = answer {
+                checks.push((at, check.clone()));
             }
         }
         let now = self.clock.now();
-        let mut looking =
-            stream::iter(unseen)
-                .map(|(at, id, buffers, call)| async move {
-                    (at, id, call, attachments.finish(&buffers, now).await)
-                })
-                .buffered(AT_ONCE);
+        let mut checking = stream::iter(checks)
+            .map(|(at, check)| async move {
+                let finished = attachments.finish(&check.buffers, now).await;
+                (at, check, finished)
+            })
+            .buffered(AT_ONCE);
         let (mut again, mut places) = (Vec::new(), Vec::new());
-        while let Some((at, id, mut call, finished)) = looking.next().await {
+        while let Some((at, check, finished)) = checking.next().await {
             match finished {
                 Ok(()) => {
+                    let BufferCheck { id, mut call, .. } = *check;
                     call.adjust.buffers_whole = true;
-                    again.push(Operation::Lease { id, call });
+                    again.push(Operation::Lease { id, call: Box::new(call) });
                     places.push(at);
                 }
-                Err(refusal) => answers[at] = Err(refusal),
+                Err(error) => answers[at] = Err(error),
             }
         }
         if !again.is_empty() {
@@ -153,7 +150,7 @@ impl Shared {
     pub(crate) async fn fetch_attachments(
         self: &Arc<Self>,
         mut delivery: Delivery,
-    ) -> std::result::Result<Received, Refusal> {
+    ) -> OperationResult<Received> {
         let Some(attachments) = &self.attachments else { return Ok(delivery.accept()) };
         let too_many = affordable(delivery.items_mut());
         let too_many = delivery.items_mut().split_off(too_many);
@@ -166,13 +163,13 @@ impl Shared {
         }
         let mut unreadable: Vec<Item> = Vec::new();
         let mut why = None;
-        for (at, refusal) in failed.into_iter().rev() {
+        for (at, error) in failed.into_iter().rev() {
             unreadable.push(delivery.items_mut().remove(at));
-            why = Some(refusal);
+            why = Some(error);
         }
         Arc::clone(self).give_back(unreadable, When::After(UNREADABLE_FOR));
         match why {
-            Some(refusal) if delivery.items_mut().is_empty() => Err(refusal),
+            Some(error) if delivery.items_mut().is_empty() => Err(error),
             _ => Ok(delivery.accept()),
         }
     }

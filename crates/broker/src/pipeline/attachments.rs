@@ -12,7 +12,7 @@ use towline_domain::{
     BufferId, Field, FieldEdits, Fields, Item, ItemId, Millis, OutputSet, Reference, Refusal, SlotName,
     Submission, Timestamp, limits,
 };
-use towline_store::{Operation, Store, StoreError};
+use towline_store::{Operation, OperationError, OperationResult, Store, StoreError};
 
 /// Calls to the storage at a time, of one batch.
 pub(crate) const AT_ONCE: usize = 16;
@@ -89,11 +89,9 @@ impl Attachments {
         store: &dyn Store,
         batch: Vec<Operation>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Prepared, Refusal>>, StoreError> {
+    ) -> Vec<OperationResult<Prepared>> {
         let prepared = stream::iter(batch).map(|operation| self.prepare_one(store, operation, now));
-        let prepared: Vec<Result<Result<Prepared, Refusal>, StoreError>> =
-            prepared.buffered(AT_ONCE).collect().await;
-        prepared.into_iter().collect()
+        prepared.buffered(AT_ONCE).collect().await
     }
 
     async fn prepare_one(
@@ -101,45 +99,35 @@ impl Attachments {
         store: &dyn Store,
         mut operation: Operation,
         now: Timestamp,
-    ) -> Result<Result<Prepared, Refusal>, StoreError> {
+    ) -> OperationResult<Prepared> {
         let mut keys = Vec::new();
         match &mut operation {
             Operation::Submit { submission, .. } => {
                 for (slot, id) in &submission.body.inputs {
-                    if let Err(refusal) = self.check_input(store, slot, id, now).await? {
-                        return Ok(Err(refusal));
-                    }
+                    self.check_input(store, slot, id, now).await?;
                 }
                 if submission.body.replace_key.is_some() && has_references(&submission.fields) {
                     let message = "a payload field begins like what stands for one that is kept elsewhere; \
                                    submit it without the key"
                         .to_owned();
-                    return Ok(Err(Refusal::Invalid { what: "replace_key", message }));
+                    return Err(Refusal::Invalid { what: "replace_key", message }.into());
                 }
                 if let Some(threshold) = self.offloads(submission, now) {
                     let id = *submission.id.get_or_insert_with(|| ItemId(entropy::uuid(now)));
-                    let stored = self.offload_fields(id, &mut submission.fields, threshold, &mut keys).await;
-                    if let Err(refusal) = stored {
-                        return Ok(Err(refusal));
-                    }
+                    self.offload_fields(id, &mut submission.fields, threshold, &mut keys).await?;
                 }
             }
             Operation::Lease { id, call } => {
                 if let Verb::Commit(outcome) = &call.verb {
                     for (slot, buffer) in &outcome.outputs {
-                        if let Err(refusal) = self.check_output(store, slot, buffer, now).await? {
-                            return Ok(Err(refusal));
-                        }
+                        self.check_output(store, slot, buffer, now).await?;
                     }
                 }
-                let stored = self.offload_edits(*id, &mut call.adjust.edits, &mut keys).await;
-                if let Err(refusal) = stored {
-                    return Ok(Err(refusal));
-                }
+                self.offload_edits(*id, &mut call.adjust.edits, &mut keys).await?;
             }
             _ => {}
         }
-        Ok(Ok(Prepared { operation, keys }))
+        Ok(Prepared { operation, keys })
     }
 
     async fn offload_fields(
@@ -148,7 +136,7 @@ impl Attachments {
         fields: &mut Fields,
         threshold: usize,
         keys: &mut Vec<String>,
-    ) -> Result<(), Refusal> {
+    ) -> OperationResult<()> {
         for field in Field::ALL {
             if let Some(content) = fields.get(field).filter(|_| is_heavy(fields.get(field), threshold)) {
                 let reference = self.put(id, field, content.clone(), keys).await?;
@@ -163,7 +151,7 @@ impl Attachments {
         id: ItemId,
         edits: &mut FieldEdits,
         keys: &mut Vec<String>,
-    ) -> Result<(), Refusal> {
+    ) -> OperationResult<()> {
         for field in Field::ALL {
             let Some(Some(content)) = edits.get(field) else { continue };
             if is_heavy(Some(content), self.offload.above) {
@@ -180,28 +168,29 @@ impl Attachments {
         field: Field,
         content: bytes::Bytes,
         keys: &mut Vec<String>,
-    ) -> Result<Reference, Refusal> {
+    ) -> OperationResult<Reference> {
         let key = FieldKey { id, field, unique: entropy::number() }.to_string();
         let reference = Reference::to(&content, key);
-        self.buffers.put_blob(&reference.key, content).await.map_err(refusal)?;
+        self.buffers.put_blob(&reference.key, content).await.map_err(operation_error)?;
         keys.push(reference.key.clone());
         Ok(reference)
     }
 
     /// Brings back the fields of an item that are kept in the storage.
-    pub(crate) async fn fetch(&self, fields: &mut Fields) -> Result<(), Refusal> {
+    pub(crate) async fn fetch(&self, fields: &mut Fields) -> OperationResult<()> {
         for field in Field::ALL {
             let Some(reference) = fields.get(field).and_then(|bytes| Reference::read(bytes)) else {
                 continue;
             };
-            let content = self.buffers.get_blob(&reference.key, reference.bytes).await.map_err(refusal)?;
+            let content =
+                self.buffers.get_blob(&reference.key, reference.bytes).await.map_err(operation_error)?;
             if Reference::to(&content, reference.key.clone()) != reference {
                 let detail = format!(
                     "{}: what is kept under {} is not what was put there",
                     field.name(),
                     reference.key
                 );
-                return Err(Refusal::BuffersDamaged { detail });
+                return Err(StoreError::PayloadDamaged { detail }.into());
             }
             fields.set(field, Some(content));
         }
@@ -209,7 +198,7 @@ impl Attachments {
     }
 
     /// Fetches for many items; answers which could not be had, and why.
-    pub(crate) async fn fetch_all(&self, items: &mut [Item]) -> Vec<(usize, Refusal)> {
+    pub(crate) async fn fetch_all(&self, items: &mut [Item]) -> Vec<(usize, OperationError)> {
         let all = items.iter().enumerate().filter(|(_, item)| has_references(&item.fields));
         let heavy: Vec<(usize, Fields)> = all.map(|(at, item)| (at, item.fields.clone())).collect();
         let mut fetching = stream::iter(heavy)
@@ -219,7 +208,7 @@ impl Attachments {
         while let Some((at, fetched)) = fetching.next().await {
             match fetched {
                 Ok(fields) => items[at].fields = fields,
-                Err(refusal) => failed.push((at, refusal)),
+                Err(error) => failed.push((at, error)),
             }
         }
         failed
@@ -232,12 +221,14 @@ impl Attachments {
         slot: &SlotName,
         id: &BufferId,
         now: Timestamp,
-    ) -> Result<Result<(), Refusal>, StoreError> {
+    ) -> OperationResult<()> {
         let what = format!("inputs.{}", slot.as_str());
-        Ok(self.look(store, &what, id, now).await?.and_then(|state| match state {
-            State::Failed { .. } => Err(not_ready(what, id, "failed", "write another one and name that")),
+        match self.look(store, &what, id, now).await? {
+            State::Failed { .. } => {
+                Err(not_ready(what, id, "failed", "write another one and name that").into())
+            }
             _ => Ok(()),
-        }))
+        }
     }
 
     /// An output is readable from the moment the commit is answered.
@@ -247,17 +238,14 @@ impl Attachments {
         slot: &SlotName,
         id: &BufferId,
         now: Timestamp,
-    ) -> Result<Result<(), Refusal>, StoreError> {
+    ) -> OperationResult<()> {
         let what = format!("outputs.{}", slot.as_str());
-        let state = match self.look(store, &what, id, now).await? {
-            Ok(state) => state,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        Ok(match unfinished(&state) {
-            Some((state, remedy)) => Err(not_ready(what, id, state, remedy)),
+        let state = self.look(store, &what, id, now).await?;
+        match unfinished(&state) {
+            Some((state, remedy)) => Err(not_ready(what, id, state, remedy).into()),
             None if id.attempted().is_some() => self.keep(id).await,
             None => Ok(()),
-        })
+        }
     }
 
     async fn look(
@@ -266,43 +254,49 @@ impl Attachments {
         what: &str,
         id: &BufferId,
         now: Timestamp,
-    ) -> Result<Result<State, Refusal>, StoreError> {
-        let shown = match self.admit_reader(store, id, now).await? {
+    ) -> OperationResult<State> {
+        let shown = match self.admit_reader(store, id, now).await {
             Ok(()) => self.buffers.show(id.as_str(), now.0).await,
-            Err(error) => Err(error),
+            Err(AccessError::Buffer(error)) => Err(error),
+            Err(AccessError::Store(fault)) => return Err(fault.into()),
         };
-        Ok(match shown {
+        match shown {
             Ok(shown) => Ok(shown.state),
             Err(BufferError::NotFound { .. } | BufferError::BadId { .. }) => {
-                Err(Refusal::BufferNotFound { what: what.to_owned(), id: id.to_string() })
+                Err(Refusal::BufferNotFound { what: what.to_owned(), id: id.to_string() }.into())
             }
-            Err(error) => Err(refusal(error)),
-        })
+            Err(error) => Err(operation_error(error)),
+        }
     }
 
     /// Looks at the buffers made for an attempt before a commit uses them. One that was never written is empty.
-    pub(crate) async fn finish(&self, made: &OutputSet, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) async fn finish(&self, made: &OutputSet, now: Timestamp) -> OperationResult<()> {
         for (slot, id) in made {
             let what = format!("outputs.{}", slot.as_str());
             let state = match self.buffers.show(id.as_str(), now.0).await {
                 Ok(shown) => shown.state,
                 Err(BufferError::NotFound { .. }) => {
-                    self.make(id, now).await.map_err(refusal)?;
+                    self.make(id, now).await.map_err(operation_error)?;
                     State::Empty
                 }
-                Err(error) => return Err(refusal(error)),
+                Err(error) => return Err(operation_error(error)),
             };
             if state == State::Empty {
                 let writer = WriterId::from_bytes(entropy::bytes());
                 let begun = self.buffers.begin(id.as_str(), writer, now.0).await;
                 // Somebody began to write just now, or finished.
                 begun.map_err(|error| match error {
-                    BufferError::BeingWritten { .. } => not_ready(what.clone(), id, "being written", FINISH),
-                    error => refusal(error),
+                    BufferError::BeingWritten { .. } => {
+                        not_ready(what.clone(), id, "being written", FINISH).into()
+                    }
+                    error => operation_error(error),
                 })?;
-                self.buffers.finish(id.as_str(), writer, Position::START, now.0).await.map_err(refusal)?;
+                self.buffers
+                    .finish(id.as_str(), writer, Position::START, now.0)
+                    .await
+                    .map_err(operation_error)?;
             } else if let Some((state, remedy)) = unfinished(&state) {
-                return Err(not_ready(what, id, state, remedy));
+                return Err(not_ready(what, id, state, remedy).into());
             }
             self.keep(id).await?;
         }
@@ -310,8 +304,8 @@ impl Attachments {
     }
 
     /// Says of an attempt's buffer, before the commit that names it, that it outlives the item.
-    async fn keep(&self, id: &BufferId) -> Result<(), Refusal> {
-        self.buffers.put_blob(&kept_key(id), bytes::Bytes::new()).await.map_err(refusal)
+    async fn keep(&self, id: &BufferId) -> OperationResult<()> {
+        self.buffers.put_blob(&kept_key(id), bytes::Bytes::new()).await.map_err(operation_error)
     }
 
     /// Asked for every chunk, so it looks first: creating is a synced write.
@@ -334,15 +328,17 @@ impl Attachments {
         store: &dyn Store,
         id: &BufferId,
         now: Timestamp,
-    ) -> Result<Result<(), BufferError>, StoreError> {
-        Ok(match self.tie(store, id).await? {
+    ) -> Result<(), AccessError> {
+        match self.tie(store, id).await? {
             BufferBinding::Free => Ok(()),
-            BufferBinding::Held => self.make(id, now).await,
+            BufferBinding::Held => Ok(self.make(id, now).await?),
             BufferBinding::Committed | BufferBinding::Kept => {
-                Err(BufferError::AlreadyWritten { id: id.to_string() })
+                Err(BufferError::AlreadyWritten { id: id.to_string() }.into())
             }
-            BufferBinding::Cut | BufferBinding::Gone => Err(BufferError::NotFound { id: id.to_string() }),
-        })
+            BufferBinding::Cut | BufferBinding::Gone => {
+                Err(BufferError::NotFound { id: id.to_string() }.into())
+            }
+        }
     }
 
     /// And read while it lasts, or once it was committed.
@@ -351,12 +347,14 @@ impl Attachments {
         store: &dyn Store,
         id: &BufferId,
         now: Timestamp,
-    ) -> Result<Result<(), BufferError>, StoreError> {
-        Ok(match self.tie(store, id).await? {
+    ) -> Result<(), AccessError> {
+        match self.tie(store, id).await? {
             BufferBinding::Free | BufferBinding::Committed | BufferBinding::Kept => Ok(()),
-            BufferBinding::Held => self.make(id, now).await,
-            BufferBinding::Cut | BufferBinding::Gone => Err(BufferError::NotFound { id: id.to_string() }),
-        })
+            BufferBinding::Held => Ok(self.make(id, now).await?),
+            BufferBinding::Cut | BufferBinding::Gone => {
+                Err(BufferError::NotFound { id: id.to_string() }.into())
+            }
+        }
     }
 
     async fn tie(&self, store: &dyn Store, id: &BufferId) -> Result<BufferBinding, StoreError> {
@@ -385,9 +383,18 @@ impl Attachments {
         match self.buffers.get_blob(&kept_key(id), 0).await {
             Ok(_) => Ok(BufferBinding::Kept),
             Err(BufferError::BlobNotFound { .. }) => Ok(BufferBinding::Gone),
-            Err(error) => Err(StoreError::Unavailable { cause: error.to_string() }),
+            Err(error) => Err(StoreError::ObjectStorage { cause: error.to_string() }),
         }
     }
+}
+
+/// Why a buffer cannot be written or read now.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// What binds a buffer to an item.
@@ -470,11 +477,13 @@ impl FieldKey {
     }
 }
 
-pub(crate) fn refusal(error: BufferError) -> Refusal {
+pub(crate) fn operation_error(error: BufferError) -> OperationError {
     let detail = error.to_string();
     match error {
-        BufferError::Full { .. } => Refusal::DiskFull { detail },
-        BufferError::Damaged { .. } | BufferError::BlobNotFound { .. } => Refusal::BuffersDamaged { detail },
-        _ => Refusal::BuffersUnavailable { detail },
+        BufferError::Full { .. } => Refusal::DiskFull { detail }.into(),
+        BufferError::Damaged { .. } | BufferError::BlobNotFound { .. } => {
+            StoreError::PayloadDamaged { detail }.into()
+        }
+        _ => StoreError::ObjectStorage { cause: detail }.into(),
     }
 }

@@ -58,7 +58,7 @@ impl Shared {
         };
         let mut answers = answers.into_iter();
         let merged = refused.into_iter().map(|refused| match refused {
-            Some(refusal) => Some(Err(refusal)),
+            Some(refusal) => Some(Err(refusal.into())),
             None => answers.next(),
         });
         Ok(merged.flatten().collect())

@@ -18,12 +18,10 @@ use towline_domain::change::Answer;
 use towline_domain::command::RecordGuard;
 use towline_domain::schedule::{Rhythm, Schedule, ScheduleTally, Spec};
 use towline_domain::{ItemId, Refusal, ScheduleName, Timestamp, limits};
-use towline_store::{Operation, Reply, Result, StoreError};
+use towline_store::{Operation, OperationError, OperationResult, Reply, Result, StoreError};
 
 /// How often a change is tried that others come before.
 const TRIES: usize = 32;
-
-type Answered<T> = Result<std::result::Result<T, Refusal>>;
 
 /// What a put did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +39,8 @@ impl Broker {
         name: &ScheduleName,
         spec: Spec,
         paused: Option<bool>,
-    ) -> Answered<PutSchedule> {
-        if let Err(refusal) = spec.check() {
-            return Ok(Err(refusal));
-        }
+    ) -> OperationResult<PutSchedule> {
+        spec.check()?;
         for _ in 0..TRIES {
             let now = self.now();
             let seen = self.0.read_schedule(name).await?;
@@ -54,26 +50,21 @@ impl Broker {
                     let held = self.0.schedule_timers.len();
                     if held >= limits::SCHEDULES_MAX {
                         let held = held as u64;
-                        return Ok(Err(Refusal::StoreFull { what: "schedules", held }));
+                        return Err(Refusal::StoreFull { what: "schedules", held }.into());
                     }
                     created(name, spec.clone(), paused.unwrap_or(false), now)
                 }
             };
-            let put = match put {
-                Ok(put) => put,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
+            let put = put?;
             if !put.created && put.changed.is_empty() {
-                return Ok(Ok(put));
+                return Ok(put);
             }
             let seen = seen.map(|seen| seen.bytes);
-            match self.0.replace_schedule(name, seen, Some(&put.schedule)).await? {
-                Ok(true) => return Ok(Ok(put)),
-                Ok(false) => {}
-                Err(refusal) => return Ok(Err(refusal)),
+            if self.0.replace_schedule(name, seen, Some(&put.schedule)).await? {
+                return Ok(put);
             }
         }
-        Err(contended(name))
+        Err(contended(name).into())
     }
 
     pub async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
@@ -86,46 +77,39 @@ impl Broker {
     }
 
     /// Items it made stay.
-    pub async fn delete_schedule(&self, name: &ScheduleName) -> Answered<()> {
+    pub async fn delete_schedule(&self, name: &ScheduleName) -> OperationResult<()> {
         for _ in 0..TRIES {
-            let Some(seen) = self.0.read_schedule(name).await? else { return Ok(Err(not_found(name))) };
-            match self.0.replace_schedule(name, Some(seen.bytes), None).await? {
-                Ok(true) => return Ok(Ok(())),
-                Ok(false) => {}
-                Err(refusal) => return Ok(Err(refusal)),
+            let Some(seen) = self.0.read_schedule(name).await? else { return Err(not_found(name).into()) };
+            if self.0.replace_schedule(name, Some(seen.bytes), None).await? {
+                return Ok(());
             }
         }
-        Err(contended(name))
+        Err(contended(name).into())
     }
 
     /// A paused schedule makes no items; resumed, it goes on with what comes then.
-    pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Answered<Schedule> {
+    pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> OperationResult<Schedule> {
         for _ in 0..TRIES {
-            let Some(seen) = self.0.read_schedule(name).await? else { return Ok(Err(not_found(name))) };
+            let Some(seen) = self.0.read_schedule(name).await? else { return Err(not_found(name).into()) };
             if seen.schedule.paused == paused {
-                return Ok(Ok(seen.schedule));
+                return Ok(seen.schedule);
             }
             let now = self.now();
             let mut after = Schedule { paused, changed_at: now, ..seen.schedule };
-            after.next = match next(&after, now) {
-                Ok(next) => next,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            match self.0.replace_schedule(name, Some(seen.bytes), Some(&after)).await? {
-                Ok(true) => return Ok(Ok(after)),
-                Ok(false) => {}
-                Err(refusal) => return Ok(Err(refusal)),
+            after.next = next(&after, now)?;
+            if self.0.replace_schedule(name, Some(seen.bytes), Some(&after)).await? {
+                return Ok(after);
             }
         }
-        Err(contended(name))
+        Err(contended(name).into())
     }
 
     /// Makes an item now, also of a schedule that is paused or over. Its rhythm stays as it is.
-    pub async fn run_schedule(&self, name: &ScheduleName) -> Answered<ItemId> {
+    pub async fn run_schedule(&self, name: &ScheduleName) -> OperationResult<ItemId> {
         let id = ItemId(entropy::uuid(self.now()));
         for _ in 0..TRIES {
             let Some(Seen { schedule, bytes }) = self.0.read_schedule(name).await? else {
-                return Ok(Err(not_found(name)));
+                return Err(not_found(name).into());
             };
             let mut submission = schedule.submission(id, None);
             let after = Schedule { last_item: Some(id), ..schedule.clone() };
@@ -135,15 +119,17 @@ impl Broker {
             let queue = schedule.spec.queue.clone();
             let submit = Operation::Submit { queue, submission: Box::new(submission) };
             match self.update(vec![submit]).await?.pop() {
-                Some(Ok(Reply::Answer(Answer::Submitted { id, .. }))) => return Ok(Ok(id)),
-                Some(Err(Refusal::RecordChanged { .. })) => {}
+                Some(Ok(Reply::Answer(Answer::Submitted { id, .. }))) => return Ok(id),
+                Some(Err(OperationError::Refused(Refusal::RecordChanged { .. }))) => {}
                 // An earlier try whose answer was lost.
-                Some(Err(Refusal::IdTaken { id: taken })) if taken == id => return Ok(Ok(id)),
-                Some(Err(refusal)) => return Ok(Err(refusal)),
-                _ => return Err(StoreError::Closed),
+                Some(Err(OperationError::Refused(Refusal::IdTaken { id: taken }))) if taken == id => {
+                    return Ok(id);
+                }
+                Some(Err(error)) => return Err(error),
+                _ => return Err(StoreError::Closed.into()),
             }
         }
-        Err(contended(name))
+        Err(contended(name).into())
     }
 
     /// The occurrences that come next, as things stand: of a paused schedule, those that would.

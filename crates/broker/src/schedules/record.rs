@@ -4,8 +4,8 @@ use crate::broker::Shared;
 use bytes::Bytes;
 use std::sync::Arc;
 use towline_domain::kv::{KvAnswer, KvCommand};
-use towline_domain::{Refusal, Schedule, ScheduleName};
-use towline_store::{KvPage, Operation, Reply, Result, StoreError};
+use towline_domain::{Schedule, ScheduleName};
+use towline_store::{KvPage, Operation, OperationResult, Reply, Result, StoreError};
 
 const PREFIX: &str = "towline/schedule/";
 
@@ -67,7 +67,7 @@ impl Shared {
         name: &ScheduleName,
         seen: Option<Bytes>,
         after: Option<&Schedule>,
-    ) -> Result<std::result::Result<bool, Refusal>> {
+    ) -> OperationResult<bool> {
         let value = after.map(encode).transpose()?;
         let command = KvCommand::Replace { seen, value, ttl: None };
         let mut answers = Arc::clone(self).update(vec![Operation::Kv { key: key(name), command }]).await?;
@@ -76,10 +76,10 @@ impl Shared {
                 if won {
                     self.schedule_timers.put(name, after);
                 }
-                Ok(Ok(won))
+                Ok(won)
             }
-            Some(Err(refusal)) => Ok(Err(refusal)),
-            _ => Err(StoreError::Closed),
+            Some(Err(error)) => Err(error),
+            _ => Err(StoreError::Closed.into()),
         }
     }
 }

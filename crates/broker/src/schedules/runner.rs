@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use towline_domain::command::RecordGuard;
 use towline_domain::schedule::{Overlap, Schedule};
 use towline_domain::{FieldSet, Millis, Refusal, ScheduleName, Timestamp, limits};
-use towline_store::{Operation, Result, StoreError};
+use towline_store::{Operation, OperationError, Result, StoreError};
 
 /// It looks at the clock at least this often, which may have been set; and asks what other servers changed.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -212,8 +212,8 @@ async fn carry_out(shared: &Arc<Shared>, name: &ScheduleName) -> Result<Next> {
 
 /// Whether it won does not matter: what is there now is read again.
 async fn replace(shared: &Arc<Shared>, seen: &Seen, after: &Schedule) -> Result<()> {
-    let replaced = shared.replace_schedule(&after.name, Some(seen.bytes.clone()), Some(after)).await?;
-    replaced.map(drop).map_err(|refusal| StoreError::Unavailable { cause: refusal.to_string() })
+    let replaced = shared.replace_schedule(&after.name, Some(seen.bytes.clone()), Some(after)).await;
+    replaced.map(drop).map_err(OperationError::into_fault)
 }
 
 /// Makes the item of an occurrence; answers when to try again, if it could not be made for now.
@@ -248,38 +248,43 @@ async fn fire(
     let queue = schedule.spec.queue.clone();
     let submit = Operation::Submit { queue, submission: Box::new(submission) };
     let answered = Arc::clone(shared).update_attached(vec![submit]).await?.pop().ok_or(StoreError::Closed)?;
-    match answered {
-        Ok(_) | Err(Refusal::RecordChanged { .. }) => Ok(None),
-        Err(Refusal::TooEarly { .. }) => {
+    let error = match answered {
+        Ok(_) => return Ok(None),
+        Err(error) => error,
+    };
+    match &error {
+        OperationError::Refused(Refusal::RecordChanged { .. }) => Ok(None),
+        OperationError::Refused(Refusal::TooEarly { .. }) => {
             let (least, most) = NOT_YET;
             Ok(Some(now.after(Millis(now.since(occurrence).0 / 8).clamp(least, most))))
         }
         // Its item is there, but its record is of before: a backup of the one and not of the other.
-        Err(Refusal::IdTaken { .. }) => replace(shared, seen, &fired).await.map(|()| None),
-        Err(refusal) if passes(&refusal) => {
-            let error = step::error(occurrence, &refusal, now);
+        OperationError::Refused(Refusal::IdTaken { .. }) => {
+            replace(shared, seen, &fired).await.map(|()| None)
+        }
+        error if passes(error) => {
+            let error = step::error(occurrence, error, now);
             if schedule.error.as_ref().is_none_or(|known| known.code != error.code) {
                 let noted = Schedule { error: Some(error), ..schedule.clone() };
                 replace(shared, seen, &noted).await?;
             }
             Ok(Some(now.after(TRY_AGAIN)))
         }
-        Err(refusal) => {
-            tracing::warn!(schedule = %schedule.name, "an occurrence was refused: {refusal}");
-            replace(shared, seen, &step::refused(after, occurrence, &refusal, now)).await?;
+        error => {
+            tracing::warn!(schedule = %schedule.name, "an occurrence was refused: {error}");
+            replace(shared, seen, &step::refused(after, occurrence, error, now)).await?;
             Ok(None)
         }
     }
 }
 
 /// Whether it may be another in a while, without anybody doing anything about the schedule.
-fn passes(refusal: &Refusal) -> bool {
-    matches!(
-        refusal,
-        Refusal::QueueFull { .. }
-            | Refusal::StoreFull { .. }
-            | Refusal::DiskFull { .. }
-            | Refusal::StoreUnavailable { .. }
-            | Refusal::BuffersUnavailable { .. }
-    )
+fn passes(error: &OperationError) -> bool {
+    match error {
+        OperationError::Refused(refusal) => matches!(
+            refusal,
+            Refusal::QueueFull { .. } | Refusal::StoreFull { .. } | Refusal::DiskFull { .. }
+        ),
+        OperationError::Failed(_) => true,
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::rhythm::Times;
 use towline_domain::schedule::{CatchUp, Schedule, ScheduleError};
-use towline_domain::{Millis, Refusal, Timestamp};
+use towline_domain::{Millis, Timestamp};
+use towline_store::OperationError;
 
 /// An occurrence that is later than this is caught up with, or missed: until then it is merely a little late.
 pub(crate) const LATE_MAX: Millis = Millis::minutes(1);
@@ -76,14 +77,14 @@ pub(crate) fn skipped(mut after: Box<Schedule>) -> Box<Schedule> {
 pub(crate) fn refused(
     mut after: Box<Schedule>,
     occurrence: Timestamp,
-    refusal: &Refusal,
+    refused: &OperationError,
     now: Timestamp,
 ) -> Box<Schedule> {
     after.tally.refused += 1;
-    after.error = Some(error(occurrence, refusal, now));
+    after.error = Some(error(occurrence, refused, now));
     after
 }
 
-pub(crate) fn error(occurrence: Timestamp, refusal: &Refusal, now: Timestamp) -> ScheduleError {
-    ScheduleError { at: now, occurrence, code: refusal.code().to_owned(), message: refusal.to_string() }
+pub(crate) fn error(occurrence: Timestamp, error: &OperationError, now: Timestamp) -> ScheduleError {
+    ScheduleError { at: now, occurrence, code: error.code().to_owned(), message: error.to_string() }
 }

@@ -46,7 +46,7 @@ pub fn request(wait: Duration) -> ReceiveRequest {
 
 pub fn receive(broker: &Broker) -> JoinHandle<Vec<Item>> {
     let broker = broker.clone();
-    tokio::spawn(async move { broker.receive(request(SOON)).await.unwrap().unwrap().items })
+    tokio::spawn(async move { broker.receive(request(SOON)).await.unwrap().items })
 }
 
 pub async fn hold(broker: &Broker) -> Item {

@@ -41,7 +41,7 @@ impl History {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         self.checker().invoked(call, &operations, clock::before(GROUP));
         let all = |refusal: towline_domain::Refusal| -> Vec<Answered> {
-            operations.iter().map(|_| Err(refusal.clone())).collect()
+            operations.iter().map(|_| Err(refusal.clone().into())).collect()
         };
         let began = clock::instant();
         let Ok(sent) = tokio::time::timeout(HANGS, send).await else {

@@ -14,7 +14,7 @@ use towline_api::{
     VerbName,
 };
 use towline_domain::change::Answer;
-use towline_domain::{Item, Millis};
+use towline_domain::{Item, ItemState, Millis};
 use towline_store::{Answered, Reply};
 
 const QUEUE: &str = QUEUES[0].0;
@@ -59,7 +59,7 @@ impl Scene {
     }
 
     /// Settles an item. The checker sees the true answer, or what `lie` returns.
-    async fn settle(&self, item: &ReceivedItem, verb: VerbName, lie: Option<&'static str>) {
+    async fn settle(&self, item: &ReceivedItem, verb: VerbName, lie: Option<ItemState>) {
         let (id, lease) =
             (item.id.clone().into_domain("id").unwrap(), item.lease.clone().into_domain("lease").unwrap());
         let action = Action::new(verb, id, lease);
@@ -164,7 +164,7 @@ async fn a_second_commit_is_caught() {
     let second = scene.receive(60_000, |_| {}).await;
     scene.settle(&second, VerbName::Commit, None).await;
     scene.keeps();
-    scene.settle(&first, VerbName::Commit, Some("completed")).await;
+    scene.settle(&first, VerbName::Commit, Some(ItemState::Completed)).await;
     scene.breaks(&[4, 5]);
 }
 
@@ -176,7 +176,13 @@ async fn a_stale_settle_that_is_accepted_is_caught() {
         let item = scene.receive(100, |_| {}).await;
         // Later than any difference of clocks can explain.
         tokio::time::sleep(Duration::from_millis(500)).await;
-        scene.settle(&item, verb, Some(if verb == VerbName::Fail { "failed" } else { "pending" })).await;
+        scene
+            .settle(
+                &item,
+                verb,
+                Some(if verb == VerbName::Fail { ItemState::Failed } else { ItemState::Pending }),
+            )
+            .await;
         scene.breaks(&[4]);
     }
 }

@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, Errors};
 use towline_domain::item::Claim;
 use towline_domain::refusal::LostWhy;
 use towline_domain::{
-    Counts, FailureKind, Head, Item, ItemId, KeyTag, Lease, LeaseToken, Millis, Outcome, Queue, QueueId,
-    QueueName, QueueState, Refusal, State, Timestamp, TokenSeed,
+    Counts, FailureKind, Head, Item, ItemId, ItemState, KeyTag, Lease, LeaseToken, Millis, Outcome, Queue,
+    QueueId, QueueName, QueueState, Refusal, State, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, QueueView, ReceiveCall, Received, Reply, StoredItem};
 
@@ -71,7 +71,7 @@ pub fn problem(id: Option<ItemId>, problem: &Problem) -> Refusal {
 }
 
 fn error(id: Option<ItemId>, error: &ErrorBody) -> Answered {
-    Err(refusal(id, &error.code, &error.message))
+    Err(refusal(id, &error.code, &error.message).into())
 }
 
 pub fn submitted(answer: &Submitted) -> Answered {
@@ -90,15 +90,12 @@ pub fn settled(action: &Action, answer: &Settled) -> Answered {
     assert_eq!(answer.id.clone().unwrap().into_domain("id").unwrap(), id, "an answer about another item");
     Ok(Reply::Answer(match &answer.lease_expires_at {
         Some(until) => Answer::Leased { deadline: time(until) },
-        None => Answer::State(state_name(answer.state.as_deref().unwrap())),
+        None => Answer::State(item_state(answer.state.as_deref().unwrap())),
     }))
 }
 
-pub fn state_name(name: &str) -> &'static str {
-    ["pending", "processing", "paused", "completed", "failed"]
-        .into_iter()
-        .find(|known| *known == name)
-        .unwrap_or_else(|| panic!("{name:?} is not a state"))
+pub fn item_state(name: &str) -> ItemState {
+    ItemState::parse(name).unwrap_or_else(|| panic!("{name:?} is not a state"))
 }
 
 fn time(time: &Time) -> Timestamp {

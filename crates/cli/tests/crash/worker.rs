@@ -390,7 +390,7 @@ impl Worker {
         let Some(&id) = self.random.pick(&self.known) else { return false };
         let world = Arc::clone(&self.world);
         let state = |answer: &Settled| {
-            let state = wire::state_name(answer.state.as_deref().unwrap());
+            let state = wire::item_state(answer.state.as_deref().unwrap());
             vec![Ok(Reply::Answer(towline_domain::change::Answer::State(state)))]
         };
         let (client, history) = (&self.client, &world.history);

@@ -129,7 +129,7 @@ impl World {
             for item in pages(&client, queue, Some("paused"), None).await {
                 let id = item.id.into_domain("id").unwrap();
                 let state = |answer: &Settled| {
-                    let state = wire::state_name(answer.state.as_deref().unwrap());
+                    let state = wire::item_state(answer.state.as_deref().unwrap());
                     vec![Ok(Reply::Answer(Answer::State(state)))]
                 };
                 let resume = vec![Operation::Resume { id }];

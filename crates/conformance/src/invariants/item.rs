@@ -4,8 +4,8 @@ use super::history::{Cause, Key, Open, Span, Tick};
 use super::payload::Payload;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Body, Fields, Head, Item, ItemId, Lease, LeaseCall, LeaseToken, Millis, Outcome, Overrides, QueueName,
-    SettleVerb, Submission, Timestamp,
+    Body, Fields, Head, Item, ItemId, ItemState, Lease, LeaseCall, LeaseToken, Millis, Outcome, Overrides,
+    QueueName, SettleVerb, Submission, Timestamp,
 };
 use towline_store::Operation;
 
@@ -85,7 +85,7 @@ pub(super) struct Delivery {
 #[derive(Debug)]
 pub(super) struct LastSettle {
     pub(super) token: LeaseToken,
-    pub(super) left: &'static str,
+    pub(super) left: ItemState,
     /// The number of the delivery.
     pub(super) number: u32,
     pub(super) span: Span,

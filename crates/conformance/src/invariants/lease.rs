@@ -5,7 +5,7 @@ use super::history::{Cause, Open, Span, Tick};
 use super::item::{LastSettle, Record, lease_call, same_settle, settle_verb};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
-use towline_domain::{ItemId, LeaseCall, LeaseToken, Millis, Refusal, SettleVerb, Timestamp};
+use towline_domain::{ItemId, ItemState, LeaseCall, LeaseToken, Millis, Refusal, SettleVerb, Timestamp};
 use towline_store::Operation;
 
 impl Checker {
@@ -66,7 +66,7 @@ impl Checker {
         }
         match (verb, answer) {
             (None, Answer::Leased { deadline }) => self.held(id, call, *deadline, span),
-            (Some(verb), Answer::State(state)) => self.settled(id, call, verb, state, number, span),
+            (Some(verb), Answer::State(state)) => self.settled(id, call, verb, *state, number, span),
             _ => self.report(5, format!("{key}: {:?} of item {id} got {answer:?}", call.verb)),
         }
     }
@@ -183,7 +183,7 @@ impl Checker {
         id: ItemId,
         call: &LeaseCall,
         verb: SettleVerb,
-        state: &'static str,
+        state: ItemState,
         number: u32,
         span: &Span,
     ) {
@@ -209,7 +209,7 @@ impl Checker {
             let delivery = &mut record.deliveries[at];
             delivery.settled.get_or_insert((*span, verb));
             let counted = matches!(verb, SettleVerb::Retry | SettleVerb::Release);
-            if counted && state == "pending" && delivery.retries >= most {
+            if counted && state == ItemState::Pending && delivery.retries >= most {
                 let message = format!(
                     "{}: item {id} was returned after attempt {}, the maximum is {}",
                     span.key,
@@ -241,10 +241,10 @@ impl Checker {
             }
         }
         match state {
-            "completed" => record.end(true, from, Some(number), &since),
+            ItemState::Completed => record.end(true, from, Some(number), &since),
             // A later delivery means that the item was redriven.
-            "failed" if record.deliveries.last().is_some_and(|latest| latest.number > number) => {}
-            "failed" => record.end(false, from, Some(number), &since),
+            ItemState::Failed if record.deliveries.last().is_some_and(|latest| latest.number > number) => {}
+            ItemState::Failed => record.end(false, from, Some(number), &since),
             _ => {
                 record.alive(from);
                 if number >= record.not_before.0 {
@@ -288,12 +288,12 @@ impl Checker {
 }
 
 /// Whether an item may be in this state after the settle.
-fn may_leave(verb: SettleVerb, state: &str) -> bool {
+fn may_leave(verb: SettleVerb, state: ItemState) -> bool {
     match verb {
-        SettleVerb::Commit => state == "completed",
-        SettleVerb::Fail => state == "failed",
-        SettleVerb::Retry | SettleVerb::Release => state == "pending" || state == "failed",
-        SettleVerb::Defer => state == "pending",
+        SettleVerb::Commit => state == ItemState::Completed,
+        SettleVerb::Fail => state == ItemState::Failed,
+        SettleVerb::Retry | SettleVerb::Release => matches!(state, ItemState::Pending | ItemState::Failed),
+        SettleVerb::Defer => state == ItemState::Pending,
     }
 }
 

@@ -36,7 +36,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::{ItemId, QueueName, Refusal, Timestamp};
-use towline_store::{Answered, Operation, Reply};
+use towline_store::{Answered, Operation, OperationError, Reply};
 
 /// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,7 +261,9 @@ impl Checker {
             (Operation::Lease { id, call }, Ok(Reply::Answer(answer))) => {
                 self.lease_accepted(*id, call, answer, span);
             }
-            (Operation::Lease { id, call }, Err(refusal)) => self.lease_refused(*id, call, refusal, span),
+            (Operation::Lease { id, call }, Err(OperationError::Refused(refusal))) => {
+                self.lease_refused(*id, call, refusal, span);
+            }
             (Operation::Delete { id, .. }, Ok(Reply::Answer(Answer::Removed))) => self.removed(*id, span),
             (
                 Operation::Cancel { id, .. }
@@ -271,7 +273,7 @@ impl Checker {
                 | Operation::SetPriority { id, .. }
                 | Operation::Move { id, .. },
                 Ok(Reply::Answer(Answer::State(state))),
-            ) => self.operated(*id, operation, state, span),
+            ) => self.operated(*id, operation, *state, span),
             (
                 Operation::Cancel { id, .. }
                 | Operation::Pause { id }
@@ -280,7 +282,7 @@ impl Checker {
                 | Operation::Delete { id, .. }
                 | Operation::SetPriority { id, .. }
                 | Operation::Move { id, .. },
-                Err(Refusal::ItemNotFound { .. }),
+                Err(OperationError::Refused(Refusal::ItemNotFound { .. })),
             ) => self.not_found(*id, span),
             (Operation::ResolveDependency { .. }, Ok(Reply::Answer(Answer::State(_)))) => {}
             (operation, Ok(Reply::Answer(answer))) if queue_of(operation).is_some() => {

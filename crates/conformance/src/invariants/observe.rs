@@ -380,7 +380,7 @@ fn check_outcome(stored: &StoredItem, record: &Record, say: &mut impl FnMut(u8, 
                 format!(
                     "committed at {} with {outcome:?}, is {} with {shown:?}",
                     commit.key,
-                    head.state_name()
+                    head.item_state()
                 ),
             );
         }

@@ -2,12 +2,12 @@
 
 use super::Checker;
 use super::history::{Cause, Open, Span, Tick};
-use towline_domain::{ItemId, Timestamp};
+use towline_domain::{ItemId, ItemState, Timestamp};
 use towline_store::Operation;
 
 impl Checker {
     /// A cancel, pause, resume, redrive, move or change of priority was acknowledged.
-    pub(super) fn operated(&mut self, id: ItemId, operation: &Operation, state: &str, span: &Span) {
+    pub(super) fn operated(&mut self, id: ItemId, operation: &Operation, state: ItemState, span: &Span) {
         let key = span.key;
         let Some(record) = self.items.get(&id) else {
             match self.gone.get(&id) {
@@ -26,14 +26,14 @@ impl Checker {
         let invoked = twins().map(|open| open.invoked).fold(span.invoked, Tick::min);
         let since = Span { invoked, ..*span };
         let (verb, expected) = match operation {
-            Operation::Cancel { .. } => ("cancel", "failed"),
-            Operation::Pause { .. } => ("pause", "paused"),
-            Operation::Resume { .. } => ("resume", "pending"),
-            Operation::SetPriority { .. } if state == "paused" => ("change of priority", state),
-            Operation::SetPriority { .. } => ("change of priority", "pending"),
-            Operation::Move { .. } if state == "paused" => ("move", state),
-            Operation::Move { .. } => ("move", "pending"),
-            _ => ("redrive", "pending"),
+            Operation::Cancel { .. } => ("cancel", ItemState::Failed),
+            Operation::Pause { .. } => ("pause", ItemState::Paused),
+            Operation::Resume { .. } => ("resume", ItemState::Pending),
+            Operation::SetPriority { .. } if state == ItemState::Paused => ("change of priority", state),
+            Operation::SetPriority { .. } => ("change of priority", ItemState::Pending),
+            Operation::Move { .. } if state == ItemState::Paused => ("move", state),
+            Operation::Move { .. } => ("move", ItemState::Pending),
+            _ => ("redrive", ItemState::Pending),
         };
         if state != expected {
             self.report(6, format!("{key}: after {verb}, item {id} is {state}"));

@@ -3,7 +3,6 @@
 use super::Checker;
 use super::history::Span;
 use super::item::{Base, Delivery, Ended, LastSettle, Remove};
-use towline_domain::item::Settled;
 use towline_domain::{State, Timestamp};
 use towline_store::StoredItem;
 
@@ -43,11 +42,7 @@ impl Checker {
         {
             record.settle(LastSettle {
                 token: settle.token,
-                left: match settle.left {
-                    Settled::Pending => "pending",
-                    Settled::Completed => "completed",
-                    Settled::Failed => "failed",
-                },
+                left: settle.left.into(),
                 number: head.deliveries,
                 span: *span,
                 call: None,

@@ -57,7 +57,7 @@ impl Checker {
         let Some(lease) = head.lease() else {
             return self.report(
                 3,
-                format!("item {id} was received by {key} as {}, without a lease", head.state_name()),
+                format!("item {id} was received by {key} as {}, without a lease", head.item_state()),
             );
         };
         let Some(record) = self.items.get(&id) else {

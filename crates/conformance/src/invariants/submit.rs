@@ -32,7 +32,7 @@ impl Checker {
                 if claimed {
                     self.unclaim(span);
                 }
-                if let Refusal::KeyConflict { key, id } = refusal
+                if let Some(Refusal::KeyConflict { key, id }) = refusal.refusal()
                     && let Some(record) = self.items.get(id)
                     && record.born.before(span)
                     && record.same_content(&submission.body, &submission.fields)

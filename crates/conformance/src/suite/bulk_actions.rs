@@ -5,7 +5,9 @@ use super::operations::*;
 use super::rig::*;
 use futures::executor::block_on;
 use towline_domain::item::FailureKind;
-use towline_domain::{HeadFilter, ItemId, Millis, Policy, QueueState, State, StateName, Submission};
+use towline_domain::{
+    HeadFilter, ItemId, ItemState, Millis, Policy, QueueState, State, StateName, Submission,
+};
 use towline_store::{BulkAction, BulkResult, ErrorText, Filter, Operation, bulk, bulk_batch};
 
 fn tagged(name: &str, value: &str) -> Submission {
@@ -73,7 +75,7 @@ pub(super) fn filters_select_by_numbers_times_and_failures(harness: &dyn Harness
     rig.lease(&tried, retry("Connection RESET by peer")).expect("retried");
     let tried = rig.take("jobs");
     rig.advance(10);
-    assert_eq!(rig.lease(&tried, retry("no route to host")), left("failed"));
+    assert_eq!(rig.lease(&tried, retry("no route to host")), left(ItemState::Failed));
     let explicit = rig.hold("jobs");
     rig.fail(&explicit);
     let cancelled = rig.submit("jobs", with_priority(7));
@@ -241,11 +243,11 @@ pub(super) fn a_changed_priority_keeps_the_ready_time(harness: &dyn Harness) {
     rig.advance(5);
     let scheduled = rig.submit("jobs", delayed(100));
     let set = |id, priority| rig.run(Operation::SetPriority { id, priority });
-    assert_eq!(set(ids[3], -1), left("pending"));
-    assert_eq!(set(ids[0], 1), left("pending"));
-    assert_eq!(set(scheduled, -2), left("pending"));
+    assert_eq!(set(ids[3], -1), left(ItemState::Pending));
+    assert_eq!(set(ids[0], 1), left(ItemState::Pending));
+    assert_eq!(set(scheduled, -2), left(ItemState::Pending));
     let before = rig.item(ids[3]);
-    assert_eq!(set(ids[3], -1), left("pending"));
+    assert_eq!(set(ids[3], -1), left(ItemState::Pending));
     assert_eq!(rig.item(ids[3]), before, "a repeat changes nothing");
     assert_eq!(rig.receive_ids("jobs", 10), [ids[3], ids[1], ids[2], ids[0]]);
     rig.advance(100);
@@ -267,11 +269,11 @@ pub(super) fn a_moved_item_is_ordered_by_its_ready_time(harness: &dyn Harness) {
     let go = |id, to: &str| rig.run(Operation::Move { id, to: name(to) });
     assert_eq!(code(&go(first, "nowhere")), "queue_not_found");
     rig.close("jobs");
-    assert_eq!(go(first, "other"), left("pending"));
+    assert_eq!(go(first, "other"), left(ItemState::Pending));
     assert!(matches!(rig.queue_state("jobs"), QueueState::Completed { .. }), "the last item left the queue");
     assert_eq!(code(&go(first, "jobs")), "queue_closed");
     assert_eq!(rig.stored(first).queue, name("other"));
-    assert_eq!(go(first, "other"), left("pending"), "the item is in that queue");
+    assert_eq!(go(first, "other"), left(ItemState::Pending), "the item is in that queue");
     assert_eq!(rig.receive_ids("other", 10), [first, second]);
     assert_eq!(code(&go(first, "jobs")), "wrong_state");
 }

@@ -3,7 +3,7 @@
 use super::Harness;
 use super::operations::*;
 use super::rig::*;
-use towline_domain::{Millis, Policy, QueueState, Refusal};
+use towline_domain::{ItemState, Millis, Policy, QueueState, Refusal};
 use towline_store::{Operation, Reply};
 
 fn close(queue: &str) -> Operation {
@@ -21,9 +21,7 @@ pub(super) fn closing_an_empty_queue_completes_it(harness: &dyn Harness) {
     let again = answered_queue(rig.ok(close("jobs")));
     assert_eq!(again, closed, "a repeated close changes nothing");
     let refusal = rig.refused(submit("jobs", payload("late")));
-    let QueueState::Completed { since } = closed.state else { unreachable!() };
-    let (name, state) = ("jobs".to_owned(), "completed");
-    assert_eq!(refusal, Refusal::QueueClosed { name, state, since });
+    assert_eq!(refusal, Refusal::QueueClosed { name: "jobs".to_owned(), state: closed.state });
     let received = rig.received(rig.receive_call("jobs", 1));
     assert_eq!((received.queue, received.items.len()), (closed.state, 0));
 }
@@ -38,15 +36,14 @@ pub(super) fn a_closed_queue_refuses_submits_and_allows_receives(harness: &dyn H
     let since = rig.now();
     rig.close("jobs");
     rig.advance(1);
-    let (name, state) = ("jobs".to_owned(), "closed");
-    let refusal = rig.refused(submit("jobs", payload("late")));
-    assert_eq!(refusal, Refusal::QueueClosed { name, state, since });
     let closed = QueueState::Closed { since };
+    let refusal = rig.refused(submit("jobs", payload("late")));
+    assert_eq!(refusal, Refusal::QueueClosed { name: "jobs".to_owned(), state: closed });
     for &id in &ids {
         let received = rig.received(rig.receive_call("jobs", 1));
         assert_eq!((received.queue, received.items[0].head.id), (closed, id));
         let token = received.items[0].head.lease().expect("a lease").token;
-        assert_eq!(rig.run(lease_call(id, token, commit(), Default::default())), left("completed"));
+        assert_eq!(rig.run(lease_call(id, token, commit(), Default::default())), left(ItemState::Completed));
         assert_eq!(rig.queue_state("jobs"), closed, "scheduled and paused items are unfinished");
     }
     rig.at(START.after(Millis(1000)));
@@ -126,7 +123,7 @@ pub(super) fn moving_the_last_item_away_completes_a_closed_queue(harness: &dyn H
 
     for verb in [retry("elsewhere"), release(), defer(10)] {
         let (rig, held) = closed_with_one_leased(harness, Policy::default());
-        assert_eq!(rig.run(held.call_with(verb, to_queue("other"))), left("pending"));
+        assert_eq!(rig.run(held.call_with(verb, to_queue("other"))), left(ItemState::Pending));
         assert_eq!(rig.stored(held.id).queue, name("other"));
         assert_completed_now(&rig);
         assert_eq!(rig.queue_state("other"), QueueState::Open);
@@ -140,7 +137,7 @@ pub(super) fn returning_an_item_does_not_complete_a_closed_queue(harness: &dyn H
     for verb in [retry("again"), release(), defer(0)] {
         assert_eq!(
             rig.run(held.call_with(verb, to_queue("jobs"))),
-            left("pending"),
+            left(ItemState::Pending),
             "returned to its own queue"
         );
         assert_eq!(rig.queue_state("jobs"), closed);

@@ -5,8 +5,8 @@ use super::operations::*;
 use super::restore::{Elsewhere, restores};
 use super::rig::*;
 use towline_domain::{
-    Condition, Dependency, DependencyState, DependsOn, FailureKind, GroupCounts, GroupTag, ItemId, Millis,
-    Overrides, Policy, State, Submission,
+    Condition, Dependency, DependencyState, DependsOn, FailureKind, GroupCounts, GroupTag, ItemId, ItemState,
+    Millis, Overrides, Policy, State, Submission,
 };
 use towline_store::{EventsFrom, Operation};
 
@@ -40,23 +40,26 @@ fn observe(id: ItemId, seen: DependencyState) -> Operation {
 pub(super) fn a_dependent_is_not_received_before_its_dependency_is_met(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", after_group(Condition::AllDone));
-    assert_eq!((rig.item(id).head.state, rig.item(id).head.state_name()), (State::Paused, "waiting"));
+    assert_eq!(
+        (rig.item(id).head.state, rig.item(id).head.item_state()),
+        (State::Paused, ItemState::Waiting)
+    );
     assert_eq!(rig.counts("jobs").paused, 1);
     assert!(rig.receive("jobs", 1).is_empty());
     assert_eq!(code(&rig.run(Operation::Resume { id })), "wrong_state");
     assert_eq!(code(&rig.run(Operation::Pause { id })), "wrong_state");
-    assert_eq!(rig.run(observe(id, seen(2, 1, 0))), left("waiting"));
+    assert_eq!(rig.run(observe(id, seen(2, 1, 0))), left(ItemState::Waiting));
     assert!(rig.receive("jobs", 1).is_empty());
     let later = rig.submit("jobs", payload("later"));
     rig.advance(10);
-    assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left("pending"));
+    assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left(ItemState::Pending));
     assert_eq!(rig.item(id).head.dependency(), None);
     let [first, second] = &rig.receive("jobs", 2)[..] else { panic!("both are ready") };
     assert_eq!((first.id, second.id), (id, later), "the dependent kept its position");
     // A second follower reports the same state later.
-    assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left("processing"));
+    assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left(ItemState::Processing));
     rig.commit(first);
-    assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left("completed"));
+    assert_eq!(rig.run(observe(id, seen(2, 1, 1))), left(ItemState::Completed));
     assert_eq!(code(&rig.run(observe(chosen(7), seen(1, 1, 0)))), "item_not_found");
 }
 
@@ -64,14 +67,14 @@ pub(super) fn a_dependent_fails_when_its_dependency_cannot_be_met(harness: &dyn 
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
     rig.create("dead", Policy::default());
     let id = rig.submit("jobs", after_group(Condition::AllSuccess));
-    assert_eq!(rig.run(observe(id, seen(5, 1, 1))), left("failed"));
+    assert_eq!(rig.run(observe(id, seen(5, 1, 1))), left(ItemState::Failed));
     let stored = rig.stored(id);
     assert_eq!(stored.queue, name("jobs"), "the item is not a dead letter");
     let State::Failed { kind, .. } = stored.item.head.state else { panic!("{:?}", stored.item.head) };
     assert_eq!((kind, stored.item.head.dependency()), (FailureKind::Cancelled, None));
     let why = stored.item.errors.iter().next().map(|error| error.message.clone()).unwrap_or_default();
     assert!(why.contains("group \"g\"") && why.contains("1 failed"), "{why}");
-    assert_eq!(rig.run(observe(id, seen(5, 5, 0))), left("failed"), "the item is already terminal");
+    assert_eq!(rig.run(observe(id, seen(5, 5, 0))), left(ItemState::Failed), "the item is already terminal");
     rig.ok(Operation::Redrive { id });
     assert_eq!(rig.take("jobs").id, id, "the item no longer waits");
 }
@@ -80,8 +83,12 @@ pub(super) fn observed_dependency_states_are_stored(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let others = rig.submit_many("jobs", 3);
     let id = rig.submit("jobs", after(DependsOn::items(others.clone()), Condition::CountOf(2)));
-    assert_eq!(rig.run(observe(id, ended(&[(others[0], true)]))), left("waiting"));
-    assert_eq!(rig.run(observe(id, ended(&[(others[0], true)]))), left("waiting"), "each item counts once");
+    assert_eq!(rig.run(observe(id, ended(&[(others[0], true)]))), left(ItemState::Waiting));
+    assert_eq!(
+        rig.run(observe(id, ended(&[(others[0], true)]))),
+        left(ItemState::Waiting),
+        "each item counts once"
+    );
     let known = |rig: &Rig| rig.item(id).head.dependency().cloned().map(|after| after.on);
     let mut rest = others[1..].to_vec();
     rest.sort_unstable();
@@ -89,18 +96,18 @@ pub(super) fn observed_dependency_states_are_stored(harness: &dyn Harness) {
     assert_eq!(known(&rig), expected);
     let Some(rig) = rig.reopen(harness) else { return };
     assert_eq!(known(&rig), expected);
-    assert_eq!(rig.run(observe(id, ended(&[(others[1], false)]))), left("waiting"));
-    assert_eq!(rig.run(observe(id, ended(&[(others[2], true)]))), left("pending"));
+    assert_eq!(rig.run(observe(id, ended(&[(others[1], false)]))), left(ItemState::Waiting));
+    assert_eq!(rig.run(observe(id, ended(&[(others[2], true)]))), left(ItemState::Pending));
     let Some(rig) = rig.reopen(harness) else { return };
-    assert_eq!((rig.item(id).head.dependency(), rig.item(id).head.state_name()), (None, "pending"));
+    assert_eq!((rig.item(id).head.dependency(), rig.item(id).head.item_state()), (None, ItemState::Pending));
 }
 
 pub(super) fn a_waiting_dependent_can_be_ended(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", after_group(Condition::AllDone));
     rig.cancel(id);
-    assert_eq!(rig.item(id).head.state_name(), "failed");
-    assert_eq!(rig.run(observe(id, seen(1, 1, 0))), left("failed"));
+    assert_eq!(rig.item(id).head.item_state(), ItemState::Failed);
+    assert_eq!(rig.run(observe(id, seen(1, 1, 0))), left(ItemState::Failed));
     let overrides = Overrides { expire_after: Some(Millis(50)), ..Overrides::default() };
     let brief = rig.submit("jobs", Submission { overrides, ..after_group(Condition::AllDone) });
     rig.advance(50);
@@ -171,7 +178,7 @@ pub(super) fn group_membership_survives_a_reopen(harness: &dyn Harness) {
     let Some(rig) = rig.reopen(harness) else { return };
     let group = |id| rig.item(id).head.group;
     assert_eq!((group(id), group(waits)), (Some(GroupTag::of("g")), Some(GroupTag::of("h"))));
-    assert_eq!(rig.item(waits).head.state_name(), "waiting");
+    assert_eq!(rig.item(waits).head.item_state(), ItemState::Waiting);
     let since = rig.current_end();
     rig.commit(&rig.take("jobs"));
     let (events, _) = rig.read_events(EventsFrom::After(since), 100);
@@ -192,5 +199,5 @@ pub(super) fn a_dependent_can_be_restored_in_another_store(harness: &dyn Harness
     assert_eq!(to.item(id).head.dependency(), from.item(id).head.dependency());
     assert_eq!(to.item(first).head.group, Some(GroupTag::of("g")));
     assert_eq!(to.receive_ids("jobs", 2), [first]);
-    assert_eq!(to.run(observe(id, ended(&[(first, true)]))), left("pending"));
+    assert_eq!(to.run(observe(id, ended(&[(first, true)]))), left(ItemState::Pending));
 }

@@ -8,7 +8,10 @@ use crate::ReferenceStore;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use towline_domain::{EventKind, FailureKind, ItemEventState, ItemId, Millis, Overrides, Policy, Submission};
+use towline_domain::{
+    EventKind, FailureKind, ItemEventState, ItemId, ItemState, Millis, Overrides, Policy, StateKind,
+    Submission,
+};
 use towline_store::{Event, EventCursor, EventPage, Events, EventsFrom, Operation, Store};
 
 impl Rig {
@@ -95,16 +98,19 @@ pub(super) fn each_transition_emits_one_event(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, policy);
     let id = rig.submit("jobs", payload("work"));
     let (kind, queue, after) = rig.last_of(id);
-    assert_eq!((kind, &*queue, after.state, after.attempt), (EventKind::Submitted, "jobs", "pending", 1));
+    assert_eq!(
+        (kind, &*queue, after.state, after.attempt),
+        (EventKind::Submitted, "jobs", StateKind::Pending, 1)
+    );
     assert_eq!(after.deadline, None);
     let held = rig.take("jobs");
     let (kind, _, after) = rig.last_of(id);
-    assert_eq!((kind, after.state, after.deliveries), (EventKind::Received, "processing", 1));
+    assert_eq!((kind, after.state, after.deliveries), (EventKind::Received, StateKind::Processing, 1));
     assert_eq!(after.deadline, Some(held.deadline()));
     rig.lease(&held, heartbeat()).expect("held");
     rig.lease(&held, retry("no luck")).expect("held");
     let (kind, _, after) = rig.last_of(id);
-    assert_eq!((kind, after.state, after.attempt), (EventKind::Retried, "pending", 2));
+    assert_eq!((kind, after.state, after.attempt), (EventKind::Retried, StateKind::Pending, 2));
     assert_eq!((after.failure, after.reason.as_deref()), (None, Some("no luck")));
     rig.lease(&rig.take("jobs"), release()).expect("held");
     rig.lease(&rig.take("jobs"), defer(0)).expect("held");
@@ -115,7 +121,7 @@ pub(super) fn each_transition_emits_one_event(harness: &dyn Harness) {
     rig.ok(Operation::SetPriority { id, priority: 3 });
     rig.fail(&rig.take("jobs"));
     let (kind, _, after) = rig.last_of(id);
-    assert_eq!((kind, after.state), (EventKind::Failed, "failed"));
+    assert_eq!((kind, after.state), (EventKind::Failed, StateKind::Failed));
     assert_eq!((after.failure, after.reason.as_deref()), (Some(FailureKind::Explicit), Some("broken")));
     rig.ok(Operation::Redrive { id });
     rig.commit(&rig.take("jobs"));
@@ -200,7 +206,7 @@ pub(super) fn refused_and_repeated_operations_emit_no_event(harness: &dyn Harnes
     let held = rig.take("jobs");
     rig.commit(&held);
     let (before, cursor) = rig.read_events(EventsFrom::Oldest, 1000);
-    assert_eq!(rig.lease(&held, commit()), left("completed"), "a repeat of the same call");
+    assert_eq!(rig.lease(&held, commit()), left(ItemState::Completed), "a repeat of the same call");
     assert_eq!(submitted(&rig.run(submit("jobs", keyed("key", "work")))), (id, false));
     rig.refused(submit("nowhere", payload("work")));
     rig.refused(held.call(fail("too late")));
@@ -317,7 +323,7 @@ pub(super) fn a_restored_item_emits_one_event(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
     restores(&from).into_iter().for_each(|operation| drop(rig.ok(operation)));
     assert_eq!(rig.kinds_of(id), ["item.restored"]);
-    assert_eq!(rig.last_of(id).2.state, "completed");
+    assert_eq!(rig.last_of(id).2.state, StateKind::Completed);
 }
 
 pub(super) fn events_survive_a_reopen(harness: &dyn Harness) {

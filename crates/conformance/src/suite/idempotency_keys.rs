@@ -68,7 +68,7 @@ pub(super) fn a_key_is_unique_within_its_batch_and_queue(harness: &dyn Harness) 
     assert!(created);
     assert_eq!(submitted(&answers[1]), (id, false));
     let key = "k".to_owned();
-    assert_eq!(answers[2], Err(Refusal::KeyConflict { key, id }));
+    assert_eq!(answers[2], Err(Refusal::KeyConflict { key, id }.into()));
     for answer in &answers[3..] {
         assert!(submitted(answer).1, "a different queue or key");
     }
@@ -142,7 +142,7 @@ pub(super) fn a_chosen_id_can_be_used_once(harness: &dyn Harness) {
         submit("other", with_id(1)),
         submit("jobs", with_id(2)),
     ]);
-    let taken = |id| Err(Refusal::IdTaken { id });
+    let taken = |id| Err(Refusal::IdTaken { id }.into());
     assert_eq!(submitted(&answers[0]), (chosen(1), true));
     assert_eq!((&answers[1], &answers[2]), (&taken(chosen(1)), &taken(chosen(1))));
     assert_eq!(submitted(&answers[3]), (chosen(2), true));

@@ -119,7 +119,7 @@ pub(super) fn a_settle_after_cancel_delete_or_expiry_is_refused(harness: &dyn Ha
         rig.cancel(held.id);
         let before = rig.stored(held.id);
         let why = LostWhy::Ended;
-        let lost = Err(Refusal::LeaseLost { id: held.id, why });
+        let lost = Err(Refusal::LeaseLost { id: held.id, why }.into());
         assert_eq!(rig.lease(&held, verb.clone()), lost, "{what} after cancel");
         assert_eq!(rig.stored(held.id), before);
 

@@ -6,7 +6,7 @@ use super::restore::{Elsewhere, restores};
 use super::rig::*;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
-use towline_domain::{Ending, LeaseRule, Millis, Overrides, Policy, Submission};
+use towline_domain::{Ending, ItemState, LeaseRule, Millis, Overrides, Policy, Submission};
 use towline_store::{DurationHistogram, ReceiveCall, RetryReason, StoreMetrics};
 
 impl Rig {
@@ -42,23 +42,23 @@ pub(super) fn every_outcome_and_every_retry_is_counted(harness: &dyn Harness) {
     let mut expected = BTreeMap::from([("completed", 1), ("explicit", 1)]);
     assert_eq!(rig.counted(), expected);
     // A repeated call and a refused call count nothing.
-    assert_eq!(rig.lease(&held, commit()), left("completed"));
+    assert_eq!(rig.lease(&held, commit()), left(ItemState::Completed));
     assert_eq!(code(&rig.lease(&held, fail("late"))), "already_settled");
     assert_eq!(rig.counted(), expected);
 
     let id = rig.hold("jobs");
-    assert_eq!(rig.lease(&id, release()), left("pending"));
-    assert_eq!(rig.lease(&rig.take("jobs"), retry("again")), left("failed"));
+    assert_eq!(rig.lease(&id, release()), left(ItemState::Pending));
+    assert_eq!(rig.lease(&rig.take("jobs"), retry("again")), left(ItemState::Failed));
     expected.extend([("released", 1), ("retries_exhausted", 1)]);
     assert_eq!(rig.counted(), expected);
-    assert_eq!(rig.lease(&rig.hold("jobs"), retry("again")), left("pending"));
+    assert_eq!(rig.lease(&rig.hold("jobs"), retry("again")), left(ItemState::Pending));
     expected.extend([("retried", 1)]);
     assert_eq!(rig.counted(), expected);
     rig.advance(60_000);
     rig.commit(&rig.take("jobs"));
     // A defer is not counted.
     let held = rig.hold("jobs");
-    assert_eq!(rig.lease(&held, defer(0)), left("pending"));
+    assert_eq!(rig.lease(&held, defer(0)), left(ItemState::Pending));
     rig.cancel(held.id);
     expected.extend([("completed", 2), ("cancelled", 1)]);
     assert_eq!(rig.counted(), expected);
@@ -96,7 +96,7 @@ pub(super) fn waiting_and_processing_times_are_measured(harness: &dyn Harness) {
     assert_eq!(code(&rig.lease(&held, heartbeat())), "ok");
     rig.advance(900);
     // A heartbeat does not restart the measurement.
-    assert_eq!(rig.lease(&held, release()), left("pending"));
+    assert_eq!(rig.lease(&held, release()), left(ItemState::Pending));
     assert_eq!(rig.metrics().ran, spans([1800]));
     rig.advance(7);
     rig.take("jobs");
@@ -122,7 +122,7 @@ pub(super) fn every_item_of_a_batch_is_measured(harness: &dyn Harness) {
 pub(super) fn restored_items_are_not_counted(harness: &dyn Harness) {
     let source = Rig::with_queue(&Elsewhere, lenient());
     source.commit(&source.hold("jobs"));
-    assert_eq!(source.lease(&source.hold("jobs"), retry("again")), left("pending"));
+    assert_eq!(source.lease(&source.hold("jobs"), retry("again")), left(ItemState::Pending));
     let rig = Rig::with_queue(harness, lenient());
     for operation in restores(&source) {
         rig.ok(operation);

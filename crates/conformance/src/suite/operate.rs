@@ -8,8 +8,8 @@ use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::item::ErrorKind;
 use towline_domain::{
-    Body, FailureKind, HeadFilter, ItemId, Millis, Policy, Precondition, QueueState, Refusal, State,
-    StateName, Submission,
+    Body, FailureKind, HeadFilter, ItemId, ItemState, Millis, Policy, Precondition, QueueState, Refusal,
+    State, StateName, Submission,
 };
 use towline_store::{BulkAction, Filter, Operation, Reply, bulk};
 
@@ -97,7 +97,7 @@ pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) 
     let waiting = rig.submit("jobs", payload("work"));
     rig.advance(5);
     for id in [held.id, waiting] {
-        assert_eq!(rig.run(cancel(id)), left("failed"));
+        assert_eq!(rig.run(cancel(id)), left(ItemState::Failed));
         let item = rig.item(id);
         let at = rig.now();
         let remove_at = Some(at.after(Millis::days(7)));
@@ -106,7 +106,7 @@ pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) 
         let error = item.errors.iter().next().expect("an error");
         assert_eq!((error.kind, error.message.as_str(), error.at), (ErrorKind::Cancelled, "not needed", at));
         rig.advance(1);
-        assert_eq!(rig.run(cancel(id)), left("failed"), "a repeat succeeds");
+        assert_eq!(rig.run(cancel(id)), left(ItemState::Failed), "a repeat succeeds");
         assert_eq!(rig.item(id), item, "a repeat changes nothing");
     }
     assert_eq!(code(&rig.lease(&held, commit())), "lease_lost");
@@ -119,19 +119,19 @@ pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) 
 pub(super) fn a_paused_item_is_not_received_until_resumed(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let id = rig.submit("jobs", payload("work"));
-    assert_eq!(rig.run(pause(id)), left("paused"));
+    assert_eq!(rig.run(pause(id)), left(ItemState::Paused));
     let paused = rig.item(id);
     assert_eq!((&paused.head.state, paused.head.transitions), (&State::Paused, 1));
-    assert_eq!(rig.run(pause(id)), left("paused"));
+    assert_eq!(rig.run(pause(id)), left(ItemState::Paused));
     assert_eq!(rig.item(id), paused);
     rig.advance(Millis::days(1).0);
     assert!(rig.receive("jobs", 10).is_empty());
     let counts = rig.counts("jobs");
     assert_eq!((counts.paused, counts.pending), (1, 0));
-    assert_eq!(rig.run(resume(id)), left("pending"));
+    assert_eq!(rig.run(resume(id)), left(ItemState::Pending));
     let resumed = rig.item(id);
     assert_eq!(resumed.head.ready_at, START);
-    assert_eq!(rig.run(resume(id)), left("pending"));
+    assert_eq!(rig.run(resume(id)), left(ItemState::Pending));
     assert_eq!(rig.item(id), resumed);
     assert_eq!(rig.take("jobs").id, id);
 }
@@ -222,10 +222,10 @@ pub(super) fn a_redriven_item_starts_over(harness: &dyn Harness) {
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.lease(&held, retry("one")).expect("retried");
     let held = rig.take("jobs");
-    assert_eq!(rig.lease(&held, retry("two")), left("failed"));
+    assert_eq!(rig.lease(&held, retry("two")), left(ItemState::Failed));
     let failed = rig.item(held.id);
     rig.advance(500);
-    assert_eq!(rig.run(redrive(held.id)), left("pending"));
+    assert_eq!(rig.run(redrive(held.id)), left(ItemState::Pending));
     let item = rig.item(held.id);
     assert_eq!((item.head.retries, item.head.attempt(), item.head.deliveries), (0, 1, 2));
     assert_eq!(item.head.ready_at, rig.now());
@@ -233,7 +233,11 @@ pub(super) fn a_redriven_item_starts_over(harness: &dyn Harness) {
     assert_eq!(item.head.created_at, START);
     assert_eq!((&item.errors, &item.body, &item.fields), (&failed.errors, &failed.body, &failed.fields));
     assert_eq!(code(&rig.run(redrive(held.id))), "wrong_state", "the item is pending now");
-    assert_eq!(rig.lease(&held, retry("two")), left("failed"), "a repeated settle gets its first reply");
+    assert_eq!(
+        rig.lease(&held, retry("two")),
+        left(ItemState::Failed),
+        "a repeated settle gets its first reply"
+    );
     let held = rig.take("jobs");
     rig.lease(&held, retry("three")).expect("a redriven item has all its retries again");
     let held = rig.take("jobs");
@@ -257,7 +261,7 @@ pub(super) fn every_kind_of_failure_can_be_redriven(harness: &dyn Harness) {
     let all = [cancelled, explicit.id, exhausted.id, expired];
     assert_eq!(rig.counts("jobs").failed, 4);
     for id in all {
-        assert_eq!(rig.run(redrive(id)), left("pending"));
+        assert_eq!(rig.run(redrive(id)), left(ItemState::Pending));
     }
     assert_eq!(rig.receive_ids("jobs", 10), all, "with equal ready times in order of submission");
 }
@@ -275,7 +279,7 @@ pub(super) fn a_dead_letter_is_redriven_to_its_origin_queue(harness: &dyn Harnes
     let held = rig.hold("jobs");
     rig.fail(&held);
     rig.advance(5);
-    assert_eq!(rig.run(redrive(held.id)), left("pending"));
+    assert_eq!(rig.run(redrive(held.id)), left(ItemState::Pending));
     let stored = rig.stored(held.id);
     assert_eq!(stored.queue, name("jobs"));
     assert_eq!(stored.item.head.expires_at, Some(rig.now().after(Millis::days(2))));
@@ -292,7 +296,7 @@ pub(super) fn a_redrive_is_allowed_into_a_closed_queue_but_not_into_a_completed_
     rig.fail(&failed);
     let held = rig.hold("jobs");
     rig.close("jobs");
-    assert_eq!(rig.run(redrive(failed.id)), left("pending"));
+    assert_eq!(rig.run(redrive(failed.id)), left(ItemState::Pending));
     rig.commit(&held);
     assert_eq!(
         rig.queue_state("jobs"),
@@ -318,7 +322,7 @@ pub(super) fn a_dead_letter_of_a_completed_queue_cannot_be_redriven(harness: &dy
     rig.fail(&first);
     let second = rig.hold("jobs");
     rig.close("jobs");
-    assert_eq!(rig.run(redrive(first.id)), left("pending"), "a closed origin queue accepts it");
+    assert_eq!(rig.run(redrive(first.id)), left(ItemState::Pending), "a closed origin queue accepts it");
     rig.fail(&second);
     let again = rig.take("jobs");
     rig.fail(&again);

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, FieldEdits, Fields, ItemId, LeaseCall, LeaseToken, Millis, Outcome, Policy, Queue,
-    QueueName, Schema, Submission, Timestamp, Trace, TraceParent,
+    Adjust, Body, FieldEdits, Fields, ItemId, ItemState, LeaseCall, LeaseToken, Millis, Outcome, Policy,
+    Queue, QueueName, Schema, Submission, Timestamp, Trace, TraceParent,
 };
 use towline_store::Answered;
 use towline_store::{Operation, Reply};
@@ -44,7 +44,7 @@ pub(super) fn submitted(answered: &Answered) -> (ItemId, bool) {
 }
 
 /// The reply that names the resulting state of an item.
-pub(super) fn left(state: &'static str) -> Answered {
+pub(super) fn left(state: ItemState) -> Answered {
     Ok(Reply::Answer(Answer::State(state)))
 }
 

@@ -6,7 +6,7 @@ use super::rig::*;
 use futures::executor::block_on;
 use towline_domain::change::Answer;
 use towline_domain::{
-    Backoff, Counts, LeaseRule, Millis, Order, Policy, PolicyPatch, QueueState, Refusal, Schema,
+    Backoff, Counts, ItemState, LeaseRule, Millis, Order, Policy, PolicyPatch, QueueState, Refusal, Schema,
     ScoreWeights, Submission,
 };
 use towline_store::{Operation, Reply};
@@ -158,7 +158,7 @@ pub(super) fn a_changed_policy_applies_at_once(harness: &dyn Harness) {
     assert_eq!(rig.view("jobs").queue, changed);
     // A current lease keeps its deadline. New decisions follow the new policy.
     assert_eq!(rig.item(held.id).head.lease().map(|lease| lease.deadline), Some(held.deadline()));
-    assert_eq!(rig.lease(&held, retry("no retry is left")), left("failed"));
+    assert_eq!(rig.lease(&held, retry("no retry is left")), left(ItemState::Failed));
     let next = rig.hold("jobs");
     assert_eq!(next.deadline(), rig.now().after(Millis(500)));
     rig.commit(&next);
@@ -208,7 +208,7 @@ pub(super) fn operations_on_a_missing_queue_are_refused(harness: &dyn Harness) {
     ];
     for answered in rig.update(operations) {
         let name = "nowhere".to_owned();
-        assert_eq!(answered, Err(Refusal::QueueNotFound { name }));
+        assert_eq!(answered, Err(Refusal::QueueNotFound { name }.into()));
     }
 }
 
@@ -314,7 +314,7 @@ pub(super) fn items_that_left_a_queue_survive_its_deletion(harness: &dyn Harness
         assert!(created, "the new queue does not know key {key}");
     }
     // The origin queue is deleted. A new queue with the same name is not the origin.
-    assert_eq!(rig.run(Operation::Redrive { id: dead.id }), left("pending"));
+    assert_eq!(rig.run(Operation::Redrive { id: dead.id }), left(ItemState::Pending));
     assert_eq!(rig.stored(dead.id).queue, name("dead"));
     assert_eq!(rig.take("dead").id, dead.id);
 }
@@ -343,7 +343,7 @@ pub(super) fn the_oldest_ready_time_of_a_queue_is_exact(harness: &dyn Harness) {
         assert_eq!((held.len(), oldest()), (200, Some(50)));
         rig.take("jobs");
         assert_eq!(oldest(), None, "all items are leased");
-        assert_eq!(rig.lease(&held[3], release()), left("pending"));
+        assert_eq!(rig.lease(&held[3], release()), left(ItemState::Pending));
         assert_eq!(oldest(), Some(63), "ready since it was returned");
     }
     let scored = Order::Score(Box::default());

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use towline_domain::kv::{KvAnswer, KvCommand};
-use towline_domain::{Adjust, EventKind, ItemId, LeaseToken, Millis, Policy, TokenSeed};
+use towline_domain::{Adjust, EventKind, ItemId, ItemState, LeaseToken, Millis, Policy, TokenSeed};
 use towline_store::{EventsFrom, Operation, Reply, Store};
 
 const THREADS: usize = 8;
@@ -125,11 +125,11 @@ pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
             for (answer, (id, _)) in
                 block_on(store.update(calls)).expect("the store answers").answers.iter().zip(&batch)
             {
-                if *answer == left("completed") {
+                if *answer == left(ItemState::Completed) {
                     mine.push(*id);
                     committed.fetch_add(1, Ordering::SeqCst);
                 } else {
-                    assert_eq!(*answer, left("pending"), "this thread holds the lease");
+                    assert_eq!(*answer, left(ItemState::Pending), "this thread holds the lease");
                 }
             }
         }
@@ -277,7 +277,7 @@ pub(super) fn readers_see_consistent_counts_during_writes(harness: &dyn Harness)
             if thread < 4 {
                 for (id, token) in receive(&rig, store, 3, seed(thread, round)) {
                     let call = lease_call(id, token, defer(0), Adjust::default());
-                    assert_eq!(one(store, call), left("pending"));
+                    assert_eq!(one(store, call), left(ItemState::Pending));
                 }
             } else {
                 let view = block_on(store.queue(name("jobs"))).expect("the store answers");

@@ -5,8 +5,8 @@ use super::operations::*;
 use super::rig::*;
 use towline_domain::command::When;
 use towline_domain::{
-    Adjust, Counts, Field, FieldSet, Fields, Millis, Order, Policy, QueueState, Schema, State, Submission,
-    limits,
+    Adjust, Counts, Field, FieldSet, Fields, ItemState, Millis, Order, Policy, QueueState, Schema, State,
+    Submission, limits,
 };
 use towline_store::{Operation, Reply};
 pub(super) fn nothing_is_received_before_its_ready_time(harness: &dyn Harness) {
@@ -178,8 +178,8 @@ pub(super) fn a_receiver_may_request_output_buffers(harness: &dyn Harness) {
     assert_eq!(code(&rig.lease(&held, commit())), "buffer_not_ready", "the buffers were not checked");
     let Some(rig) = rig.reopen(harness) else { return };
     let whole = Adjust { buffers_whole: true, ..Adjust::default() };
-    assert_eq!(rig.run(held.call_with(commit(), whole)), left("completed"));
-    assert_eq!(rig.run(held.call(commit())), left("completed"), "a repeat");
+    assert_eq!(rig.run(held.call_with(commit(), whole)), left(ItemState::Completed));
+    assert_eq!(rig.run(held.call(commit())), left(ItemState::Completed), "a repeat");
     assert_eq!(rig.item(id).outcome.outputs, made);
 }
 

@@ -10,8 +10,8 @@ use futures::executor::block_on;
 use std::collections::BTreeSet;
 use towline_domain::kv::{KvCommand, KvRecord};
 use towline_domain::{
-    Adjust, Field, FieldEdits, FieldSet, ItemId, Millis, Order, Policy, PolicyPatch, QueueState, State,
-    Submission, Timestamp,
+    Adjust, Field, FieldEdits, FieldSet, ItemId, ItemState, Millis, Order, Policy, PolicyPatch, QueueState,
+    State, Submission, Timestamp,
 };
 use towline_store::{Filter, Operation, QueueView, StoredItem};
 
@@ -122,7 +122,7 @@ pub(super) fn a_lease_survives_a_reopen(harness: &dyn Harness) {
     assert!(rig.receive("jobs", 10).is_empty(), "leased items stay leased");
     assert_eq!(rig.lease(&held[0], heartbeat()), until(rig.now().after(Millis::minutes(5))));
     rig.commit(&held[0]);
-    assert_eq!(rig.lease(stale, release()), left("pending"), "a repeated settle");
+    assert_eq!(rig.lease(stale, release()), left(ItemState::Pending), "a repeated settle");
     assert_eq!(code(&rig.lease(stale, commit())), "already_settled");
     assert_eq!(
         code(&rig.run(lease_call(held[1].id, foreign_token(), commit(), Adjust::default()))),
@@ -270,7 +270,7 @@ pub(super) fn a_dead_letter_remembers_its_origin_queue_after_a_reopen(harness: &
     let rig = reopen!(rig, harness);
     rig.create("fleeting", policy);
     for (held, queue) in [(&home, "jobs"), (&homeless, "dead")] {
-        assert_eq!(rig.run(Operation::Redrive { id: held.id }), left("pending"));
+        assert_eq!(rig.run(Operation::Redrive { id: held.id }), left(ItemState::Pending));
         assert_eq!(rig.stored(held.id).queue, name(queue));
     }
     let rig = reopen!(rig, harness);

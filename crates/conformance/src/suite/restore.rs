@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Claim, FieldSet, Item, ItemId, Json, Millis, Order, Outcome, Policy, QueueId, QueueName, Refusal,
+    Claim, FieldSet, Item, ItemId, ItemState, Json, Millis, Order, Outcome, Policy, QueueId, QueueName,
+    Refusal,
 };
 use towline_store::{Filter, ManualClock, Operation, Restore, Store, StoredItem};
 
@@ -85,7 +86,7 @@ fn busy() -> Rig {
         rig.advance(10);
         assert_eq!(
             rig.lease(&held, Verb::Retry { error: error.to_owned(), delay: Some(Millis::ZERO), seed: 0 }),
-            left("pending")
+            left(ItemState::Pending)
         );
     }
     let outcome = Outcome {
@@ -93,7 +94,7 @@ fn busy() -> Rig {
         outputs: [("out".parse().expect("a slot"), "b-1".parse().expect("a buffer"))].into(),
     };
     let done = rig.hold_this("jobs", with_priority(-9));
-    assert_eq!(rig.lease(&done, Verb::Commit(outcome)), left("completed"));
+    assert_eq!(rig.lease(&done, Verb::Commit(outcome)), left(ItemState::Completed));
     let dead = rig.hold_this("jobs", with_priority(-9));
     rig.fail(&dead);
     let cancelled = rig.submit("jobs", with_id(7));
@@ -165,7 +166,7 @@ pub(super) fn a_restored_item_keeps_its_idempotency_key(harness: &dyn Harness) {
     let id = from.submit("jobs", keyed("k", "work"));
     // The key stays in the queue where it was submitted, even if the item moved.
     let held = from.take("jobs");
-    assert_eq!(from.run(held.call_with(release(), to_queue("other"))), left("pending"));
+    assert_eq!(from.run(held.call_with(release(), to_queue("other"))), left(ItemState::Pending));
     let to = moved(&from, harness);
     assert_eq!(submitted(&to.run(submit("jobs", keyed("k", "work")))), (id, false));
     let key = "k".to_owned();
@@ -185,7 +186,7 @@ pub(super) fn a_restored_dead_letter_keeps_its_origin_queue(harness: &dyn Harnes
     let dead = from.list(&Filter { queue: Some(name("dead")), ..Filter::default() });
     let to = moved(&from, harness);
     let id = dead[0].item.head.id;
-    assert_eq!(to.run(Operation::Redrive { id }), left("pending"));
+    assert_eq!(to.run(Operation::Redrive { id }), left(ItemState::Pending));
     assert_eq!(to.stored(id).queue, name("jobs"));
 }
 

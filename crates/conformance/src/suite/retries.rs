@@ -7,7 +7,7 @@ use towline_domain::backoff::Growth;
 use towline_domain::command::Verb;
 use towline_domain::item::ErrorKind;
 use towline_domain::{
-    AttemptError, Backoff, FailureKind, Item, ItemId, Jitter, Millis, Policy, State, limits,
+    AttemptError, Backoff, FailureKind, Item, ItemId, ItemState, Jitter, Millis, Policy, State, limits,
 };
 use towline_store::Operation;
 
@@ -83,7 +83,7 @@ pub(super) fn a_defer_does_not_count_as_a_retry(harness: &dyn Harness) {
     for delivery in 1..=20 {
         let held = rig.take("jobs");
         assert_eq!((held.item.head.deliveries, held.item.head.retries), (delivery, 0));
-        assert_eq!(rig.lease(&held, defer(0)), left("pending"));
+        assert_eq!(rig.lease(&held, defer(0)), left(ItemState::Pending));
     }
     assert!(rig.item(id).errors.is_empty());
     let held = rig.take("jobs");
@@ -95,9 +95,9 @@ pub(super) fn an_item_may_override_max_retries(harness: &dyn Harness) {
     let mut stubborn = payload("work");
     stubborn.overrides.max_retries = Some(1);
     let held = rig.hold_this("jobs", stubborn);
-    assert_eq!(rig.lease(&held, retry("e")), left("pending"));
+    assert_eq!(rig.lease(&held, retry("e")), left(ItemState::Pending));
     let held = rig.take("jobs");
-    assert_eq!(rig.lease(&held, retry("e")), left("failed"));
+    assert_eq!(rig.lease(&held, retry("e")), left(ItemState::Failed));
 }
 
 pub(super) fn backoff_grows_up_to_its_cap(harness: &dyn Harness) {
@@ -228,7 +228,7 @@ pub(super) fn an_unfinished_item_expires(harness: &dyn Harness) {
     assert!(!rig.item(own.id).head.is_terminal());
     rig.commit(&own);
     rig.at(START.after(Millis(2000)));
-    assert_eq!(rig.item(own.id).head.state_name(), "completed");
+    assert_eq!(rig.item(own.id).head.item_state(), ItemState::Completed);
 }
 
 pub(super) fn give_up_after_counts_from_the_first_delivery(harness: &dyn Harness) {
@@ -317,7 +317,7 @@ pub(super) fn a_dead_letter_frees_depth_in_its_origin_queue(harness: &dyn Harnes
     rig.at(rig.now().after(Millis(50)));
     assert_eq!(rig.counts("dead").failed, 6);
     // Back in its origin queue, the item gets a new expiry time.
-    assert_eq!(rig.run(Operation::Redrive { id: expired }), left("pending"));
+    assert_eq!(rig.run(Operation::Redrive { id: expired }), left(ItemState::Pending));
     assert_eq!(rig.item(expired).head.expires_at, Some(rig.now().after(Millis(50))));
     let held = rig.take("jobs");
     assert_eq!((held.id, held.item.head.attempt()), (expired, 1));

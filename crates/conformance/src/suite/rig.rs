@@ -10,12 +10,13 @@ use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::kv::{KvCommand, KvRecord};
 use towline_domain::{
-    Adjust, CountKind, Counts, FieldSet, Item, ItemId, LeaseToken, Order, Policy, QueueName, QueueState,
-    Refusal, Submission, Timestamp, TokenSeed,
+    Adjust, CountKind, Counts, FieldSet, Item, ItemId, ItemState, LeaseToken, Order, Policy, QueueName,
+    QueueState, Refusal, Submission, Timestamp, TokenSeed,
 };
 use towline_store::Answered;
 use towline_store::{
-    Clock, Filter, ManualClock, Operation, QueueView, ReceiveCall, Received, Reply, Store, StoredItem,
+    Clock, Filter, ManualClock, Operation, OperationError, QueueView, ReceiveCall, Received, Reply, Store,
+    StoredItem,
 };
 
 pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -117,7 +118,10 @@ impl Rig {
 
     #[track_caller]
     pub(super) fn refused(&self, operation: Operation) -> Refusal {
-        self.run(operation).expect_err("refused")
+        match self.run(operation) {
+            Err(OperationError::Refused(refusal)) => refusal,
+            other => panic!("not refused: {other:?}"),
+        }
     }
 
     #[track_caller]
@@ -204,18 +208,18 @@ impl Rig {
 
     #[track_caller]
     pub(super) fn commit(&self, held: &Held) {
-        assert_eq!(self.lease(held, commit()), left("completed"));
+        assert_eq!(self.lease(held, commit()), left(ItemState::Completed));
     }
 
     #[track_caller]
     pub(super) fn fail(&self, held: &Held) {
-        assert_eq!(self.lease(held, fail("broken")), left("failed"));
+        assert_eq!(self.lease(held, fail("broken")), left(ItemState::Failed));
     }
 
     #[track_caller]
     pub(super) fn cancel(&self, id: ItemId) {
         let reason = "not needed".to_owned();
-        assert_eq!(self.run(Operation::Cancel { id, reason }), left("failed"));
+        assert_eq!(self.run(Operation::Cancel { id, reason }), left(ItemState::Failed));
     }
 
     #[track_caller]

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Field, FieldEdits, Fields, Json, Millis, Outcome, Policy, Refusal, Schema, State, Submission,
-    limits,
+    Adjust, Field, FieldEdits, Fields, ItemState, Json, Millis, Outcome, Policy, Refusal, Schema, SettleVerb,
+    State, Submission, limits,
 };
 use towline_store::{Operation, Reply};
 
@@ -44,8 +44,8 @@ pub(super) fn a_repeated_settle_may_have_a_different_jitter_seed(harness: &dyn H
     let rig = Rig::with_queue(harness, lenient());
     let held = rig.hold("jobs");
     let with_seed = |seed| Verb::Retry { error: "again".to_owned(), delay: None, seed };
-    assert_eq!(rig.lease(&held, with_seed(1)), left("pending"));
-    assert_eq!(rig.lease(&held, with_seed(2)), left("pending"));
+    assert_eq!(rig.lease(&held, with_seed(1)), left(ItemState::Pending));
+    assert_eq!(rig.lease(&held, with_seed(2)), left(ItemState::Pending));
     assert_eq!(rig.item(held.id).head.retries, 1);
 }
 
@@ -60,11 +60,19 @@ pub(super) fn a_different_settle_of_the_same_lease_is_refused(harness: &dyn Harn
     let release_after = |millis| Verb::Release { delay: Millis(millis) };
     let at = |millis| Verb::Defer { until: When::At(START.after(Millis(millis))) };
     let pairs = [
-        ("commit", output("1"), vec![output("2"), commit(), fail("e"), retry("e"), release(), defer(0)]),
-        ("fail", fail("one"), vec![fail("two"), commit(), retry("one")]),
-        ("retry", delay(5), vec![delay(6), retry("e"), retry("other"), release(), fail("e"), commit()]),
-        ("release", release_after(5), vec![release(), release_after(6), defer(5), commit()]),
-        ("defer", defer(5), vec![defer(6), at(5), release_after(5), commit()]),
+        (
+            SettleVerb::Commit,
+            output("1"),
+            vec![output("2"), commit(), fail("e"), retry("e"), release(), defer(0)],
+        ),
+        (SettleVerb::Fail, fail("one"), vec![fail("two"), commit(), retry("one")]),
+        (
+            SettleVerb::Retry,
+            delay(5),
+            vec![delay(6), retry("e"), retry("other"), release(), fail("e"), commit()],
+        ),
+        (SettleVerb::Release, release_after(5), vec![release(), release_after(6), defer(5), commit()]),
+        (SettleVerb::Defer, defer(5), vec![defer(6), at(5), release_after(5), commit()]),
     ];
     for (settled, first, others) in pairs {
         let rig = Rig::with_queue(harness, lenient());
@@ -175,8 +183,8 @@ pub(super) fn an_item_can_be_returned_to_another_queue(harness: &dyn Harness) {
             ..Adjust::default()
         };
         let call = held.call_with(verb, adjust);
-        assert_eq!(rig.run(call.clone()), left("pending"), "{what}");
-        assert_eq!(rig.run(call), left("pending"), "{what} again");
+        assert_eq!(rig.run(call.clone()), left(ItemState::Pending), "{what}");
+        assert_eq!(rig.run(call), left(ItemState::Pending), "{what} again");
         assert_eq!((rig.counts("jobs").total(), rig.counts("other").pending), (0, 1));
         assert!(rig.receive("jobs", 1).is_empty());
         let next = rig.take("other");
@@ -185,7 +193,7 @@ pub(super) fn an_item_can_be_returned_to_another_queue(harness: &dyn Harness) {
         assert_eq!(next.item.head.priority, 2);
         assert_eq!(next.item.fields.state_blob, Some("half done".into()));
         assert_eq!(next.deadline(), rig.now().after(Millis(7000)), "by the policy of its new queue");
-        assert_eq!(rig.lease(&next, retry("e")), left("failed"), "by the policy of its new queue");
+        assert_eq!(rig.lease(&next, retry("e")), left(ItemState::Failed), "by the policy of its new queue");
         assert_eq!(rig.stored(next.id).queue, name("other"));
     }
 }
@@ -223,7 +231,7 @@ pub(super) fn a_commit_stores_its_outcome(harness: &dyn Harness) {
     let adjust =
         Adjust { priority: Some(3), ..edits(FieldEdits::default().set(Field::Metadata, "done".into())) };
     let call = held.call_with(Verb::Commit(outcome.clone()), adjust);
-    assert_eq!(rig.run(call), left("completed"));
+    assert_eq!(rig.run(call), left(ItemState::Completed));
     let item = rig.item(held.id);
     assert_eq!((item.outcome, item.head.priority), (outcome, 3));
     let at = rig.now();
@@ -257,7 +265,7 @@ pub(super) fn a_commit_must_satisfy_the_schema(harness: &dyn Harness) {
         assert_eq!(code(&rig.lease(&held, bad)), "schema_mismatch");
         assert_eq!(rig.stored(held.id), before, "the lease is kept");
     }
-    assert_eq!(rig.lease(&held, with(&["image"], &["level"])), left("completed"));
+    assert_eq!(rig.lease(&held, with(&["image"], &["level"])), left(ItemState::Completed));
 }
 
 pub(super) fn a_repeated_settle_of_a_removed_item_is_refused(harness: &dyn Harness) {
@@ -273,11 +281,11 @@ pub(super) fn a_repeated_settle_of_a_removed_item_is_refused(harness: &dyn Harne
 pub(super) fn a_settle_replies_with_the_resulting_state(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..lenient() });
     for (verb, state) in [
-        (commit(), "completed"),
-        (fail("e"), "failed"),
-        (retry("e"), "failed"),
-        (release(), "failed"),
-        (defer(0), "pending"),
+        (commit(), ItemState::Completed),
+        (fail("e"), ItemState::Failed),
+        (retry("e"), ItemState::Failed),
+        (release(), ItemState::Failed),
+        (defer(0), ItemState::Pending),
     ] {
         let held = rig.hold("jobs");
         let answer = Ok(Reply::Answer(Answer::State(state)));

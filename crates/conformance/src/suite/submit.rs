@@ -201,7 +201,7 @@ pub(super) fn the_depth_limit_applies_within_a_batch(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { depth_limit: Some(3), ..Policy::default() });
     let batch = (0..5).map(|_| submit("jobs", payload("work"))).collect();
     let answers = rig.update(batch);
-    let full = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 3, limit: 3 });
+    let full = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 3, limit: 3 }.into());
     let ids: Vec<_> = answers[..3].iter().map(|answer| submitted(answer).0).collect();
     assert_eq!(answers[3..], [full.clone(), full.clone()]);
     // Leased items do not count against the depth limit. Paused and scheduled items do.
@@ -212,7 +212,7 @@ pub(super) fn the_depth_limit_applies_within_a_batch(harness: &dyn Harness) {
     // A returned item is accepted even above the limit.
     rig.lease(&held, release()).expect("released");
     assert_eq!(rig.counts("jobs").depth(), 4);
-    let more = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 4, limit: 3 });
+    let more = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 4, limit: 3 }.into());
     assert_eq!(rig.run(submit("jobs", payload("work"))), more);
     let answers = rig.update(vec![
         delete(ids[0]),

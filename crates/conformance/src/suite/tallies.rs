@@ -7,7 +7,8 @@ use super::rig::*;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use towline_domain::{
-    Body, Ending, Hour, Millis, Overrides, Policy, PolicyPatch, Submission, Tally, Timestamp, limits,
+    Body, Ending, Hour, ItemState, Millis, Overrides, Policy, PolicyPatch, Submission, Tally, Timestamp,
+    limits,
 };
 use towline_store::{Operation, TallyRange, TallyRow};
 
@@ -64,9 +65,9 @@ pub(super) fn every_terminal_item_is_counted_once(harness: &dyn Harness) {
     let held = rig.hold("jobs");
     rig.commit(&held);
     // A repeated call is not counted again.
-    assert_eq!(rig.lease(&held, commit()), left("completed"));
+    assert_eq!(rig.lease(&held, commit()), left(ItemState::Completed));
     rig.fail(&rig.hold("jobs"));
-    assert_eq!(rig.lease(&rig.hold("jobs"), retry("again")), left("failed"));
+    assert_eq!(rig.lease(&rig.hold("jobs"), retry("again")), left(ItemState::Failed));
     let id = rig.submit("jobs", payload("work"));
     rig.cancel(id);
     rig.cancel(id);
@@ -88,7 +89,7 @@ pub(super) fn every_terminal_item_is_counted_once(harness: &dyn Harness) {
     let id = rig.submit("jobs", payload("work"));
     rig.delete(id);
     rig.ok(Operation::Delete { id: rig.hold("jobs").id, force: true });
-    assert_eq!(rig.lease(&rig.hold("jobs"), defer(0)), left("pending"));
+    assert_eq!(rig.lease(&rig.hold("jobs"), defer(0)), left(ItemState::Pending));
     assert_eq!(rig.tallied("jobs"), counted.into());
 }
 

@@ -1,15 +1,16 @@
 //! Decisions about calls by the holder of a lease.
 
 use super::{Context, error, fail, item_change, step, unchanged};
-use crate::change::{Answer, Change};
+use crate::change::{Answer, BufferCheck, Change};
 use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
 use crate::digest;
 use crate::event::EventKind;
 use crate::id::LeaseToken;
 use crate::item::{ErrorKind, FailureKind, Head, Lease, Outcome, Settle, SettleVerb, Settled, State};
+use crate::item_state::ItemState;
 use crate::limits;
 use crate::policy::{check_span, check_visibility};
-use crate::queue::{Queue, QueueState};
+use crate::queue::Queue;
 use crate::refusal::{LostWhy, Refusal};
 use crate::time::{Millis, Timestamp};
 
@@ -30,8 +31,8 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
     {
         let buffers = made(lease, outcome);
         if !buffers.is_empty() {
-            let (buffers, call) = (Box::new(buffers), Box::new(call));
-            return Err(Refusal::BuffersUnseen { id: head.id, buffers, call });
+            let check = BufferCheck { id: head.id, buffers, call };
+            return Ok(unchanged(Answer::CheckBuffers(Box::new(check))));
         }
     }
     let LeaseCall { verb, adjust, .. } = call;
@@ -73,18 +74,12 @@ fn without_lease(head: &Head, token: LeaseToken, settle: Option<Settle>) -> Resu
     match (head.last_settle, settle) {
         (Some(last), Some(settle)) if last.token == settle.token => {
             if last.verb == settle.verb && last.digest == settle.digest {
-                return Ok(unchanged(Answer::State(match last.left {
-                    Settled::Pending => "pending",
-                    Settled::Completed => "completed",
-                    Settled::Failed => "failed",
-                })));
+                return Ok(unchanged(Answer::State(last.left.into())));
             }
-            Err(Refusal::AlreadySettled { id, settled: last.verb.name() })
+            Err(Refusal::AlreadySettled { id, settled: last.verb })
         }
         // A heartbeat that comes after its holder's settle is told so: that is not a lease somebody took away.
-        (Some(last), None) if last.token == token => {
-            Err(Refusal::AlreadySettled { id, settled: last.verb.name() })
-        }
+        (Some(last), None) if last.token == token => Err(Refusal::AlreadySettled { id, settled: last.verb }),
         _ if head.is_terminal() => Err(Refusal::LeaseLost { id, why: LostWhy::Ended }),
         _ => Err(Refusal::LeaseLost { id, why: LostWhy::Superseded }),
     }
@@ -218,7 +213,7 @@ fn commit(
     let ttl = head.overrides().and_then(|o| o.completed_ttl).or(queue.policy.completed_ttl);
     let mut after = settled(head, settle, Settled::Completed);
     after.state = State::Completed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)) };
-    let mut change = item_change(head, after, EventKind::Completed, Answer::State("completed"));
+    let mut change = item_change(head, after, EventKind::Completed, Answer::State(ItemState::Completed));
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {
         item.outcome = (!outcome.is_empty()).then(|| Box::new(outcome));
@@ -248,12 +243,7 @@ fn give_back(
         },
         _ => None,
     };
-    if let Some(other) = target
-        && let QueueState::Closed { since } | QueueState::Completed { since } = other.state
-    {
-        let (name, state) = (other.name.to_string(), other.state.name());
-        return Err(Refusal::QueueClosed { name, state, since });
-    }
+    target.map_or(Ok(()), Queue::check_open)?;
     let (ready_at, counted, event) = match &how {
         GiveBack::Counted { delay, error: Some(_) } => (now.after(*delay), true, EventKind::Retried),
         GiveBack::Counted { delay, error: None } => (now.after(*delay), true, EventKind::Released),
@@ -272,7 +262,7 @@ fn give_back(
     let mut after = settled(head, settle, Settled::Pending);
     after.retries = after.retries.saturating_add(u32::from(counted));
     after.ready_at = ready_at;
-    let mut change = item_change(head, after, event, Answer::State("pending"));
+    let mut change = item_change(head, after, event, Answer::State(ItemState::Pending));
     if let Some(other) = target {
         change.queue = context.completes(head, now);
         if let Some(after) = change.item.as_mut().and_then(|item| item.after.as_mut()) {

@@ -24,6 +24,7 @@ use crate::event::EventKind;
 use crate::fields::FieldEdits;
 use crate::id::ItemId;
 use crate::item::{AttemptError, ErrorKind, FailureKind, Head, Origin, State};
+use crate::item_state::ItemState;
 use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::{Queue, QueueState};
@@ -202,7 +203,7 @@ fn fail(
         after.extras_mut().origin =
             Some(Origin { queue: queue.name.clone(), queue_id: queue.id, moved_at: now });
     }
-    let mut change = item_change(head, after, event, Answer::State("failed"));
+    let mut change = item_change(head, after, event, Answer::State(ItemState::Failed));
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {
         item.error = Some(error);

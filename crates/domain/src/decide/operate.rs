@@ -4,6 +4,7 @@ use super::{Context, error, fail, item_change, removal, step, unchanged};
 use crate::change::{Answer, Change};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, Head, State};
+use crate::item_state::ItemState;
 use crate::name::QueueName;
 use crate::precondition::{Precondition, Traits};
 use crate::queue::QueueState;
@@ -13,10 +14,10 @@ use crate::time::Timestamp;
 pub(super) fn cancel(context: &Context<'_>, reason: &str, now: Timestamp) -> Result<Change, Refusal> {
     let head = context.item()?;
     match head.state {
-        State::Failed { kind: FailureKind::Cancelled, .. } => Ok(unchanged(Answer::State("failed"))),
+        State::Failed { kind: FailureKind::Cancelled, .. } => Ok(unchanged(Answer::State(ItemState::Failed))),
         State::Completed { .. } | State::Failed { .. } => {
             let remedy = "a finished item cannot be cancelled";
-            Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy })
+            Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy })
         }
         State::Pending | State::Paused | State::Processing(_) => {
             let after = step(head, State::Pending);
@@ -31,13 +32,16 @@ pub(super) fn pause(context: &Context<'_>) -> Result<Change, Refusal> {
     let head = context.item()?;
     check_not_waiting(head)?;
     match head.state {
-        State::Paused => Ok(unchanged(Answer::State("paused"))),
-        State::Pending => {
-            Ok(item_change(head, step(head, State::Paused), EventKind::Paused, Answer::State("paused")))
-        }
+        State::Paused => Ok(unchanged(Answer::State(ItemState::Paused))),
+        State::Pending => Ok(item_change(
+            head,
+            step(head, State::Paused),
+            EventKind::Paused,
+            Answer::State(ItemState::Paused),
+        )),
         _ => {
             let remedy = "only a pending item can be paused";
-            Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy })
+            Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy })
         }
     }
 }
@@ -47,7 +51,7 @@ fn check_not_waiting(head: &Head) -> Result<(), Refusal> {
     match head.dependency() {
         Some(_) => {
             let remedy = "it goes on when what it waits for has ended; cancel it if it shall not";
-            Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy })
+            Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy })
         }
         None => Ok(()),
     }
@@ -57,14 +61,17 @@ pub(super) fn resume(context: &Context<'_>) -> Result<Change, Refusal> {
     let head = context.item()?;
     check_not_waiting(head)?;
     match head.state {
-        State::Pending => Ok(unchanged(Answer::State("pending"))),
+        State::Pending => Ok(unchanged(Answer::State(ItemState::Pending))),
         // It keeps its `ready_at`, and with it its place in the queue.
-        State::Paused => {
-            Ok(item_change(head, step(head, State::Pending), EventKind::Resumed, Answer::State("pending")))
-        }
+        State::Paused => Ok(item_change(
+            head,
+            step(head, State::Pending),
+            EventKind::Resumed,
+            Answer::State(ItemState::Pending),
+        )),
         _ => {
             let remedy = "only a paused item can be resumed";
-            Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy })
+            Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy })
         }
     }
 }
@@ -73,7 +80,7 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
     let (queue, head) = (context.queue()?, context.item()?);
     if !matches!(head.state, State::Failed { .. }) {
         let remedy = "only a failed item can be redriven";
-        return Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy });
+        return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     let origin = head.extras.as_ref().and_then(|extras| extras.origin.as_ref());
     // A dead letter goes home; if its home is gone, it is tried again where it lies.
@@ -95,7 +102,7 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
         extras.first_received_at = None;
         extras.origin = None;
     }
-    Ok(item_change(head, after, EventKind::Redriven, Answer::State("pending")))
+    Ok(item_change(head, after, EventKind::Redriven, Answer::State(ItemState::Pending)))
 }
 
 /// Refuses an item that has changed since it was found by a filter.
@@ -117,7 +124,7 @@ pub(super) fn check_precondition(
 fn check_waits(head: &Head, remedy: &'static str) -> Result<(), Refusal> {
     match head.state {
         State::Pending | State::Paused => Ok(()),
-        _ => Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy }),
+        _ => Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy }),
     }
 }
 
@@ -129,7 +136,7 @@ fn revised(head: &Head) -> Head {
 pub(super) fn set_priority(context: &Context<'_>, priority: i16) -> Result<Change, Refusal> {
     let head = context.item()?;
     check_waits(head, "only an item that waits changes its priority; a holder can change it in a settle")?;
-    let answer = Answer::State(head.state_name());
+    let answer = Answer::State(head.item_state());
     if head.priority == priority {
         return Ok(unchanged(answer));
     }
@@ -139,17 +146,14 @@ pub(super) fn set_priority(context: &Context<'_>, priority: i16) -> Result<Chang
 pub(super) fn move_to(context: &Context<'_>, to: &QueueName, now: Timestamp) -> Result<Change, Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
     check_waits(head, "only an item that waits is moved; a holder can give it back to another queue")?;
-    let answer = Answer::State(head.state_name());
+    let answer = Answer::State(head.item_state());
     if *to == queue.name {
         return Ok(unchanged(answer));
     }
     let Some(target) = context.target.filter(|target| target.name == *to) else {
         return Err(Refusal::QueueNotFound { name: to.to_string() });
     };
-    if let QueueState::Closed { since } | QueueState::Completed { since } = target.state {
-        let (name, state) = (target.name.to_string(), target.state.name());
-        return Err(Refusal::QueueClosed { name, state, since });
-    }
+    target.check_open()?;
     // Counted, so that it is not replaced by its key any more, also when it is moved back.
     let transitions = head.transitions.saturating_add(1);
     let after = Head { queue: target.id, transitions, ..revised(head) };
@@ -162,7 +166,7 @@ pub(super) fn delete(context: &Context<'_>, force: bool, now: Timestamp) -> Resu
     let head = context.item()?;
     if head.lease().is_some_and(|lease| lease.deadline > now) && !force {
         let remedy = "somebody works on it; cancel it, or delete with force";
-        return Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy });
+        return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     Ok(removal(head, context.completes(head, now)))
 }

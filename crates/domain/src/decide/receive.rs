@@ -16,14 +16,14 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
     }
     if queue.paused || head.state != State::Pending {
         let remedy = "only a pending item of a running queue is given out";
-        return Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy });
+        return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     if head.ready_at > now || head.expires_at.is_some_and(|at| at <= now) {
         return Err(Refusal::NotDue { id: head.id });
     }
     if queue.policy.flow.concurrency.is_some_and(|max| context.counts.processing >= u64::from(max)) {
         let remedy = "its queue is at its limit; a lease has to end before it is given out";
-        return Err(Refusal::WrongState { id: head.id, state: head.state_name(), remedy });
+        return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     let visibility = receive.visibility.unwrap_or(queue.policy.visibility_timeout);
     let ack_timeout = queue.policy.lease.ack_timeout.filter(|_| receive.assigned);

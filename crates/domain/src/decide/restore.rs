@@ -7,7 +7,6 @@ use crate::event::EventKind;
 use crate::fields::FieldEdits;
 use crate::item::{Head, Item, State};
 use crate::limits;
-use crate::queue::QueueState;
 use crate::refusal::Refusal;
 use crate::round_robin::KeyTag;
 use crate::time::Timestamp;
@@ -16,10 +15,7 @@ use crate::time::Timestamp;
 /// times, its lease and its id stay what they are; its numbers of queues are this store's already.
 pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal> {
     let queue = context.queue()?;
-    if let QueueState::Closed { since } | QueueState::Completed { since } = queue.state {
-        let (name, state) = (queue.name.to_string(), queue.state.name());
-        return Err(Refusal::QueueClosed { name, state, since });
-    }
+    queue.check_open()?;
     let Item { mut head, mut body, fields, outcome, errors } = item;
     if let Some(taken) = context.item {
         return Err(Refusal::IdTaken { id: taken.id });

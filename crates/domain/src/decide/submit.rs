@@ -10,7 +10,7 @@ use crate::fields::{FieldEdits, Fields};
 use crate::item::{Body, Claim, Extras, Head, State};
 use crate::kv::{self, KvCommand, KvRecord};
 use crate::limits;
-use crate::queue::{Queue, QueueState};
+use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::round_robin::KeyTag;
 use crate::score::Order;
@@ -34,13 +34,7 @@ pub(super) fn submit(
         }
         return Err(Refusal::KeyConflict { key: key.clone(), id });
     }
-    match queue.state {
-        QueueState::Open => {}
-        QueueState::Closed { since } | QueueState::Completed { since } => {
-            let (name, state) = (queue.name.to_string(), queue.state.name());
-            return Err(Refusal::QueueClosed { name, state, since });
-        }
-    }
+    queue.check_open()?;
     if let Some(head) = context.item {
         return Err(Refusal::IdTaken { id: head.id });
     }

@@ -5,6 +5,7 @@ use crate::change::{Answer, Change};
 use crate::event::EventKind;
 use crate::id::ItemId;
 use crate::item::{ErrorKind, FailureKind, Head, Lease, State};
+use crate::item_state::ItemState;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 
@@ -59,7 +60,7 @@ fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> R
     // Nobody brought a seed: the item's own identity spreads the retries of a crashed fleet.
     let seed = seed(head.id, head.deliveries);
     after.ready_at = now.after(head.backoff(&queue.policy).delay(head.id, head.retries, seed));
-    let mut change = item_change(head, after, EventKind::Lapsed, Answer::State("pending"));
+    let mut change = item_change(head, after, EventKind::Lapsed, Answer::State(ItemState::Pending));
     if let Some(item) = &mut change.item {
         item.error = Some(error);
     }

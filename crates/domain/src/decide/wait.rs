@@ -5,6 +5,7 @@ use crate::change::{Answer, Change};
 use crate::dependency::{DependencyState, DependencyVerdict};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, Head, State};
+use crate::item_state::ItemState;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 
@@ -17,15 +18,15 @@ pub(super) fn observe(
 ) -> Result<Change, Refusal> {
     let head = context.item()?;
     let Some(waits) = head.dependency() else {
-        return Ok(unchanged(Answer::State(head.state_name())));
+        return Ok(unchanged(Answer::State(head.item_state())));
     };
     let (known, turn) = waits.observe(seen);
     match turn {
-        DependencyVerdict::Waiting if known == *waits => Ok(unchanged(Answer::State(head.state_name()))),
+        DependencyVerdict::Waiting if known == *waits => Ok(unchanged(Answer::State(head.item_state()))),
         DependencyVerdict::Waiting => {
             let mut after = Head { revision: head.revision.wrapping_add(1), ..head.clone() };
             after.extras_mut().after = Some(Box::new(known));
-            let change = item_change(head, after, EventKind::Edited, Answer::State(head.state_name()));
+            let change = item_change(head, after, EventKind::Edited, Answer::State(head.item_state()));
             // It goes on waiting: nothing to tell.
             Ok(Change { event: None, ..change })
         }
@@ -33,7 +34,7 @@ pub(super) fn observe(
         DependencyVerdict::Met => {
             let mut after = step(head, State::Pending);
             after.clear_dependency();
-            Ok(item_change(head, after, EventKind::Resumed, Answer::State("pending")))
+            Ok(item_change(head, after, EventKind::Resumed, Answer::State(ItemState::Pending)))
         }
         DependencyVerdict::Impossible(why) => {
             let error = error(head, ErrorKind::Cancelled, &why, now);

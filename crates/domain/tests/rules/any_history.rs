@@ -4,7 +4,7 @@ use crate::driver::{Driver, Step, histories};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use towline_domain::change::Answer;
-use towline_domain::{Command, EventKind, Item, LeaseToken, QueueState, SettleVerb, State};
+use towline_domain::{Command, EventKind, Item, ItemState, LeaseToken, QueueState, SettleVerb, State};
 
 /// Runs a history and shows each step, with the command that made it.
 fn walk(
@@ -199,7 +199,7 @@ proptest! {
     fn at_most_one_commit_succeeds_in_a_life(history in histories()) {
         let mut commits: HashMap<towline_domain::ItemId, LeaseToken> = HashMap::new();
         walk(history, |driver, command, step| {
-            if let (Command::Lease(call), Ok(Answer::State("completed")), Some(item)) = (command, &step.answer, &driver.item) {
+            if let (Command::Lease(call), Ok(Answer::State(ItemState::Completed)), Some(item)) = (command, &step.answer, &driver.item) {
                 let first = *commits.entry(item.head.id).or_insert(call.token);
                 prop_assert_eq!(first, call.token);
                 prop_assert_eq!(item.head.last_settle.map(|settle| settle.verb), Some(SettleVerb::Commit));

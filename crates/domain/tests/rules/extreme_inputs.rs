@@ -411,7 +411,7 @@ proptest! {
                 prop_assert!(change.head().is_none() || !change.removes_item());
                 if let Some(head) = change.head() {
                     // A store asks these of every head.
-                    let _ = (head.attempt(), head.timer(), head.count_kind(now), head.state_name());
+                    let _ = (head.attempt(), head.timer(), head.count_kind(now), head.item_state());
                     let _ = queue.policy.order.key(head);
                 }
             }

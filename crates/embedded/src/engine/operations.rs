@@ -23,10 +23,10 @@ impl Engine {
         self.check_poison()?;
         self.sweep()?;
         if let Some(refusal) = self.check_room(&operation) {
-            return Ok(Outcome::Answered(Err(refusal)));
+            return Ok(Outcome::Decided(Err(refusal)));
         }
         Ok(match transaction::run(self, operation)? {
-            transaction::Outcome::Answered(answered) => Outcome::Answered(answered),
+            transaction::Outcome::Decided(decided) => Outcome::Decided(decided),
             transaction::Outcome::Received(deliveries) => {
                 let items = self.unread(&deliveries.items, false);
                 Outcome::Received { deliveries, items }

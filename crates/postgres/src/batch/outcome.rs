@@ -142,7 +142,7 @@ fn text_of<T: serde::de::DeserializeOwned>(seq: u64, table: &str, text: &str) ->
 /// receiver gets the other items, and the lease on that one lapses.
 pub(crate) fn answer(outcome: Outcome, contents: &mut Contents) -> Answered {
     match outcome {
-        Outcome::Answered(answered) => answered,
+        Outcome::Decided(decided) => decided.map_err(Into::into),
         Outcome::Received(deliveries) => Ok(Reply::Received(deliveries.received(|given, wanted| {
             given.into_iter().filter_map(|given| given.read(contents, wanted)).collect()
         }))),

@@ -7,7 +7,8 @@ use crate::encoding::bytes::{ByteReader, put_signed, put_text, put_unsigned};
 use crate::encoding::code;
 use std::num::NonZeroU64;
 use towline_domain::{
-    EventKind, EventPayload, GroupTag, ItemEvent, ItemEventState, ItemId, QueueId, QueueName, Timestamp,
+    EventKind, EventPayload, GroupTag, ItemEvent, ItemEventState, ItemId, QueueId, QueueName, StateKind,
+    Timestamp,
 };
 
 const VERSION: u8 = 1;
@@ -144,7 +145,7 @@ fn encode_item(
         out.extend_from_slice(&group.0.get().to_le_bytes());
     }
     let Some(after) = after else { return };
-    let state = ItemEventState::STATES.iter().position(|state| *state == after.state);
+    let state = StateKind::ALL.iter().position(|state| *state == after.state);
     out.push(state.and_then(|state| u8::try_from(state).ok()).unwrap_or(u8::MAX));
     put_unsigned(out, after.attempt.into());
     put_unsigned(out, after.deliveries.into());
@@ -237,10 +238,10 @@ fn decode_item(
     if !has(STATE) {
         return Ok(Some(ItemEvent { id, group, after: None }));
     }
-    let state = ItemEventState::STATES.get(usize::from(reader.byte()?)).ok_or("an unknown state")?;
+    let state = StateKind::ALL.get(usize::from(reader.byte()?)).ok_or("an unknown state")?;
     let (attempt, deliveries) = (reader.number()?, reader.number()?);
     let mut after = ItemEventState {
-        state,
+        state: *state,
         attempt,
         deliveries,
         deadline: None,
@@ -276,7 +277,7 @@ mod tests {
     fn events() -> Vec<EventPayload> {
         let id = |seq| ItemId::derive(SALT, Timestamp(900_000 + seq), seq);
         let plain = ItemEventState {
-            state: "processing",
+            state: StateKind::Processing,
             attempt: 1,
             deliveries: 1,
             deadline: Some(Timestamp(1_300_000)),
@@ -285,7 +286,7 @@ mod tests {
             origin: None,
         };
         let failed = ItemEventState {
-            state: "failed",
+            state: StateKind::Failed,
             attempt: 4,
             deliveries: 9,
             deadline: None,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Adjust, Body, Counts, FieldSet, Fields, ItemId, LeaseCall, LeaseToken, Millis, Outcome, Policy, Schema,
-    Submission, Timestamp, TokenSeed,
+    Adjust, Body, Counts, FieldSet, Fields, ItemId, ItemState, LeaseCall, LeaseToken, Millis, Outcome,
+    Policy, Schema, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, Operation, QueueView, ReceiveCall, Reply, Store};
 
@@ -68,7 +68,7 @@ pub fn foreign_token() -> LeaseToken {
     TokenSeed([0xaa; 32]).token(0, Timestamp(0))
 }
 
-pub fn left(state: &'static str) -> Answered {
+pub fn left(state: ItemState) -> Answered {
     Ok(Reply::Answer(Answer::State(state)))
 }
 
@@ -116,7 +116,7 @@ pub fn submitted(answered: &Answered) -> (ItemId, bool) {
 }
 
 pub fn code(answered: &Answered) -> &'static str {
-    answered.as_ref().err().map_or("ok", towline_domain::Refusal::code)
+    answered.as_ref().err().map_or("ok", towline_store::OperationError::code)
 }
 
 pub fn view(store: &dyn Store, queue: &str) -> QueueView {

@@ -3,6 +3,7 @@
 use crate::calls::*;
 use crate::harness::open;
 use crate::server::{Own, RUNTIME, connect, run_tool};
+use towline_domain::ItemState;
 use towline_domain::Policy;
 use towline_postgres::Time;
 use towline_store::{Operation, Store};
@@ -14,7 +15,7 @@ fn a_restored_dump_of_the_schema_is_the_complete_store() {
     run(&store, create("jobs", Policy::default())).unwrap();
     let ids: Vec<_> = ["a", "b", "c"].map(|text| submitted(&run(&store, submit("jobs", text))).0).into();
     let held = receive(&store, "jobs", 2, seed(0, 0));
-    assert_eq!(run(&store, lease(held[0].0, held[0].1, commit())), left("completed"));
+    assert_eq!(run(&store, lease(held[0].0, held[0].1, commit())), left(ItemState::Completed));
     run(&store, Operation::Cancel { id: ids[2], reason: String::new() }).unwrap();
 
     let client = RUNTIME.block_on(connect(&server.config())).unwrap();
@@ -35,7 +36,7 @@ fn a_restored_dump_of_the_schema_is_the_complete_store() {
     let shown = |store: &dyn Store| block_on(store.get(ids.clone(), towline_domain::FieldSet::ALL)).unwrap();
     assert_eq!(shown(&copy), shown(&store));
     // The dump includes leases. Ids of new items differ from the restored ones.
-    assert_eq!(run(&copy, lease(held[1].0, held[1].1, commit())), left("completed"));
+    assert_eq!(run(&copy, lease(held[1].0, held[1].1, commit())), left(ItemState::Completed));
     let (new, created) = submitted(&run(&copy, submit("jobs", "d")));
     assert!(created && !ids.contains(&new));
 }

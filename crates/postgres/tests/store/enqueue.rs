@@ -4,7 +4,7 @@ use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use tokio_postgres::{Client, Config};
-use towline_domain::{Item, Millis, Policy, Schema};
+use towline_domain::{Item, ItemState, Millis, Policy, Schema};
 use towline_postgres::{Postgres, Time};
 use towline_store::{Operation, Reply};
 use uuid::Uuid;
@@ -244,7 +244,7 @@ fn entries_of_a_full_queue_stay_in_the_inbox_and_block_no_other_queue() {
         until("an item is pending", || counts(&scene.store, "jobs").pending > 0);
         for item in scene.receive(10) {
             let token = item.head.lease().unwrap().token;
-            assert_eq!(run(&scene.store, lease(item.head.id, token, commit())), left("completed"));
+            assert_eq!(run(&scene.store, lease(item.head.id, token, commit())), left(ItemState::Completed));
             done += 1;
         }
     }

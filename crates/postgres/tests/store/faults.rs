@@ -5,6 +5,7 @@ use crate::harness::{new_schema, open};
 use crate::server::{Own, PORT, RUNTIME, SHARED, connect};
 use std::process::Command;
 use std::time::Duration;
+use towline_domain::ItemState;
 use towline_domain::Policy;
 use towline_domain::kv::KvCommand;
 use towline_postgres::{Options, Postgres, Time};
@@ -177,7 +178,7 @@ fn an_item_without_its_payload_does_not_block_other_items() {
     let held = receive(&store, "jobs", 10, seed(0, 0));
     assert_eq!(held.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [ids[0], ids[2]]);
     for (id, token) in held {
-        assert_eq!(run(&store, lease(id, token, commit())), left("completed"));
+        assert_eq!(run(&store, lease(id, token, commit())), left(ItemState::Completed));
     }
     assert_eq!(counts(&store, "jobs").processing, 1, "its lease is left to lapse");
     match block_on(store.get(vec![ids[1]], towline_domain::FieldSet::ALL)) {
@@ -186,7 +187,7 @@ fn an_item_without_its_payload_does_not_block_other_items() {
         }
         other => panic!("expected damage, got {other:?}"),
     }
-    assert_eq!(run(&store, Operation::Cancel { id: ids[1], reason: String::new() }), left("failed"));
+    assert_eq!(run(&store, Operation::Cancel { id: ids[1], reason: String::new() }), left(ItemState::Failed));
     run(&store, Operation::Delete { id: ids[1], force: false }).unwrap();
     assert_eq!(counts(&store, "jobs").total(), 2);
 }

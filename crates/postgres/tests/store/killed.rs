@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
-use towline_domain::{FieldSet, HeadFilter, ItemId, Policy, StateName};
+use towline_domain::{FieldSet, HeadFilter, ItemId, ItemState, Policy, StateName};
 use towline_postgres::Time;
 use towline_store::{Filter, Store};
 
@@ -67,7 +67,11 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
                         let settles = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
                         if let Ok(answers) = block_on(store.update(settles)) {
                             for (answer, (id, _)) in answers.answers.iter().zip(&given) {
-                                assert_eq!(*answer, left("completed"), "its lease lasts five minutes");
+                                assert_eq!(
+                                    *answer,
+                                    left(ItemState::Completed),
+                                    "its lease lasts five minutes"
+                                );
                                 *commits.lock().unwrap().entry(*id).or_default() += 1;
                             }
                         }

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_postgres::Config;
+use towline_domain::ItemState;
 use towline_domain::Policy;
 use towline_postgres::{Postgres, Time};
 use towline_store::Reply;
@@ -132,7 +133,7 @@ fn each_step_happens_once(cut: Cut) {
     assert_eq!(item.fields.blob.as_deref(), Some(&b"work"[..]), "with its payload");
 
     let token = item.head.lease().unwrap().token;
-    assert_eq!(proxy.cut(|| run(&store, lease(id, token, commit()))), left("completed"));
+    assert_eq!(proxy.cut(|| run(&store, lease(id, token, commit()))), left(ItemState::Completed));
     assert_eq!(counts(&store, "jobs").completed, 1);
     assert_eq!(proxy.cuts.load(Ordering::SeqCst), 3);
 }

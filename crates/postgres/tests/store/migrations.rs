@@ -4,6 +4,7 @@ use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use tokio_postgres::Config;
+use towline_domain::ItemState;
 use towline_domain::Policy;
 use towline_postgres::{Migrated, Options, Postgres, Time, migrate, schema_version};
 use towline_store::StoreError;
@@ -110,7 +111,7 @@ fn a_server_works_with_a_role_that_cannot_change_the_schema() {
     run(&store, create("jobs", Policy::default())).unwrap();
     let (id, _) = submitted(&run(&store, submit("jobs", "work")));
     let [(given, token)] = receive(&store, "jobs", 5, seed(0, 0))[..] else { panic!("one item") };
-    assert_eq!((given, run(&store, lease(id, token, commit()))), (id, left("completed")));
+    assert_eq!((given, run(&store, lease(id, token, commit()))), (id, left(ItemState::Completed)));
     drop(store);
     // A role that may not migrate gets a clear error.
     execute(&format!("DELETE FROM {schema}.towline_schema"));

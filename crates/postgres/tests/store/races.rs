@@ -9,7 +9,7 @@ use std::thread;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::kv::{KvAnswer, KvCommand};
-use towline_domain::{ItemId, LeaseToken, Policy, QueueState};
+use towline_domain::{ItemId, ItemState, LeaseToken, Policy, QueueState};
 use towline_postgres::{Postgres, Time};
 use towline_store::{Operation, Reply};
 
@@ -65,11 +65,11 @@ fn each_item_is_committed_once_by_several_servers() {
                 };
                 let settles = given.iter().enumerate().map(settle).collect();
                 for (answer, (id, _)) in update(store, settles).iter().zip(&given) {
-                    if *answer == left("completed") {
+                    if *answer == left(ItemState::Completed) {
                         mine.push(*id);
                         committed.fetch_add(1, Ordering::SeqCst);
                     } else {
-                        assert_eq!(*answer, left("pending"), "no other caller has this lease");
+                        assert_eq!(*answer, left(ItemState::Pending), "no other caller has this lease");
                     }
                 }
             }
@@ -106,7 +106,9 @@ fn the_last_commit_completes_a_closed_queue_on_any_server() {
                         break;
                     }
                     let settles = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
-                    assert!(update(store, settles).iter().all(|answer| *answer == left("completed")));
+                    assert!(
+                        update(store, settles).iter().all(|answer| *answer == left(ItemState::Completed))
+                    );
                 }
             },
             &stores,
@@ -205,7 +207,9 @@ fn a_replace_key_has_one_pending_item_among_servers() {
                 if round % 3 == number % 3 {
                     let settles = receive(store, "jobs", 2, seed(number, round));
                     let settles = settles.iter().map(|&(id, token)| lease(id, token, commit())).collect();
-                    assert!(update(store, settles).iter().all(|answer| *answer == left("completed")));
+                    assert!(
+                        update(store, settles).iter().all(|answer| *answer == left(ItemState::Completed))
+                    );
                 }
             }
             made

@@ -5,7 +5,7 @@ use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use bytes::Bytes;
 use std::sync::Arc;
-use towline_domain::{Fields, Millis, Policy, Submission, Timestamp};
+use towline_domain::{Fields, ItemState, Millis, Policy, Submission, Timestamp};
 use towline_postgres::Time;
 use towline_store::{ManualClock, Operation};
 
@@ -43,7 +43,7 @@ fn removed_items_free_their_disk_space() {
         assert!(update(&store, (0..8).map(|_| heavy("jobs")).collect()).iter().all(Result::is_ok));
         let given = receive(&store, "jobs", 8, seed(0, round));
         let commits = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
-        assert!(update(&store, commits).iter().all(|answer| *answer == left("completed")));
+        assert!(update(&store, commits).iter().all(|answer| *answer == left(ItemState::Completed)));
         clock.advance(2500);
     }
     assert_eq!(counts(&store, "jobs").completed, 72);

@@ -184,7 +184,7 @@ mod tests {
         let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
         let new = NewToken { name: "a".to_owned(), scopes: vec!["admin".to_owned()], ..NewToken::default() };
         let elsewhere = TokenStore::Store(&*store);
-        let (text, _) = elsewhere.create(new, [1; 32], broker.now()).await.unwrap().unwrap();
+        let (text, _) = elsewhere.create(new, [1; 32], broker.now()).await.unwrap();
         let secret = TokenSecret::parse(&text).unwrap();
         let tokens = TokenCache::default();
         assert!(tokens.cached(&secret, broker.now()).is_none(), "not cached yet");
@@ -211,7 +211,7 @@ mod tests {
         let store = Arc::new(ReferenceStore::new(clock.clone(), 0));
         let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
         let new = NewToken { name: "a".to_owned(), scopes: vec!["admin".to_owned()], ..NewToken::default() };
-        let (text, _) = TokenStore::Store(&*store).create(new, [1; 32], broker.now()).await.unwrap().unwrap();
+        let (text, _) = TokenStore::Store(&*store).create(new, [1; 32], broker.now()).await.unwrap();
         let secret = TokenSecret::parse(&text).unwrap();
         let tokens = TokenCache::default();
         tokens.load(&broker, &secret, broker.now()).await.unwrap();

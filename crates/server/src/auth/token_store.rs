@@ -10,7 +10,7 @@ use towline_api::{NewToken, RateLimit, TokenShown};
 use towline_broker::Broker;
 use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
 use towline_domain::{Millis, Refusal, Timestamp};
-use towline_store::{Answered, Operation, Reply, Store, StoreError};
+use towline_store::{Answered, Operation, OperationResult, Reply, Store, StoreError};
 
 /// The prefix of the server's own records.
 const RESERVED: &str = "towline/";
@@ -169,7 +169,7 @@ impl<'a> TokenStore<'a> {
     async fn run(self, key: String, command: KvCommand) -> Result<KvAnswer, StoreError> {
         match self.update(vec![Operation::Kv { key, command }]).await?.pop() {
             Some(Ok(Reply::Kv(answer))) => Ok(answer),
-            Some(Err(refusal)) => Err(StoreError::Unavailable { cause: refusal.to_string() }),
+            Some(Err(error)) => Err(error.into_fault()),
             _ => Err(StoreError::Closed),
         }
     }
@@ -189,24 +189,21 @@ impl<'a> TokenStore<'a> {
         new: NewToken,
         secret: [u8; 32],
         now: Timestamp,
-    ) -> Result<Result<(String, TokenRecord), Refusal>, StoreError> {
+    ) -> OperationResult<(String, TokenRecord)> {
         let hash = TokenSecret::new(0, secret).hash();
-        let stored = match check(new, hash, now) {
-            Ok(stored) => stored,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let stored = check(new, hash, now)?;
         let id = match self.run(counter(), KvCommand::Increment { by: 1, ttl: None }).await? {
             KvAnswer::Number(number @ 1..=IDS_MAX) => number.cast_unsigned(),
             KvAnswer::Number(_) => {
                 let message = format!("{IDS_MAX} tokens were created, which is the maximum");
-                return Ok(Err(invalid("tokens", message)));
+                return Err(invalid("tokens", message).into());
             }
-            _ => return Err(StoreError::Closed),
+            _ => return Err(StoreError::Closed.into()),
         };
         let access = Access::new(stored.scopes.iter().filter_map(|scope| scope.parse().ok()).collect());
         let record = TokenRecord { id, hash, access, stored };
         self.put(&record, now).await?;
-        Ok(Ok((TokenSecret::new(id, secret).text(), record)))
+        Ok((TokenSecret::new(id, secret).text(), record))
     }
 
     /// Reads tokens by id, in the order of `ids`.
@@ -294,8 +291,8 @@ mod tests {
         let store = ReferenceStore::new(Arc::new(ManualClock::new(NOW)), 0);
         let tokens = TokenStore::Store(&store);
         assert!(!tokens.any().await.unwrap());
-        let (text, created) = tokens.create(new(&["admin"]), [7; 32], NOW).await.unwrap().unwrap();
-        let (_, other) = tokens.create(new(&["queue:a:read"]), [8; 32], NOW).await.unwrap().unwrap();
+        let (text, created) = tokens.create(new(&["admin"]), [7; 32], NOW).await.unwrap();
+        let (_, other) = tokens.create(new(&["queue:a:read"]), [8; 32], NOW).await.unwrap();
         assert!(tokens.any().await.unwrap());
         assert_ne!(created.id, other.id);
         let secret = TokenSecret::parse(&text).unwrap();
@@ -341,11 +338,11 @@ mod tests {
             (NewToken { rate_limit: rate(0, None), ..new(&["admin"]) }, "rate_limit"),
             (NewToken { rate_limit: rate(1, Some(0)), ..new(&["admin"]) }, "rate_limit"),
         ] {
-            let refusal = tokens.create(wrong, [0; 32], NOW).await.unwrap().unwrap_err();
+            let refusal = tokens.create(wrong, [0; 32], NOW).await.unwrap_err();
             assert!(refusal.to_string().contains(what), "{refusal}");
         }
         let brief = NewToken { expires_in: span("1m"), ..new(&["admin"]) };
-        let (_, brief) = tokens.create(brief, [0; 32], NOW).await.unwrap().unwrap();
+        let (_, brief) = tokens.create(brief, [0; 32], NOW).await.unwrap();
         assert_eq!(brief.ended(Timestamp(NOW.0 + 59_999)), None);
         assert_eq!(brief.ended(Timestamp(NOW.0 + 60_000)), Some("has expired"));
     }

@@ -5,9 +5,10 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use towline_api::{Code, ErrorBody, PROBLEM_JSON, Problem};
+use towline_broker::AccessError;
 use towline_buffers::BufferError;
 use towline_domain::Refusal;
-use towline_store::StoreError;
+use towline_store::{OperationError, StoreError};
 
 /// Boxed, so that `Result`s of routes stay small.
 #[derive(Debug)]
@@ -60,17 +61,27 @@ impl From<Refusal> for ProblemResponse {
     }
 }
 
+impl From<OperationError> for ProblemResponse {
+    fn from(error: OperationError) -> ProblemResponse {
+        match error {
+            OperationError::Refused(refusal) => refusal.into(),
+            OperationError::Failed(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<AccessError> for ProblemResponse {
+    fn from(error: AccessError) -> ProblemResponse {
+        match error {
+            AccessError::Buffer(error) => error.into(),
+            AccessError::Store(fault) => fault.into(),
+        }
+    }
+}
+
 impl From<StoreError> for ProblemResponse {
     fn from(fault: StoreError) -> ProblemResponse {
-        let code = match &fault {
-            StoreError::BatchTooLarge { .. } => Code::TooLarge,
-            StoreError::Busy { .. } => Code::Busy,
-            StoreError::Full { .. } => Code::DiskFull,
-            StoreError::Corrupt { .. } => Code::Damaged,
-            StoreError::Poisoned { .. } | StoreError::Closed | StoreError::Unavailable { .. } => {
-                Code::Unavailable
-            }
-        };
+        let code = Code::parse(fault.code()).unwrap_or(Code::Internal);
         if code.status() >= 500 {
             tracing::error!(code = code.name(), "{fault}");
         }

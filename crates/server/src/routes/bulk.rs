@@ -11,7 +11,7 @@ use futures::FutureExt;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 use towline_api::{BulkResult, CountShown, ItemFilter, PurgeResult};
-use towline_domain::{QueueName, QueueState, Refusal, StateName};
+use towline_domain::{QueueName, Refusal, StateName};
 use towline_store::{BulkAction, Cursor, Filter, Operation, StoreError};
 
 /// Items per update: few enough that other requests do not wait long.
@@ -132,13 +132,9 @@ fn check_selection(filtered: bool, state: Option<StateName>, all: bool) -> Resul
 
 /// Rejects a closed target queue once, instead of refusing each item.
 async fn check_open(app: &App, queue: &QueueName) -> Result<(), ProblemResponse> {
-    let name = queue.to_string();
-    match app.broker.store().queue(queue.clone()).await?.map(|view| view.queue.state) {
-        Some(QueueState::Open) => Ok(()),
-        Some(state @ (QueueState::Closed { since } | QueueState::Completed { since })) => {
-            Err(Refusal::QueueClosed { name, state: state.name(), since }.into())
-        }
-        None => Err(Refusal::QueueNotFound { name }.into()),
+    match app.broker.store().queue(queue.clone()).await? {
+        Some(view) => Ok(view.queue.check_open()?),
+        None => Err(Refusal::QueueNotFound { name: queue.to_string() }.into()),
     }
 }
 

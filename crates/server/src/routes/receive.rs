@@ -48,7 +48,7 @@ pub(super) async fn receive(
         make_buffers: body.create_output_buffers.unwrap_or(false),
     };
     let since = app.traces.as_ref().map(|_| app.now());
-    let received = app.broker.receive(request).await??;
+    let received = app.broker.receive(request).await?;
     if let (Some(traces), Some(since)) = (&app.traces, since) {
         traces.received(&request_span, &queue, &received.items, since);
     }

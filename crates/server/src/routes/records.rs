@@ -30,7 +30,7 @@ pub(super) async fn list(
     let (prefix, cursor) = (query.one("prefix")?.unwrap_or_default(), query.one("cursor")?);
     let limit = query.number("limit", KV_PAGE_MAX, KV_PAGE_MAX)?;
     query.end()?;
-    let found = app.broker.kv_list(&prefix, cursor.as_deref(), limit).await??;
+    let found = app.broker.kv_list(&prefix, cursor.as_deref(), limit).await?;
     let next = found.last().filter(|_| found.len() >= limit).map(|(key, _)| key.clone());
     let bytes: usize = found.iter().map(|(_, record)| record.value.len()).sum();
     let records = found.into_iter().map(|(key, record)| RecordShown::new(key, &record)).collect();
@@ -48,7 +48,7 @@ pub(super) async fn get(
     respond: Responder,
     KeyPath(key): KeyPath,
 ) -> Result<Response, ProblemResponse> {
-    let Some(record) = app.broker.kv_get(&key).await?? else {
+    let Some(record) = app.broker.kv_get(&key).await? else {
         let detail = format!("there is no record {key:?}; it was never set, or it has expired");
         return Err(ProblemResponse::new(Code::RecordNotFound, detail));
     };
@@ -67,7 +67,7 @@ pub(super) async fn set(
     KeyPath(key): KeyPath,
     DecodedBody(body): DecodedBody<SetRecord>,
 ) -> Result<Response, ProblemResponse> {
-    let set = match app.broker.kv(&key, KvCommand::try_from(body)?).await?? {
+    let set = match app.broker.kv(&key, KvCommand::try_from(body)?).await? {
         KvAnswer::Done => true,
         KvAnswer::Won(won) => won,
         _ => return Err(unexpected()),
@@ -90,7 +90,7 @@ pub(super) async fn increment(
     KeyPath(key): KeyPath,
     DecodedBody(body): DecodedBody<IncrementRecord>,
 ) -> Result<Response, ProblemResponse> {
-    let KvAnswer::Number(value) = app.broker.kv(&key, KvCommand::try_from(body)?).await?? else {
+    let KvAnswer::Number(value) = app.broker.kv(&key, KvCommand::try_from(body)?).await? else {
         return Err(unexpected());
     };
     respond.with(&RecordNumber { value })
@@ -106,7 +106,7 @@ pub(super) async fn delete(
     respond: Responder,
     KeyPath(key): KeyPath,
 ) -> Result<Response, ProblemResponse> {
-    let KvAnswer::Deleted(deleted) = app.broker.kv(&key, KvCommand::Delete).await?? else {
+    let KvAnswer::Deleted(deleted) = app.broker.kv(&key, KvCommand::Delete).await? else {
         return Err(unexpected());
     };
     respond.with(&RecordDeleted { deleted })

@@ -70,7 +70,7 @@ pub(super) async fn put(
 ) -> Result<Response, ProblemResponse> {
     let (spec, paused) = body.into_domain()?;
     caller.check_target(Some(&spec.queue))?;
-    let put = app.broker.put_schedule(&name, spec, paused).await??;
+    let put = app.broker.put_schedule(&name, spec, paused).await?;
     respond.with(&ScheduleAnswer {
         created: put.created,
         changed: put.changed.into_iter().map(str::to_owned).collect(),
@@ -100,7 +100,7 @@ pub(super) async fn delete(
     _: NoQuery,
     SchedulePath(name): SchedulePath,
 ) -> Result<Response, ProblemResponse> {
-    app.broker.delete_schedule(&name).await??;
+    app.broker.delete_schedule(&name).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -114,7 +114,7 @@ pub(super) async fn pause(
     respond: Responder,
     SchedulePath(name): SchedulePath,
 ) -> Result<Response, ProblemResponse> {
-    respond.with(&ScheduleShown::from(app.broker.pause_schedule(&name, true).await??))
+    respond.with(&ScheduleShown::from(app.broker.pause_schedule(&name, true).await?))
 }
 
 /// Resume a paused schedule. It skips the occurrences during the pause.
@@ -127,7 +127,7 @@ pub(super) async fn resume(
     respond: Responder,
     SchedulePath(name): SchedulePath,
 ) -> Result<Response, ProblemResponse> {
-    respond.with(&ScheduleShown::from(app.broker.pause_schedule(&name, false).await??))
+    respond.with(&ScheduleShown::from(app.broker.pause_schedule(&name, false).await?))
 }
 
 /// Submit an item of the schedule now, even if the schedule is paused or has ended. Its occurrences stay as they are.
@@ -142,7 +142,7 @@ pub(super) async fn run(
     respond: Responder,
     SchedulePath(name): SchedulePath,
 ) -> Result<Response, ProblemResponse> {
-    let id = app.broker.run_schedule(&name).await??;
+    let id = app.broker.run_schedule(&name).await?;
     respond.with(&ScheduleRun { id: id.into() })
 }
 

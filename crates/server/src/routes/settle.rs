@@ -50,11 +50,8 @@ pub(super) async fn settle(
     let answers = if batch.is_empty() { Vec::new() } else { app.broker.update(batch).await? };
     drop(span);
     let results = batch_results(invalid, answers, |index, answer| match ids.get(index) {
-        Some(&id) => match result(id, answer) {
-            Ok(Ok(settled)) => Ok(settled),
-            Ok(Err(refusal)) => Ok(Settled::refused(Some(id.into()), &refusal)),
-            Err(problem) => Err(problem),
-        },
+        Some(&id) => Ok(result(id, answer)
+            .unwrap_or_else(|problem| Settled::refused(Some(id.into()), problem.into_element_error()))),
         None => Err(unexpected()),
     })?;
     respond.with_many(&SettleAnswer { results }, count)
@@ -81,10 +78,7 @@ fn prepare(actions: Vec<Action>, caller: &Caller, hidden: &HashSet<ItemId>) -> P
                 prepared.ids.push(id);
                 None
             }
-            Err(problem) => {
-                let error = Some(problem.into_element_error());
-                Some(Settled { id: named, error, ..Settled::default() })
-            }
+            Err(problem) => Some(Settled::refused(named, problem.into_element_error())),
         };
         prepared.invalid.push(invalid);
     }
@@ -105,13 +99,11 @@ fn prepare_one(
     Ok((id, call))
 }
 
-/// The result of a call, or its refusal.
-fn result(id: ItemId, answer: Answered) -> Result<Result<Settled, Refusal>, ProblemResponse> {
-    match answer {
-        Ok(Reply::Answer(Answer::State(state))) => Ok(Ok(Settled::state(id, state))),
-        Ok(Reply::Answer(Answer::Leased { deadline })) => Ok(Ok(Settled::held(id, deadline))),
-        Ok(_) => Err(unexpected()),
-        Err(refusal) => Ok(Err(refusal)),
+fn result(id: ItemId, answer: Answered) -> Result<Settled, ProblemResponse> {
+    match answer? {
+        Reply::Answer(Answer::State(state)) => Ok(Settled::state(id, state)),
+        Reply::Answer(Answer::Leased { deadline }) => Ok(Settled::held(id, deadline)),
+        _ => Err(unexpected()),
     }
 }
 
@@ -148,5 +140,5 @@ pub(super) async fn settle_one(
     };
     let answer = app.broker.update(vec![Operation::Lease { id, call: Box::new(call) }]).await?.pop();
     drop(span);
-    respond.with(&result(id, answer.ok_or(StoreError::Closed)?)??)
+    respond.with(&result(id, answer.ok_or(StoreError::Closed)?)?)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use towline_api::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
 use towline_domain::{QueueName, Refusal, Submission, Trace, limits};
-use towline_store::{Operation, Reply, StoreError};
+use towline_store::{Operation, OperationError, Reply, StoreError};
 
 /// Submit items.
 ///
@@ -49,14 +49,14 @@ pub(super) async fn submit(
     };
     drop(span);
     // If the queue does not exist, every item is refused for this reason, so the whole request is.
-    if let Some(Err(refusal @ Refusal::QueueNotFound { .. })) = answers.first() {
-        return Err(refusal.clone().into());
+    if let Some(Err(error @ OperationError::Refused(Refusal::QueueNotFound { .. }))) = answers.first() {
+        return Err(error.clone().into());
     }
     let items = batch_results(invalid, answers, |_, answer| match answer {
         Ok(Reply::Answer(Answer::Submitted { id, created })) => Ok(Submitted::accepted(id, created)),
         Ok(Reply::Answer(Answer::Replaced { id })) => Ok(Submitted::replaced(id)),
         Ok(_) => Err(unexpected()),
-        Err(refusal) => Ok(Submitted::refused(&refusal)),
+        Err(error) => Ok(Submitted::refused(ProblemResponse::from(error).into_element_error())),
     })?;
     respond.with_many(&SubmitAnswer { items }, count)
 }

@@ -28,7 +28,7 @@ pub(super) async fn create(
     DecodedBody(body): DecodedBody<NewToken>,
 ) -> Result<Response, ProblemResponse> {
     let seed = entropy::token_seed().0;
-    let (text, record) = TokenStore::Broker(&app.broker).create(body, seed, app.now()).await??;
+    let (text, record) = TokenStore::Broker(&app.broker).create(body, seed, app.now()).await?;
     let shown = record.describe(None);
     let subject = AuditSubject(format!("token {} {:?} {}", shown.id, shown.name, shown.scopes.join(" ")));
     let mut response = respond.with(&TokenCreated { token: Secret(text), shown })?;

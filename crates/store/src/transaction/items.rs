@@ -1,14 +1,14 @@
 //! Commands about one existing item.
 
-use super::Workspace;
-use crate::{Answered, Reply, item_context};
+use super::{Decided, Workspace};
+use crate::{Reply, item_context};
 use towline_domain::{Change, Command, ItemId, QueueId, QueueState, Refusal};
 
 pub(super) fn change_by_id<W: Workspace>(
     workspace: &mut W,
     id: ItemId,
     command: Command,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     match workspace.find(id) {
         Some(sequence) => change(workspace, sequence, command),
         None => Ok(Err(Refusal::ItemNotFound { id })),
@@ -16,7 +16,7 @@ pub(super) fn change_by_id<W: Workspace>(
 }
 
 /// Carries out what is due for an item: its lease lapses, it expires, or it is removed.
-pub fn elapse<W: Workspace>(workspace: &mut W, sequence: u64) -> Result<Answered, W::Fault> {
+pub fn elapse<W: Workspace>(workspace: &mut W, sequence: u64) -> Result<Decided, W::Fault> {
     change(workspace, sequence, Command::Elapse)
 }
 
@@ -24,7 +24,7 @@ pub(super) fn change<W: Workspace>(
     workspace: &mut W,
     sequence: u64,
     command: Command,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     let Some(head) = workspace.head(sequence) else {
         workspace.forget_orphan(sequence)?;
         return Ok(Err(Refusal::invalid("item", "no item has this sequence number")));
@@ -64,7 +64,7 @@ pub(super) fn apply<W: Workspace>(
     sequence: u64,
     id: Option<ItemId>,
     change: Change,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     let now = workspace.now();
     workspace.effects().record(&change, now);
     workspace.apply_item(sequence, id, change).map(|answer| Ok(Reply::Answer(answer)))

@@ -16,20 +16,23 @@ pub use items::elapse;
 pub use receive::Deliveries;
 pub use workspace::Workspace;
 
-use crate::{Answered, Operation, Reply};
-use towline_domain::Command;
+use crate::{Operation, Reply};
+use towline_domain::{Command, Refusal};
+
+/// What `decide` made of an operation.
+pub type Decided = Result<Reply, Refusal>;
 
 /// What an operation came to. Items that a receive delivers are read back later, once the batch is durable.
 #[derive(Debug)]
 pub enum Outcome<D> {
-    Answered(Answered),
+    Decided(Decided),
     Received(Deliveries<D>),
 }
 
 /// Carries out one operation of a batch.
 pub fn run<W: Workspace>(workspace: &mut W, operation: Operation) -> Result<Outcome<W::Delivery>, W::Fault> {
     let operation = match operation.of_item() {
-        Ok((id, command)) => return items::change_by_id(workspace, id, command).map(Outcome::Answered),
+        Ok((id, command)) => return items::change_by_id(workspace, id, command).map(Outcome::Decided),
         Err(operation) => operation,
     };
     let answered = match operation {
@@ -52,5 +55,5 @@ pub fn run<W: Workspace>(workspace: &mut W, operation: Operation) -> Result<Outc
         Operation::Kv { key, command } => records::change(workspace, &key, command)?,
         other => Err(other.without_item()),
     };
-    Ok(Outcome::Answered(answered))
+    Ok(Outcome::Decided(answered))
 }

@@ -1,7 +1,7 @@
 //! Commands about a queue as a whole.
 
-use super::Workspace;
-use crate::{Answered, Reply};
+use super::{Decided, Workspace};
+use crate::Reply;
 use towline_domain::change::QueueChange;
 use towline_domain::command::NewQueue;
 use towline_domain::{Change, Command, Context, Policy, QueueId, QueueName, Refusal, Schema, limits};
@@ -11,7 +11,7 @@ pub(super) fn create<W: Workspace>(
     name: QueueName,
     schema: Schema,
     policy: Policy,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     let queue = workspace.by_name(&name);
     let held = workspace.queue_count();
     if queue.is_none() && held >= limits::QUEUES_MAX {
@@ -29,7 +29,7 @@ pub(super) fn change<W: Workspace>(
     workspace: &mut W,
     name: &QueueName,
     command: Command,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     let Some(id) = workspace.by_name(name).map(|queue| queue.id) else {
         return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
     };
@@ -49,7 +49,7 @@ fn apply<W: Workspace>(
     workspace: &mut W,
     queue: Option<QueueId>,
     change: Change,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     if change.is_empty() {
         return Ok(Ok(Reply::Answer(change.answer().clone())));
     }

@@ -30,7 +30,7 @@ pub(super) fn receive<W: Workspace>(
     workspace: &mut W,
     call: &ReceiveCall,
 ) -> Result<Outcome<W::Delivery>, W::Fault> {
-    let refuse = |refusal| Ok(Outcome::Answered(Err(refusal)));
+    let refuse = |refusal| Ok(Outcome::Decided(Err(refusal)));
     let not_found = || Refusal::QueueNotFound { name: call.queue.to_string() };
     let Some(queue) = workspace.by_name(&call.queue) else { return refuse(not_found()) };
     if let Err(refusal) = call.check() {

@@ -1,14 +1,14 @@
 //! Key-value records.
 
-use super::Workspace;
-use crate::{Answered, Reply};
+use super::{Decided, Workspace};
+use crate::Reply;
 use towline_domain::kv::{self, KvCommand};
 
 pub(super) fn change<W: Workspace>(
     workspace: &mut W,
     key: &str,
     command: KvCommand,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     let decision = match kv::decide(key, |key| workspace.record(key), command, workspace.now()) {
         Err(refusal) => return Ok(Err(refusal)),
         Ok(decision) => decision,

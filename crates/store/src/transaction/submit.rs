@@ -1,8 +1,8 @@
 //! New items: submitted, or restored from another store.
 
-use super::Workspace;
 use super::items::apply;
-use crate::{Answered, Reply, Restore};
+use super::{Decided, Workspace};
+use crate::{Reply, Restore};
 use std::borrow::Cow;
 use towline_domain as domain;
 use towline_domain::change::Answer;
@@ -12,7 +12,7 @@ pub(super) fn submit<W: Workspace>(
     workspace: &mut W,
     name: &QueueName,
     submission: Box<Submission>,
-) -> Result<Answered, W::Fault> {
+) -> Result<Decided, W::Fault> {
     let Some(queue) = workspace.by_name(name) else {
         return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
     };
@@ -65,7 +65,7 @@ fn replaceable<'a, W: Workspace>(
     Some((sequence, head))
 }
 
-pub(super) fn restore<W: Workspace>(workspace: &mut W, restore: Restore) -> Result<Answered, W::Fault> {
+pub(super) fn restore<W: Workspace>(workspace: &mut W, restore: Restore) -> Result<Decided, W::Fault> {
     let name = restore.queue.clone();
     let item = restore.item(workspace);
     let Some(queue) = workspace.by_name(&name) else {

@@ -12,8 +12,8 @@ use towline_domain::{
 };
 use towline_store::Answered;
 use towline_store::{
-    ErrorText, Filter, ManualClock, Operation, QueueView, Received, Reply, Store, StoredItem, TallyRange,
-    TallyRow, Updated,
+    ErrorText, Filter, ManualClock, Operation, OperationError, QueueView, Received, Reply, Store, StoredItem,
+    TallyRange, TallyRow, Updated,
 };
 
 /// A store, its clock, and the translation of its ids and queue ids.
@@ -69,7 +69,7 @@ impl Side {
             // A store may have carried out due timers before the sweep.
             Ok(Reply::Swept { changed }) => *changed = 0,
             Ok(Reply::Answer(_) | Reply::Kv(_)) => {}
-            Err(
+            Err(OperationError::Refused(
                 Refusal::ItemNotFound { id }
                 | Refusal::IdTaken { id }
                 | Refusal::KeyConflict { id, .. }
@@ -79,7 +79,7 @@ impl Side {
                 | Refusal::PreconditionFailed { id }
                 | Refusal::RenewalsExhausted { id, .. }
                 | Refusal::NotDue { id },
-            ) => self.rename_id(id),
+            )) => self.rename_id(id),
             Err(_) => {}
         }
     }

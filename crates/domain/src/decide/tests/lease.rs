@@ -4,7 +4,9 @@ use crate::change::Answer;
 use crate::command::{Adjust, Command, OutputSet, Receive, Verb, When};
 use crate::event::EventKind;
 use crate::fields::{Field, FieldEdits};
+use crate::item::SettleVerb;
 use crate::item::{ErrorKind, FailureKind, Outcome, State};
+use crate::item_state::ItemState;
 use crate::json::Json;
 use crate::limits;
 use crate::name::BufferId;
@@ -135,7 +137,7 @@ fn a_commit_completes_the_item_and_keeps_its_result_for_its_ttl() {
     let mut scene = Scene::with(|policy| policy.completed_ttl = Some(Millis(70))).held();
     let outcome =
         Outcome { output_params: [("r".to_owned(), Json::string("x"))].into(), ..Outcome::default() };
-    assert_eq!(scene.by(1, Verb::Commit(outcome.clone())), Ok(Answer::State("completed")));
+    assert_eq!(scene.by(1, Verb::Commit(outcome.clone())), Ok(Answer::State(ItemState::Completed)));
     let at = Timestamp(START);
     let remove_at = Some(Timestamp(START + 70));
     assert_eq!(scene.head().state, State::Completed { at, remove_at });
@@ -189,12 +191,12 @@ fn a_commit_uses_the_buffers_made_for_it_unless_it_names_others() {
 }
 
 #[test]
-fn a_commit_waits_until_somebody_has_looked_at_its_buffers() {
+fn a_commit_asks_for_a_check_of_its_buffers() {
     let mut scene = with_buffers();
     let all = made(&scene);
     assert_eq!(all.len(), 2);
-    let Err(Refusal::BuffersUnseen { buffers: unseen, call, .. }) = scene.by(1, commit()) else { panic!() };
-    assert_eq!((*unseen, call.verb), (all, commit()));
+    let Ok(Answer::CheckBuffers(check)) = scene.by(1, commit()) else { panic!() };
+    assert_eq!((check.buffers, check.call.verb), (all, commit()));
     let own = Outcome { outputs: buffers(&[("a", "own-a"), ("b", "own-b")]), ..Outcome::default() };
     scene.by(1, Verb::Commit(own)).unwrap();
 }
@@ -219,7 +221,7 @@ fn buffers_are_named_after_the_item_and_the_lease() {
 #[test]
 fn a_failure_ends_the_item_whatever_retries_are_left() {
     let mut scene = Scene::with(|policy| policy.failed_ttl = None).held();
-    assert_eq!(scene.by(1, fail("broken")), Ok(Answer::State("failed")));
+    assert_eq!(scene.by(1, fail("broken")), Ok(Answer::State(ItemState::Failed)));
     assert_eq!(failed_as(&scene), Some(FailureKind::Explicit));
     assert_eq!(scene.head().timer(), None, "kept for ever");
     let error = scene.item.as_ref().unwrap().errors.iter().next().unwrap().clone();
@@ -248,7 +250,7 @@ fn a_release_is_counted_without_an_error() {
     assert_eq!((scene.head().retries, scene.head().ready_at), (1, scene.now));
     assert!(scene.item.as_ref().unwrap().errors.is_empty());
     scene.receive(2).unwrap();
-    assert_eq!(scene.by(2, release()), Ok(Answer::State("failed")));
+    assert_eq!(scene.by(2, release()), Ok(Answer::State(ItemState::Failed)));
     assert_eq!(failed_as(&scene), Some(FailureKind::RetriesExhausted));
 }
 
@@ -259,7 +261,7 @@ fn a_defer_is_never_counted() {
     for number in 1..=20 {
         scene.receive(number).unwrap();
         let until = When::After(Millis(500));
-        assert_eq!(scene.by(number, Verb::Defer { until }), Ok(Answer::State("pending")));
+        assert_eq!(scene.by(number, Verb::Defer { until }), Ok(Answer::State(ItemState::Pending)));
         assert_eq!((scene.head().retries, scene.head().ready_at), (0, scene.now.after(Millis(500))));
         scene.later(500);
     }
@@ -287,7 +289,7 @@ fn the_same_settle_again_gets_the_same_answer_and_changes_nothing() {
         let after = scene.item.clone();
         assert_eq!(scene.by(1, verb.clone()), Ok(first.clone()), "{verb:?}");
         // Also when somebody else has the item by now.
-        if first == Answer::State("pending") {
+        if first == Answer::State(ItemState::Pending) {
             scene.receive(2).unwrap();
             let after = scene.item.clone();
             assert_eq!(scene.by(1, verb), Ok(first));
@@ -305,7 +307,7 @@ fn a_settle_by_the_same_lease_with_another_content_is_refused() {
     let mut scene = Scene::new().held();
     scene.by(1, fail("this")).unwrap();
     for other in [fail("that"), commit(), release(), retry("this")] {
-        assert!(matches!(scene.by(1, other), Err(Refusal::AlreadySettled { settled: "fail", .. })));
+        assert!(matches!(scene.by(1, other), Err(Refusal::AlreadySettled { settled: SettleVerb::Fail, .. })));
     }
 }
 

@@ -3,6 +3,7 @@ use crate::change::Answer;
 use crate::command::{Command, When};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, State};
+use crate::item_state::ItemState;
 use crate::precondition::{HeadFilter, Precondition};
 use crate::queue::QueueState;
 use crate::refusal::Refusal;
@@ -48,11 +49,11 @@ fn what_is_not_finished_can_be_cancelled_and_cancelling_again_changes_nothing() 
         scene
     };
     for mut scene in [waiting(), paused(), Scene::new().held()] {
-        assert_eq!(scene.run(cancel()), Ok(Answer::State("failed")));
+        assert_eq!(scene.run(cancel()), Ok(Answer::State(ItemState::Failed)));
         assert!(matches!(scene.head().state, State::Failed { kind: FailureKind::Cancelled, .. }));
         let error = scene.item.as_ref().unwrap().errors.iter().next().unwrap().clone();
         assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Cancelled, "enough"));
-        assert_eq!(scene.run(cancel()), Ok(Answer::State("failed")));
+        assert_eq!(scene.run(cancel()), Ok(Answer::State(ItemState::Failed)));
         assert!(scene.change().is_empty());
     }
 }
@@ -107,7 +108,7 @@ fn a_redriven_item_starts_anew_and_says_so() {
     scene.run(Command::Elapse).unwrap();
     assert!(scene.head().is_terminal());
     scene.later(10_000);
-    assert_eq!(scene.run(Command::Redrive), Ok(Answer::State("pending")));
+    assert_eq!(scene.run(Command::Redrive), Ok(Answer::State(ItemState::Pending)));
     assert_eq!(scene.change().event(), Some(EventKind::Redriven));
     let head = scene.head().clone();
     assert_eq!((head.retries, head.deliveries, head.ready_at), (0, 1, scene.now));
@@ -207,7 +208,7 @@ fn an_act_leaves_alone_what_is_not_meant_any_more() {
     }
     for meant in [here, head(kind), head(later), Precondition::default()] {
         let mut scene = failed();
-        assert_eq!(scene.run(only(meant, Command::Redrive)), Ok(Answer::State("pending")));
+        assert_eq!(scene.run(only(meant, Command::Redrive)), Ok(Answer::State(ItemState::Pending)));
     }
 }
 
@@ -215,7 +216,7 @@ fn an_act_leaves_alone_what_is_not_meant_any_more() {
 fn what_waits_changes_its_priority_and_nothing_else() {
     let mut scene = waiting();
     let before = scene.item.clone().unwrap().head;
-    assert_eq!(scene.run(Command::SetPriority { priority: -7 }), Ok(Answer::State("pending")));
+    assert_eq!(scene.run(Command::SetPriority { priority: -7 }), Ok(Answer::State(ItemState::Pending)));
     let after = scene.item.clone().unwrap().head;
     assert_eq!((after.priority, after.revision), (-7, before.revision + 1));
     assert_eq!((after.ready_at, after.transitions), (before.ready_at, before.transitions));
@@ -223,7 +224,7 @@ fn what_waits_changes_its_priority_and_nothing_else() {
     scene.run(Command::SetPriority { priority: -7 }).unwrap();
     assert!(scene.change().is_empty(), "it is what it was");
     scene.run(Command::Pause).unwrap();
-    assert_eq!(scene.run(Command::SetPriority { priority: 1 }), Ok(Answer::State("paused")));
+    assert_eq!(scene.run(Command::SetPriority { priority: 1 }), Ok(Answer::State(ItemState::Paused)));
     for mut scene in [Scene::new().held(), completed(), failed()] {
         assert_eq!(scene.run(Command::SetPriority { priority: 1 }).unwrap_err().code(), "wrong_state");
     }
@@ -237,7 +238,7 @@ fn what_waits_is_moved_to_an_open_queue() {
     let other = queue(2, "other", |_| {});
     scene.target = Some(other.clone());
     scene.run(Command::CloseQueue).unwrap();
-    assert_eq!(scene.run(to("other")), Ok(Answer::State("pending")));
+    assert_eq!(scene.run(to("other")), Ok(Answer::State(ItemState::Pending)));
     assert_eq!(scene.item.as_ref().unwrap().head.queue, other.id);
     assert_eq!(scene.change().event(), Some(EventKind::Moved));
     assert_eq!(scene.queue.state.name(), "completed", "it was the last");

@@ -4,6 +4,7 @@ use crate::change::Answer;
 use crate::command::{Command, Receive, Verb};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, State};
+use crate::item_state::ItemState;
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
@@ -33,7 +34,7 @@ fn nothing_happens_before_its_time() {
 fn a_lapse_counts_as_a_retry_with_its_error() {
     let mut scene = Scene::new().held();
     scene.later(1000);
-    assert_eq!(elapse(&mut scene), Ok(Answer::State("pending")));
+    assert_eq!(elapse(&mut scene), Ok(Answer::State(ItemState::Pending)));
     assert_eq!(scene.change().event(), Some(EventKind::Lapsed));
     assert_eq!((scene.head().retries, scene.head().deliveries), (1, 1));
     assert_eq!(scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind, ErrorKind::Lapsed);
@@ -103,7 +104,7 @@ fn an_item_expires_wherever_it_is_and_that_is_a_recorded_failure() {
         prepare(&mut scene);
         assert_eq!(scene.head().timer(), Some(Timestamp(START + 500)));
         scene.later(500);
-        assert_eq!(elapse(&mut scene), Ok(Answer::State("failed")));
+        assert_eq!(elapse(&mut scene), Ok(Answer::State(ItemState::Failed)));
         assert_eq!(failed_as(&scene), Some(FailureKind::Expired));
         assert_eq!(scene.change().event(), Some(EventKind::Expired));
         assert_eq!(scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind, ErrorKind::Expired);

@@ -25,14 +25,14 @@ fn storage(app: &App) -> Result<&Buffers, ProblemResponse> {
 /// The buffer storage, if clients may write this buffer now.
 async fn writable<'a>(app: &'a App, id: &str) -> Result<&'a Buffers, ProblemResponse> {
     let buffers = storage(app)?;
-    app.broker.admit_writer(id).await??;
+    app.broker.admit_writer(id).await?;
     Ok(buffers)
 }
 
 /// The buffer storage, if clients may read this buffer now.
 async fn readable<'a>(app: &'a App, id: &str) -> Result<&'a Buffers, ProblemResponse> {
     let buffers = storage(app)?;
-    app.broker.admit_reader(id).await??;
+    app.broker.admit_reader(id).await?;
     Ok(buffers)
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::BrokerStore;
 use towline_broker::Broker;
-use towline_broker::store::StoreError;
+use towline_broker::store::{OperationError, StoreError};
 use towline_domain::{Millis, QueueName, Refusal};
 
 /// The default name of the queue.
@@ -35,16 +35,19 @@ fn unavailable(error: StoreError) -> PortError {
     PortError::Unavailable(error.to_string())
 }
 
-fn port_error(refusal: &Refusal) -> PortError {
+fn port_error(error: &OperationError) -> PortError {
+    let refusal = match error {
+        OperationError::Refused(refusal) => refusal,
+        OperationError::Failed(fault) => return PortError::Unavailable(fault.to_string()),
+    };
     match refusal {
         Refusal::LeaseLost { .. }
         | Refusal::AlreadySettled { .. }
         | Refusal::ItemNotFound { .. }
         | Refusal::WrongState { .. } => PortError::LeaseLost,
-        Refusal::StoreUnavailable { .. }
-        | Refusal::QueueFull { .. }
-        | Refusal::StoreFull { .. }
-        | Refusal::DiskFull { .. } => PortError::Unavailable(refusal.to_string()),
+        Refusal::QueueFull { .. } | Refusal::StoreFull { .. } | Refusal::DiskFull { .. } => {
+            PortError::Unavailable(refusal.to_string())
+        }
         _ => PortError::Refused(refusal.to_string()),
     }
 }

@@ -7,9 +7,9 @@ use crate::ports::{
     SubmitRequest, truncated,
 };
 use std::time::Duration;
-use towline_broker::store::{Cursor, Filter, Operation, Page, Reply, StoreError};
+use towline_broker::store::{Answered, Cursor, Filter, Operation, OperationError, Page, Reply, StoreError};
 use towline_broker::{Broker, ReceiveRequest, entropy};
-use towline_domain::change::Answer as Answered;
+use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, Body, Counts, Field, FieldEdits, FieldSet, Fields, HeadFilter, Item, ItemId, LeaseCall,
@@ -35,7 +35,10 @@ impl BrokerQueue {
     /// Submits items. If the queue does not exist, creates it and submits again.
     async fn submit_items(&self, submits: Vec<Operation>) -> Result<Vec<bool>, PortError> {
         let mut answers = self.broker.update(submits.clone()).await.map_err(unavailable)?;
-        if answers.iter().all(|answer| matches!(answer, Err(Refusal::QueueNotFound { .. }))) {
+        if answers
+            .iter()
+            .all(|answer| matches!(answer, Err(OperationError::Refused(Refusal::QueueNotFound { .. }))))
+        {
             self.create_queue().await?;
             answers = self.broker.update(submits).await.map_err(unavailable)?;
         }
@@ -62,9 +65,8 @@ impl BrokerQueue {
         Operation::Submit { queue: self.name.clone(), submission: Box::new(submission) }
     }
 
-    async fn update(&self, operation: Operation) -> Result<Result<Reply, Refusal>, PortError> {
-        let answer = self.broker.update(vec![operation]).await.map_err(unavailable)?.pop();
-        answer.ok_or_else(|| unavailable(StoreError::Closed))
+    async fn update(&self, operation: Operation) -> Answered {
+        self.broker.update(vec![operation]).await?.pop().ok_or(StoreError::Closed)?
     }
 
     async fn create_queue(&self) -> Result<(), PortError> {
@@ -73,10 +75,10 @@ impl BrokerQueue {
             schema: Box::new(Schema::default()),
             policy: Box::new(Policy::default()),
         };
-        match self.update(create).await? {
+        match self.update(create).await {
             // Another process created it meanwhile.
-            Ok(_) | Err(Refusal::QueueExists { .. }) => Ok(()),
-            Err(refusal) => Err(port_error(&refusal)),
+            Ok(_) | Err(OperationError::Refused(Refusal::QueueExists { .. })) => Ok(()),
+            Err(error) => Err(port_error(&error)),
         }
     }
 
@@ -94,12 +96,12 @@ impl BrokerQueue {
             fields: FieldSet::NONE.with(Field::Blob),
             make_buffers: false,
         };
-        let mut received = self.broker.receive(request.clone()).await.map_err(unavailable)?;
-        if matches!(received, Err(Refusal::QueueNotFound { .. })) {
+        let mut received = self.broker.receive(request.clone()).await;
+        if matches!(received, Err(OperationError::Refused(Refusal::QueueNotFound { .. }))) {
             self.create_queue().await?;
-            received = self.broker.receive(request).await.map_err(unavailable)?;
+            received = self.broker.receive(request).await;
         }
-        let received = received.map_err(|refusal| port_error(&refusal))?;
+        let received = received.map_err(|error| port_error(&error))?;
         Ok(received.items.into_iter().filter_map(delivery).collect())
     }
 
@@ -130,18 +132,18 @@ impl BrokerQueue {
             None => FieldEdits::default(),
         };
         let call = LeaseCall { token, verb, adjust: Adjust { edits, ..Adjust::default() } };
-        let answer = self.update(Operation::Lease { id, call: Box::new(call) }).await?;
-        answer.map(drop).map_err(|refusal| port_error(&refusal))
+        let answer = self.update(Operation::Lease { id, call: Box::new(call) }).await;
+        answer.map(drop).map_err(|error| port_error(&error))
     }
 }
 
 /// Whether a submit created an item.
-fn is_new(answer: Result<Reply, Refusal>) -> Result<bool, PortError> {
+fn is_new(answer: Answered) -> Result<bool, PortError> {
     match answer {
-        Ok(Reply::Answer(Answered::Submitted { created, .. })) => Ok(created),
+        Ok(Reply::Answer(Answer::Submitted { created, .. })) => Ok(created),
         // The item was submitted before with another payload. The first submit stands.
-        Err(Refusal::KeyConflict { .. }) => Ok(false),
-        Err(refusal) => Err(port_error(&refusal)),
+        Err(OperationError::Refused(Refusal::KeyConflict { .. })) => Ok(false),
+        Err(error) => Err(port_error(&error)),
         Ok(_) => Err(unavailable(StoreError::Closed)),
     }
 }

@@ -1,6 +1,6 @@
 //! The store: key-value records of clients.
 
-use super::{millis, port_error, unavailable};
+use super::{millis, port_error};
 use crate::ports::{Increment, PortError, PortFuture, Store};
 use std::time::Duration;
 use towline_broker::Broker;
@@ -10,7 +10,7 @@ pub(super) struct BrokerStore(pub(super) Broker);
 
 impl BrokerStore {
     async fn update(&self, key: &str, command: KvCommand) -> Result<KvAnswer, PortError> {
-        self.0.kv(key, command).await.map_err(unavailable)?.map_err(|refusal| port_error(&refusal))
+        self.0.kv(key, command).await.map_err(|error| port_error(&error))
     }
 }
 
@@ -22,8 +22,7 @@ fn unexpected() -> PortError {
 impl Store for BrokerStore {
     fn get<'a>(&'a self, key: &'a str) -> PortFuture<'a, Option<String>> {
         Box::pin(async move {
-            let found =
-                self.0.kv_get(key).await.map_err(unavailable)?.map_err(|refusal| port_error(&refusal))?;
+            let found = self.0.kv_get(key).await.map_err(|error| port_error(&error))?;
             let Some(record) = found else { return Ok(None) };
             let text = String::from_utf8(record.value.to_vec());
             text.map(Some).map_err(|_| PortError::Refused(format!("the value of {key:?} is not UTF-8")))

@@ -1,4 +1,5 @@
 use super::*;
+use towline_domain::ItemState;
 
 #[test]
 fn more_items_are_leased_than_a_limit_allows() {
@@ -75,7 +76,7 @@ fn an_attempt_above_the_maximum() {
     });
     history.call(once).unwrap();
     let item = history.receive(1).remove(0);
-    history.reply_with(by(&item, release()), state("pending"));
+    history.reply_with(by(&item, release()), state(ItemState::Pending));
     history.assert_violates(7);
     history.received(vec![received_again(&item, history.now())]);
     assert_eq!(history.violated(), [7, 7]);

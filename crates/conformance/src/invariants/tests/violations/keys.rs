@@ -23,7 +23,7 @@ fn a_key_is_refused_with_the_same_content() {
     let mut history = History::new();
     let id = submitted(&history.call(keyed("a", "k")));
     let key = "k".to_owned();
-    history.reply_with(keyed("a", "k"), Err(Refusal::KeyConflict { key, id }));
+    history.reply_with(keyed("a", "k"), Err(Refusal::KeyConflict { key, id }.into()));
     history.assert_violates(10);
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use towline_domain::ItemState;
 
 #[test]
 fn an_item_is_received_while_its_lease_is_valid() {
@@ -42,7 +43,7 @@ fn a_receive_explained_only_by_a_settle_that_was_refused() {
     history.received(vec![received_again(&item, history.now())]);
     history.assert_valid();
     let (id, why) = (item.head.id, LostWhy::Superseded);
-    history.answer(call, Err(Refusal::LeaseLost { id, why }));
+    history.answer(call, Err(Refusal::LeaseLost { id, why }.into()));
     history.assert_violates(3);
 }
 
@@ -78,7 +79,7 @@ fn a_valid_lease_is_refused() {
     history.submit("a");
     let item = history.receive(1).remove(0);
     let (id, why) = (item.head.id, LostWhy::Superseded);
-    history.reply_with(by(&item, commit()), Err(Refusal::LeaseLost { id, why }));
+    history.reply_with(by(&item, commit()), Err(Refusal::LeaseLost { id, why }.into()));
     history.assert_violates(3);
 }
 
@@ -87,7 +88,7 @@ fn a_foreign_lease_is_accepted() {
     let mut history = History::new();
     let id = history.submit("a");
     history.receive(1);
-    history.reply_with(lease(id, LeaseToken(Uuid::from_u128(3)), commit()), state("completed"));
+    history.reply_with(lease(id, LeaseToken(Uuid::from_u128(3)), commit()), state(ItemState::Completed));
     history.assert_violates(4);
 }
 
@@ -100,9 +101,9 @@ fn an_expired_lease_is_accepted() {
         history.clock.advance(1000);
         let deadline = history.now().after(Millis(1000));
         let answer = match verb {
-            Verb::Commit(_) => Answer::State("completed"),
-            Verb::Fail { .. } => Answer::State("failed"),
-            Verb::Release { .. } => Answer::State("pending"),
+            Verb::Commit(_) => Answer::State(ItemState::Completed),
+            Verb::Fail { .. } => Answer::State(ItemState::Failed),
+            Verb::Release { .. } => Answer::State(ItemState::Pending),
             _ => Answer::Leased { deadline },
         };
         history.reply_with(by(&item, verb), Ok(Reply::Answer(answer)));
@@ -117,7 +118,7 @@ fn a_stale_lease_fails_an_item_that_another_worker_holds() {
     let first = history.receive(1).remove(0);
     history.clock.advance(1500);
     history.receive(1);
-    history.reply_with(by(&first, fail()), state("failed"));
+    history.reply_with(by(&first, fail()), state(ItemState::Failed));
     history.assert_violates(4);
 }
 
@@ -130,7 +131,7 @@ fn a_lease_is_accepted_after_a_cancel_or_delete() {
         let id = history.submit("a");
         let item = history.receive(1).remove(0);
         history.call(end(id)).unwrap();
-        history.reply_with(by(&item, commit()), state("completed"));
+        history.reply_with(by(&item, commit()), state(ItemState::Completed));
         history.assert_violates(4);
     }
 }
@@ -141,7 +142,7 @@ fn a_lease_is_settled_twice_in_different_ways() {
     history.submit("a");
     let item = history.receive(1).remove(0);
     history.call(by(&item, release())).unwrap();
-    history.reply_with(by(&item, fail()), state("failed"));
+    history.reply_with(by(&item, fail()), state(ItemState::Failed));
     history.assert_violates(5);
 }
 
@@ -153,7 +154,7 @@ fn a_repeated_settle_gets_a_different_reply() {
     history.call(by(&item, commit())).unwrap();
     history.call(by(&item, commit())).unwrap();
     history.assert_valid();
-    history.reply_with(by(&item, commit()), state("failed"));
+    history.reply_with(by(&item, commit()), state(ItemState::Failed));
     history.assert_violates(5);
 }
 
@@ -167,7 +168,7 @@ fn two_leases_commit_the_same_item() {
     history.clock.advance(1500);
     let second = history.receive(1).remove(0);
     history.call(by(&second, commit())).unwrap();
-    history.answer(call, state("completed"));
+    history.answer(call, state(ItemState::Completed));
     history.assert_violates(5);
 }
 

@@ -20,9 +20,9 @@ use towline_domain::command::{Adjust, Verb, When};
 use towline_domain::item::Claim;
 use towline_domain::refusal::LostWhy;
 use towline_domain::{
-    Body, Field, FieldEdits, FieldSet, Fields, Flow, Item, ItemId, Json, LeaseCall, LeaseToken, Millis,
-    Order, Outcome, Overrides, Policy, PolicyPatch, QueueId, QueueName, QueueState, Refusal, Schema, State,
-    Submission, Timestamp, TokenSeed,
+    Body, Field, FieldEdits, FieldSet, Fields, Flow, Item, ItemId, ItemState, Json, LeaseCall, LeaseToken,
+    Millis, Order, Outcome, Overrides, Policy, PolicyPatch, QueueId, QueueName, QueueState, Refusal, Schema,
+    State, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, ManualClock, Operation, ReceiveCall, Received, Reply, Store};
 use uuid::Uuid;
@@ -172,8 +172,8 @@ fn created(id: ItemId, created: bool) -> Answered {
     Ok(Reply::Answer(Answer::Submitted { id, created }))
 }
 
-fn state(name: &'static str) -> Answered {
-    Ok(Reply::Answer(Answer::State(name)))
+fn state(state: ItemState) -> Answered {
+    Ok(Reply::Answer(Answer::State(state)))
 }
 
 fn receive(max: u32, seed: u64) -> Operation {

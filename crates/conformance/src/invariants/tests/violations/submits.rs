@@ -15,7 +15,7 @@ fn an_acknowledged_submit_is_missing() {
 fn an_acknowledged_submit_is_not_found() {
     let mut history = History::new();
     let id = history.submit("a");
-    history.reply_with(Operation::Pause { id }, Err(Refusal::ItemNotFound { id }));
+    history.reply_with(Operation::Pause { id }, Err(Refusal::ItemNotFound { id }.into()));
     history.assert_violates(1);
 }
 

@@ -39,9 +39,9 @@ fn a_completed_item_is_pending_again() {
 #[test]
 fn a_completed_item_is_redriven_cancelled_or_paused() {
     for (operation, answer) in [
-        ((|id| Operation::Redrive { id }) as fn(ItemId) -> Operation, "pending"),
-        (|id| Operation::Cancel { id, reason: String::new() }, "failed"),
-        (|id| Operation::Pause { id }, "paused"),
+        ((|id| Operation::Redrive { id }) as fn(ItemId) -> Operation, ItemState::Pending),
+        (|id| Operation::Cancel { id, reason: String::new() }, ItemState::Failed),
+        (|id| Operation::Pause { id }, ItemState::Paused),
     ] {
         let mut history = History::new();
         let id = history.submit("a");

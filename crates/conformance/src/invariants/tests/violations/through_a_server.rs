@@ -46,7 +46,7 @@ fn a_terminal_item_changes() {
     history.assert_violates(6);
 }
 /// A history with a settle whose reply was lost and that was carried out before a restart. Then the worker calls `again`.
-fn history_with_lost_settle(settle: Verb, again: Verb, answer: &'static str) -> History {
+fn history_with_lost_settle(settle: Verb, again: Verb, answer: ItemState) -> History {
     let mut history = History::new();
     history.submit("a");
     let item = history.receive(1).remove(0);
@@ -64,13 +64,13 @@ fn history_with_lost_settle(settle: Verb, again: Verb, answer: &'static str) -> 
 
 #[test]
 fn a_lost_settle_is_repeated_after_a_restart() {
-    history_with_lost_settle(commit(), commit(), "completed").assert_valid();
-    history_with_lost_settle(fail(), fail(), "failed").assert_valid();
-    history_with_lost_settle(release(), release(), "pending").assert_valid();
+    history_with_lost_settle(commit(), commit(), ItemState::Completed).assert_valid();
+    history_with_lost_settle(fail(), fail(), ItemState::Failed).assert_valid();
+    history_with_lost_settle(release(), release(), ItemState::Pending).assert_valid();
 }
 
 #[test]
 fn a_different_settle_is_accepted_after_a_restart() {
-    history_with_lost_settle(release(), commit(), "completed").assert_violates(4);
-    history_with_lost_settle(commit(), release(), "pending").assert_violates(4);
+    history_with_lost_settle(release(), commit(), ItemState::Completed).assert_violates(4);
+    history_with_lost_settle(commit(), release(), ItemState::Pending).assert_violates(4);
 }

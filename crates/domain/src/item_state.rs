@@ -1,9 +1,11 @@
-//! The states of items on the wire: the one place that knows their names.
+//! The states of items as clients see them: the one place that knows their names.
 //!
-//! Answers carry a state as text, so that a client can still decode a state that a later server adds.
+//! On the wire a state is text, so that a client can still decode a state that a later server adds.
 
-/// The state of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use crate::item::StateKind;
+
+/// The state of an item as a client sees it. [`crate::StateKind`] is the state that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ItemState {
     Pending,
     Scheduled,
@@ -47,5 +49,23 @@ impl ItemState {
     #[must_use]
     pub fn is_terminal(self) -> bool {
         matches!(self, ItemState::Completed | ItemState::Failed)
+    }
+}
+
+impl From<StateKind> for ItemState {
+    fn from(kind: StateKind) -> ItemState {
+        match kind {
+            StateKind::Pending => ItemState::Pending,
+            StateKind::Processing => ItemState::Processing,
+            StateKind::Paused => ItemState::Paused,
+            StateKind::Completed => ItemState::Completed,
+            StateKind::Failed => ItemState::Failed,
+        }
+    }
+}
+
+impl std::fmt::Display for ItemState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
