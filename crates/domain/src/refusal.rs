@@ -1,4 +1,4 @@
-//! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it says what to do.
+//! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it names a remedy.
 
 use crate::command::{LeaseCall, OutputSet};
 use crate::id::ItemId;
@@ -44,12 +44,12 @@ pub enum Refusal {
     BufferNotReady { what: String, id: String, state: &'static str, remedy: &'static str },
     #[error("{detail}")]
     BuffersUnavailable { detail: String },
-    /// The part of the store that it is about cannot be reached. Whether it was done is not known.
+    /// The shard of the operation cannot be reached. It is unknown whether the operation was carried out.
     #[error("{detail}; try again later")]
     StoreUnavailable { detail: String },
     #[error("{detail}")]
     BuffersDamaged { detail: String },
-    /// For the broker: look at the buffers made for the attempt, then call again.
+    /// For the broker: check the buffers of the attempt, then call again.
     #[error("the buffers made for the attempt at item {id} were not looked at")]
     BuffersUnseen { id: ItemId, buffers: Box<OutputSet>, call: Box<LeaseCall> },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
@@ -72,9 +72,9 @@ pub enum Refusal {
 pub enum LostWhy {
     /// The deadline passed.
     Lapsed,
-    /// Somebody else holds the item, or it went back to the queue.
+    /// Another worker holds the item, or it went back to the queue.
     Superseded,
-    /// Cancelled, expired or deleted under its holder.
+    /// The item was cancelled, expired or deleted while it was leased.
     Ended,
 }
 
