@@ -1,4 +1,4 @@
-//! How long a failed attempt waits before the next one. Whole numbers only, so that every machine agrees.
+//! The delay before a retry. Whole numbers only, so that every machine computes the same delay.
 
 use crate::id::ItemId;
 use crate::time::Millis;
@@ -26,10 +26,10 @@ pub enum Growth {
 pub enum Jitter {
     #[default]
     None,
-    /// Shortens the delay by up to this share, by a seed that comes with the command.
+    /// Shortens the delay by up to this share. The seed comes with the command.
     Random { permille: u32 },
-    /// Lengthens or shortens it by up to this share, by a hash of item and attempt: the same on every machine.
-    /// The result is rounded to a multiple of `round`.
+    /// Lengthens or shortens the delay by up to this share, from a hash of item and attempt: every machine computes
+    /// the same. The result is rounded to a multiple of `round`.
     Hash { permille: u32, round: Millis },
 }
 
@@ -39,12 +39,12 @@ pub struct Backoff {
     pub jitter: Jitter,
 }
 
-/// The names [`Backoff::preset`] knows.
+/// The names that [`Backoff::preset`] accepts.
 pub const PRESETS: [&str; 7] =
     ["none", "tyger", "ayepi", "quantumleap", "cyclotron", "aicf-ai", "aicf-quantum"];
 
 impl Backoff {
-    /// The retry schedule of a system whose users come to Towline, by its name.
+    /// The retry schedule of another queue system, by the name of that system.
     #[must_use]
     pub fn preset(name: &str) -> Option<Backoff> {
         let exponential = |base, cap| Growth::Exponential { base, factor_permille: 2000, cap };
@@ -76,7 +76,7 @@ impl Backoff {
         }
     }
 
-    /// The delay after the attempt that made `retries` earlier retries (0: the first attempt failed).
+    /// The delay after a failed attempt that had `retries` retries before it (0: the first attempt).
     #[must_use]
     pub fn delay(&self, item: ItemId, retries: u32, seed: u64) -> Millis {
         let plain = match &self.growth {
@@ -119,7 +119,7 @@ fn grow(base: u64, factor_permille: u32, times: u32, cap: u64) -> u64 {
     u64::try_from(value / SCALE).unwrap_or(cap)
 }
 
-/// A number spread evenly over all of `i64`, so that the sign is as likely plus as minus.
+/// A number spread evenly over all of `i64`.
 fn hash_jitter(item: ItemId, retries: u32) -> i64 {
     let mut hash = Sha3_256::new();
     hash.update(b"towline|retry\0");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn quantumleap_doubles_from_twenty_seconds_without_end() {
+    fn quantumleap_doubles_from_twenty_seconds_without_a_cap() {
         assert_eq!(delays("quantumleap", 0)[..4], [20_000, 40_000, 80_000, 160_000]);
     }
 
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn growth_never_falls_and_never_passes_its_cap(base in 0..100_000u64, factor in 1000..5000u32, cap in 1..10_000_000u64, n in 0..12_000u32) {
+        fn growth_never_falls_and_never_exceeds_its_cap(base in 0..100_000u64, factor in 1000..5000u32, cap in 1..10_000_000u64, n in 0..12_000u32) {
             let backoff = Backoff {
                 growth: Growth::Exponential { base: Millis(base), factor_permille: factor, cap: Some(Millis(cap)) },
                 jitter: Jitter::None,
@@ -190,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn any_backoff_gives_a_bounded_delay(base: u64, factor: u32, cap: Option<u64>, permille: u32, round: u64, n in 0..20_000u32, seed: u64) {
+        fn the_delay_of_any_backoff_is_bounded(base: u64, factor: u32, cap: Option<u64>, permille: u32, round: u64, n in 0..20_000u32, seed: u64) {
             for jitter in [Jitter::None, Jitter::Random { permille }, Jitter::Hash { permille, round: Millis(round) }] {
                 let growth = Growth::Exponential { base: Millis(base), factor_permille: factor, cap: cap.map(Millis) };
                 let delay = Backoff { growth, jitter }.delay(ITEM, n, seed);

@@ -1,4 +1,4 @@
-//! What a decision changed: the item after, the queue after, and what to tell the caller.
+//! What `decide` decided: the item and the queue after the change, and the answer to the caller.
 
 use crate::command::{LeaseCall, OutputSet};
 use crate::dependency::GroupTag;
@@ -14,7 +14,7 @@ use crate::round_robin::KeyTag;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One decided change. A store applies it; it cannot make one.
+/// One decided change. A store applies changes; it cannot create them.
 ///
 /// ```compile_fail,E0451
 /// fn forge(change: towline_domain::Change) -> towline_domain::Change {
@@ -50,13 +50,13 @@ pub(crate) struct ItemChange {
     pub(crate) error: Option<Box<AttemptError>>,
 }
 
-/// What the item was when this was decided; a store that finds something else has lost a race.
+/// The item when this was decided. A store that finds another revision has lost a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Before {
     pub id: ItemId,
     pub queue: QueueId,
     pub revision: u32,
-    /// The group that it leaves unfinished if it is removed.
+    /// The group of an item that is removed unfinished.
     pub leaves: Option<GroupTag>,
     pub state: StateKind,
     pub ready_at: Timestamp,
@@ -69,7 +69,7 @@ pub enum QueueChange {
     Deleted,
 }
 
-/// What the caller is told.
+/// The answer to the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Queue(Box<Queue>),
@@ -78,15 +78,15 @@ pub enum Answer {
         id: ItemId,
         created: bool,
     },
-    /// The item that waited is what was submitted now.
+    /// The submission replaced this pending item.
     Replaced {
         id: ItemId,
     },
-    /// The lease is valid until then.
+    /// The lease is valid until the deadline.
     Leased {
         deadline: Timestamp,
     },
-    /// The state the item is in now, or for a repeated settle, the state it was left in then.
+    /// The state of the item now. For a repeated settle: the state the first call left it in.
     State(ItemState),
     Removed,
     /// Nothing was changed: the commit uses buffers that were made for the attempt, and `decide` cannot read them. The
@@ -113,7 +113,7 @@ impl Change {
         &self.answer
     }
 
-    /// Whether there is anything to store.
+    /// Whether there is nothing to store.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.item.is_none() && self.queue.is_none()
@@ -130,7 +130,7 @@ impl Change {
         self.record.as_deref().map(|(key, record)| (key, record))
     }
 
-    /// The item's head after, if the change leaves an item.
+    /// The item's head after the change, unless the change removes the item.
     #[must_use]
     pub fn head(&self) -> Option<&Head> {
         self.item.as_ref().and_then(|item| item.after.as_ref())
@@ -146,7 +146,7 @@ impl Change {
         self.item.as_ref().and_then(|item| item.before)
     }
 
-    /// What was submitted, if this is a submit. With [`Change::before`], in place of what was submitted before.
+    /// What was submitted, if this is a submit. It replaces an item if there is a [`Change::before`].
     #[must_use]
     pub fn submitted(&self) -> Option<(&Body, &Fields)> {
         self.item.as_ref().and_then(|item| item.body.as_ref()).map(|body| (&body.0, &body.1))
@@ -173,7 +173,7 @@ impl Change {
         (self.item.and_then(|item| item.after), self.answer)
     }
 
-    /// The item after, from the item before: what every store's read must equal.
+    /// The item after the change, from the item before it. Every store must read back the same.
     #[must_use]
     pub fn apply(&self, item: Option<Item>) -> Option<Item> {
         let Some(change) = &self.item else {
@@ -181,7 +181,7 @@ impl Change {
         };
         let head = change.after.clone()?;
         let mut item = match (&change.body, item) {
-            // One that is replaced never had an outcome or an error.
+            // A replaced item never had an outcome or an error.
             (Some(body), _) => Item {
                 head: head.clone(),
                 body: body.0.clone(),
@@ -204,7 +204,7 @@ impl Change {
     }
 }
 
-/// Every attempt's error, bounded: the first one and the latest.
+/// The errors of an item's attempts: the first and the latest, at most [`limits::ERRORS_KEPT_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errors(Vec<AttemptError>);

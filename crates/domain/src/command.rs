@@ -1,4 +1,4 @@
-//! What can be asked of a queue or an item. Durations, tokens and seeds come with the command; time does not.
+//! The commands to a queue or an item. Durations, tokens and seeds come with the command; the time does not.
 
 use crate::dependency::{Dependency, DependencyState};
 use crate::fields::{FieldEdits, Fields};
@@ -22,7 +22,7 @@ pub enum Command {
     CloseQueue,
     PauseQueue,
     ResumeQueue,
-    /// With `force`, unfinished items go with it.
+    /// `force` deletes a queue with unfinished items.
     DeleteQueue {
         force: bool,
     },
@@ -35,26 +35,26 @@ pub enum Command {
     Pause,
     Resume,
     Redrive,
-    /// With `force`, also under its holder.
+    /// `force` deletes a leased item.
     Delete {
         force: bool,
     },
-    /// Of an item that waits.
+    /// For pending and paused items.
     SetPriority {
         priority: i16,
     },
-    /// Of an item that waits, to another queue.
+    /// Moves a pending or paused item to another queue.
     Move {
         queue: QueueName,
     },
-    /// How those stand that the item waits for.
+    /// Reports the state of the item's dependency.
     ResolveDependency(Box<DependencyState>),
-    /// Not if the item is another than was meant by now.
+    /// Carried out only if the item still matches.
     Guarded {
         precondition: Arc<Precondition>,
         then: Box<Command>,
     },
-    /// Time has come: lapse, expire or remove, whichever is due.
+    /// Lapses the lease, expires the item or removes it, whichever is due.
     Elapse,
 }
 
@@ -66,7 +66,7 @@ pub struct NewQueue {
     pub policy: Policy,
 }
 
-/// When an item is to be given out: a span from now by the store's clock, or a time on the calendar.
+/// When an item becomes ready: a span from now by the store's clock, or a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     After(Millis),
@@ -86,27 +86,27 @@ impl When {
     }
 }
 
-/// Ties a submit to a key-value record: the item is made if the record is what its submitter saw, and the record is
-/// replaced in the same step. Both happen, or neither.
+/// Ties a submit to a key-value record. The item is created if the record still has the value that the submitter saw, and
+/// the record is replaced in the same step. Both happen, or neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordGuard {
     pub key: String,
     pub seen: Bytes,
     pub next: Bytes,
-    /// Refused before this time, by the store's clock.
+    /// The store refuses the submit before this time, by its own clock.
     pub not_before: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
-    /// Chosen by the submitter; `None`: the store makes one.
+    /// Chosen by the submitter. `None`: the store derives one.
     pub id: Option<ItemId>,
     pub record_guard: Option<Box<RecordGuard>>,
-    /// Not given out before these have ended.
+    /// Not delivered before this dependency is met.
     pub after: Option<Box<Dependency>>,
     pub priority: i16,
     pub ready: When,
-    /// However often it is replaced, no later than this after the first submit.
+    /// The longest delay after the first submit, however often the item is replaced.
     pub delay_max: Option<Millis>,
     pub overrides: Overrides,
     pub body: Body,
@@ -133,13 +133,13 @@ impl Default for Submission {
 pub struct Receive {
     pub token: LeaseToken,
     pub visibility: Option<Millis>,
-    /// The holder did not ask for it, so it must acknowledge within the queue's `ack_timeout`.
+    /// The worker did not ask for the item, so it must acknowledge within the queue's `ack_timeout`.
     pub assigned: bool,
-    /// Make a buffer for each output slot the queue declares.
+    /// Name a buffer for each output slot that the queue declares.
     pub make_buffers: bool,
 }
 
-/// A call by somebody who says they hold the item.
+/// A call by a worker with a lease token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseCall {
     pub token: LeaseToken,
@@ -153,37 +153,37 @@ pub enum Verb {
     Heartbeat {
         visibility: Option<Millis>,
     },
-    /// Changes what `adjust` names, and nothing else.
+    /// Applies `adjust` and nothing else.
     Edit,
     Commit(Outcome),
-    /// Ends the item: no retry.
+    /// Fails the item without a retry.
     Fail {
         reason: String,
     },
-    /// This attempt failed: counted, error kept, backoff unless a delay is given.
+    /// The attempt failed: counted, error kept. Backoff applies unless `delay` is set.
     Retry {
         error: String,
         delay: Option<Millis>,
         seed: u64,
     },
-    /// Given back: counted, no error, no backoff.
+    /// Back to the queue: counted, no error, no backoff.
     Release {
         delay: Millis,
     },
-    /// Not now: not counted.
+    /// Back to the queue until later: not counted.
     Defer {
         until: When,
     },
 }
 
-/// What else changes in the same step.
+/// Changes that ride along with a lease call, in the same step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adjust {
     pub edits: FieldEdits,
     pub priority: Option<i16>,
-    /// Where to give the item back, if not to its own queue.
+    /// The queue to which the item returns, if not its own.
     pub queue: Option<QueueName>,
-    /// The buffers made for this attempt were seen to be whole. A commit that would use them is refused without.
+    /// The broker has checked that the buffers of this attempt are whole. A commit that uses them is refused otherwise.
     pub buffers_whole: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How many items of a queue stand where. Kept up to date change by change, so that reading them costs nothing.
+//! How many items of a queue are in each state. Stores update the counts with every change, so reading them is O(1).
 
 use crate::state_name::StateName;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Counts {
     /// Ready now.
     pub pending: u64,
-    /// Pending, but not before a time that is still ahead.
+    /// Pending, with `ready_at` in the future.
     pub scheduled: u64,
     pub processing: u64,
     pub paused: u64,
@@ -37,20 +37,20 @@ impl CountKind {
 }
 
 impl Counts {
-    /// How many are in a state that people have a word for; without one, all.
+    /// How many items are in a state. Without a state: all.
     #[must_use]
     pub fn in_state(&self, state: Option<StateName>) -> u64 {
-        let meant = |kind: &CountKind| state.is_none_or(|state| state.matches(*kind));
-        CountKind::ALL.iter().filter(|kind| meant(kind)).map(|&kind| self.get(kind)).sum()
+        let matches = |kind: &CountKind| state.is_none_or(|state| state.matches(*kind));
+        CountKind::ALL.iter().filter(|kind| matches(kind)).map(|&kind| self.get(kind)).sum()
     }
 
-    /// What `depth_limit` limits: everything that waits.
+    /// What `depth_limit` limits: pending, scheduled and paused items.
     #[must_use]
     pub fn depth(&self) -> u64 {
         self.pending.saturating_add(self.scheduled).saturating_add(self.paused)
     }
 
-    /// Everything that is not finished. A closed queue with none of these is completed.
+    /// Items that are not finished. A closed queue without any is completed.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
         self.depth().saturating_add(self.processing)
@@ -100,7 +100,7 @@ impl Counts {
         *self.slot(kind) += 1;
     }
 
-    /// **Invariant:** never below zero: a store takes away only what it has counted.
+    /// **Invariant:** never below zero. A store removes only what it has counted.
     pub fn remove(&mut self, kind: CountKind) {
         let slot = self.slot(kind);
         debug_assert!(*slot > 0, "{kind:?} counted below zero");

@@ -1,4 +1,4 @@
-//! Items that wait for others before they are given out: for a group, or for items by their ids.
+//! Dependencies: an item that is not delivered before a group, or items by their ids, have ended.
 
 use crate::digest;
 use crate::id::ItemId;
@@ -7,7 +7,7 @@ use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 
-/// What stands for a group's name where its members are counted: it rides in every head and every event of a member.
+/// A hash of a group's name. Every head and every event of a member carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GroupTag(pub NonZeroU64);
@@ -19,7 +19,7 @@ impl GroupTag {
     }
 }
 
-/// How the members of a group stand. One that was removed unfinished stays a member that did not succeed.
+/// The members of a group by how they ended. A member that was removed unfinished counts as `removed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GroupCounts {
     pub members: u64,
@@ -38,14 +38,14 @@ impl GroupCounts {
         self.failed.saturating_add(self.removed)
     }
 
-    /// Whether there are as many as are expected, at least one, and all have ended.
+    /// Whether the group has the expected number of members, at least one, and all have ended.
     #[must_use]
     pub fn is_done(&self, expect: u64) -> bool {
         self.members >= expect.max(1) && self.unfinished() == 0
     }
 }
 
-/// What an item waits for. Kept with it while it waits.
+/// What an item waits for. Stored with the item while it waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
     pub on: DependsOn,
@@ -55,9 +55,10 @@ pub struct Dependency {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DependsOn {
-    /// It is not done before it has had as many members as are expected.
+    /// The group is not done before it has `expect` members.
     Group { name: String, expect: u64 },
-    /// Those that have not ended yet, as far as is known, and how the others did.
+    /// `ids` are the items that are not known to have ended. `well` and `badly` count the items that completed, and the
+    /// items that ended otherwise.
     Items { ids: Vec<ItemId>, well: u32, badly: u32 },
 }
 
@@ -73,15 +74,15 @@ impl DependsOn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
-    /// All have completed; the first that does not makes it impossible.
+    /// All have completed. One that ends otherwise makes this impossible.
     AllSuccess,
-    /// All have ended, however.
+    /// All have ended, completed or not.
     AllDone,
-    /// So many have completed.
+    /// This many have completed.
     CountOf(u32),
 }
 
-/// What somebody saw of what an item waits for.
+/// What the broker has seen of an item's dependency.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DependencyState {
     pub group: Option<GroupCounts>,
@@ -89,12 +90,12 @@ pub struct DependencyState {
     pub ended: Vec<(ItemId, bool)>,
 }
 
-/// What is to be done with who waits.
+/// What to do with the dependent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DependencyVerdict {
     Waiting,
     Met,
-    /// What it waits for cannot come any more, and why.
+    /// The condition can no longer be met, with the reason.
     Impossible(String),
 }
 
@@ -110,10 +111,15 @@ impl Dependency {
                 ));
             }
             DependsOn::Group { name, .. } if own_group == Some(name) => {
-                return invalid(format!("it is in group {name:?} and would wait for itself; use two groups"));
+                return invalid(format!(
+                    "the item is in group {name:?} and would wait for itself; use two groups"
+                ));
             }
             DependsOn::Group { expect, .. } if *expect > limits::GROUP_EXPECT_MAX => {
-                return invalid(format!("expects {expect} members; at most {}", limits::GROUP_EXPECT_MAX));
+                return invalid(format!(
+                    "expects {expect} members; use at most {}",
+                    limits::GROUP_EXPECT_MAX
+                ));
             }
             DependsOn::Group { expect, .. } => Some(*expect).filter(|&expect| expect > 0),
             DependsOn::Items { ids, .. } if ids.is_empty() || ids.len() > limits::AFTER_ITEMS_MAX => {
@@ -132,23 +138,23 @@ impl Dependency {
         };
         match (self.when, of) {
             (Condition::CountOf(0), _) => invalid("a count of 0; use at least 1".to_owned()),
-            (Condition::CountOf(n), Some(of)) if u64::from(n) > of => {
-                invalid(format!("a count of {n} cannot be reached by {of}; wait for fewer"))
-            }
+            (Condition::CountOf(n), Some(of)) if u64::from(n) > of => invalid(format!(
+                "a count of {n} cannot be reached with {of} items; use a count of at most {of}"
+            )),
             _ => Ok(()),
         }
     }
 
-    /// What is known after it was seen, and what follows. Seen again, it changes nothing.
+    /// The dependency after these observations, and the verdict. A repeated observation changes nothing.
     #[must_use]
     pub fn observe(&self, seen: &DependencyState) -> (Dependency, DependencyVerdict) {
         match &self.on {
             DependsOn::Group { name, expect } => {
-                let turn = match &seen.group {
+                let verdict = match &seen.group {
                     Some(counts) => of_group(self.when, name, *expect, counts),
                     None => DependencyVerdict::Waiting,
                 };
-                (self.clone(), turn)
+                (self.clone(), verdict)
             }
             DependsOn::Items { ids, well, badly } => {
                 let (mut ids, mut well, mut badly) = (ids.clone(), *well, *badly);
@@ -163,46 +169,46 @@ impl Dependency {
                         first_bad.get_or_insert(*id);
                     }
                 }
-                let turn = of_items(self.when, ids.len(), well, badly, first_bad);
-                (Dependency { on: DependsOn::Items { ids, well, badly }, when: self.when }, turn)
+                let verdict = of_items(self.when, ids.len(), well, badly, first_bad);
+                (Dependency { on: DependsOn::Items { ids, well, badly }, when: self.when }, verdict)
             }
         }
     }
 }
 
 fn of_group(when: Condition, name: &str, expect: u64, counts: &GroupCounts) -> DependencyVerdict {
-    let never = || {
+    let impossible = || {
         let GroupCounts { members, failed, removed, .. } = counts;
         DependencyVerdict::Impossible(format!(
-            "it waited for group {name:?}, of whose {members} members {failed} failed and {removed} were removed"
+            "the item waited for group {name:?}; of its {members} members, {failed} failed and {removed} were removed"
         ))
     };
     let done = counts.is_done(expect);
     match when {
         Condition::AllDone if done => DependencyVerdict::Met,
-        Condition::AllSuccess if counts.badly() > 0 => never(),
+        Condition::AllSuccess if counts.badly() > 0 => impossible(),
         Condition::AllSuccess if done => DependencyVerdict::Met,
         Condition::CountOf(n) if counts.completed >= u64::from(n) => DependencyVerdict::Met,
-        // More may come into a group of which nobody said how large it is.
+        // A group without an expected size can still grow.
         Condition::CountOf(n)
             if expect > 0 && counts.members.max(expect).saturating_sub(counts.badly()) < u64::from(n) =>
         {
-            never()
+            impossible()
         }
         Condition::AllDone | Condition::AllSuccess | Condition::CountOf(_) => DependencyVerdict::Waiting,
     }
 }
 
 fn of_items(when: Condition, left: usize, well: u32, badly: u32, bad: Option<ItemId>) -> DependencyVerdict {
-    let never = || {
-        let which = bad.map_or_else(String::new, |id| format!(", {id} among them"));
-        DependencyVerdict::Impossible(format!("of the items it waited for {badly} did not complete{which}"))
+    let impossible = || {
+        let which = bad.map_or_else(String::new, |id| format!(", item {id} among them"));
+        DependencyVerdict::Impossible(format!("{badly} of the items it waited for did not complete{which}"))
     };
     match when {
-        Condition::AllSuccess if badly > 0 => never(),
+        Condition::AllSuccess if badly > 0 => impossible(),
         Condition::AllDone | Condition::AllSuccess if left == 0 => DependencyVerdict::Met,
         Condition::CountOf(n) if well >= n => DependencyVerdict::Met,
-        Condition::CountOf(n) if left as u64 + u64::from(well) < u64::from(n) => never(),
+        Condition::CountOf(n) if left as u64 + u64::from(well) < u64::from(n) => impossible(),
         Condition::AllDone | Condition::AllSuccess | Condition::CountOf(_) => DependencyVerdict::Waiting,
     }
 }
@@ -228,64 +234,68 @@ mod tests {
         DependencyState { group: None, ended: ended.iter().map(|&(n, well)| (id(n), well)).collect() }
     }
 
-    fn stand(members: u64, completed: u64, failed: u64, removed: u64) -> DependencyState {
+    fn counts(members: u64, completed: u64, failed: u64, removed: u64) -> DependencyState {
         let counts = GroupCounts { members, completed, failed, removed };
         DependencyState { group: Some(counts), ended: Vec::new() }
     }
 
-    fn never(turn: &DependencyVerdict) -> bool {
-        matches!(turn, DependencyVerdict::Impossible(_))
+    fn impossible(verdict: &DependencyVerdict) -> bool {
+        matches!(verdict, DependencyVerdict::Impossible(_))
     }
 
     #[test]
-    fn items_are_counted_once_however_often_they_are_seen() {
+    fn an_item_seen_twice_counts_once() {
         let after = items(3, Condition::AllSuccess);
-        let (after, turn) = after.observe(&ended(&[(1, true), (1, true), (9, false)]));
-        assert_eq!(turn, DependencyVerdict::Waiting);
-        let (again, turn) = after.observe(&ended(&[(1, true)]));
-        assert_eq!((&again, turn), (&after, DependencyVerdict::Waiting));
+        let (after, verdict) = after.observe(&ended(&[(1, true), (1, true), (9, false)]));
+        assert_eq!(verdict, DependencyVerdict::Waiting);
+        let (again, verdict) = after.observe(&ended(&[(1, true)]));
+        assert_eq!((&again, verdict), (&after, DependencyVerdict::Waiting));
         assert_eq!(after.observe(&ended(&[(2, true), (3, true)])).1, DependencyVerdict::Met);
-        assert!(never(&after.observe(&ended(&[(2, false)])).1));
-        // What was seen of one is not taken back by what is said of it later.
+        assert!(impossible(&after.observe(&ended(&[(2, false)])).1));
+        // A later observation of the same item does not undo the first.
         assert_eq!(after.observe(&ended(&[(1, false)])).1, DependencyVerdict::Waiting);
     }
 
     #[test]
-    fn all_done_asks_for_the_end_alone_and_a_count_for_so_many() {
+    fn all_done_needs_every_item_ended_and_a_count_needs_that_many_completed() {
         let both = ended(&[(1, false), (2, true)]);
         assert_eq!(items(2, Condition::AllDone).observe(&both).1, DependencyVerdict::Met);
         assert_eq!(items(2, Condition::CountOf(1)).observe(&both).1, DependencyVerdict::Met);
-        assert!(never(&items(2, Condition::CountOf(2)).observe(&both).1));
+        assert!(impossible(&items(2, Condition::CountOf(2)).observe(&both).1));
         assert_eq!(items(3, Condition::CountOf(2)).observe(&both).1, DependencyVerdict::Waiting);
     }
 
     #[test]
     fn a_group_is_done_when_as_many_as_expected_have_ended() {
         let all_done = |expect, seen: DependencyState| group(expect, Condition::AllDone).observe(&seen).1;
-        assert_eq!(all_done(0, stand(0, 0, 0, 0)), DependencyVerdict::Waiting, "nobody was there yet");
-        assert_eq!(all_done(0, stand(3, 1, 1, 0)), DependencyVerdict::Waiting);
-        assert_eq!(all_done(0, stand(3, 1, 1, 1)), DependencyVerdict::Met);
-        assert_eq!(all_done(4, stand(3, 3, 0, 0)), DependencyVerdict::Waiting, "one is still to come");
-        assert_eq!(all_done(4, stand(5, 5, 0, 0)), DependencyVerdict::Met);
+        assert_eq!(all_done(0, counts(0, 0, 0, 0)), DependencyVerdict::Waiting, "a group without members");
+        assert_eq!(all_done(0, counts(3, 1, 1, 0)), DependencyVerdict::Waiting);
+        assert_eq!(all_done(0, counts(3, 1, 1, 1)), DependencyVerdict::Met);
+        assert_eq!(all_done(4, counts(3, 3, 0, 0)), DependencyVerdict::Waiting, "one member is missing");
+        assert_eq!(all_done(4, counts(5, 5, 0, 0)), DependencyVerdict::Met);
         assert_eq!(all_done(0, DependencyState::default()), DependencyVerdict::Waiting);
     }
 
     #[test]
-    fn a_group_that_cannot_succeed_any_more_says_why() {
+    fn a_group_that_can_no_longer_succeed_says_why() {
         let success = group(0, Condition::AllSuccess);
-        assert_eq!(success.observe(&stand(2, 2, 0, 0)).1, DependencyVerdict::Met);
-        let DependencyVerdict::Impossible(why) = success.observe(&stand(9, 2, 1, 0)).1 else { panic!() };
+        assert_eq!(success.observe(&counts(2, 2, 0, 0)).1, DependencyVerdict::Met);
+        let DependencyVerdict::Impossible(why) = success.observe(&counts(9, 2, 1, 0)).1 else { panic!() };
         assert!(why.contains("\"g\"") && why.contains("1 failed"), "{why}");
-        assert!(never(&success.observe(&stand(9, 2, 0, 1)).1));
+        assert!(impossible(&success.observe(&counts(9, 2, 0, 1)).1));
         let two = |expect| group(expect, Condition::CountOf(2));
-        assert_eq!(two(0).observe(&stand(5, 2, 3, 0)).1, DependencyVerdict::Met);
-        assert_eq!(two(0).observe(&stand(5, 1, 4, 0)).1, DependencyVerdict::Waiting, "more may come");
-        assert_eq!(two(6).observe(&stand(5, 1, 4, 0)).1, DependencyVerdict::Waiting);
-        assert!(never(&two(5).observe(&stand(5, 1, 4, 0)).1));
+        assert_eq!(two(0).observe(&counts(5, 2, 3, 0)).1, DependencyVerdict::Met);
+        assert_eq!(
+            two(0).observe(&counts(5, 1, 4, 0)).1,
+            DependencyVerdict::Waiting,
+            "the group can still grow"
+        );
+        assert_eq!(two(6).observe(&counts(5, 1, 4, 0)).1, DependencyVerdict::Waiting);
+        assert!(impossible(&two(5).observe(&counts(5, 1, 4, 0)).1));
     }
 
     #[test]
-    fn what_cannot_be_met_is_refused() {
+    fn a_dependency_that_cannot_be_met_is_refused() {
         let ids = |n: usize| (0..n as u128).map(id).collect();
         let of = |on, when| Dependency { on, when }.check(Some(id(500)), Some("own"));
         let name = |name: &str| DependsOn::Group { name: name.to_owned(), expect: 0 };

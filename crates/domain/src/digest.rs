@@ -1,4 +1,4 @@
-//! Fingerprints of content: is this the same submit, the same settle?
+//! Digests of content. They tell whether two submits or two settles are the same.
 
 use crate::fields::{Field, FieldEdits, Fields};
 use crate::id::LeaseToken;
@@ -8,10 +8,10 @@ use crate::reference::content_of;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// 128 bits of what an idempotency key stands for: inputs, parameters and payload fields.
+/// A digest of what an idempotency key covers: inputs, parameters and payload fields.
 pub type ContentDigest = [u8; 16];
 
-/// Every part goes in with its length, so that no two contents run together into the same bytes.
+/// Hashes every part with its length, so that different contents never hash the same bytes.
 struct Hasher(blake3::Hasher);
 
 impl Hasher {
@@ -34,7 +34,7 @@ impl Hasher {
         };
     }
 
-    /// By its content, wherever that is kept.
+    /// Hashes the content of a field, inline or offloaded.
     fn field(&mut self, field: Option<&Bytes>) {
         match field.map(|bytes| content_of(bytes)) {
             None => self.option(None),
@@ -80,48 +80,47 @@ pub fn content(body: &Body, fields: &Fields) -> ContentDigest {
     hasher.finish()
 }
 
-/// 128 bits that stand for an idempotency key in an index.
+/// An idempotency key in an index.
 #[must_use]
 pub fn key(text: &str) -> ContentDigest {
     Hasher::new("towline|key").part(text.as_bytes()).finish()
 }
 
-/// 128 bits that stand for a replace key in an index that it shares with idempotency keys.
+/// A replace key, in the index that it shares with idempotency keys.
 #[must_use]
 pub fn replace_key(text: &str) -> ContentDigest {
     Hasher::new("towline|replace").part(text.as_bytes()).finish()
 }
 
-/// 128 bits that stand for what a counter has counted.
+/// What a counter has counted.
 #[must_use]
 pub fn counted(counter: &str, once: &str) -> ContentDigest {
     Hasher::new("towline|counted").part(counter.as_bytes()).part(once.as_bytes()).finish()
 }
 
-/// 64 bits that stand for one tag in an index; a reader compares the tag itself.
+/// A tag in an index. A reader compares the tag itself.
 #[must_use]
 pub fn tag(name: &str, value: &str) -> u64 {
     Hasher::new("towline|tag").part(name.as_bytes()).part(value.as_bytes()).finish_short()
 }
 
-/// 64 bits that stand for a group: it shares an index with tags, under a name that no tag can have.
+/// A group, in the index that it shares with tags, under a name that no tag can have.
 #[must_use]
 pub fn group(name: &str) -> u64 {
     tag("", name)
 }
 
-/// 64 bits that stand for a fairness key.
 pub(crate) fn fairness(key: &str) -> u64 {
     Hasher::new("towline|fairness").part(key.as_bytes()).finish_short()
 }
 
-/// 64 bits that stand for a lease and a slot, and do not give the lease away.
+/// A lease and a slot. The digest does not reveal the lease token.
 pub(crate) fn attempt(token: LeaseToken, slot: &str) -> u64 {
     Hasher::new("towline|attempt").part(token.0.as_bytes()).part(slot.as_bytes()).finish_short()
 }
 
 pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: &[u64]) -> u64 {
-    // The common settle says nothing but its verb; it is worth not hashing.
+    // Most settles have nothing but a verb, so they skip the hash.
     if outcome.is_empty() && reason.is_empty() && edits.is_empty() && rest.iter().all(|&n| n == 0) {
         return 0;
     }
@@ -150,7 +149,7 @@ mod tests {
     use crate::reference::Reference;
 
     #[test]
-    fn what_is_not_content_does_not_count_and_what_is_does() {
+    fn content_changes_the_digest_and_tags_do_not() {
         let plain = (Body::default(), Fields::default());
         let base = content(&plain.0, &plain.1);
         let tagged = Body { tags: [("a".to_owned(), "b".to_owned())].into(), ..Body::default() };
@@ -164,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_kept_elsewhere_counts_as_if_it_were_here() {
-        let here = Fields { blob: Some("work".into()), ..Fields::default() };
-        let elsewhere = |key: &str| {
+    fn an_offloaded_field_has_the_digest_of_the_inline_field() {
+        let inline = Fields { blob: Some("work".into()), ..Fields::default() };
+        let offloaded = |key: &str| {
             let reference = Reference::to(b"work", key.to_owned());
             Fields { blob: Some(reference.write()), ..Fields::default() }
         };
-        assert_eq!(content(&Body::default(), &here), content(&Body::default(), &elsewhere("a")));
-        assert_eq!(content(&Body::default(), &here), content(&Body::default(), &elsewhere("b")));
+        assert_eq!(content(&Body::default(), &inline), content(&Body::default(), &offloaded("a")));
+        assert_eq!(content(&Body::default(), &inline), content(&Body::default(), &offloaded("b")));
     }
 }

@@ -1,4 +1,4 @@
-//! What a batch did, as far as waiting callers care.
+//! What a batch did, for waiting callers.
 //!
 //! A store records every change it applies, and every item that time alone makes ready, in an [`EffectsRecorder`]. The
 //! broker wakes receivers, result waiters, submitters and the sweeper from the [`Effects`] alone.
@@ -24,16 +24,16 @@ pub struct Effects {
     pub due: Option<Timestamp>,
 }
 
-/// What a batch did to one queue. Counts are net: an item that became ready and was delivered in the same batch counts
-/// for nothing.
+/// What a batch did to one queue. Counts are net: an item that became ready and was delivered in the same batch is not
+/// counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueEffects {
     /// Items that became ready, by fairness key.
     pub ready: BTreeMap<KeyTag, u64>,
     /// Leases that ended.
     pub leases_ended: u64,
-    /// Leases that ended, each fairness key counted by itself: a lease of one key that ends makes room for that key even
-    /// if the same batch gave out an item of another key.
+    /// Leases that ended, net for each fairness key: a lease that ends makes room for its key even if the same batch
+    /// delivered an item of another key.
     pub key_leases_ended: u64,
     /// By how many items the depth fell: room for submitters.
     pub depth_freed: u64,
@@ -88,7 +88,7 @@ pub struct EffectsRecorder {
 
 #[derive(Debug, Default)]
 struct QueueDelta {
-    /// Set where the queue's name may be gone when the effects are taken.
+    /// Set for a deleted queue, whose name cannot be looked up later.
     name: Option<QueueName>,
     keys: BTreeMap<KeyTag, KeyDelta>,
     depth: i64,
@@ -103,19 +103,26 @@ struct KeyDelta {
     leased: i64,
 }
 
-/// How an item counts for those who wait at its queue.
+/// How an item counts in its queue's effects.
 #[derive(Debug, Clone, Copy)]
-struct Standing {
+struct Contribution {
     queue: QueueId,
     key: KeyTag,
     ready: bool,
     leased: bool,
+    /// Part of the queue's depth.
     waiting: bool,
 }
 
-impl Standing {
-    fn of(queue: QueueId, key: KeyTag, state: StateKind, ready_at: Timestamp, now: Timestamp) -> Standing {
-        Standing {
+impl Contribution {
+    fn of(
+        queue: QueueId,
+        key: KeyTag,
+        state: StateKind,
+        ready_at: Timestamp,
+        now: Timestamp,
+    ) -> Contribution {
+        Contribution {
             queue,
             key,
             ready: state == StateKind::Pending && ready_at <= now,
@@ -146,10 +153,11 @@ impl EffectsRecorder {
             self.ended.extend(after.map(|head| head.id).or(before.map(|before| before.id)));
         }
         let was = before.map(|before| {
-            Standing::of(before.queue, before.fairness_key, before.state, before.ready_at, now)
+            Contribution::of(before.queue, before.fairness_key, before.state, before.ready_at, now)
         });
-        let is = after
-            .map(|head| Standing::of(head.queue, head.fairness_key, head.state.kind(), head.ready_at, now));
+        let is = after.map(|head| {
+            Contribution::of(head.queue, head.fairness_key, head.state.kind(), head.ready_at, now)
+        });
         if let Some(was) = was {
             self.count(was, -1);
         }
@@ -162,20 +170,20 @@ impl EffectsRecorder {
         }
     }
 
-    fn count(&mut self, standing: Standing, by: i64) {
-        if !(standing.ready || standing.leased || standing.waiting) {
+    fn count(&mut self, item: Contribution, by: i64) {
+        if !(item.ready || item.leased || item.waiting) {
             return;
         }
-        let delta = self.queues.entry(standing.queue).or_default();
-        if standing.ready || standing.leased {
-            let key = delta.keys.entry(standing.key).or_default();
-            key.ready += if standing.ready { by } else { 0 };
-            key.leased += if standing.leased { by } else { 0 };
+        let delta = self.queues.entry(item.queue).or_default();
+        if item.ready || item.leased {
+            let key = delta.keys.entry(item.key).or_default();
+            key.ready += if item.ready { by } else { 0 };
+            key.leased += if item.leased { by } else { 0 };
         }
-        delta.depth += if standing.waiting { by } else { 0 };
+        delta.depth += if item.waiting { by } else { 0 };
     }
 
-    /// Records an item that became ready because its time came: no change is written for that.
+    /// Records an item that became ready because its `ready_at` passed. No change is written for that.
     pub fn promoted(&mut self, queue: QueueId, key: KeyTag) {
         self.queues.entry(queue).or_default().keys.entry(key).or_default().ready += 1;
     }
@@ -191,12 +199,12 @@ impl EffectsRecorder {
         self.queues.is_empty() && self.ended.is_empty()
     }
 
-    /// Hands out what was recorded, and begins again. `name` finds the name of a queue that still exists.
+    /// Returns what was recorded and starts afresh. `name` finds the name of a queue that still exists.
     pub fn take(&mut self, name: impl Fn(QueueId) -> Option<QueueName>) -> Effects {
         let EffectsRecorder { queues, ended, due } = std::mem::take(self);
         let mut effects = Effects { queues: BTreeMap::new(), ended, due };
         for (id, delta) in queues {
-            // Items of a queue that was deleted before are removed one by one: no receiver waits for them.
+            // The queue was deleted by an earlier batch, and its items are removed one by one. No receiver waits for them.
             let Some(name) = delta.name.clone().or_else(|| name(id)) else { continue };
             let touched = delta.finish();
             if touched != QueueEffects::default() {

@@ -1,4 +1,4 @@
-//! What a change tells the world. Its kind is stored with the change, as one small number.
+//! Events: what happened to queues and items. A change stores its event's kind as one small number.
 
 use crate::change::{Change, QueueChange};
 use crate::decide::cut;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! events {
     ($($(#[$doc:meta])* $variant:ident = $code:literal $name:literal,)*) => {
-        /// Events are hints: a reader re-reads what they name.
+        /// Events are hints: a follower reads the item or the queue that an event names.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[repr(u8)]
         pub enum EventKind {
@@ -32,7 +32,7 @@ macro_rules! events {
                 EventKind::ALL.iter().copied().find(|kind| kind.name() == text && kind.is_public())
             }
 
-            /// The event a stored number stands for.
+            /// The event with this stored code.
             #[must_use]
             pub fn from_code(code: u8) -> Option<EventKind> {
                 match code { $($code => Some(EventKind::$variant),)* _ => None }
@@ -68,23 +68,23 @@ events! {
     Removed = 31 "item.removed",
     /// A record carried forward by collection: nothing happened.
     Carried = 32 "carried",
-    /// It was another store's before.
+    /// Copied from another store.
     Restored = 33 "item.restored",
     Prioritized = 34 "item.prioritized",
     Moved = 35 "item.moved",
-    /// A submit with its replace key took its place.
+    /// A submit with the same replace key replaced the item.
     Replaced = 36 "item.replaced",
 }
 
 impl EventKind {
-    /// Whether anybody is told: a record that was only put elsewhere is none.
+    /// Whether followers see the event. A record that collection carried forward is not an event.
     #[must_use]
     pub fn is_public(self) -> bool {
         self != EventKind::Carried
     }
 }
 
-/// What one change tells of a queue or an item.
+/// One event of a queue or an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventPayload {
     pub kind: EventKind,
@@ -95,25 +95,25 @@ pub struct EventPayload {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemEvent {
     pub id: ItemId,
-    /// Of one that is gone: if it was unfinished.
+    /// For a removed item: only if it was unfinished.
     pub group: Option<GroupTag>,
-    /// `None`: it is gone.
+    /// `None`: the item was removed.
     pub after: Option<ItemEventState>,
 }
 
-/// How a change left an item, as far as it is told.
+/// An item after a change, as far as events describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemEventState {
     /// A waiting item is paused here: events do not tell the two apart.
     pub state: StateKind,
     pub attempt: u32,
     pub deliveries: u32,
-    /// Of its lease.
+    /// The deadline of its lease.
     pub deadline: Option<Timestamp>,
     pub failure: Option<FailureKind>,
-    /// Why the attempt ended that this change ends, cut to [`limits::EVENT_REASON_BYTES_MAX`].
+    /// Why this change ended an attempt, cut to [`limits::EVENT_REASON_BYTES_MAX`].
     pub reason: Option<String>,
-    /// Where a dead letter failed.
+    /// The queue in which a dead letter failed.
     pub origin: Option<QueueName>,
 }
 
@@ -143,11 +143,11 @@ impl ItemEventState {
 }
 
 impl Change {
-    /// What this tells, in order: of the queue that its item completes, then of the item. `queue`: the one it is about, if
-    /// it is about one as a whole.
+    /// The events of this change, in order: first the queue that its item completes, then the item. `queue` is the
+    /// queue of a command on a whole queue.
     pub fn events(&self, queue: Option<QueueId>) -> impl Iterator<Item = EventPayload> {
         let of_item = self.item.as_ref().and_then(|item| {
-            // An item with many errors is restored by many changes, and told of once.
+            // An item with many errors is restored by many changes, with one event.
             let again = self.event == Some(EventKind::Restored) && item.body.is_none();
             let kind = self.event.filter(|_| !again)?;
             let (id, queue, group) = match (&item.after, item.before) {

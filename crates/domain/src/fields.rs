@@ -1,4 +1,4 @@
-//! The four opaque payload fields of an item, which a holder of its lease can set and unset one by one.
+//! The four opaque payload fields of an item. The worker that holds its lease can set and unset each.
 
 use crate::limits;
 use crate::refusal::Refusal;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
-    /// What a handler carries from one attempt to the next (a VM snapshot, say).
+    /// What a handler keeps from one attempt to the next, such as a VM snapshot.
     StateBlob,
     /// The body of the work; `payload` in the API and on the command line.
     Blob,
@@ -30,7 +30,7 @@ impl Field {
     }
 }
 
-/// What a reader wants of an item beside its head: which of the fields, and the body, outcome and errors unless it is
+/// What to read of an item besides its head: these fields, and body, outcome and errors unless it is
 /// [`FieldSet::HEADS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSet(u8);
@@ -38,7 +38,7 @@ pub struct FieldSet(u8);
 impl FieldSet {
     pub const ALL: FieldSet = FieldSet(0b1111);
     pub const NONE: FieldSet = FieldSet(0);
-    /// Heads alone: where they are known without it, nothing else is read, and body, outcome and errors are empty.
+    /// Heads alone. Body, outcome and errors are empty, and a store that has heads in memory reads nothing else.
     pub const HEADS: FieldSet = FieldSet(0b1_0000);
 
     #[must_use]
@@ -46,13 +46,12 @@ impl FieldSet {
         FieldSet(self.0 | 1 << field as u8)
     }
 
-    /// The same, and if it was heads alone, bodies, too.
+    /// The same fields, with bodies.
     #[must_use]
     pub fn with_bodies(self) -> FieldSet {
         FieldSet(self.0 & FieldSet::ALL.0)
     }
 
-    /// Whether any of the fields is wanted.
     #[must_use]
     pub fn has_any(self) -> bool {
         self.0 & FieldSet::ALL.0 != 0

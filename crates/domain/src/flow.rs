@@ -1,7 +1,7 @@
-//! How many items a queue gives out at once, and how fast.
+//! Flow control: how many items of a queue are leased at once, and how fast they are delivered.
 //!
-//! The rate is a leaky bucket kept as one time: when the last item that passed would have, had all of them come one by one
-//! (GCRA). A receive takes what is allowed now, and learns how long nothing more will be.
+//! A rate is a leaky bucket (GCRA). Its state is one time: when the last delivered item would have been delivered at a
+//! steady rate. A receive takes what the rate allows now, and learns how long to wait for more.
 
 use crate::counts::Counts;
 use crate::limits;
@@ -15,16 +15,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What limits the flow out of a queue.
+/// What limits deliveries from a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Flow {
-    /// At most this many items are processed at once.
+    /// At most this many items are leased at once.
     pub concurrency: Option<u32>,
     pub rate: Option<Rate>,
     /// Keys take turns; see [`crate::round_robin`].
     pub fairness: Option<Fairness>,
-    /// At most this many items of a key are processed at once. Keys take turns.
+    /// At most this many items of a key are leased at once. Keys take turns.
     pub concurrency_per_key: Option<u32>,
 }
 
@@ -32,11 +32,11 @@ pub struct Flow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fairness {
-    /// Items that a key gives in a turn. One, of keys that are not here.
+    /// Items of a key per turn. Keys that are not listed have 1.
     pub weights: BTreeMap<String, u32>,
 }
 
-/// So many items in so much time; `burst` of them at once after a rest.
+/// `count` items per period, and at most `burst` at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     pub count: u32,
@@ -44,22 +44,22 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// How far a rate is used up: nanoseconds since 1970. Of a queue that nothing was received from, zero.
+/// How much of a rate is used up: nanoseconds since 1970. Zero before the first delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RateState(pub u64);
 
-/// Why a receive gets nothing more of a queue.
+/// Why a receive gets nothing although items are ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Throttle {
-    /// Until a lease ends, whatever waits there.
+    /// The queue is at its limit until a lease ends.
     Concurrency,
-    /// For so long, whatever waits there.
+    /// The rate is used up for this long.
     Rate(Millis),
-    /// What is of keys that are at their limit, until a lease ends. Of other keys there was nothing more.
+    /// These keys are at their limit until a lease ends. No other key has ready items.
     Keys(FullKeys),
 }
 
-/// Keys that are at their limit. **Invariant:** no more than [`limits::FULL_KEYS_MAX`]; where more are, some are not here.
+/// Keys that are at their limit. **Invariant:** at most [`limits::FULL_KEYS_MAX`]. Further keys are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FullKeys(Arc<BTreeSet<KeyTag>>);
 
@@ -74,13 +74,13 @@ impl FullKeys {
         self.0.is_empty()
     }
 
-    /// Those that are at their limit here and there.
+    /// The keys that are in both.
     #[must_use]
     pub fn shared_with(&self, other: &FullKeys) -> FullKeys {
         self.0.intersection(&other.0).copied().collect()
     }
 
-    /// That they are, if any is.
+    /// The throttle by these keys, if there are any.
     #[must_use]
     pub fn throttle(self) -> Option<Throttle> {
         (!self.is_empty()).then_some(Throttle::Keys(self))
@@ -105,64 +105,64 @@ impl Flow {
         self.rate.as_ref().map_or(Ok(()), Rate::check)
     }
 
-    /// Whether who gives something out must know what others gave.
+    /// Whether a receive must know what other receives took.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.concurrency.is_some() || self.rate.is_some() || self.takes_turns()
     }
 
-    /// Whether keys take turns: otherwise all items stand in one order, whatever their keys.
+    /// Whether keys take turns. Otherwise all items are in one order, whatever their keys.
     #[must_use]
     pub fn takes_turns(&self) -> bool {
         self.fairness.is_some() || self.limits_keys()
     }
 
-    /// Whether no more than so many items of a key are processed at once.
     #[must_use]
     pub fn limits_keys(&self) -> bool {
         self.concurrency_per_key.is_some()
     }
 
-    /// How many items may be given out while so many are processed.
+    /// How many items may be delivered while `processing` are leased.
     #[must_use]
-    pub fn allowance(&self, processing: u64, spent: RateState, now: Timestamp) -> u64 {
+    pub fn allowance(&self, processing: u64, used: RateState, now: Timestamp) -> u64 {
         let slots = self.concurrency.map_or(u64::MAX, |max| u64::from(max).saturating_sub(processing));
-        slots.min(self.rate.map_or(u64::MAX, |rate| rate.allowance(spent, now)))
+        slots.min(self.rate.map_or(u64::MAX, |rate| rate.allowance(used, now)))
     }
 
-    /// What keeps the next item back.
+    /// What prevents the delivery of the next item.
     #[must_use]
-    pub fn throttle(&self, processing: u64, spent: RateState, now: Timestamp) -> Option<Throttle> {
+    pub fn throttle(&self, processing: u64, used: RateState, now: Timestamp) -> Option<Throttle> {
         if self.concurrency.is_some_and(|max| u64::from(max) <= processing) {
             return Some(Throttle::Concurrency);
         }
-        self.rate.and_then(|rate| rate.wait(spent, now)).map(Throttle::Rate)
+        self.rate.and_then(|rate| rate.wait(used, now)).map(Throttle::Rate)
     }
 
-    /// Whether one more item of a key may be given out while so many of it are processed.
+    /// Whether one more item of a key may be delivered while `leased_of_key` are leased.
     #[must_use]
     pub fn has_room(&self, leased_of_key: u64) -> bool {
         self.concurrency_per_key.is_none_or(|max| leased_of_key < u64::from(max))
     }
 
-    /// How many more of those that wait may be given out now, where something limits that.
+    /// How many more ready items may be delivered now. 0 in a queue without a limit.
     #[must_use]
-    pub fn more(&self, counts: &Counts, spent: RateState, now: Timestamp) -> usize {
-        // Turns say whose an item is, not how many there are; and of those that wait, any number may be of keys at their limit.
+    pub fn more(&self, counts: &Counts, used: RateState, now: Timestamp) -> usize {
+        // Fairness orders items and does not limit them. With a limit per key, any number of ready items may be of keys at
+        // their limit.
         let limited = self.concurrency.is_some() || self.rate.is_some();
         if !limited || self.limits_keys() {
             return 0;
         }
-        let more = self.allowance(counts.processing, spent, now).min(counts.pending);
+        let more = self.allowance(counts.processing, used, now).min(counts.pending);
         usize::try_from(more).unwrap_or(usize::MAX)
     }
 
-    /// After so many items were given out; after none, what a slower rate left behind is cut.
+    /// The rate state after a delivery of `items`. With 0 items: the state left by a slower rate, cut to this one's burst.
     #[must_use]
-    pub fn record_delivery(&self, items: usize, spent: RateState, now: Timestamp) -> RateState {
+    pub fn record_delivery(&self, items: usize, used: RateState, now: Timestamp) -> RateState {
         match &self.rate {
-            Some(rate) => rate.record_delivery(items as u64, spent, now),
-            None => spent,
+            Some(rate) => rate.record_delivery(items as u64, used, now),
+            None => used,
         }
     }
 }
@@ -171,7 +171,7 @@ impl Fairness {
     fn check(&self) -> Result<(), Refusal> {
         let (given, max) = (self.weights.len(), limits::WEIGHTS_MAX);
         if given > max {
-            let message = format!("{given} weights given; use at most {max}, other keys have 1");
+            let message = format!("{given} weights; use at most {max}, other keys have weight 1");
             return Err(Refusal::invalid("fairness", message));
         }
         for (key, &weight) in &self.weights {
@@ -196,7 +196,7 @@ impl Fairness {
 const NANOS: u64 = 1_000_000;
 
 impl Rate {
-    /// With the burst that suits a rate: what a tenth of a second allows.
+    /// A rate with the default burst: what it allows in a tenth of a second.
     #[must_use]
     pub fn new(count: u32, per: Millis) -> Rate {
         let tenth = u64::from(count).saturating_mul(100) / per.0.max(1);
@@ -218,7 +218,7 @@ impl Rate {
         if refill > u128::from(limits::RATE_REFILL_MAX.0) {
             let (burst, years) = (self.burst, limits::RATE_REFILL_MAX.0 / Millis::days(366).0);
             let message = format!(
-                "{self}: a burst of {burst} takes more than {years} years to come back; use a smaller one"
+                "{self}: a burst of {burst} takes more than {years} years to refill; use a smaller burst"
             );
             return Err(Refusal::invalid("rate", message));
         }
@@ -230,31 +230,31 @@ impl Rate {
         (self.per.0.saturating_mul(NANOS) / u64::from(self.count.max(1))).max(1)
     }
 
-    /// From where on it is used up, and up to where it may be. A rate that was slower before counts for no more than a
+    /// The current state, and the latest state the rate allows. The state left by a slower rate counts as at most one
     /// whole burst of this one.
-    fn window(&self, spent: RateState, now: Timestamp) -> (u64, u64) {
+    fn window(&self, used: RateState, now: Timestamp) -> (u64, u64) {
         let now = now.0.saturating_mul(NANOS);
         let end = now.saturating_add(self.interval().saturating_mul(u64::from(self.burst)));
-        (spent.0.clamp(now, end), end)
+        (used.0.clamp(now, end), end)
     }
 
-    fn allowance(&self, spent: RateState, now: Timestamp) -> u64 {
-        let (from, end) = self.window(spent, now);
-        // A time that cannot be told from the last one there is limits nothing.
+    fn allowance(&self, used: RateState, now: Timestamp) -> u64 {
+        let (from, end) = self.window(used, now);
+        // At the end of the range of times, the rate limits nothing.
         if end == u64::MAX { u64::MAX } else { (end - from) / self.interval() }
     }
 
-    fn record_delivery(&self, items: u64, spent: RateState, now: Timestamp) -> RateState {
-        let (from, end) = self.window(spent, now);
+    fn record_delivery(&self, items: u64, used: RateState, now: Timestamp) -> RateState {
+        let (from, end) = self.window(used, now);
         if items == 0 {
-            return spent.min(RateState(end));
+            return used.min(RateState(end));
         }
         RateState(from.saturating_add(items.saturating_mul(self.interval())))
     }
 
-    /// How long until one more is allowed.
-    fn wait(&self, spent: RateState, now: Timestamp) -> Option<Millis> {
-        let (from, end) = self.window(spent, now);
+    /// How long until the rate allows one more item.
+    fn wait(&self, used: RateState, now: Timestamp) -> Option<Millis> {
+        let (from, end) = self.window(used, now);
         let missing = self.interval().checked_sub(end - from).filter(|&nanos| nanos > 0)?;
         (end != u64::MAX).then(|| Millis(missing.div_ceil(NANOS)))
     }
@@ -289,7 +289,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// The shortest form that is read back.
+    /// The shortest form that parses to the same rate.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per = self.per.to_string();
         let per = match per.strip_prefix('1') {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_more_is_known_where_something_limits_it() {
+    fn more_is_known_only_with_a_limit_of_the_whole_queue() {
         let counts = Counts { pending: 7, processing: 2, ..Counts::default() };
         let more = |flow: Flow| flow.more(&counts, RateState::default(), NOW);
         assert_eq!(more(Flow::default()), 0);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_people_write() {
+    fn rates_are_parsed_and_printed() {
         for (text, count, per, burst) in [
             ("1000/s", 1000, 1000, 100),
             ("10/m", 10, 60_000, 1),
@@ -357,7 +357,7 @@ mod tests {
         {
             let flow = rate(text);
             assert!(flow.check().is_err(), "{text}");
-            // Nothing is sent that could not be computed.
+            // Values out of range must not overflow.
             let _ = flow.allowance(0, RateState(0), NOW);
         }
         assert!(Flow { concurrency: Some(0), ..Flow::default() }.check().is_err());
@@ -370,43 +370,43 @@ mod tests {
     #[test]
     fn a_burst_and_then_one_by_one() {
         let flow = rate("100/s,burst=3");
-        let mut spent = RateState::default();
-        assert_eq!(flow.allowance(0, spent, NOW), 3);
-        assert_eq!(flow.throttle(0, spent, NOW), None);
-        spent = flow.record_delivery(3, spent, NOW);
-        assert_eq!(flow.allowance(0, spent, NOW), 0);
-        assert_eq!(flow.throttle(0, spent, NOW), Some(Throttle::Rate(Millis(10))));
+        let mut used = RateState::default();
+        assert_eq!(flow.allowance(0, used, NOW), 3);
+        assert_eq!(flow.throttle(0, used, NOW), None);
+        used = flow.record_delivery(3, used, NOW);
+        assert_eq!(flow.allowance(0, used, NOW), 0);
+        assert_eq!(flow.throttle(0, used, NOW), Some(Throttle::Rate(Millis(10))));
         let later = NOW.after(Millis(9));
         assert_eq!(
-            (flow.allowance(0, spent, later), flow.throttle(0, spent, later)),
+            (flow.allowance(0, used, later), flow.throttle(0, used, later)),
             (0, Some(Throttle::Rate(Millis(1))))
         );
-        assert_eq!(flow.allowance(0, spent, NOW.after(Millis(10))), 1);
-        assert_eq!(flow.allowance(0, spent, NOW.after(Millis(1000))), 3, "no more than a burst");
+        assert_eq!(flow.allowance(0, used, NOW.after(Millis(10))), 1);
+        assert_eq!(flow.allowance(0, used, NOW.after(Millis(1000))), 3, "at most one burst");
     }
 
     #[test]
     fn a_faster_rate_does_not_wait_for_a_slower_one() {
         let slow = rate("1/d,burst=10");
-        let spent = slow.record_delivery(10, RateState::default(), NOW);
+        let used = slow.record_delivery(10, RateState::default(), NOW);
         let fast = rate("1000/s,burst=10");
-        assert_eq!(fast.throttle(0, spent, NOW), Some(Throttle::Rate(Millis(1))));
-        let spent = fast.record_delivery(0, spent, NOW);
-        assert_eq!(fast.allowance(0, spent, NOW.after(Millis(2))), 2);
+        assert_eq!(fast.throttle(0, used, NOW), Some(Throttle::Rate(Millis(1))));
+        let used = fast.record_delivery(0, used, NOW);
+        assert_eq!(fast.allowance(0, used, NOW.after(Millis(2))), 2);
         assert_eq!(fast.record_delivery(0, RateState(5), NOW), RateState(5));
     }
 
     #[test]
-    fn slots_come_before_the_rate() {
+    fn concurrency_is_checked_before_the_rate() {
         let flow = Flow { concurrency: Some(2), ..rate("1/s") };
-        let spent = flow.record_delivery(1, RateState::default(), NOW);
-        assert_eq!(flow.throttle(2, spent, NOW), Some(Throttle::Concurrency));
-        assert_eq!(flow.throttle(1, spent, NOW), Some(Throttle::Rate(Millis(1000))));
+        let used = flow.record_delivery(1, RateState::default(), NOW);
+        assert_eq!(flow.throttle(2, used, NOW), Some(Throttle::Concurrency));
+        assert_eq!(flow.throttle(1, used, NOW), Some(Throttle::Rate(Millis(1000))));
         assert_eq!(flow.allowance(5, RateState::default(), NOW), 0);
     }
 
     proptest! {
-        /// However it is asked, no more passes than the rate allows and a burst; and waiting as told is enough.
+        /// Deliveries never exceed the rate plus a burst, and waiting for the reported time is enough.
         #[test]
         fn no_more_than_the_rate(
             count in 1..100_000u32, per in 1..100_000u64, burst in 1..1000u32, asks in proptest::collection::vec((1..300u64, 0..500u64), 1..200),
@@ -414,41 +414,41 @@ mod tests {
             let rate = Rate { count, per: Millis(per), burst };
             prop_assume!(rate.check().is_ok());
             let flow = Flow { rate: Some(rate), ..Flow::default() };
-            let (mut spent, mut now, mut passed) = (RateState::default(), NOW, 0);
+            let (mut used, mut now, mut passed) = (RateState::default(), NOW, 0);
             for (wanted, pause) in asks {
-                let taken = flow.allowance(0, spent, now).min(wanted);
-                spent = flow.record_delivery(usize::try_from(taken).unwrap(), spent, now);
+                let taken = flow.allowance(0, used, now).min(wanted);
+                used = flow.record_delivery(usize::try_from(taken).unwrap(), used, now);
                 passed += taken;
                 let elapsed = u128::from(now.since(NOW).0);
                 // An interval is whole nanoseconds.
                 let most = u128::from(burst) + elapsed * 1_000_000 / u128::from(rate.interval());
                 prop_assert!(u128::from(passed) <= most, "{passed} of {most}");
-                if let Some(Throttle::Rate(wait)) = flow.throttle(0, spent, now) {
-                    prop_assert!(flow.allowance(0, spent, now.after(wait)) >= 1);
-                    prop_assert!(flow.allowance(0, spent, now.after(Millis(wait.0 - 1))) == 0);
+                if let Some(Throttle::Rate(wait)) = flow.throttle(0, used, now) {
+                    prop_assert!(flow.allowance(0, used, now.after(wait)) >= 1);
+                    prop_assert!(flow.allowance(0, used, now.after(Millis(wait.0 - 1))) == 0);
                 }
                 now = now.after(Millis(pause));
             }
         }
 
-        /// A rate that is accepted limits, and what it is used up to fits into any store.
+        /// The rate state must fit into the signed numbers of PostgreSQL.
         #[test]
-        fn what_is_accepted_limits(count in 1..1000u32, per in 1..=limits::RATE_PERIOD_MAX.0, share in 1..=100u64) {
+        fn an_accepted_rate_limits(count in 1..1000u32, per in 1..=limits::RATE_PERIOD_MAX.0, share in 1..=100u64) {
             let most = u64::from(count) * limits::RATE_REFILL_MAX.0 / per;
             let burst = u32::try_from(most * share / 100).unwrap_or(u32::MAX).clamp(1, limits::RATE_BURST_MAX);
             let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), ..Flow::default() };
             prop_assert_eq!(flow.check(), Ok(()));
             prop_assert_eq!(flow.allowance(0, RateState::default(), NOW), u64::from(burst));
-            let spent = flow.record_delivery(burst as usize, RateState::default(), NOW);
-            prop_assert!(i64::try_from(spent.0).is_ok());
-            prop_assert_eq!(flow.allowance(0, spent, NOW), 0);
+            let used = flow.record_delivery(burst as usize, RateState::default(), NOW);
+            prop_assert!(i64::try_from(used.0).is_ok());
+            prop_assert_eq!(flow.allowance(0, used, NOW), 0);
         }
 
         #[test]
-        fn nothing_overflows(count: u32, per: u64, burst: u32, spent: u64, now: u64, items: u32) {
+        fn nothing_overflows(count: u32, per: u64, burst: u32, used: u64, now: u64, items: u32) {
             let flow = Flow { rate: Some(Rate { count, per: Millis(per), burst }), concurrency: Some(burst), ..Flow::default() };
-            let _ = (flow.check(), flow.allowance(0, RateState(spent), Timestamp(now)), flow.throttle(0, RateState(spent), Timestamp(now)));
-            let _ = flow.record_delivery(items as usize, RateState(spent), Timestamp(now));
+            let _ = (flow.check(), flow.allowance(0, RateState(used), Timestamp(now)), flow.throttle(0, RateState(used), Timestamp(now)));
+            let _ = flow.record_delivery(items as usize, RateState(used), Timestamp(now));
         }
     }
 }

@@ -58,7 +58,7 @@ pub fn hash<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Hash {
 mod tests {
     use super::*;
 
-    /// Clients in other languages check themselves against this value: it never changes.
+    /// Clients in other languages test against this value, so it must never change.
     #[test]
     fn the_chain_format_is_stable() {
         let after = Position::START.after(7, &hash([&b"tow"[..], b"line"]));

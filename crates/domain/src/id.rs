@@ -1,23 +1,23 @@
-//! Identifiers: what names an item, what names a queue inside a store, and what proves a lease.
+//! Identifiers of items, of queues inside a store, and of leases.
 
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use uuid::Uuid;
 
-/// An item's public id: a UUIDv7 made by the store, or any UUID its submitter chose.
+/// An item's public id: a UUIDv7 derived by the store, or any UUID that the submitter chose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ItemId(pub Uuid);
 
-/// How many items a store can ever number: the sequence number rides in 40 bits of the id.
+/// The sequence number takes 40 bits of the id, so a store numbers at most 2^40 items.
 const SEQUENCE_BITS: u32 = 40;
 pub const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 
 impl ItemId {
     /// A UUIDv7 whose random part is the item's sequence number and a check over (salt, time, sequence number).
     ///
-    /// Ids made this way sort by creation, need no map from id to item, and cannot be guessed without the salt.
+    /// Derived ids sort by creation, need no map from id to item, and cannot be guessed without the salt.
     #[must_use]
     pub fn derive(salt: u64, created_at: Timestamp, sequence: u64) -> ItemId {
         let check = mix(salt ^ mix(created_at.0 ^ mix(sequence)));
@@ -26,13 +26,13 @@ impl ItemId {
         ItemId(Uuid::from_u64_pair(high, low))
     }
 
-    /// The time in an id that a store made.
+    /// The time in an id that a store derived.
     #[must_use]
     pub fn made_at(self) -> Timestamp {
         Timestamp(self.0.as_u64_pair().0 >> 16)
     }
 
-    /// The sequence number the id carries, if the same salt made it.
+    /// The sequence number in the id, if the id was derived with this salt.
     #[must_use]
     pub fn sequence(self, salt: u64) -> Option<u64> {
         let (high, low) = self.0.as_u64_pair();
@@ -68,7 +68,7 @@ impl std::str::FromStr for ItemId {
     }
 }
 
-/// A queue inside one store. A queue deleted and made again under its name is another queue.
+/// A queue inside one store. A queue that is deleted and created again has a new id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct QueueId(pub u32);
@@ -79,9 +79,9 @@ pub struct QueueId(pub u32);
 pub struct LeaseToken(pub Uuid);
 
 impl LeaseToken {
-    /// When it was given out, by the clock of the store that did: a token begins with it, as ids do.
+    /// When the lease began, by the store's clock. A token begins with this time, as ids do.
     #[must_use]
-    pub fn given_at(self) -> Timestamp {
+    pub fn issued_at(self) -> Timestamp {
         Timestamp(self.0.as_u64_pair().0 >> 16)
     }
 }
@@ -93,7 +93,7 @@ impl fmt::Display for LeaseToken {
 }
 
 impl fmt::Debug for LeaseToken {
-    /// A token is a secret: logs get enough of it to tell two apart.
+    /// A token is a secret. Logs get just enough of it to distinguish two tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lease:{:04x}…", self.0.as_u64_pair().0 & 0xffff)
     }
@@ -106,12 +106,12 @@ impl std::str::FromStr for LeaseToken {
     }
 }
 
-/// Entropy for the tokens of one receive call. Knowing one token tells nothing of its neighbours.
+/// Entropy for the tokens of one receive call. A token reveals nothing about the other tokens of the call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenSeed(pub [u8; 32]);
 
 impl TokenSeed {
-    /// 48 bits of time and 80 that nobody can guess.
+    /// 48 bits of time and 80 bits that cannot be guessed.
     #[must_use]
     pub fn token(&self, index: u32, now: Timestamp) -> LeaseToken {
         let hash = blake3::keyed_hash(&self.0, &index.to_le_bytes());
@@ -143,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn a_forged_id_is_not_taken_for_ours(salt: u64, time in 0..=Timestamp::MAX.0, sequence in 0..=SEQUENCE_MAX, bit in 0..34u32) {
+        fn a_forged_id_has_no_sequence_number(salt: u64, time in 0..=Timestamp::MAX.0, sequence in 0..=SEQUENCE_MAX, bit in 0..34u32) {
             let (high, low) = ItemId::derive(salt, Timestamp(time), sequence).0.as_u64_pair();
             prop_assert_eq!(ItemId(Uuid::from_u64_pair(high, low ^ 1 << bit)).sequence(salt), None);
         }
@@ -162,13 +162,17 @@ mod tests {
         assert_ne!(token(0), token(1));
         assert_eq!(token(3), token(3));
         assert!(!format!("{:?}", token(0)).contains(&token(0).to_string()));
-        assert_ne!(format!("{:?}", token(0)), format!("{:?}", token(1)), "not by their time alone");
+        assert_ne!(
+            format!("{:?}", token(0)),
+            format!("{:?}", token(1)),
+            "the printed part is not the time alone"
+        );
     }
 
     #[test]
-    fn a_token_says_when_it_was_given_out() {
+    fn a_token_carries_the_time_of_issue() {
         for now in [Timestamp(0), Timestamp(1_763_300_000_000), Timestamp::MAX] {
-            assert_eq!(TokenSeed([7; 32]).token(2, now).given_at(), now);
+            assert_eq!(TokenSeed([7; 32]).token(2, now).issued_at(), now);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An item: a small head that changes with every step, and a body that was submitted once.
+//! An item: a small head that changes with every step, and a body that changes only when the item is replaced.
 
 use crate::backoff::Backoff;
 use crate::change::Errors;
@@ -17,7 +17,7 @@ use crate::trace::Trace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// All that a decision needs to know of an item, and all that most decisions change.
+/// The small part of an item that every decision needs, and the only part that most decisions change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub id: ItemId,
@@ -25,43 +25,44 @@ pub struct Head {
     pub state: State,
     pub priority: i16,
     pub created_at: Timestamp,
-    /// Not given out before this.
+    /// Not delivered before this time.
     pub ready_at: Timestamp,
-    /// Attempts that ended without a result; `attempt` is one more.
+    /// Attempts that ended without a result. `attempt` is one more.
     pub retries: u32,
-    /// Times the item was given out.
+    /// How often the item was delivered.
     pub deliveries: u32,
-    /// Every change adds one: a store that lost a race sees it here.
+    /// Every change adds one. A store that lost a race sees another revision.
     pub revision: u32,
     /// Changes of state and of queue, for auditing.
     pub transitions: u32,
     /// When the item fails as `expired` if it is not finished.
     pub expires_at: Option<Timestamp>,
-    /// The settle that ended the latest finished delivery, so that its repetition gets the same answer.
+    /// The latest settle, so that its repetition gets the same answer.
     pub last_settle: Option<Settle>,
-    /// What it is counted under when it ends, without its body.
+    /// The body's group, here because the end of an item is counted without reading its body.
     #[serde(default)]
     pub group: Option<GroupTag>,
-    /// Whose item it is where keys take turns, without its body.
+    /// The body's fairness key, here because items are selected without reading their bodies.
     #[serde(default)]
     pub fairness_key: KeyTag,
     pub extras: Option<Box<Extras>>,
 }
 
-/// What few items have: kept out of line so that the others stay small.
+/// What few items have. It is boxed, so that most heads stay small.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Extras {
     pub overrides: Overrides,
     pub origin: Option<Origin>,
-    /// Deliveries in a row whose holder vanished without a word.
+    /// Leases that lapsed in a row.
     pub lapses: u32,
     pub first_received_at: Option<Timestamp>,
-    /// The static part of its score, for queues in `score` order.
+    /// The static part of the item's score, for queues in `score` order.
     pub score: i64,
-    /// Its tags that its queue wanted to be counted by when it was submitted: known when it finishes, without its body.
+    /// The tags that the queue tallied when the item was submitted, here because finished items are tallied without
+    /// reading their bodies.
     #[serde(default)]
     pub tally_tags: Vec<(String, String)>,
-    /// What it waits for. **Invariant:** it is paused while it does.
+    /// The item's dependency. **Invariant:** the item is paused while it waits.
     #[serde(default)]
     pub after: Option<Box<Dependency>>,
 }
@@ -86,16 +87,16 @@ pub enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// A holder said `fail`.
+    /// A worker called `fail`.
     Explicit,
     RetriesExhausted,
     Expired,
     Cancelled,
-    /// Its holders vanished too many times in a row.
+    /// Its leases lapsed too many times in a row.
     Poison,
 }
 
-/// A state without what belongs to it.
+/// A state without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateKind {
     Pending,
@@ -106,7 +107,7 @@ pub enum StateKind {
 }
 
 impl StateKind {
-    /// In the order in which event codecs number them: a new one comes last.
+    /// In the order of the codes in stored events. Append new ones.
     pub const ALL: [StateKind; 5] = [
         StateKind::Pending,
         StateKind::Processing,
@@ -185,10 +186,10 @@ pub struct Lease {
     pub token: LeaseToken,
     pub deadline: Timestamp,
     pub visibility: Millis,
-    /// An assigned lease its holder has not acknowledged yet.
+    /// An assigned lease that the worker has not acknowledged yet.
     pub unacknowledged: bool,
     pub renewals: u32,
-    /// Output buffers made for this attempt, deleted if it ends without a commit.
+    /// Output buffers of this attempt. They are deleted if it ends without a commit.
     pub buffers: Option<Box<BTreeMap<SlotName, BufferId>>>,
 }
 
@@ -220,7 +221,7 @@ impl std::fmt::Display for SettleVerb {
     }
 }
 
-/// Where a settle can leave an item.
+/// The states in which a settle can leave an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
     Pending,
@@ -242,9 +243,9 @@ impl From<Settled> for ItemState {
 pub struct Settle {
     pub token: LeaseToken,
     pub verb: SettleVerb,
-    /// The state it left the item in.
+    /// The state in which it left the item.
     pub left: Settled,
-    /// Of everything else in the call: a repetition is the same call, or it is refused.
+    /// A digest of everything else in the call. A repetition with another digest is refused.
     pub digest: u64,
 }
 
@@ -279,32 +280,31 @@ impl Head {
         }
     }
 
-    /// The state as a client sees it, without telling a scheduled item from a ready one: that needs the time.
+    /// The state as a client sees it. It does not tell a scheduled item from a ready one, because that needs the time.
     #[must_use]
     pub fn item_state(&self) -> ItemState {
         if self.dependency().is_some() { ItemState::Waiting } else { self.state.kind().into() }
     }
 
-    /// What it waits for.
     #[must_use]
     pub fn dependency(&self) -> Option<&Dependency> {
         self.extras.as_ref().and_then(|extras| extras.after.as_deref())
     }
 
-    /// Whether nothing has happened to it since it was submitted: only such an item is replaced by its key. What is not
-    /// will never be again, so of all items with a key one at most is.
+    /// Whether a submit with the same replace key replaces this item: it is pending, and its state has never changed.
+    ///
+    /// **Invariant:** an item that is not replaceable never becomes so again. So at most one item of a key is replaceable.
     #[must_use]
     pub fn is_replaceable(&self) -> bool {
         self.state == State::Pending && self.transitions == 0
     }
 
-    /// How often it has changed otherwise than by a change of state: being replaced is one of these.
+    /// How often the item changed without a change of state. A replacement is such a change.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.revision.wrapping_sub(self.transitions)
     }
 
-    /// Forgets what it waited for.
     pub(crate) fn clear_dependency(&mut self) {
         if self.dependency().is_some() {
             self.extras_mut().after = None;
@@ -322,12 +322,12 @@ impl Head {
 
     /// When time alone next changes this item: its lease lapses, it expires, or it is removed.
     ///
-    /// Becoming ready is not among these: nothing is written for it.
+    /// Becoming ready is not included, because no change is written for it.
     #[must_use]
     pub fn timer(&self) -> Option<Timestamp> {
         match &self.state {
             State::Pending | State::Paused => self.expires_at,
-            // A deadline is never later than the expiry.
+            // **Invariant:** a deadline is never later than the expiry.
             State::Processing(lease) => Some(lease.deadline),
             State::Completed { remove_at, .. } | State::Failed { remove_at, .. } => *remove_at,
         }
@@ -355,37 +355,37 @@ impl Head {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Body {
     pub idempotency_key: Option<String>,
-    /// What the key claims; set when the submit is decided.
+    /// Set by `decide`.
     pub claim: Option<Claim>,
     pub tags: BTreeMap<String, String>,
     pub fairness_key: Option<String>,
     pub group: Option<String>,
     pub parent: Option<ItemId>,
-    /// Where the item came from, for whoever routes between systems.
+    /// The system that the item came from, for routing between systems.
     pub source: Option<String>,
     pub inputs: BTreeMap<SlotName, BufferId>,
     pub params: BTreeMap<String, Json>,
     pub fee: Option<u64>,
     pub size_bytes: Option<u64>,
     pub tier: Option<String>,
-    /// What its submitter was at. Not content: the same submit in another trace is the same.
+    /// The submitter's trace. Not part of the content: a repeated submit in another trace is the same submit.
     #[serde(default)]
     pub trace: Option<Box<Trace>>,
-    /// The next submit with the same key takes the place of this one, while it waits untouched. **Invariant:** it has a claim,
-    /// and no idempotency key.
+    /// The next submit with the same key replaces this item while it is [replaceable](Head::is_replaceable).
+    /// **Invariant:** an item with a replace key has a claim and no idempotency key.
     #[serde(default)]
     pub replace_key: Option<String>,
 }
 
-/// One idempotency key, one item: in the queue it was submitted to, wherever the item goes, with the content it had then.
-/// Of an item with a replace key, the queue where that holds.
+/// The queue and the content for which an item owns its idempotency key. They stay the same if the item moves to another
+/// queue. For an item with a replace key: the queue in which the key holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     pub queue: QueueId,
     pub content: ContentDigest,
 }
 
-/// What a commit brought.
+/// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Outcome {
     pub outputs: BTreeMap<SlotName, BufferId>,
@@ -433,7 +433,7 @@ impl ErrorKind {
     }
 }
 
-/// An item whole, as a store shows it.
+/// A whole item, as a store returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     pub head: Head,
@@ -444,7 +444,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// One of which nothing else is known.
+    /// An item with a head and nothing else.
     #[must_use]
     pub fn of_head(head: Head) -> Item {
         let (body, fields, outcome, errors) = Default::default();

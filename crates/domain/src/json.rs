@@ -1,4 +1,4 @@
-//! A JSON value kept as its text, so that numbers of any size and precision come back as they were sent.
+//! A JSON value stored as its text, so that numbers of any size and precision are returned as they were sent.
 
 use crate::limits;
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use std::fmt;
 
 const WHITE: [char; 4] = [' ', '\n', '\r', '\t'];
 
-/// One valid JSON value, without insignificant white space: it fits on a line, and spacing makes no other value of it.
+/// One valid JSON value without insignificant white space. Values that differ only in spacing are equal.
 ///
-/// **Invariant:** whoever reads values into memory can read this one. It is nested at most [`limits::JSON_DEPTH_MAX`]
-/// deep, and its strings are Unicode: no escape in it stands for half a character.
+/// **Invariant:** every common JSON parser can read it. It is nested at most [`limits::JSON_DEPTH_MAX`] deep, and its
+/// strings are Unicode: no escape is half a character (an unpaired surrogate).
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Json(Box<str>);
@@ -25,7 +25,7 @@ impl Json {
     pub fn parse(text: &str) -> Result<Json, JsonError> {
         let text = text.trim_matches(WHITE);
         let wrong = |cause| JsonError { text: text.chars().take(64).collect(), cause };
-        // Validation only: building a tree would cost an allocation a node and lose digits.
+        // Validation only: a tree would cost an allocation a node and lose digits.
         let raw = serde_json::from_str::<&serde_json::value::RawValue>(text)
             .map_err(|error| wrong(format!("is not JSON: {error}")))?;
         tighten(raw.get()).map(Json).map_err(wrong)
@@ -43,7 +43,7 @@ impl Json {
     }
 }
 
-/// Takes white space out of valid JSON, and refuses what its grammar allows and its readers choke on.
+/// Removes white space from valid JSON. Refuses what the grammar allows and common parsers reject.
 fn tighten(text: &str) -> Result<Box<str>, String> {
     let bytes = text.as_bytes();
     let (mut tight, mut from) = (String::new(), 0);
@@ -54,7 +54,10 @@ fn tighten(text: &str) -> Result<Box<str>, String> {
             b'[' | b'{' => {
                 depth += 1;
                 if depth > limits::JSON_DEPTH_MAX {
-                    return Err(format!("is nested more than {} deep", limits::JSON_DEPTH_MAX));
+                    return Err(format!(
+                        "is nested more than {} deep; make it flatter",
+                        limits::JSON_DEPTH_MAX
+                    ));
                 }
             }
             b']' | b'}' => depth -= 1,
@@ -74,13 +77,13 @@ fn tighten(text: &str) -> Result<Box<str>, String> {
     Ok(tight.into())
 }
 
-/// Where the string ends whose content begins at `at`.
+/// The end of the string whose content begins at `at`.
 fn string_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     loop {
         match bytes[at] {
             b'"' => return Ok(at),
             b'\\' if bytes[at + 1] == b'u' => {
-                let half = || format!("has \\u{} alone, half a character", shown(bytes, at));
+                let half = || format!("has \\u{} without its pair, half a character", digits(bytes, at));
                 match utf16(bytes, at) {
                     Some(0xdc00..=0xdfff) => return Err(half()),
                     Some(0xd800..=0xdbff) => match utf16(bytes, at + 6) {
@@ -96,11 +99,11 @@ fn string_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     }
 }
 
-fn shown(bytes: &[u8], at: usize) -> String {
+fn digits(bytes: &[u8], at: usize) -> String {
     String::from_utf8_lossy(&bytes[at + 2..at + 6]).into_owned()
 }
 
-/// The number in `\uXXXX`, if that is what stands at `at`.
+/// The number in `\uXXXX`, if there is such an escape at `at`.
 fn utf16(bytes: &[u8], at: usize) -> Option<u16> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
@@ -153,7 +156,6 @@ mod tests {
     fn nesting_has_a_limit() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         let most = Json::parse(&nested(limits::JSON_DEPTH_MAX)).unwrap();
-        // What reads it, reads it.
         serde_json::from_str::<serde_json::Value>(most.as_str()).unwrap();
         for depth in [limits::JSON_DEPTH_MAX + 1, 100_000] {
             let message = Json::parse(&nested(depth)).unwrap_err().to_string();
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused() {
+    fn text_that_is_not_json_is_refused() {
         for text in ["", "{", "1 2", "nan", "'a'", &"[".repeat(10_000)] {
             assert!(Json::parse(text).is_err(), "{text:.20}");
         }

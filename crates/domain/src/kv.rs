@@ -1,4 +1,4 @@
-//! Small durable records by key, with a time to live, set-if-absent and atomic addition.
+//! Small durable key-value records with a time to live, set-if-absent, compare-and-set and atomic addition.
 
 use crate::digest;
 use crate::limits;
@@ -30,29 +30,29 @@ pub enum KvCommand {
         value: Bytes,
         ttl: Option<Millis>,
     },
-    /// Adds to a decimal number (absent: 0). The time to live, if given, starts anew.
+    /// Adds to a decimal number (absent: 0). The time to live, if set, starts again.
     Increment {
         by: i64,
         ttl: Option<Millis>,
     },
-    /// Adds, unless `once` was counted under this key within `ttl` before: then the answer is the one it got, and
-    /// nothing changes. Both times to live start at the count.
+    /// Adds, unless `once` was counted under this key within the last `ttl`. In that case nothing changes, and the answer
+    /// is the first one. The times to live of the counter and of the mark start at the count.
     ///
-    /// What was counted is a record of its own ([`mark_key`]), written in the same step: the counter stays as small as
-    /// a number is, however much is counted, and what is remembered goes with its time.
+    /// The mark is a record of its own ([`mark_key`]), written in the same step. So the counter stays a small number, and
+    /// marks expire by themselves.
     IncrementOnce {
         by: i64,
         once: String,
         ttl: Millis,
     },
-    /// Only if the value is what the caller saw; `None` stands for no record, on both sides.
-    /// The time to live, if given, starts anew.
+    /// Compare and set: only if the value is still `seen`. `None` means no record, in `seen` and in `value`.
+    /// The time to live, if set, starts again.
     Replace {
         seen: Option<Bytes>,
         value: Option<Bytes>,
         ttl: Option<Millis>,
     },
-    /// Takes over a record of another store, with its end, unless there is one here.
+    /// Copies a record of another store, with its expiry, unless the key has a record here.
     Adopt(KvRecord),
     Delete,
 }
@@ -60,24 +60,24 @@ pub enum KvCommand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KvAnswer {
     Done,
-    /// For set-if-absent, replace and adopt: whether this caller won.
+    /// For set-if-absent, replace and adopt: whether the record was written.
     Won(bool),
     Number(i64),
     Deleted(bool),
 }
 
-/// What becomes of the records, and the answer.
+/// The records to write, and the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvDecision {
-    /// By key: the record after, or none. All of them are written, or nothing is.
+    /// By key: the record after, or `None` to delete it. A store writes all of them or none.
     pub after: Vec<(String, Option<KvRecord>)>,
     pub answer: KvAnswer,
 }
 
-/// Before the keys of what was counted. Nobody's own key begins so.
+/// The prefix of the keys of marks. A client's key cannot begin with it.
 pub const MARKS: &str = "\0counted/";
 
-/// Where it is kept that something was counted: beside the counter, in a name of fixed length.
+/// The key of the mark that `once` was counted by `counter`. Its length is fixed.
 #[must_use]
 pub fn mark_key(counter: &str, once: &str) -> String {
     use std::fmt::Write;
@@ -90,7 +90,7 @@ pub fn mark_key(counter: &str, once: &str) -> String {
 }
 
 impl KvCommand {
-    /// The other record that the decision looks at, if there is one.
+    /// The key of the mark that the decision reads, if any.
     #[must_use]
     pub fn mark(&self, key: &str) -> Option<String> {
         match self {
@@ -100,7 +100,7 @@ impl KvCommand {
     }
 }
 
-/// `find` has the records under `key` and [`KvCommand::mark`], as they are stored.
+/// Decides a command. `find` returns the stored records of `key` and of [`KvCommand::mark`].
 pub fn decide<'a>(
     key: &str,
     find: impl Fn(&str) -> Option<&'a KvRecord>,
@@ -149,10 +149,10 @@ pub fn decide<'a>(
             both.extend(both.first().map(|(_, record)| (mark, record.clone())));
             (both, KvAnswer::Number(after))
         }
-        KvCommand::Adopt(theirs) if record.is_some() || !theirs.is_live(now) => {
+        KvCommand::Adopt(copied) if record.is_some() || !copied.is_live(now) => {
             (Vec::new(), KvAnswer::Won(false))
         }
-        KvCommand::Adopt(theirs) => (make(theirs.value, None, theirs.expires_at)?, KvAnswer::Won(true)),
+        KvCommand::Adopt(copied) => (make(copied.value, None, copied.expires_at)?, KvAnswer::Won(true)),
         KvCommand::Delete => (delete(), KvAnswer::Deleted(record.is_some())),
     };
     Ok(KvDecision { after, answer })
@@ -168,13 +168,15 @@ fn check_key(what: &'static str, key: &str) -> Result<(), Refusal> {
 
 fn number(key: &str, record: &KvRecord) -> Result<i64, Refusal> {
     let number = std::str::from_utf8(&record.value).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Refusal::invalid("key", format!("the value of {key:?} is not a number")))
+    number.ok_or_else(|| {
+        Refusal::invalid("key", format!("the value of {key:?} is not a number; use another key"))
+    })
 }
 
-/// Nothing counts as 0.
+/// A missing record counts as 0.
 fn sum(key: &str, record: Option<&KvRecord>, by: i64) -> Result<i64, Refusal> {
     let before = record.map_or(Ok(0), |record| number(key, record))?;
-    let beyond = || Refusal::invalid("by", format!("{before} + {by} is beyond 64 bits"));
+    let beyond = || Refusal::invalid("by", format!("{before} + {by} does not fit into 64 bits; add less"));
     before.checked_add(by).ok_or_else(beyond)
 }
 
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_once_is_remembered_beside_the_counter() {
+    fn increment_once_stores_a_mark_beside_the_counter() {
         let mut records = std::collections::BTreeMap::new();
         let mut add = |key: &str, by, once: &str, now| {
             let command = KvCommand::IncrementOnce { by, once: once.to_owned(), ttl: Millis(10) };
@@ -205,9 +207,9 @@ mod tests {
         let number = KvAnswer::Number;
         assert_eq!(add("k", 2, "a", 0), Ok((number(2), 2)));
         assert_eq!(add("k", 5, "b", 5), Ok((number(7), 3)));
-        assert_eq!(add("k", 2, "a", 9), Ok((number(2), 3)), "the answer of the first time");
+        assert_eq!(add("k", 2, "a", 9), Ok((number(2), 3)), "the first answer");
         assert_eq!(add("l", 1, "a", 9), Ok((number(1), 5)), "another counter");
-        assert_eq!(add("k", 2, "a", 10), Ok((number(9), 5)), "forgotten after its time");
+        assert_eq!(add("k", 2, "a", 10), Ok((number(9), 5)), "counted again after the mark expired");
         assert!(add("k", i64::MAX, "c", 10).is_err());
         assert!(add("k", 1, "", 10).is_err());
         assert!(add("k", 1, &"x".repeat(limits::KV_KEY_BYTES_MAX + 1), 10).is_err());
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn set_if_absent_has_one_winner_until_the_ttl() {
+    fn set_if_absent_writes_once_until_the_ttl_ends() {
         let mut record = None;
         let claim = || KvCommand::SetIfAbsent { value: "me".into(), ttl: Some(Millis(10)) };
         assert_eq!(run(&mut record, claim(), 0), Ok(KvAnswer::Won(true)));
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn replace_wins_against_what_was_seen_and_nothing_else() {
+    fn replace_writes_only_if_the_value_is_unchanged() {
         let mut record = None;
         let replace = |seen: Option<&'static str>, value: Option<&'static str>| KvCommand::Replace {
             seen: seen.map(Bytes::from),
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn delete_says_whether_there_was_anything() {
+    fn delete_says_whether_there_was_a_record() {
         let mut record = None;
         assert_eq!(run(&mut record, KvCommand::Delete, 0), Ok(KvAnswer::Deleted(false)));
         run(&mut record, KvCommand::Set { value: "v".into(), ttl: None }, 0).unwrap();

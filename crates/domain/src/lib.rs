@@ -1,7 +1,7 @@
 //! Towline's rules, and nothing else.
 //!
-//! A queue, an item, a lease, the verbs that move them, and [`decide()`]: the one place where state changes.
-//! Stores select what a command is about, ask `decide`, and apply the [`Change`] it returns.
+//! Queues, items, leases, the commands on them, and [`decide()`]: the one place where state changes.
+//! A store finds the item of a command, calls `decide`, and applies the [`Change`] that it returns.
 //!
 //! **Invariant:** pure. No clock, no randomness, no I/O, no async: time and entropy come in as arguments, so the
 //! same inputs give the same change on every store, in every test and in every simulation.

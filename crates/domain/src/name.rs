@@ -1,4 +1,4 @@
-//! Names, parsed once: inside, every name is valid.
+//! Names. They are parsed once at the edge, so every name inside is valid.
 
 use crate::digest;
 use crate::id::{ItemId, LeaseToken};
@@ -76,7 +76,7 @@ name! {
     SlotName
 }
 name! {
-    /// A buffer as its maker named it; what it names is the buffer store's business.
+    /// A buffer, by the name its creator chose. The `buffers` crate says what it refers to.
     BufferId
 }
 
@@ -137,25 +137,25 @@ impl std::str::FromStr for BufferId {
     }
 }
 
-/// Buffers made for an attempt are named after it: `out.<item>.<slot>.<digest of the lease>`.
+/// The prefix of output buffers of an attempt: `out.<item>.<slot>.<digest of the lease>`.
 const OF_ATTEMPT: &str = "out.";
 
 impl BufferId {
-    /// The buffer of one slot and one attempt. Who knows the item alone cannot guess it.
+    /// The buffer of one slot and one attempt. It cannot be guessed from the item's id.
     #[must_use]
     pub fn of_attempt(id: ItemId, slot: &SlotName, token: LeaseToken) -> BufferId {
         let fence = digest::attempt(token, slot.as_str());
         BufferId(format!("{OF_ATTEMPT}{id}.{}.{fence:016x}", slot.as_str()).into())
     }
 
-    /// The item it was made for, if it was made for an attempt.
+    /// The item whose attempt this buffer belongs to, if any.
     #[must_use]
     pub fn attempted(&self) -> Option<ItemId> {
         self.0.strip_prefix(OF_ATTEMPT)?.split('.').next()?.parse().ok()
     }
 }
 
-/// Slot lookup by any text, so that a client's key need not be parsed to be found.
+/// Allows slot lookup by a client's text without parsing it.
 impl std::borrow::Borrow<str> for SlotName {
     fn borrow(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! What a queue promises about time, retries and room. Every field has a default that suits a newcomer.
+//! What a queue does by default: retries, timeouts, retention, flow control.
 
 use crate::backoff::Backoff;
 use crate::flow::{Fairness, Flow, Rate};
@@ -12,30 +12,29 @@ use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// How long a received item is hidden before it counts as lost.
+    /// How long a lease lasts without a heartbeat.
     pub visibility_timeout: Millis,
     /// 3 means at most 4 attempts.
     pub max_retries: u32,
     pub backoff: Backoff,
-    /// How long a completed item is kept; `None`: for ever.
+    /// How long a completed item is kept. `None`: for ever.
     pub completed_ttl: Option<Millis>,
     pub failed_ttl: Option<Millis>,
     /// An item that is not finished this long after its submit fails as `expired`.
     pub expire_after: Option<Millis>,
     /// An item that is not finished this long after its first delivery fails as `expired`.
     pub give_up_after: Option<Millis>,
-    /// An item whose holders vanished this many times in a row, without a word, fails as `poison`.
+    /// An item whose leases lapse this many times in a row fails as `poison`.
     pub poison_after: Option<u32>,
     pub order: Order,
-    /// Refuse submits while this many items wait (pending, scheduled or paused).
+    /// Submits are refused while this many items are pending, scheduled or paused.
     pub depth_limit: Option<u64>,
-    /// Failed items move there, keeping their origin and reason.
+    /// Failed items move to this queue and keep their origin and reason.
     pub dead_letter_queue: Option<QueueName>,
     pub lease: LeaseRule,
-    /// What finishes is counted by the values of these tags, too.
+    /// Finished items are also tallied by the values of these tags.
     #[serde(default)]
     pub tally_tags: BTreeSet<String>,
-    /// What limits how items are given out.
     #[serde(default)]
     pub flow: Flow,
 }
@@ -43,7 +42,7 @@ pub struct Policy {
 /// How a lease is acknowledged and renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LeaseRule {
-    /// An assigned lease (one its holder did not ask for) must be acknowledged by a first heartbeat within this time.
+    /// The first heartbeat of an assigned lease (one the worker did not ask for) must come within this time.
     pub ack_timeout: Option<Millis>,
     /// A heartbeat adds this share of the visibility timeout to `max(deadline, now)`.
     /// `None`: it sets the deadline to a full timeout from now.
@@ -73,9 +72,9 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The names of what another policy has otherwise.
+    /// The names of the fields in which another policy differs.
     pub fn differences(&self, other: &Policy) -> Vec<&'static str> {
-        // Taken apart by name, so that a new field cannot be forgotten here.
+        // Destructured, so that a new field does not compile until it is compared here.
         let Policy {
             visibility_timeout,
             max_retries,
@@ -114,7 +113,6 @@ impl Policy {
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
 
-    /// Refuses a number beyond its limit, naming it.
     pub fn check(&self) -> Result<(), Refusal> {
         check_visibility(self.visibility_timeout)?;
         check_number("max_retries", u64::from(self.max_retries), 0, u64::from(limits::RETRIES_MAX))?;
@@ -141,7 +139,7 @@ impl Policy {
         }
         if self.tally_tags.len() > limits::TALLY_TAGS_MAX {
             let (given, max) = (self.tally_tags.len(), limits::TALLY_TAGS_MAX);
-            return Err(Refusal::invalid("tally_tags", format!("{given} given; at most {max} are counted")));
+            return Err(Refusal::invalid("tally_tags", format!("{given} tags; use at most {max}")));
         }
         if let Some(name) =
             self.tally_tags.iter().find(|name| name.is_empty() || name.len() > limits::TAG_KEY_BYTES_MAX)
@@ -158,7 +156,10 @@ impl Policy {
                 return Err(Refusal::invalid("order.tiers", message));
             }
             if weights.tiers_permille.len() > limits::SLOTS_MAX {
-                return Err(Refusal::invalid("order.tiers", format!("at most {} tiers", limits::SLOTS_MAX)));
+                return Err(Refusal::invalid(
+                    "order.tiers",
+                    format!("{} tiers; use at most {}", weights.tiers_permille.len(), limits::SLOTS_MAX),
+                ));
             }
         }
         Ok(())
@@ -180,7 +181,7 @@ pub fn check_visibility(span: Millis) -> Result<(), Refusal> {
 
 pub(crate) fn check_span(name: &'static str, span: Millis) -> Result<(), Refusal> {
     if span > Millis::MAX {
-        return Err(Refusal::invalid(name, format!("{span} is longer than 100 years")));
+        return Err(Refusal::invalid(name, format!("{span} is longer than 100 years; use a shorter time")));
     }
     Ok(())
 }
@@ -192,7 +193,7 @@ pub(crate) fn check_number(name: &'static str, value: u64, min: u64, max: u64) -
     Ok(())
 }
 
-/// A change of some of a policy's fields. `Some(None)` takes a limit away.
+/// A change of some fields of a policy. `Some(None)` removes a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PolicyPatch {
     pub visibility_timeout: Option<Millis>,
@@ -250,7 +251,7 @@ impl PolicyPatch {
     }
 }
 
-/// What one item asks for instead of its queue's policy.
+/// What one item has instead of its queue's policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Overrides {
     pub max_retries: Option<u32>,

@@ -1,6 +1,7 @@
-//! Which items are meant, as far as that can change: what a filter asks of a head.
+//! Filters on the heads of items.
 //!
-//! A bulk action finds the matching items first and changes them later. [`Precondition`] is checked again when an item is changed.
+//! A bulk action finds the matching items first and changes them later. It checks the [`Precondition`] again when it
+//! changes an item.
 
 use crate::counts::CountKind;
 use crate::item::{FailureKind, Head, State};
@@ -8,11 +9,11 @@ use crate::name::QueueName;
 use crate::state_name::StateName;
 use crate::time::Timestamp;
 
-/// Everything that is set must hold. Times are from the first up to the second, without it; numbers are both included.
+/// All set fields must match. `*_before` is exclusive; all other bounds are inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeadFilter {
     pub state: Option<StateName>,
-    /// Failed items alone have one.
+    /// Matches failed items only.
     pub failure: Option<FailureKind>,
     pub priority_min: Option<i16>,
     pub priority_max: Option<i16>,
@@ -20,12 +21,12 @@ pub struct HeadFilter {
     pub attempt_max: Option<u32>,
     pub created_from: Option<Timestamp>,
     pub created_before: Option<Timestamp>,
-    /// Finished items alone have one.
+    /// Matches finished items only.
     pub finished_from: Option<Timestamp>,
     pub finished_before: Option<Timestamp>,
 }
 
-/// What a filter looks at in a head, for stores that know it without having one.
+/// What a filter reads of a head. A store may know it without reading the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
     pub kind: CountKind,
@@ -55,13 +56,13 @@ impl Traits {
 }
 
 impl HeadFilter {
-    /// Whether nothing but the state is asked for: counters know how many there are.
+    /// Whether the filter is on the state alone. Such a filter can be answered from [`crate::Counts`].
     #[must_use]
     pub fn is_state_alone(&self) -> bool {
         *self == HeadFilter { state: self.state, ..HeadFilter::default() }
     }
 
-    /// Whether state and priority are all that is asked for.
+    /// Whether the filter is on state and priority alone.
     #[must_use]
     pub fn is_state_and_priority(&self) -> bool {
         HeadFilter { priority_min: None, priority_max: None, ..*self }.is_state_alone()
@@ -69,8 +70,8 @@ impl HeadFilter {
 
     #[must_use]
     pub fn matches(&self, traits: &Traits) -> bool {
-        let from = |least: Option<Timestamp>, time: Option<Timestamp>| {
-            least.is_none_or(|least| time.is_some_and(|time| time >= least))
+        let from = |start: Option<Timestamp>, time: Option<Timestamp>| {
+            start.is_none_or(|start| time.is_some_and(|time| time >= start))
         };
         let before = |end: Option<Timestamp>, time: Option<Timestamp>| {
             end.is_none_or(|end| time.is_some_and(|time| time < end))
@@ -88,13 +89,13 @@ impl HeadFilter {
     }
 }
 
-/// What must still hold of an item when something is done to it.
+/// What must still be true of an item when an operation changes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Precondition {
-    /// It has not gone to another queue.
+    /// The item is still in this queue.
     pub queue: Option<QueueName>,
     pub head: HeadFilter,
-    /// Its [`Head::version`]: it was not replaced, nor changed otherwise but in its state.
+    /// The item still has this [`Head::version`]: it was not replaced or edited.
     pub version: Option<u32>,
 }
 
@@ -107,7 +108,7 @@ impl Precondition {
         }
     }
 
-    /// The same, and if the item can be replaced, not what takes its place: its tags may be others.
+    /// Adds the version of a replaceable item: after a replacement its tags may no longer match.
     #[must_use]
     pub fn unless_replaced(&self, head: &Head) -> Precondition {
         Precondition { version: head.is_replaceable().then(|| head.version()), ..self.clone() }

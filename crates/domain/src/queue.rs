@@ -1,4 +1,4 @@
-//! A queue: its name, schema and policy, whether it takes new items, whether it gives any out.
+//! A queue: its name, schema, policy and state.
 
 use crate::id::QueueId;
 use crate::name::QueueName;
@@ -15,7 +15,7 @@ pub struct Queue {
     pub schema: Schema,
     pub policy: Policy,
     pub state: QueueState,
-    /// A paused queue takes items and gives none out.
+    /// A paused queue accepts items and delivers none.
     pub paused: bool,
     pub created_at: Timestamp,
     pub revision: u32,
@@ -31,7 +31,7 @@ impl Queue {
     }
 }
 
-/// `open -> closed -> completed`; it never goes back.
+/// `open -> closed -> completed`, never back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueState {

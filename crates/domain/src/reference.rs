@@ -1,7 +1,7 @@
-//! A payload field that is kept elsewhere: what stands in its place.
+//! References to offloaded payload fields. A store keeps the reference in place of the field and treats it as any bytes.
 //!
-//! Stores keep bytes and need not know. **Invariant:** bytes that begin with `MARK` are a reference; whoever accepts
-//! payloads keeps those elsewhere that begin so by chance, whatever their size.
+//! **Invariant:** a stored field that begins with `MARK` is a reference. The broker offloads every payload that happens to
+//! begin with `MARK`, whatever its size.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ const MARK: [u8; 16] =
 const HASH_AT: usize = MARK.len() + 8;
 const KEY_AT: usize = HASH_AT + 32;
 
-/// Where a field is, and what will be found there.
+/// Where a field is stored, and the length and hash of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     pub key: String,
@@ -21,13 +21,13 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Refers to `content`, which is to be kept under `key`.
+    /// The reference to `content` stored under `key`.
     #[must_use]
     pub fn to(content: &[u8], key: String) -> Reference {
         Reference { key, bytes: content.len() as u64, hash: *blake3::hash(content).as_bytes() }
     }
 
-    /// Whether these bytes cannot stand for themselves.
+    /// Whether these bytes begin like a reference, so that they must be offloaded.
     #[must_use]
     pub fn is_marked(bytes: &[u8]) -> bool {
         bytes.starts_with(&MARK)
@@ -48,7 +48,7 @@ impl Reference {
     }
 }
 
-/// Length and hash of a field's content, kept here or elsewhere.
+/// Length and hash of a field's content, inline or offloaded.
 pub(crate) fn content_of(field: &[u8]) -> (u64, [u8; 32]) {
     match Reference::read(field) {
         Some(reference) => (reference.bytes, reference.hash),
@@ -72,7 +72,7 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_are_none(bytes: Vec<u8>, cut in 0..KEY_AT) {
+        fn other_bytes_are_not_a_reference(bytes: Vec<u8>, cut in 0..KEY_AT) {
             prop_assert_eq!(Reference::read(&bytes), None);
             let written = Reference::to(&bytes, "k".to_owned()).write();
             prop_assert_eq!(Reference::read(&written[..cut]), None);

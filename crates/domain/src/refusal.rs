@@ -1,4 +1,4 @@
-//! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it says what to do.
+//! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it names a remedy.
 
 use crate::id::ItemId;
 use crate::item::SettleVerb;
@@ -34,7 +34,7 @@ pub enum Refusal {
     AlreadySettled { id: ItemId, settled: SettleVerb },
     #[error("item {id} is {state}; {remedy}")]
     WrongState { id: ItemId, state: ItemState, remedy: &'static str },
-    #[error("item {id} is not one of those that were meant any more; it was left alone")]
+    #[error("item {id} no longer matches; it was left unchanged")]
     PreconditionFailed { id: ItemId },
     #[error("{message}")]
     SchemaMismatch { message: String },
@@ -52,7 +52,7 @@ pub enum Refusal {
     NotDue { id: ItemId },
     #[error("record {key:?} is not what it was; read it again")]
     RecordChanged { key: String },
-    #[error("it is not {until} yet")]
+    #[error("not allowed before {until}")]
     TooEarly { until: Timestamp },
     #[error("the store holds {held} {what}, its limit; remove some first")]
     StoreFull { what: &'static str, held: u64 },
@@ -64,9 +64,9 @@ pub enum Refusal {
 pub enum LostWhy {
     /// The deadline passed.
     Lapsed,
-    /// Somebody else holds the item, or it went back to the queue.
+    /// Another worker holds the item, or it went back to the queue.
     Superseded,
-    /// Cancelled, expired or deleted under its holder.
+    /// The item was cancelled, expired or deleted while it was leased.
     Ended,
 }
 

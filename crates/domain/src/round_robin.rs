@@ -1,26 +1,25 @@
-//! Keys that take turns: weighted round robin over those that have something to give.
+//! Weighted round robin over the fairness keys that have ready items.
 //!
-//! Keys stand in a circle, in order of their tags. The one whose turn it is gives as many items as its weight says, and then
-//! the next one does that has something. All that is kept is whose turn it is. So whoever comes back has no more than a turn,
-//! however long it was away, and whoever comes for the first time waits for one round at most, however many come.
+//! Keys form a circle in the order of their tags. The current key delivers as many items as its weight says; then it is
+//! the turn of the next key that has ready items. The only state is the current key and its count. So a key that had no
+//! items for a while gets one turn and no more, and a new key waits for one round at most.
 
 use crate::digest;
 use crate::flow::Flow;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What stands for a fairness key where items are selected: it rides in every head. Items without a key have one in common.
+/// A hash of a fairness key. Every head carries it. All items without a key share [`KeyTag::NONE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyTag(u64);
 
 impl KeyTag {
-    /// Of items without a key.
     pub const NONE: KeyTag = KeyTag(0);
 
     #[must_use]
     pub fn of(key: &str) -> KeyTag {
-        // Half of the numbers, so that the order is the same where they have a sign.
+        // 63 bits, so that the order is the same in PostgreSQL, whose numbers are signed.
         KeyTag((digest::fairness(key) >> 1).max(1))
     }
 
@@ -34,13 +33,13 @@ impl KeyTag {
         *self == KeyTag::NONE
     }
 
-    /// The least that comes behind it.
+    /// The next tag.
     #[must_use]
     pub fn after(self) -> KeyTag {
         KeyTag(self.0 + 1)
     }
 
-    /// As it is stored where numbers have a sign.
+    /// As a signed number, for storage.
     #[must_use]
     pub fn number(self) -> i64 {
         self.0.cast_signed()
@@ -52,7 +51,7 @@ impl KeyTag {
     }
 }
 
-/// How many items a key gives in a turn: one, unless something else is said.
+/// Items per turn, by key. The default is 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Weights(BTreeMap<KeyTag, u32>);
 
@@ -68,13 +67,13 @@ impl Weights {
         self.0.get(&key).copied().unwrap_or(1)
     }
 
-    /// Those that are not one.
+    /// The keys with their own weight.
     pub fn iter(&self) -> impl Iterator<Item = (KeyTag, u32)> + '_ {
         self.0.iter().map(|(&key, &weight)| (key, weight))
     }
 }
 
-/// Whose turn it is, and how much it has given.
+/// The key whose turn it is, and how many items it has delivered in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RoundRobin {
     pub key: KeyTag,
@@ -82,7 +81,7 @@ pub struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Who gives the next item. `first`: the first key, from this one on, that has something.
+    /// The key of the next item. `first` returns the first key with ready items, from a given key on.
     pub fn next(self, weights: &Weights, first: impl Fn(KeyTag) -> Option<KeyTag>) -> Option<KeyTag> {
         if self.given < weights.get(self.key) && first(self.key) == Some(self.key) {
             return Some(self.key);
@@ -90,12 +89,12 @@ impl RoundRobin {
         first(self.key.after()).or_else(|| first(KeyTag::NONE))
     }
 
-    /// After this key has given an item.
+    /// The state after the delivery of an item of this key.
     #[must_use]
     pub fn record_delivery(self, key: KeyTag, weights: &Weights) -> RoundRobin {
-        // Who is alone in the circle begins again.
-        let goes_on = key == self.key && self.given < weights.get(key);
-        RoundRobin { key, given: if goes_on { self.given + 1 } else { 1 } }
+        // A key that is alone in the circle starts a new turn.
+        let same_turn = key == self.key && self.given < weights.get(key);
+        RoundRobin { key, given: if same_turn { self.given + 1 } else { 1 } }
     }
 }
 
@@ -110,8 +109,8 @@ mod tests {
         Weights::of(&Flow { fairness: Some(Fairness { weights }), ..Flow::default() })
     }
 
-    /// Gives one item, of those that are left of each key.
-    fn give(turn: &mut RoundRobin, weights: &Weights, left: &mut BTreeMap<KeyTag, u64>) -> Option<KeyTag> {
+    /// Delivers one item of those left for each key.
+    fn deliver(turn: &mut RoundRobin, weights: &Weights, left: &mut BTreeMap<KeyTag, u64>) -> Option<KeyTag> {
         let first = |from| left.range(from..).next().map(|(&key, _)| key);
         let key = turn.next(weights, first)?;
         *turn = turn.record_delivery(key, weights);
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_tags_that_fit_anywhere() {
+    fn tags_are_positive_signed_numbers() {
         for key in ["", "a", "b", "tenant"] {
             let tag = KeyTag::of(key);
             assert!(!tag.is_none() && tag.number() > 0);
@@ -134,41 +133,42 @@ mod tests {
     }
 
     #[test]
-    fn a_few_do_not_wait_for_many() {
+    fn a_key_with_few_items_does_not_wait_for_a_key_with_many() {
         let (many, few) = (KeyTag::of("many"), KeyTag::of("few"));
         let mut left: BTreeMap<_, _> = [(many, 1_000_000), (few, 10)].into();
         let mut turn = RoundRobin::default();
-        let given: Vec<_> = (0..20).filter_map(|_| give(&mut turn, &Weights::default(), &mut left)).collect();
-        assert_eq!(given.iter().filter(|&&key| key == few).count(), 10);
+        let delivered: Vec<_> =
+            (0..20).filter_map(|_| deliver(&mut turn, &Weights::default(), &mut left)).collect();
+        assert_eq!(delivered.iter().filter(|&&key| key == few).count(), 10);
     }
 
     #[test]
-    fn who_was_away_has_no_credit() {
+    fn a_key_that_had_no_items_gets_no_credit() {
         let (a, b) = (KeyTag::of("a"), KeyTag::of("b"));
         let mut left: BTreeMap<_, _> = [(a, 1000)].into();
         let mut turn = RoundRobin::default();
         for _ in 0..500 {
-            give(&mut turn, &Weights::default(), &mut left);
+            deliver(&mut turn, &Weights::default(), &mut left);
         }
         left.insert(b, 100);
-        let given: Vec<_> = (0..10).filter_map(|_| give(&mut turn, &Weights::default(), &mut left)).collect();
-        assert_eq!(given.iter().filter(|&&key| key == b).count(), 5);
+        let delivered: Vec<_> =
+            (0..10).filter_map(|_| deliver(&mut turn, &Weights::default(), &mut left)).collect();
+        assert_eq!(delivered.iter().filter(|&&key| key == b).count(), 5);
     }
 
     proptest! {
-        /// While all of them have something, each gets what its weight says in every round, and nobody waits longer.
         #[test]
-        fn every_round_is_in_proportion(given in proptest::collection::vec(1..5_u32, 1..8), rounds in 1..20_u64) {
-            let names: Vec<String> = (0..given.len()).map(|n| n.to_string()).collect();
-            let named: Vec<_> = names.iter().map(String::as_str).zip(given.iter().copied()).collect();
+        fn every_round_is_in_proportion(key_weights in proptest::collection::vec(1..5_u32, 1..8), rounds in 1..20_u64) {
+            let names: Vec<String> = (0..key_weights.len()).map(|n| n.to_string()).collect();
+            let named: Vec<_> = names.iter().map(String::as_str).zip(key_weights.iter().copied()).collect();
             let weights = weights(&named);
             let mut left: BTreeMap<_, _> = names.iter().map(|name| (KeyTag::of(name), 1_000_000)).collect();
             let mut turn = RoundRobin::default();
-            let round: u32 = given.iter().sum();
+            let round: u32 = key_weights.iter().sum();
             for _ in 0..rounds {
                 let mut counted: BTreeMap<KeyTag, u32> = BTreeMap::new();
                 for _ in 0..round {
-                    let key = give(&mut turn, &weights, &mut left).expect("something is left");
+                    let key = deliver(&mut turn, &weights, &mut left).expect("items are left");
                     *counted.entry(key).or_default() += 1;
                 }
                 for (name, weight) in &named {
@@ -177,9 +177,9 @@ mod tests {
             }
         }
 
-        /// Whoever comes and goes: all is given, one by one, and who has something is passed by no other more than its weight.
+        /// While a key has ready items, no other key delivers more than its weight before that key's next delivery.
         #[test]
-        fn nobody_is_passed_over(steps in proptest::collection::vec((0..6_u8, 0..3_u64), 1..300)) {
+        fn no_key_is_passed_over(steps in proptest::collection::vec((0..6_u8, 0..3_u64), 1..300)) {
             let weights = weights(&[("0", 3)]);
             let mut left: BTreeMap<KeyTag, u64> = BTreeMap::new();
             let mut waits: BTreeMap<KeyTag, BTreeMap<KeyTag, u32>> = BTreeMap::new();
@@ -189,12 +189,12 @@ mod tests {
                     *left.entry(KeyTag::of(&key.to_string())).or_default() += more;
                 }
                 let had: Vec<KeyTag> = left.keys().copied().collect();
-                let Some(given) = give(&mut turn, &weights, &mut left) else { continue };
-                waits.remove(&given);
-                for waiting in had.into_iter().filter(|&key| key != given) {
-                    let times = waits.entry(waiting).or_default().entry(given).or_default();
+                let Some(delivered) = deliver(&mut turn, &weights, &mut left) else { continue };
+                waits.remove(&delivered);
+                for waiting in had.into_iter().filter(|&key| key != delivered) {
+                    let times = waits.entry(waiting).or_default().entry(delivered).or_default();
                     *times += 1;
-                    prop_assert!(*times <= weights.get(given), "{waiting:?} waits for {given:?}");
+                    prop_assert!(*times <= weights.get(delivered), "{waiting:?} waits for {delivered:?}");
                 }
             }
         }

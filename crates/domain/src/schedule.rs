@@ -1,6 +1,6 @@
-//! A schedule: when which item goes into which queue, and how far that has come.
+//! A schedule: which item it submits to which queue, when, and its progress.
 //!
-//! Only data, and the limits it must keep: times are computed where time zones are known.
+//! This module has the data and its limits. The broker computes the times.
 
 use crate::command::{Submission, When};
 use crate::decide::check_content;
@@ -16,46 +16,46 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The tags that tell where an item came from.
+/// The tags of an item that name its schedule and its occurrence.
 pub const TAG_SCHEDULE: &str = "schedule";
 pub const TAG_SCHEDULED_FOR: &str = "scheduled_for";
 
-/// A schedule as it is kept.
+/// A schedule as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     pub name: ScheduleName,
-    /// Another for each that is made, also under the same name.
+    /// A schedule that is deleted and created again has a new one.
     pub uid: Uuid,
     pub spec: Spec,
     pub created_at: Timestamp,
     pub changed_at: Timestamp,
-    /// Where intervals are counted from.
+    /// Intervals are counted from here.
     pub anchor: Timestamp,
     pub paused: bool,
-    /// The occurrence that comes next. None while it is paused, and when it is over.
+    /// The next occurrence. `None` while the schedule is paused, and after its end.
     pub next: Option<Timestamp>,
-    /// The latest occurrence that made an item.
+    /// The latest occurrence that created an item.
     pub last: Option<Timestamp>,
-    /// The latest item, also one that somebody asked for out of turn.
+    /// The latest item, including items of manual runs.
     pub last_item: Option<ItemId>,
     pub tally: ScheduleTally,
     pub error: Option<ScheduleError>,
 }
 
-/// What became of its occurrences.
+/// What happened to the occurrences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScheduleTally {
-    /// Made an item.
+    /// Created an item.
     pub submitted: u64,
-    /// Were too late for the catch-up policy.
+    /// Too late for the catch-up policy.
     pub missed: u64,
-    /// Came while the item before was unfinished.
+    /// Skipped because the previous item was unfinished.
     pub skipped: u64,
-    /// Were refused by the queue.
+    /// Refused by the queue.
     pub refused: u64,
 }
 
-/// Why the latest occurrence made no item.
+/// Why the latest occurrence created no item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleError {
     pub at: Timestamp,
@@ -64,16 +64,16 @@ pub struct ScheduleError {
     pub message: String,
 }
 
-/// What its owner says of it.
+/// The definition of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     pub queue: QueueName,
     pub rhythm: Rhythm,
-    /// Nothing before this.
+    /// No occurrence before this time.
     pub start: Option<Timestamp>,
-    /// Nothing at this or after it.
+    /// No occurrence at or after this time.
     pub end: Option<Timestamp>,
-    /// Each item is ready up to this much after its occurrence.
+    /// Each item becomes ready up to this long after its occurrence.
     pub jitter: Option<Millis>,
     pub catch_up: CatchUp,
     pub overlap: Overlap,
@@ -86,7 +86,7 @@ pub enum Rhythm {
     Every { every: Millis },
 }
 
-/// Which of the occurrences that nobody was there for are made up for. The latest ones are.
+/// How many of the occurrences missed while no server ran are caught up: the latest ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CatchUp {
     None,
@@ -94,17 +94,17 @@ pub enum CatchUp {
     All { max: u32 },
 }
 
-/// What happens when an occurrence comes while the item before is unfinished.
+/// What happens at an occurrence while the previous item is unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Overlap {
     Allow,
-    /// The occurrence makes no item.
+    /// The occurrence creates no item.
     Skip,
-    /// The item before is cancelled.
+    /// The previous item is cancelled.
     Cancel,
 }
 
-/// The item that each occurrence makes.
+/// The item that each occurrence creates.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Template {
     pub priority: i16,
@@ -118,32 +118,33 @@ pub struct Template {
 }
 
 impl Template {
-    /// Of a submit as anybody would make it. Each occurrence makes an item of its own, so what makes two of them one is
-    /// refused.
+    /// Checks a submission. Each occurrence creates its own item, so ids and keys that identify one item are refused.
     pub fn of(submission: Submission) -> Result<Template, Refusal> {
         let Submission { id, record_guard: _, after, priority, ready, delay_max, overrides, body, fields } =
             submission;
         let refuse = |what, message: &str| Err(Refusal::invalid(what, message));
         if id.is_some() {
-            return refuse("item.id", "each occurrence is an item of its own; leave the id out");
+            return refuse("item.id", "each occurrence creates its own item; leave the id out");
         }
         if after.is_some() {
-            return refuse("item.after", "what an occurrence waits for is its time; leave it out");
+            return refuse("item.after", "an item of a schedule cannot have dependencies; leave it out");
         }
         if body.trace.is_some() {
-            return refuse("item.trace", "each occurrence is a trace of its own; leave it out");
+            return refuse("item.trace", "each occurrence starts its own trace; leave it out");
         }
         if body.idempotency_key.is_some() {
-            let message = "each occurrence is an item of its own, and made once; leave the key out";
+            let message = "each occurrence creates its own item, exactly once; leave the key out";
             return refuse("item.idempotency_key", message);
         }
         if body.replace_key.is_some() || delay_max.is_some() {
-            let message = "each occurrence is an item of its own, and replaces none; leave it out";
+            let message = "each occurrence creates its own item and replaces none; leave it out";
             return refuse("item.replace_key", message);
         }
         let delay = match ready {
             When::After(delay) => delay,
-            When::At(_) => return refuse("item.ready_at", "the schedule says when; use a delay, or none"),
+            When::At(_) => {
+                return refuse("item.ready_at", "the schedule determines the time; use a delay or nothing");
+            }
         };
         for tag in [TAG_SCHEDULE, TAG_SCHEDULED_FOR] {
             if body.tags.contains_key(tag) {
@@ -152,7 +153,10 @@ impl Template {
         }
         if body.tags.len() > limits::TAGS_MAX - 2 {
             let (given, max) = (body.tags.len(), limits::TAGS_MAX - 2);
-            return refuse("item.tags", &format!("{given} given; at most {max}, the schedule adds two"));
+            return refuse(
+                "item.tags",
+                &format!("{given} tags; use at most {max}, because the schedule adds two"),
+            );
         }
         overrides.check()?;
         check_content(&body, &fields)?;
@@ -184,10 +188,10 @@ impl Template {
 }
 
 impl Schedule {
-    /// The item of an occurrence, or of a run that somebody asked for.
+    /// The item of an occurrence, or of a manual run.
     ///
-    /// **Invariant:** its id is made of the schedule and the occurrence, so that two attempts at one occurrence are the
-    /// same item.
+    /// **Invariant:** the id of an occurrence's item is derived from the schedule and the occurrence, so that two submits
+    /// for one occurrence create one item.
     #[must_use]
     pub fn submission(&self, id: ItemId, occurrence: Option<Timestamp>) -> Submission {
         let Template { priority, delay, overrides, body, .. } = &self.spec.item;
@@ -217,7 +221,6 @@ impl Schedule {
         }
     }
 
-    /// The id of an occurrence's item.
     #[must_use]
     pub fn item_id(&self, occurrence: Timestamp) -> ItemId {
         let mut hasher = blake3::Hasher::new();
@@ -231,7 +234,6 @@ impl Schedule {
 }
 
 impl Spec {
-    /// Refuses numbers out of range.
     pub fn check(&self) -> Result<(), Refusal> {
         match &self.rhythm {
             Rhythm::Every { every } if *every < limits::SCHEDULE_EVERY_MIN => {
@@ -239,11 +241,11 @@ impl Spec {
                 return Err(Refusal::invalid("every", message));
             }
             Rhythm::Cron { cron, .. } if cron.len() > limits::CRON_BYTES_MAX => {
-                let message = format!("{} bytes; at most {}", cron.len(), limits::CRON_BYTES_MAX);
+                let message = format!("{} bytes; use at most {}", cron.len(), limits::CRON_BYTES_MAX);
                 return Err(Refusal::invalid("cron", message));
             }
             Rhythm::Cron { time_zone, .. } if time_zone.len() > limits::LABEL_BYTES_MAX => {
-                let message = format!("{} bytes; at most {}", time_zone.len(), limits::LABEL_BYTES_MAX);
+                let message = format!("{} bytes; use at most {}", time_zone.len(), limits::LABEL_BYTES_MAX);
                 return Err(Refusal::invalid("time_zone", message));
             }
             _ => {}
@@ -257,18 +259,21 @@ impl Spec {
         if let (Some(start), Some(end)) = (self.start, self.end)
             && start >= end
         {
-            return Err(Refusal::invalid("end", format!("{end} is not after the start, {start}")));
+            return Err(Refusal::invalid(
+                "end",
+                format!("{end} is not after the start; use a time after {start}"),
+            ));
         }
         Ok(())
     }
 
-    /// Whether occurrences come at the same times.
+    /// Whether the occurrences are the same.
     #[must_use]
     pub fn same_times(&self, other: &Spec) -> bool {
         (&self.rhythm, self.start, self.end) == (&other.rhythm, other.start, other.end)
     }
 
-    /// The fields in which two differ, as they are called in the API.
+    /// The fields in which two definitions differ, by their names in the API.
     #[must_use]
     pub fn differences(&self, other: &Spec) -> Vec<&'static str> {
         let mut fields = Vec::new();

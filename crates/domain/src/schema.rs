@@ -1,4 +1,4 @@
-//! What an item of a queue must bring and what its result must hold.
+//! The slots and parameters that a queue declares for its items and their results.
 
 use crate::id::{ItemId, LeaseToken};
 use crate::json::Json;
@@ -8,9 +8,9 @@ use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Slots and parameters by name; `true` means required.
+/// Slots and parameters by name. `true` means required.
 ///
-/// A queue without any schema takes any parameters and buffers; one with a schema takes exactly what it declares.
+/// A queue without a schema accepts any parameters and buffers. A queue with a schema accepts exactly what it declares.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Schema {
     pub inputs: BTreeMap<SlotName, bool>,
@@ -28,7 +28,7 @@ impl Schema {
             && self.output_params.is_empty()
     }
 
-    /// The names of what another schema has otherwise.
+    /// The names of the fields in which another schema differs.
     pub(crate) fn differences(&self, other: &Schema) -> Vec<&'static str> {
         let Schema { inputs, outputs, input_params, output_params } = self;
         let fields = [
@@ -40,7 +40,7 @@ impl Schema {
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
 
-    /// Reads a declaration: `name` is required, `name?` is not.
+    /// Parses a declaration: `name` is required, `name?` is not.
     pub fn declare(text: &str) -> Result<(SlotName, bool), Refusal> {
         let (name, required) = match text.strip_suffix('?') {
             Some(name) => (name, false),
@@ -81,11 +81,11 @@ impl Schema {
         check_exact("input parameter", &self.input_params, params.keys().map(String::as_str))
     }
 
-    /// Names for the buffers of one attempt, one an output slot; `None` if the schema declares none.
+    /// The names of the buffers of one attempt, one for each output slot. `None` without output slots.
     #[must_use]
     pub fn output_buffers(&self, id: ItemId, token: LeaseToken) -> Option<Box<BTreeMap<SlotName, BufferId>>> {
-        let made = self.outputs.keys().map(|slot| (slot.clone(), BufferId::of_attempt(id, slot, token)));
-        (!self.outputs.is_empty()).then(|| Box::new(made.collect()))
+        let buffers = self.outputs.keys().map(|slot| (slot.clone(), BufferId::of_attempt(id, slot, token)));
+        (!self.outputs.is_empty()).then(|| Box::new(buffers.collect()))
     }
 
     pub fn check_outputs(
@@ -105,10 +105,7 @@ impl Schema {
 
 fn check_slots(count: usize) -> Result<(), Refusal> {
     if count > limits::SLOTS_MAX {
-        return Err(Refusal::invalid(
-            "slots",
-            format!("{count} given; at most {} are allowed", limits::SLOTS_MAX),
-        ));
+        return Err(Refusal::invalid("slots", format!("{count} slots; use at most {}", limits::SLOTS_MAX)));
     }
     Ok(())
 }
@@ -140,7 +137,7 @@ fn check_exact<'a>(
 
 fn check_params_size(what: &'static str, params: &BTreeMap<String, Json>) -> Result<(), Refusal> {
     if params.len() > limits::PARAMS_MAX {
-        let message = format!("{} given; at most {} are allowed", params.len(), limits::PARAMS_MAX);
+        let message = format!("{} parameters; use at most {}", params.len(), limits::PARAMS_MAX);
         return Err(Refusal::invalid(what, message));
     }
     let mut total = 0;
@@ -176,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_schema_anything_goes() {
+    fn without_a_schema_anything_is_accepted() {
         assert_eq!(Schema::default().check_inputs(&inputs(&["x"]), &params(&["Any Key!"])), Ok(()));
     }
 
     #[test]
-    fn with_a_schema_exactly_what_it_declares() {
+    fn with_a_schema_exactly_the_declared_names_are_accepted() {
         let schema = schema(&["raw", "cal?"], &["level"]);
         assert_eq!(schema.check_inputs(&inputs(&["raw"]), &params(&["level"])), Ok(()));
         assert_eq!(schema.check_inputs(&inputs(&["raw", "cal"]), &params(&["level"])), Ok(()));

@@ -1,7 +1,7 @@
-//! The order in which ready items are given out, as one static key an item.
+//! The order in which ready items are delivered, as one static key for each item.
 //!
-//! Age counts linearly in a score, so two waiting items never change places: the part of a score that grows with
-//! time is the same for both, and what is left can be computed once, at submit.
+//! A score grows linearly with age, at the same speed for all items. So two pending items never change places, and the
+//! rest of the score can be computed once, at submit.
 
 use crate::item::Head;
 use crate::time::{Millis, Timestamp};
@@ -27,11 +27,11 @@ pub struct ScoreWeights {
     pub age_permille: u32,
     pub size_permille: u32,
     pub tier_permille: u32,
-    /// The fee that earns half of its weight: fee / (fee + fee_half).
+    /// A fee of this size gets half of its weight: fee / (fee + fee_half).
     pub fee_half: u64,
-    /// The size that keeps half of its weight: size_half / (size_half + size).
+    /// An item of this size gets half of its weight: size_half / (size_half + size).
     pub size_half_bytes: u64,
-    /// The age that earns all of its weight once; it goes on growing after that.
+    /// An item of this age gets its whole weight. Older items get more.
     pub age_unit: Millis,
     pub tiers_permille: BTreeMap<String, u32>,
 }
@@ -58,7 +58,7 @@ impl Default for ScoreWeights {
 const SCALE: i128 = 1_000_000_000;
 
 impl ScoreWeights {
-    /// The part of the score that never changes while the item waits: higher is served first.
+    /// The part of the score that does not change with time. Higher is delivered first.
     #[must_use]
     pub fn static_score(&self, fee: u64, size_bytes: u64, tier: Option<&str>, enqueued_at: Timestamp) -> i64 {
         let weight = |permille: u32| i128::from(permille) * (SCALE / 1000);
@@ -75,7 +75,7 @@ impl ScoreWeights {
     }
 }
 
-/// Where an item stands in its queue; ties are broken by the item's sequence, lower first.
+/// The position of an item in its queue. Among equal keys, the lower sequence number comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderKey {
     pub rank: i64,
@@ -88,7 +88,7 @@ impl Order {
         match self {
             Order::Fifo => OrderKey { rank: 0, time: head.ready_at },
             Order::Priority => OrderKey { rank: i64::from(head.priority), time: head.ready_at },
-            // `!score` is -score - 1: the same order reversed, without an overflow at the least value.
+            // `!score` is -score - 1: it reverses the order without an overflow at `i64::MIN`.
             Order::Score(_) => OrderKey {
                 rank: !head.extras.as_ref().map_or(0, |extras| extras.score),
                 time: head.created_at,
@@ -113,18 +113,18 @@ mod tests {
         assert!(score(1000, 10, "FREE", now) > score(1000, 1 << 30, "FREE", now));
         assert!(score(1000, 10, "PREMIUM", now) > score(1000, 10, "PRO", now));
         assert!(score(1000, 10, "FREE", now - 1) > score(1000, 10, "FREE", now));
-        // An hour of waiting is worth 0.25: more than half a fee's weight is worth to a newcomer.
+        // An hour of age counts 0.25, more than a fee of 800 does.
         assert!(score(0, 10, "FREE", now - 3_600_000) > score(800, 10, "FREE", now));
     }
 
     #[test]
-    fn published_vector() {
+    fn the_documented_scores_are_stable() {
         assert_eq!(score(1000, 1 << 20, "PRO", 0), 275_000_000 + 50_000_000 + 30_000_000);
         assert_eq!(score(0, 0, "FREE", 3_600_000), 100_000_000 - 250_000_000);
     }
 
     proptest! {
-        /// The whole point of a static key: the full score of two items never crosses as time goes by.
+        /// A static key is enough because the full scores of two items never cross.
         #[test]
         fn order_does_not_change_with_time(a in (0..1u64<<40, 0..1u64<<40, 0..1u64<<41), b in (0..1u64<<40, 0..1u64<<40, 0..1u64<<41), wait in 0..1u64<<40) {
             let weights = ScoreWeights::default();

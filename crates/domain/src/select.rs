@@ -1,6 +1,4 @@
-//! How a receive chooses items: how many, of which fairness key, within which budget.
-//!
-//! A store keeps ready items in order; which of them a receive gets is decided here, the same way for every store.
+//! Which items a receive takes: how many, of which fairness key, within which byte budget. All stores use these rules.
 
 use crate::counts::Counts;
 use crate::flow::{Flow, FullKeys, RateState, Throttle};
@@ -8,38 +6,37 @@ use crate::round_robin::{KeyTag, RoundRobin, Weights};
 use crate::time::Timestamp;
 use std::sync::Arc;
 
-/// Payload bytes that the receives of one call may bring along, besides one item.
+/// Payload bytes that the receives of one call may return, besides one item.
 pub const READ_BYTES_MAX: u64 = 64 << 20;
 
-/// Expired items that one receive ends on its way. The next receive goes on from there.
+/// Expired items that one receive fails before it returns. The next receive continues from there.
 pub const EXPIRED_MAX: usize = 8192;
 
 /// One receive, from its first item to its last.
 #[derive(Debug)]
 pub struct Selection {
-    /// Items that flow control allows and the receiver asked for.
+    /// The lower of what flow control allows and what the receiver asked for.
     max: usize,
     taken: usize,
     expired: usize,
     turns: Option<(RoundRobin, Arc<Weights>)>,
-    /// What the receiver asked for, how much of the rate was used up, and when.
     asked: u32,
     rate: RateState,
     now: Timestamp,
 }
 
-/// What a receive leaves behind.
+/// The state of a queue's flow control after a receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected {
     pub rate: RateState,
-    /// Why the next receive gets nothing, whatever is ready.
+    /// Why the next receive gets nothing.
     pub throttle: Option<Throttle>,
     /// A lower bound of how many items the next receive would get.
     pub more: usize,
 }
 
 impl Selection {
-    /// `turns`: the queue's round robin, where fairness keys take turns.
+    /// `turns` is the queue's round robin, if its keys take turns.
     #[must_use]
     pub fn new(
         flow: &Flow,
@@ -59,7 +56,6 @@ impl Selection {
         self.taken < self.max && self.expired < EXPIRED_MAX
     }
 
-    /// How many items were taken so far.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken
@@ -70,15 +66,15 @@ impl Selection {
         self.turns.is_some()
     }
 
-    /// The fairness key that gives the next item. `open`: the first key, from the given one on, that has a ready item and
-    /// room below its limit.
+    /// The fairness key of the next item. `open` returns the first key, from a given one on, that has a ready item and
+    /// is below its limit.
     pub fn next_key(&self, open: impl Fn(KeyTag) -> Option<KeyTag>) -> Option<KeyTag> {
         let (round_robin, weights) = self.turns.as_ref()?;
         round_robin.next(weights, open)
     }
 
-    /// Whether an item of so many bytes may still be read. The first item of a receive may exceed what is left of the
-    /// budget: otherwise a large item would never be delivered.
+    /// Whether an item of `bytes` still fits into the budget. The first item of a receive may exceed the rest of the
+    /// budget. Otherwise a large item would never be delivered.
     #[must_use]
     pub fn fits(&self, bytes: u64, budget: u64) -> bool {
         bytes <= budget || (self.taken == 0 && budget > 0)
@@ -95,14 +91,14 @@ impl Selection {
         self.expired += 1;
     }
 
-    /// Where the round robin stands now, if it moved.
+    /// The round robin after this receive, if it changed.
     #[must_use]
     pub fn round_robin(&self) -> Option<RoundRobin> {
         self.turns.as_ref().filter(|_| self.taken > 0).map(|(round_robin, _)| *round_robin)
     }
 
-    /// `counts`: after the receive. `ready`: a lower bound of the items that could be delivered now, were it not for
-    /// concurrency and rate.
+    /// `counts` are those after the receive. `ready` is a lower bound of the items that could be delivered now without
+    /// the limits of concurrency and rate.
     #[must_use]
     pub fn finish(
         &self,
@@ -113,7 +109,7 @@ impl Selection {
     ) -> Selected {
         let now = self.now;
         let rate = flow.record_delivery(self.taken, self.rate, now);
-        // A receiver that got all it asked for did not look at every key.
+        // A receive that got all it asked for did not look at every key.
         let keys = || if self.taken < self.asked as usize { full_keys().throttle() } else { None };
         let throttle = flow.throttle(counts.processing, rate, now).or_else(keys);
         let more = flow.allowance(counts.processing, rate, now).min(ready);

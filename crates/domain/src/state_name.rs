@@ -1,8 +1,8 @@
-//! The names people give to states, in the words of every system they come from. One enum inside.
+//! The names of states in filters, with the synonyms that other queue systems use.
 
 use crate::counts::CountKind;
 
-/// What a filter can ask for: a state, or one of the two unions people have words for.
+/// A state in a filter: one state, or a union of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateName {
     /// Pending, ready or scheduled.
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_other_systems_find_their_words() {
+    fn synonyms_of_other_systems_are_parsed() {
         for (text, name) in [
             ("Queued", StateName::Ready),
             ("RUNNING", StateName::Processing),

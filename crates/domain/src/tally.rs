@@ -1,7 +1,7 @@
-//! How many items of a queue finished, hour by hour and by how they ended: kept when the items are gone.
+//! How many items of a queue finished, by hour and by how they ended. Tallies outlive the items.
 //!
-//! An item counts in the queue it finished in, also if it moves to the dead letters by that, and counts again when it is
-//! redriven and finishes again. What was restored from another store was counted there.
+//! An item counts in the queue in which it finished, even if it then moves to the dead-letter queue. A redriven item counts
+//! again when it finishes again. An item restored from another store was counted there.
 
 use crate::change::Change;
 use crate::event::EventKind;
@@ -110,35 +110,34 @@ impl Hour {
         Hour(time.0 / Millis::hours(1).0)
     }
 
-    /// When it begins.
     #[must_use]
     pub fn begin(self) -> Timestamp {
         Timestamp(self.0.saturating_mul(Millis::hours(1).0)).min(Timestamp::MAX)
     }
 
-    /// The oldest hour that is still kept at that time.
+    /// The oldest hour that is still kept.
     #[must_use]
     pub fn oldest(now: Timestamp) -> Hour {
         Hour::of(Timestamp(now.0.saturating_sub(limits::TALLY_KEPT.0)))
     }
 }
 
-/// A tag whose items are counted apart.
+/// A tag whose items are tallied separately.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TallyTag {
     pub name: String,
-    /// `None`: all the values beyond [`limits::TALLY_VALUES_MAX`] in that hour.
+    /// `None`: all values beyond [`limits::TALLY_VALUES_MAX`] in that hour.
     pub value: Option<String>,
 }
 
 /// An item that has just finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finish<'a> {
-    /// The queue it was in: a dead letter counts in its origin.
+    /// The queue in which it finished: for a dead letter, its origin.
     pub queue: QueueId,
     pub hour: Hour,
     pub ending: Ending,
-    /// The tags its queue wanted to be counted when it was submitted.
+    /// The tags that the queue tallied when the item was submitted.
     pub tags: &'a [(String, String)],
 }
 
@@ -156,7 +155,7 @@ impl Change {
     }
 }
 
-/// What finished in one hour of a queue, each count with whatever a store keeps beside it.
+/// The tallies of one hour of a queue. `T` is a tally with what a store keeps beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HourTally<T> {
     pub all: T,
@@ -176,7 +175,7 @@ impl<T> Default for Values<T> {
 }
 
 impl<T: Default> HourTally<T> {
-    /// Where an item with this tag is counted.
+    /// The tally of an item with this tag.
     #[must_use]
     pub fn tag(&self, name: &str, value: &str) -> TallyTag {
         let full = self.tags.get(name).is_some_and(|values| {
@@ -195,7 +194,7 @@ impl<T: Default> HourTally<T> {
         }
     }
 
-    /// Made if it is not there.
+    /// Inserts a missing tally.
     pub fn slot(&mut self, tag: Option<&TallyTag>) -> &mut T {
         let Some(tag) = tag else { return &mut self.all };
         let values = self.tags.entry(tag.name.clone()).or_default();
@@ -205,7 +204,7 @@ impl<T: Default> HourTally<T> {
         }
     }
 
-    /// The values of one tag in order, those counted together last; without a tag, the count of all.
+    /// The tallies of one tag by value, the one of all further values last. Without a tag: the tally of all items.
     pub fn rows(&self, tag: Option<&str>) -> impl Iterator<Item = (Option<&str>, &T)> {
         let all = tag.is_none().then_some((None, &self.all));
         let values = tag.and_then(|name| self.tags.get(name));
@@ -214,7 +213,7 @@ impl<T: Default> HourTally<T> {
         all.into_iter().chain(named.map(|(value, count)| (Some(value.as_str()), count))).chain(other)
     }
 
-    /// Every count of the hour.
+    /// All tallies of the hour.
     pub fn every(&self) -> impl Iterator<Item = (Option<TallyTag>, &T)> {
         let tags = self.tags.keys().flat_map(|name| {
             self.rows(Some(name)).map(move |(value, count)| {
@@ -230,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_beyond_the_bound_share_one_place_and_known_ones_keep_theirs() {
+    fn values_beyond_the_limit_share_one_tally() {
         let mut hour = HourTally::<Tally>::default();
         for n in 0..limits::TALLY_VALUES_MAX + 5 {
             let tag = hour.tag("team", &n.to_string());
@@ -243,7 +242,7 @@ mod tests {
         assert_eq!(rows.len(), limits::TALLY_VALUES_MAX + 1);
         assert_eq!(rows.last().map(|(value, count)| (*value, count.total())), Some((None, 5)));
         assert_eq!(hour.get(Some(&known)).map(Tally::total), Some(2));
-        assert_eq!(hour.tag("region", "x").value.as_deref(), Some("x"), "each name has its own bound");
+        assert_eq!(hour.tag("region", "x").value.as_deref(), Some("x"), "each tag has its own limit");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Points in time and spans of it, in whole milliseconds.
+//! Points in time and durations, in whole milliseconds.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The latest time an id, a timer or a client can name (the year 10889: 48 bits, as in a UUIDv7).
+    /// The latest time of an id, a timer or a client (the year 10889: 48 bits, as in a UUIDv7).
     pub const MAX: Timestamp = Timestamp((1 << 48) - 1);
 
     #[must_use]
@@ -32,7 +32,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A span of time in milliseconds.
+/// A duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millis(pub u64);
@@ -43,15 +43,15 @@ pub enum DurationError {
     NoUnit(String),
     #[error("{0:?} is not a duration; write it like 500ms, 90s, 5m, 2h45m, 7d or PT1H30M")]
     Malformed(String),
-    #[error("duration {0:?} is negative; durations count forward")]
+    #[error("duration {0:?} is negative; use a positive one")]
     Negative(String),
-    #[error("duration {0:?} is longer than 100 years")]
+    #[error("duration {0:?} is longer than 100 years; use a shorter one")]
     TooLong(String),
 }
 
 impl Millis {
     pub const ZERO: Millis = Millis(0);
-    /// Longest span anybody may ask for: a hundred years.
+    /// The longest duration a client may send: 100 years.
     pub const MAX: Millis = Millis(100 * 366 * 24 * 3_600_000);
 
     #[must_use]
@@ -74,7 +74,7 @@ impl Millis {
         Millis(count * 86_400_000)
     }
 
-    /// Reads `500ms`, `90s`, `5m`, `2h45m`, `7d` (a day is 24 hours) and ISO 8601 durations.
+    /// Parses `500ms`, `90s`, `5m`, `2h45m`, `7d` (a day is 24 hours) and ISO 8601 durations.
     pub fn parse(text: &str) -> Result<Millis, DurationError> {
         let text = text.trim();
         if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
@@ -104,7 +104,7 @@ impl std::str::FromStr for Millis {
 }
 
 impl fmt::Display for Millis {
-    /// The shortest form that [`Millis::parse`] reads back: `7d`, `2h45m`, `1s500ms`.
+    /// A form that [`Millis::parse`] accepts: `7d`, `2h45m`, `1s500ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return f.write_str("0s");
@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn durations_people_write() {
+    fn durations_are_parsed() {
         for (text, millis) in [
             ("500ms", 500),
             ("90s", 90_000),
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_number_is_told_which_unit_is_missing() {
+    fn the_error_for_a_bare_number_names_the_units() {
         let error = Millis::parse("30").unwrap_err().to_string();
         assert!(error.contains("30s") && error.contains("30ms"), "{error}");
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_durations_are_refused() {
         for text in
             ["", "m", "five minutes ago", "-5s", "1000000y", "5m ago", "\u{0}", "9999999999999999999999s"]
         {
@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_answered(text in ".{0,80}") {
+        fn no_text_panics(text in ".{0,80}") {
             let _ = Millis::parse(&text);
         }
     }

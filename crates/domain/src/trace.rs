@@ -1,20 +1,20 @@
-//! Which trace an item is a part of: what W3C Trace Context calls `traceparent` and `tracestate`.
+//! The trace of an item: `traceparent` and `tracestate` of W3C Trace Context.
 //!
-//! **Invariant:** one that exists is well-formed, so that it can be handed on as it is.
+//! **Invariant:** values of these types are well-formed, so they can be propagated as they are.
 
 use crate::limits;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a caller says about its trace, kept with an item and given to whoever receives it.
+/// The submitter's trace, stored with an item and returned to its receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     pub parent: TraceParent,
     pub state: Option<TraceState>,
 }
 
-/// A trace, and the span in it that comes before.
+/// A trace and the parent span in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceParent {
     pub trace_id: [u8; 16],
@@ -22,17 +22,17 @@ pub struct TraceParent {
     pub flags: u8,
 }
 
-/// What systems of tracing say to themselves, in their own words.
+/// Vendor-specific data of tracing systems.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct TraceState(String);
 
-/// Why text is no such thing.
+/// Why text is not a valid `traceparent` or `tracestate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TraceError(&'static str);
 
-/// Whoever made the span records it.
+/// The flag that says that the parent span is recorded.
 pub const SAMPLED: u8 = 1;
 
 impl TraceParent {
@@ -53,7 +53,7 @@ impl FromStr for TraceParent {
         let (Some(known), Some(version)) = (bytes.get(..BYTES), bytes.get(..2)) else { return Err(FORM) };
         let [version] = hex::<1>(version)?;
         let dashes = [2, 35, 52].iter().all(|&at| known[at] == b'-');
-        // A later version may say more behind a dash.
+        // A later version may append more after a dash.
         let ends =
             if version == 0 { bytes.len() == BYTES } else { bytes.get(BYTES).is_none_or(|&b| b == b'-') };
         if !dashes || !ends || version == 0xff {
@@ -61,7 +61,7 @@ impl FromStr for TraceParent {
         }
         let (trace_id, span_id) = (hex::<16>(&known[3..35])?, hex::<8>(&known[36..52])?);
         if trace_id == [0; 16] || span_id == [0; 8] {
-            return Err(TraceError("an id of zeros stands for none"));
+            return Err(TraceError("an id of zeros is invalid"));
         }
         let [flags] = hex::<1>(&known[53..])?;
         Ok(TraceParent { trace_id, span_id, flags: if version == 0 { flags } else { flags & SAMPLED } })
@@ -94,7 +94,7 @@ impl fmt::Debug for TraceParent {
     }
 }
 
-/// As text where people may read it, as bytes where nobody does.
+/// As text in human-readable formats, as bytes in binary formats.
 impl Serialize for TraceParent {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match to.is_human_readable() {
@@ -132,7 +132,7 @@ impl FromStr for TraceState {
 
     fn from_str(text: &str) -> Result<TraceState, TraceError> {
         if text.len() > limits::TRACESTATE_BYTES_MAX {
-            return Err(TraceError("it is longer than 512 bytes; leave members out"));
+            return Err(TraceError("longer than 512 bytes; leave members out"));
         }
         let mut keys = Vec::new();
         for member in text.split(',').map(|member| member.trim_matches([' ', '\t'])) {
@@ -143,22 +143,22 @@ impl FromStr for TraceState {
             check_key(key)?;
             check_value(value)?;
             if keys.contains(&key) {
-                return Err(TraceError("a key is there twice"));
+                return Err(TraceError("the same key twice; leave one out"));
             }
             keys.push(key);
         }
         match keys.len() {
-            0 => Err(TraceError("it has no members")),
+            0 => Err(TraceError("no members; leave it out")),
             1..=limits::TRACESTATE_MEMBERS_MAX => Ok(TraceState(text.to_owned())),
-            _ => Err(TraceError("it has more than 32 members")),
+            _ => Err(TraceError("more than 32 members; leave members out")),
         }
     }
 }
 
 fn check_key(key: &str) -> Result<(), TraceError> {
-    let begins = key.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let goes_on = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-*/@".contains(&b);
-    match begins && key.len() <= 256 && key.bytes().all(goes_on) {
+    let good_start = key.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-*/@".contains(&b);
+    match good_start && key.len() <= 256 && key.bytes().all(good) {
         true => Ok(()),
         false => Err(TraceError(
             "a key is 1 to 256 of a-z, 0-9, _, -, *, / and @, and begins with a letter or a digit",
@@ -187,7 +187,7 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_parent_is_text_and_back() {
+    fn a_parent_is_parsed_and_printed() {
         let parent: TraceParent = PARENT.parse().unwrap();
         assert_eq!((parent.trace_id[0], parent.span_id[7], parent.flags), (0x4b, 0xb7, 1));
         assert!(parent.is_sampled());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_parent_is_refused() {
+    fn a_malformed_parent_is_refused() {
         let with = |at: usize, byte: &str| format!("{}{byte}{}", &PARENT[..at], &PARENT[at + byte.len()..]);
         let bad = [
             String::new(),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_later_version_what_is_known_is_taken() {
+    fn a_later_version_is_read_as_far_as_it_is_known() {
         for text in [PARENT.replacen("00", "cc", 1), format!("{}-more", PARENT.replacen("00", "cc", 1))] {
             assert_eq!(text.parse::<TraceParent>().unwrap().to_string(), PARENT);
         }

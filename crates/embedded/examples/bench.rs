@@ -443,8 +443,8 @@ fn purge(bench: &mut Bench) {
         let mut after = None;
         loop {
             let delete = towline_store::BulkAction::Delete { force: false };
-            let acted = block_on(towline_store::bulk(&store, &delete, filter.clone(), after, 500)).unwrap();
-            after = acted.next;
+            let result = block_on(towline_store::bulk(&store, &delete, filter.clone(), after, 500)).unwrap();
+            after = result.next;
             if after.is_none() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What the engine gives back before the log is read: answers, and where the items they speak of lie.
+//! The engine's results before the log is read: answers, and the places of their items in the log.
 
 use crate::engine::READ_BYTES_MAX;
 use crate::events::{EventRange, EventStart};
@@ -15,7 +15,7 @@ use towline_store::{
     StoredItem, TallyRange, TallyRow,
 };
 
-/// An item that still has to be read: its head, and the records its other parts are in.
+/// An item that still has to be read: its head, and the places of its other parts.
 #[derive(Debug)]
 pub struct Unread {
     pub head: Head,
@@ -24,7 +24,7 @@ pub struct Unread {
     pub queue: Option<QueueName>,
 }
 
-/// Items to read. **Invariant:** it holds every segment its items lie in, so none is written over meanwhile.
+/// Items to read. **Invariant:** it holds the segments of its items, so that the store does not overwrite them.
 #[derive(Debug, Default)]
 pub struct UnreadItems {
     pub items: Vec<Unread>,
@@ -35,21 +35,17 @@ pub struct UnreadItems {
 #[derive(Debug)]
 pub enum Outcome {
     Decided(Decided),
-    /// What a receive delivered, and where to read it.
-    Received {
-        deliveries: Deliveries<u64>,
-        items: UnreadItems,
-    },
+    Received { deliveries: Deliveries<u64>, items: UnreadItems },
 }
 
-/// What one call's operations came to.
+/// The outcomes of one call.
 #[derive(Debug, Default)]
 pub struct CallOutcome {
     pub outcomes: Vec<Outcome>,
     pub effects: Effects,
 }
 
-/// A question that changes nothing.
+/// A read-only request.
 #[derive(Debug, Clone)]
 pub enum Query {
     Queue(QueueName),
@@ -59,7 +55,7 @@ pub enum Query {
     Count { filter: Box<Filter>, after: Option<Cursor> },
     NextWake,
     KvGet(Vec<String>),
-    Tally { queue: QueueName, asked: TallyRange },
+    Tally { queue: QueueName, range: TallyRange },
     KvList(KvPage),
     Events(EventStart),
     Status,
@@ -70,13 +66,13 @@ pub enum Query {
 pub enum Found {
     Queue(Option<Box<QueueView>>),
     Queues(Vec<QueueView>),
-    /// For each id asked for, which of the items it is.
+    /// `found` has the index into `items` for each requested id.
     Items {
         items: UnreadItems,
         found: Vec<Option<usize>>,
         fields: FieldSet,
     },
-    /// More than one call may ask for.
+    /// The items are larger than one call may read.
     TooLarge {
         bytes: u64,
     },
@@ -92,13 +88,13 @@ pub enum Found {
     Kv(Vec<Option<KvRecord>>),
     Tally(Option<Vec<TallyRow>>),
     KvPage(Vec<(String, KvRecord)>),
-    /// `None`: what followed there is not kept any more.
+    /// `None`: the events after the start are no longer stored.
     Events(Option<EventRange>),
     Status(Status),
     StoreMetrics(Box<StoreMetrics>),
 }
 
-/// How a store is doing.
+/// Figures of a store, and its faults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     pub items: u64,
@@ -110,18 +106,18 @@ pub struct Status {
     pub segment_bytes: u64,
     pub frames: u64,
     pub bytes_written: u64,
-    /// Bytes of the log that were carried forward by collection.
+    /// Bytes that collection carried forward.
     pub bytes_carried: u64,
     pub rotations: u64,
-    /// Why submits are refused for want of space.
+    /// Why the store has no space for submits.
     pub full: Option<String>,
-    /// Damage that collection met: that segment is kept as it is, and nothing in it is lost further.
+    /// Damage that collection or a reader found. Collection leaves the damaged segment as it is.
     pub damage: Option<String>,
 }
 
 impl Outcome {
-    /// Reads what the answer speaks of. A record that is damaged costs its item alone: the others are given out, the
-    /// lease on that one lapses, and `damage` hears of it.
+    /// Reads the delivered items. An item with a damaged record is left out and reported to `damage`; its lease lapses.
+    /// All other items are delivered.
     pub fn finish(self, reader: &ItemReader, damage: &mut dyn FnMut(StoreError)) -> Answered {
         match self {
             Outcome::Decided(decided) => decided.map_err(Into::into),
@@ -142,7 +138,7 @@ impl Outcome {
 }
 
 impl Found {
-    /// Items that were asked for by id.
+    /// The items of a get.
     pub fn into_items(self, reader: &ItemReader) -> Result<Vec<Option<StoredItem>>, StoreError> {
         let (items, found, fields) = match self {
             Found::Items { items, found, fields } => (items, found, fields),
@@ -156,7 +152,7 @@ impl Found {
         Ok(found.into_iter().map(|nth| stored.get(nth?).cloned()).collect())
     }
 
-    /// A page of items; those the index could not rule out are throttle against the filter here.
+    /// A page of items. Checks the parts of the filter that the index does not know.
     pub fn into_page(self, reader: &ItemReader) -> Result<Page, StoreError> {
         let Found::Page { items, next, filter, now, fields } = self else {
             return Err(StoreError::Closed);

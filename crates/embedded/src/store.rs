@@ -1,4 +1,4 @@
-//! The handle: sends requests to the writer, waits for answers, reads items back.
+//! The handle of an open store: sends requests to the writer thread, waits for answers, reads items back.
 
 use crate::engine::Engine;
 use crate::engine::select::is_indexed;
@@ -27,7 +27,7 @@ use towline_store::{
     QueueView, Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
-/// Items whose records are read at a time to count what the index does not know.
+/// Items read at a time for a count that the index cannot evaluate.
 const READ_TO_COUNT: usize = 2000;
 
 /// An open store. Dropping it stops it cleanly.
@@ -35,7 +35,7 @@ pub struct Embedded {
     requests: Sender<Request>,
     shared: Arc<Shared>,
     reader: ItemReader,
-    teller: EventReader,
+    event_reader: EventReader,
     waiting_max: usize,
     waiting_bytes_max: usize,
     threads: Vec<JoinHandle<()>>,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// Opens the store in a directory, or makes one.
+    /// Opens the store in a directory, or creates one.
     pub fn open(
         path: &Path,
         options: Options,
@@ -61,7 +61,7 @@ impl Embedded {
             directory: path.display().to_string(),
             file: String::new(),
             source,
-            remedy: "choose a directory that can be made and written",
+            remedy: "choose a directory that can be created and written",
         })?;
         Embedded::open_on(Arc::new(disk), options, clock)
     }
@@ -80,7 +80,7 @@ impl Embedded {
         let engine = Engine::open(disk.clone(), options, clock.now())?;
         let salt = engine.salt;
         let meta = Meta { salt, segment_bytes: engine.segment_bytes };
-        let teller = EventReader::new(salt, engine.index.queue_names.clone());
+        let event_reader = EventReader::new(salt, engine.index.queue_names.clone());
         let shared = Arc::new(Shared::default());
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
         let (written, to_sync) = crossbeam_channel::bounded(64);
@@ -96,22 +96,22 @@ impl Embedded {
             alone_bytes,
             handed: 0,
         };
-        let (syncing, sweeping) = (shared.clone(), disk.clone());
+        let (sync_shared, chore_disk) = (shared.clone(), disk.clone());
         let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
             thread.map_err(|error| OpenError::io(&*disk, "", error))
         };
         let threads = vec![
             start("towline-writer", Box::new(move || writer.run()))?,
-            start("towline-sync", Box::new(move || writer::sync_loop(&to_sync, &syncing, durability)))?,
-            start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*sweeping)))?,
+            start("towline-sync", Box::new(move || writer::sync_loop(&to_sync, &sync_shared, durability)))?,
+            start("towline-chores", Box::new(move || writer::chore_loop(&to_do, &*chore_disk)))?,
         ];
         let reader = ItemReader { salt, unchecked: false };
         Ok(Embedded {
             requests,
             shared,
             reader,
-            teller,
+            event_reader,
             waiting_max,
             waiting_bytes_max,
             threads,
@@ -121,7 +121,6 @@ impl Embedded {
         })
     }
 
-    /// How the store is doing.
     pub fn status(&self) -> BoxFuture<'_, Result<Status>> {
         async {
             match self.ask(Query::Status).await? {
@@ -135,7 +134,7 @@ impl Embedded {
         .boxed()
     }
 
-    /// Syncs so far.
+    /// The number of syncs so far.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.shared.syncs.load(Ordering::Relaxed)
@@ -162,19 +161,20 @@ impl Embedded {
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// A page. It may begin far into a segment: the way there is gone in small steps, between which others have their turn.
-    async fn told(&self, untold: &EventRange, limit: usize) -> Result<EventPage> {
-        while !self.teller.approach(untold)? {
-            step_aside().await;
+    /// Reads a page of events. It may start far into a segment: the reader walks there in small steps and yields between
+    /// them, so that other tasks can run.
+    async fn read_events(&self, range: &EventRange, limit: usize) -> Result<EventPage> {
+        while !self.event_reader.approach(range)? {
+            yield_now().await;
         }
-        self.teller.read(untold, limit)
+        self.event_reader.read(range, limit)
     }
 }
 
-async fn step_aside() {
-    let mut aside = false;
+async fn yield_now() {
+    let mut yielded = false;
     poll_fn(|context| {
-        if std::mem::replace(&mut aside, true) {
+        if std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
@@ -185,7 +185,7 @@ async fn step_aside() {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // If the queue is full, the writer is alive and takes one soon.
+        // If the channel is full, this waits: the writer thread is alive and takes a request soon.
         let _ = self.requests.send(Request::Stop);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -199,7 +199,7 @@ impl Store for Embedded {
         let sent = StoreError::check_size("operations", batch.len(), limits::BATCH_MAX).and_then(|()| {
             let bytes = batch.iter().map(crate::engine::operation_bytes).sum();
             let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::AcqRel);
-            // One request alone is always taken, however large.
+            // A request is accepted whatever its size if no other request waits.
             if waiting > 0 && waiting + bytes > self.waiting_bytes_max {
                 self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
                 return Err(StoreError::Busy { waiting: self.requests.len() });
@@ -297,14 +297,14 @@ impl Store for Embedded {
             let start = match from {
                 EventsFrom::Oldest => EventStart::Oldest,
                 EventsFrom::Now => EventStart::Now,
-                EventsFrom::After(cursor) => match cursor.in_store(self.teller.store) {
+                EventsFrom::After(cursor) => match cursor.in_store(self.event_reader.store) {
                     Some(at) => EventStart::After(at.group, at.nth),
                     None => return Ok(Events::Elsewhere),
                 },
             };
             match self.ask(Query::Events(start)).await? {
-                Found::Events(Some(untold)) => {
-                    let page = self.told(&untold, limit.clamp(1, limits::EVENTS_PAGE_MAX)).await;
+                Found::Events(Some(range)) => {
+                    let page = self.read_events(&range, limit.clamp(1, limits::EVENTS_PAGE_MAX)).await;
                     page.map(Events::Page).inspect_err(|fault| self.shared.note_damage(fault.to_string()))
                 }
                 Found::Events(None) => Ok(Events::Gone),
@@ -318,9 +318,9 @@ impl Store for Embedded {
         id.sequence(self.meta.salt).is_some()
     }
 
-    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
+    fn tally(&self, queue: QueueName, range: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {
         async move {
-            match self.ask(Query::Tally { queue, asked }).await? {
+            match self.ask(Query::Tally { queue, range }).await? {
                 Found::Tally(rows) => Ok(rows),
                 _ => Err(StoreError::Closed),
             }

@@ -1,7 +1,8 @@
-//! The threads that drive the engine: one decides and writes, one syncs and answers, one does the chores.
+//! The threads that drive the engine: the writer thread decides and writes, the sync thread syncs and answers, the chore
+//! thread does the chores.
 //!
-//! While a group is being synced the next is decided and written, so a sync covers whatever gathered meanwhile: many
-//! callers share one, and a lone caller waits for nobody. When nobody else asks, the writer syncs by itself.
+//! While the sync thread syncs a group, the writer thread prepares the next one. So many callers share a sync under load. If
+//! no other request waits, the writer thread syncs by itself.
 
 use crate::engine::{Chore, Engine};
 use crate::log::disk::Disk;
@@ -28,14 +29,14 @@ pub(crate) enum Request {
         query: Query,
         reply: oneshot::Sender<Answer<Found>>,
     },
-    /// Seal what there is and hold it, for a backup.
+    /// Seal the log and pin its segments, for a backup.
     Hold {
         reply: oneshot::Sender<Answer<Vec<PinnedSegment>>>,
     },
     Stop,
 }
 
-/// A sealed segment that is held for somebody.
+/// A sealed segment that the store does not overwrite while a backup copies it.
 #[derive(Debug)]
 pub(crate) struct PinnedSegment {
     pub(crate) segment: Arc<Segment>,
@@ -43,7 +44,7 @@ pub(crate) struct PinnedSegment {
     pub(crate) end: u64,
 }
 
-/// What the threads and the handles share.
+/// State shared by the threads and the handle.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// The last frame that is durable.
@@ -61,7 +62,7 @@ impl Shared {
         }
     }
 
-    /// Damage that a reader met.
+    /// Records damage that a reader found.
     pub(crate) fn note_damage(&self, what: String) {
         if let Ok(mut damage) = self.damage.lock() {
             damage.get_or_insert(what);
@@ -85,8 +86,8 @@ enum Ready {
 }
 
 impl Ready {
-    /// The receiver may be gone; then nobody wants to know.
-    fn give(self, fault: Option<&StoreError>) {
+    /// Sends the answer, or the fault. A caller that has gone away is ignored.
+    fn send(self, fault: Option<&StoreError>) {
         match (self, fault) {
             (Ready::Update(reply, answer), None) => drop(reply.send(answer)),
             (Ready::Query(reply, answer), None) => drop(reply.send(answer)),
@@ -98,19 +99,19 @@ impl Ready {
     }
 }
 
-/// A written group on its way to be durable.
+/// A group that is written and not synced yet.
 pub(crate) struct Written {
     segment: Option<Arc<Segment>>,
     through: u64,
     ready: Vec<Ready>,
 }
 
-/// Requests gathered into one group.
+/// Maximum number of requests in a group.
 const GATHER_MAX: usize = 1024;
-/// Collection done beside each group, besides twice what the group wrote.
+/// Bytes that collection carries forward with each group, in addition to twice the bytes of the group.
 const COLLECT_BYTES: usize = 64 << 10;
 const COLLECT_IDLE_BYTES: usize = 512 << 10;
-/// After this much quiet the end of the log is marked.
+/// The writer thread marks the end of the log after this long without requests.
 const QUIET: Duration = Duration::from_millis(10);
 
 pub(crate) struct Writer {
@@ -122,7 +123,7 @@ pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) durability: Durability,
     pub(crate) alone_bytes: usize,
-    /// The last frame that was left to the sync thread.
+    /// The last frame that was handed to the sync thread.
     pub(crate) handed: u64,
 }
 
@@ -138,7 +139,7 @@ impl Writer {
                     Err(TryRecvError::Disconnected) => Some(Request::Stop),
                 }
             } else if self.engine.written() == marked && !self.engine.is_reclaiming() {
-                // Nothing to do until somebody asks.
+                // Nothing to do until the next request.
                 Some(self.requests.recv().unwrap_or(Request::Stop))
             } else {
                 match self.requests.recv_timeout(QUIET) {
@@ -150,25 +151,25 @@ impl Writer {
                     }
                 }
             };
-            let go_on = !matches!(next, Some(Request::Stop)) && self.group(next);
-            if !go_on {
+            let running = !matches!(next, Some(Request::Stop)) && self.group(next);
+            if !running {
                 return self.stop();
             }
         }
     }
 
-    /// Nobody has asked for a while: marks the end of the log, and gets emptied segments back.
+    /// Marks the end of the log after a while without requests, and reclaims emptied segments.
     fn quiet(&mut self, marked: u64) -> u64 {
         self.take_progress();
         if self.engine.check_poison().is_err() {
             return self.engine.written();
         }
-        // A failure poisons the engine; whoever asks next is told.
+        // A failure poisons the engine, and the next request gets the error.
         let mark = if self.engine.written() == marked { Ok(marked) } else { self.engine.mark() };
         if let Ok(through) = mark
             && self.engine.is_reclaiming()
         {
-            // Once this is durable they are free.
+            // Emptied segments are free once this frame is durable.
             self.handed = through;
             let written = Written { segment: self.engine.active(), through, ready: Vec::new() };
             let _ = self.written.send(written);
@@ -177,7 +178,7 @@ impl Writer {
         mark.unwrap_or(marked)
     }
 
-    /// Learns what the sync thread has done, also that it failed.
+    /// Takes over the progress or the failure of the sync thread.
     fn take_progress(&mut self) {
         if let Some(cause) = self.shared.poisoned() {
             self.engine.poison(&cause);
@@ -187,24 +188,24 @@ impl Writer {
 
     fn send_chores(&mut self) {
         for chore in self.engine.take_chores() {
-            // Without the chore thread the chores are left to the next opening.
+            // If the chore thread has ended, the next opening makes up for the chores.
             let _ = self.chores.send(chore);
         }
     }
 
-    /// One group: from its first request to being written. Whether to go on.
+    /// Runs and writes one group. Returns whether to continue.
     fn group(&mut self, first: Option<Request>) -> bool {
         self.take_progress();
         let idle = first.is_none();
         let begun = self.engine.begin(self.clock.now());
         let before = self.engine.bytes_pending();
         let mut ready = Vec::new();
-        let mut go_on = true;
+        let mut running = true;
         let mut next = first;
         while let Some(request) = next.take() {
             match request {
                 Request::Stop => {
-                    go_on = false;
+                    running = false;
                     break;
                 }
                 request => self.serve(request, &begun, &mut ready),
@@ -221,29 +222,29 @@ impl Writer {
             Ok(through) => {
                 let segment = self.engine.active();
                 if grown <= self.alone_bytes && self.is_alone() {
-                    // Waking another thread would take longer than what could be prepared meanwhile.
+                    // Waking the sync thread would take longer than preparing the next group saves.
                     let fault = sync(&self.shared, segment.as_deref(), through);
-                    ready.into_iter().for_each(|ready| ready.give(fault.as_ref()));
-                    return go_on;
+                    ready.into_iter().for_each(|ready| ready.send(fault.as_ref()));
+                    return running;
                 }
                 self.handed = through;
-                if let Err(gone) = self.written.send(Written { segment, through, ready }) {
-                    gone.0.ready.into_iter().for_each(|ready| ready.give(Some(&StoreError::Closed)));
+                if let Err(unsent) = self.written.send(Written { segment, through, ready }) {
+                    unsent.0.ready.into_iter().for_each(|ready| ready.send(Some(&StoreError::Closed)));
                     return false;
                 }
             }
             Err(fault) => {
-                // Groups on their way are not answered either: what failed may be theirs.
+                // Groups that are not synced yet fail, too: the failure may concern their bytes.
                 if let Err(StoreError::Poisoned { cause }) = self.engine.check_poison() {
                     self.shared.poison(cause);
                 }
-                ready.into_iter().for_each(|ready| ready.give(Some(&fault)));
+                ready.into_iter().for_each(|ready| ready.send(Some(&fault)));
             }
         }
-        go_on
+        running
     }
 
-    /// Nobody else asks for anything, and everything before is durable.
+    /// Whether no other request waits and all earlier groups are durable.
     fn is_alone(&self) -> bool {
         self.durability == Durability::Sync
             && self.requests.is_empty()
@@ -270,7 +271,7 @@ impl Writer {
     }
 
     fn update(&mut self, batch: Vec<Operation>) -> Answer<CallOutcome> {
-        // Not by the time at which its group began: a lease may have run out since.
+        // A call has its own time, not that of its group: a lease may have lapsed since the group began.
         self.engine.begin_call(self.clock.now())?;
         let mut outcomes = Vec::with_capacity(batch.len());
         for operation in batch {
@@ -282,9 +283,9 @@ impl Writer {
         Ok(CallOutcome { outcomes, effects: self.engine.take_effects() })
     }
 
-    /// Leaves everything durable and marked.
+    /// Makes the log durable and marks its end.
     fn stop(mut self) {
-        // A poisoned engine writes and syncs nothing more.
+        // After this, a poisoned engine writes and syncs nothing.
         self.take_progress();
         let _ = self.engine.begin(self.clock.now());
         let closed = self.engine.seal().and_then(|_| self.engine.sync());
@@ -300,20 +301,20 @@ impl Writer {
     }
 }
 
-/// Syncs what is written and gives the answers that waited for it.
+/// Syncs written groups and sends their answers.
 pub(crate) fn sync_loop(written: &Receiver<Written>, shared: &Shared, durability: Durability) {
     while let Ok(first) = written.recv() {
         let mut groups = vec![first];
         groups.extend(written.try_iter());
         if let Durability::Interval(interval) = durability {
-            // In the operating system's hands is enough; the disk follows.
+            // The bytes are in the operating system's cache, which is enough for an answer. The sync follows.
             let mut through = 0;
             let mut segment = None;
             let deadline = crossbeam_channel::after(interval);
             loop {
                 for group in groups.drain(..) {
                     (through, segment) = (group.through, group.segment);
-                    group.ready.into_iter().for_each(|ready| ready.give(None));
+                    group.ready.into_iter().for_each(|ready| ready.send(None));
                 }
                 crossbeam_channel::select! {
                     recv(deadline) -> _ => break,
@@ -327,13 +328,13 @@ pub(crate) fn sync_loop(written: &Receiver<Written>, shared: &Shared, durability
             continue;
         }
         let through = groups.last().map_or(0, |group| group.through);
-        // Before the log goes on in another segment the writer syncs the one before, so the last is enough.
+        // The writer thread syncs a segment before it rotates, so a sync of the last segment is enough.
         let segment = groups.last().and_then(|group| group.segment.clone());
         let fault = sync(shared, segment.as_deref(), through);
         drop(segment);
         for group in groups {
             drop(group.segment);
-            group.ready.into_iter().for_each(|ready| ready.give(fault.as_ref()));
+            group.ready.into_iter().for_each(|ready| ready.send(fault.as_ref()));
         }
     }
 }
@@ -353,7 +354,7 @@ fn sync(shared: &Shared, segment: Option<&Segment>, through: u64) -> Option<Stor
             None
         }
         Err(error) => {
-            // What a failed sync left on disk nobody knows; trying again would only hide it.
+            // After a failed sync the content of the disk is unknown. Another sync would succeed and hide the failure.
             let cause = format!("{}: sync: {error}", segment::file_name(segment.number));
             shared.poison(cause.clone());
             Some(StoreError::Poisoned { cause })
@@ -363,7 +364,7 @@ fn sync(shared: &Shared, segment: Option<&Segment>, through: u64) -> Option<Stor
 
 pub(crate) fn chore_loop(chores: &Receiver<Chore>, disk: &dyn Disk) {
     for chore in chores {
-        // A cache not written or a file not removed is made good at the next opening.
+        // The next opening makes up for a missing sidecar or a file that was not removed.
         let _ = chore.run(disk);
     }
 }

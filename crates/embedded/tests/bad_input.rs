@@ -96,7 +96,7 @@ fn a_path_through_a_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file"), "").unwrap();
     let message = refusal(&directory.path().join("file/store"));
-    assert_says(&message, &["file/store", "choose a directory that can be made and written"]);
+    assert_says(&message, &["file/store", "choose a directory that can be created and written"]);
 }
 
 #[test]

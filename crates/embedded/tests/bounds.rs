@@ -43,14 +43,14 @@ fn a_receive_delivers_what_fits_into_one_answer_and_leaves_the_rest_pending() {
     assert!(!first.is_empty() && bytes_of(&first) <= BYTES_MAX, "{} items", first.len());
     let now = counts(&store, "jobs");
     assert_eq!((now.processing, now.pending), (first.len() as u64, (MANY - first.len()) as u64));
-    let mut given: Vec<ItemId> = first.iter().map(|item| item.head.id).collect();
+    let mut delivered: Vec<ItemId> = first.iter().map(|item| item.head.id).collect();
     drop(first);
-    while given.len() < MANY {
-        let next = received(run(&store, receive_from("jobs", 100, given.len() as u8)));
-        assert!(!next.is_empty(), "{} of {MANY} items were delivered", given.len());
-        given.extend(next.iter().map(|item| item.head.id));
+    while delivered.len() < MANY {
+        let next = received(run(&store, receive_from("jobs", 100, delivered.len() as u8)));
+        assert!(!next.is_empty(), "{} of {MANY} items were delivered", delivered.len());
+        delivered.extend(next.iter().map(|item| item.head.id));
     }
-    assert_eq!(given, ids);
+    assert_eq!(delivered, ids);
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn receives_in_one_call_share_the_limit() {
     let (store, _) = large_items(directory.path());
     let batch = (0..2).map(|seed| receive_from("jobs", 10, seed)).collect();
     let answers = block_on(store.update(batch)).unwrap().answers;
-    let given: Vec<Item> = answers.into_iter().flat_map(received).collect();
-    assert!(given.len() >= 10 && bytes_of(&given) <= BYTES_MAX, "{} items", given.len());
+    let delivered: Vec<Item> = answers.into_iter().flat_map(received).collect();
+    assert!(delivered.len() >= 10 && bytes_of(&delivered) <= BYTES_MAX, "{} items", delivered.len());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_page_ends_at_the_byte_limit_and_the_next_page_continues() {
 }
 
 #[test]
-fn an_item_asked_for_many_times_is_read_once() {
+fn an_item_requested_many_times_in_one_get_is_read_once() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
     let store = open_faulty(directory.path(), 8 << 20, &faults).unwrap();

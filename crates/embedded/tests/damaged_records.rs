@@ -33,15 +33,15 @@ fn a_receive_delivers_the_intact_items_and_the_status_names_the_damage() {
     assert_eq!(status(&store).damage, None);
     let file = damage(directory.path(), 5);
 
-    let given = received(run(&store, receive_from("jobs", 10, 1)));
-    let whole: Vec<ItemId> = ids.iter().copied().filter(|id| *id != ids[5]).collect();
-    assert_eq!(given.iter().map(|item| item.head.id).collect::<Vec<_>>(), whole);
-    for item in &given {
+    let delivered = received(run(&store, receive_from("jobs", 10, 1)));
+    let intact: Vec<ItemId> = ids.iter().copied().filter(|id| *id != ids[5]).collect();
+    assert_eq!(delivered.iter().map(|item| item.head.id).collect::<Vec<_>>(), intact);
+    for item in &delivered {
         let nth = ids.iter().position(|id| *id == item.head.id).unwrap();
         assert_eq!(item.fields.blob.as_deref(), Some(text(nth).as_bytes()));
     }
     assert_says(&status(&store).damage.expect("the status names the damage"), &[&file]);
-    for item in &given {
+    for item in &delivered {
         run(&store, commit(item)).unwrap();
     }
     // The damaged item is leased like the rest, but no worker got it.
@@ -55,11 +55,11 @@ fn a_receive_delivers_the_intact_items_and_the_status_names_the_damage() {
         let new = format!("new {seed}");
         let batch = vec![submit_to("jobs", payload(new.clone())), receive_from("jobs", 10, seed)];
         let mut answers = block_on(store.update(batch)).unwrap().answers;
-        let given = received(answers.pop().unwrap());
-        assert_eq!(given.len(), 1);
-        assert_eq!(given[0].fields.blob.as_deref(), Some(new.as_bytes()));
-        run(&store, commit(&given[0])).unwrap();
-        answered.insert(given[0].head.id);
+        let delivered = received(answers.pop().unwrap());
+        assert_eq!(delivered.len(), 1);
+        assert_eq!(delivered[0].fields.blob.as_deref(), Some(new.as_bytes()));
+        run(&store, commit(&delivered[0])).unwrap();
+        answered.insert(delivered[0].head.id);
     }
     assert_eq!(answered.len(), 6);
     // The damaged item has failed after the maximum number of retries.
@@ -75,8 +75,8 @@ fn a_get_of_a_damaged_item_is_an_error_and_other_items_are_read() {
     let file = damage(directory.path(), 5);
     let answer = block_on(store.get(vec![ids[5]], FieldSet::ALL));
     assert!(matches!(&answer, Err(StoreError::Corrupt { file: named, .. }) if *named == file), "{answer:?}");
-    let others: Vec<ItemId> = ids.iter().copied().filter(|id| *id != ids[5]).collect();
-    let got = block_on(store.get(others.clone(), FieldSet::ALL)).unwrap();
+    let intact: Vec<ItemId> = ids.iter().copied().filter(|id| *id != ids[5]).collect();
+    let got = block_on(store.get(intact.clone(), FieldSet::ALL)).unwrap();
     assert!(got.iter().all(Option::is_some));
     let heads = block_on(store.list(Filter::default(), None, 4, FieldSet::NONE)).unwrap();
     assert_eq!(heads.items.len(), 4);

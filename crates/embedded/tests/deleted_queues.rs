@@ -101,8 +101,8 @@ fn assert_exists(store: &dyn Store, id: ItemId) {
         block_on(store.get(vec![id], FieldSet::ALL)).unwrap()[0].is_some(),
         "an acknowledged item is missing"
     );
-    let given = received(run(store, receive_from("jobs", 10, 2)));
-    assert_eq!(given.iter().map(|item| item.head.id).collect::<Vec<_>>(), [id]);
+    let delivered = received(run(store, receive_from("jobs", 10, 2)));
+    assert_eq!(delivered.iter().map(|item| item.head.id).collect::<Vec<_>>(), [id]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_record_that_is_carried_forward_is_not_an_event() {
     let directory = tempfile::tempdir().unwrap();
     let store = new_store(directory.path());
     let mut cursor = page(&store, EventsFrom::Now).next;
-    let mut stories: BTreeMap<ItemId, Vec<EventKind>> = BTreeMap::new();
+    let mut kinds: BTreeMap<ItemId, Vec<EventKind>> = BTreeMap::new();
     let lasting = submit(&store, "lasting");
     // A reader that keeps up gets all events, though segments behind it are reused.
     let mut rounds = 0;
@@ -45,14 +45,14 @@ fn a_record_that_is_carried_forward_is_not_an_event() {
             block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted).collect();
         block_on(store.update(ids.into_iter().map(delete).collect())).unwrap();
         for event in read_all(&store, &mut cursor) {
-            stories.entry(event.item.unwrap().id).or_default().push(event.kind);
+            kinds.entry(event.item.unwrap().id).or_default().push(event.kind);
         }
         rounds += 1;
         assert!(rounds < 1000, "collection carries no records");
     }
-    assert_eq!(stories.remove(&lasting), Some(vec![EventKind::Submitted]));
-    assert_eq!(stories.len(), rounds * 10);
-    assert!(stories.values().all(|story| *story == [EventKind::Submitted, EventKind::Removed]));
+    assert_eq!(kinds.remove(&lasting), Some(vec![EventKind::Submitted]));
+    assert_eq!(kinds.len(), rounds * 10);
+    assert!(kinds.values().all(|kinds| *kinds == [EventKind::Submitted, EventKind::Removed]));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_reader_finds_a_known_position_without_walking_the_segment_again() {
         block_on(store.update(batch)).unwrap();
     }
     let all = read_all(&store, &mut begun);
-    let ask = |event: &Event| {
+    let read_next = |event: &Event| {
         let before = faults.bytes_read();
         let from = EventsFrom::After(EventCursor::after(event.id));
         assert!(matches!(block_on(store.events(from, 1)), Ok(Events::Page(page)) if page.events.len() == 1));
@@ -116,8 +116,8 @@ fn a_reader_finds_a_known_position_without_walking_the_segment_again() {
     };
     // Many other readers read at other positions.
     for event in all.iter().take(100) {
-        ask(event);
+        read_next(event);
     }
-    let read = ask(&all[all.len() - 20]);
+    let read = read_next(&all[all.len() - 20]);
     assert!(read < 3 << 20, "{read} bytes were read for one event");
 }

@@ -89,7 +89,7 @@ fn golden(fixture: &Path) -> BTreeMap<String, String> {
     texts.map(|(name, bytes)| (name, String::from_utf8(bytes).unwrap())).collect()
 }
 
-/// All that the store shows, as text.
+/// The whole content of the store, as text.
 fn describe(path: &Path, now: Timestamp) -> String {
     let clock = Arc::new(ManualClock::new(now));
     let store = Embedded::open(path, options(64 << 10), clock).unwrap();
@@ -97,7 +97,7 @@ fn describe(path: &Path, now: Timestamp) -> String {
     let keys = history::KEYS.map(str::to_owned).to_vec();
     let kv = block_on(store.kv_get(keys)).unwrap();
     let kv: BTreeMap<_, _> = history::KEYS.into_iter().zip(kv).collect();
-    let asked = |tag: Option<&str>| TallyRange {
+    let range = |tag: Option<&str>| TallyRange {
         from: Timestamp(0),
         until: Timestamp::MAX,
         tag: tag.map(str::to_owned),
@@ -105,7 +105,7 @@ fn describe(path: &Path, now: Timestamp) -> String {
     let tally = |tag| {
         let names = ["work", "images", "brief", "dead"].into_iter();
         names
-            .map(|queue| (queue, block_on(store.tally(queue.parse().unwrap(), asked(tag))).unwrap()))
+            .map(|queue| (queue, block_on(store.tally(queue.parse().unwrap(), range(tag))).unwrap()))
             .collect()
     };
     let tallies: Vec<BTreeMap<_, _>> = [None, Some("path")].map(tally).into();
@@ -114,7 +114,7 @@ fn describe(path: &Path, now: Timestamp) -> String {
 
 fn unpack(fixture: &Path, path: &Path) {
     let files = golden(fixture);
-    assert!(!files.is_empty(), "{} holds no fixture", fixture.display());
+    assert!(!files.is_empty(), "{} has no fixture", fixture.display());
     for (name, text) in files {
         std::fs::write(path.join(name.strip_suffix(".hex").unwrap()), undump(&text)).unwrap();
     }
@@ -150,8 +150,8 @@ fn the_history_writes_the_golden_files_byte_for_byte() {
     let golden = golden(&fixture(FORMAT));
     assert_eq!(written.keys().collect::<Vec<_>>(), golden.keys().collect::<Vec<_>>());
     for (name, text) in written {
-        for (ours, theirs) in text.lines().zip(golden[&name].lines()) {
-            assert_eq!(ours, theirs, "{name}");
+        for (actual, expected_line) in text.lines().zip(golden[&name].lines()) {
+            assert_eq!(actual, expected_line, "{name}");
         }
         assert_eq!(text.len(), golden[&name].len(), "{name}");
     }
@@ -167,8 +167,8 @@ fn files_of_every_format_open_with_all_their_content() {
         unpack(&fixture(format), directory.path());
         let expected = std::fs::read_to_string(fixture(format).join("expected.txt")).unwrap();
         let shown = describe(directory.path(), end());
-        for (ours, theirs) in shown.lines().zip(expected.lines()) {
-            assert_eq!(ours, theirs, "format {format}");
+        for (actual, expected_line) in shown.lines().zip(expected.lines()) {
+            assert_eq!(actual, expected_line, "format {format}");
         }
         assert_eq!(shown, expected, "format {format}");
     }

@@ -36,9 +36,9 @@ fn receive_until_refused(store: &Embedded) -> Vec<Item> {
         if is_disk_full(&answered) {
             return held;
         }
-        let given = received(answered);
-        assert!(!given.is_empty(), "a receive got nothing although items are pending");
-        held.extend(given);
+        let delivered = received(answered);
+        assert!(!delivered.is_empty(), "a receive got nothing although items are pending");
+        held.extend(delivered);
     }
     panic!("{} items were received, and the disk is full", held.len());
 }
@@ -81,7 +81,7 @@ fn a_full_disk_refuses_one_operation_of_a_batch_and_runs_the_rest() {
 #[test]
 fn items_can_be_settled_and_deleted_while_submits_and_receives_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, _hand, ids) = filled(directory.path());
+    let (store, _faults, ids) = filled(directory.path());
     let held = receive_until_refused(&store);
     assert!(!held.is_empty());
     for item in held.iter().take(10) {
@@ -100,7 +100,7 @@ fn items_can_be_settled_and_deleted_while_submits_and_receives_are_refused() {
 #[test]
 fn a_queue_can_be_deleted_while_submits_and_receives_are_refused_and_its_space_is_freed() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, _hand, _) = filled(directory.path());
+    let (store, _faults, _) = filled(directory.path());
     receive_until_refused(&store);
     run(&*store, delete_queue("jobs")).unwrap();
     wait_until("a queue can be created", || run(&*store, create("jobs")).is_ok());

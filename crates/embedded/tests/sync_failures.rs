@@ -13,9 +13,10 @@ use towline_domain::ItemId;
 use towline_embedded::Embedded;
 use towline_store::{Answered, Operation, Store, StoreError};
 
-type Asked = JoinHandle<Result<Vec<Answered>, StoreError>>;
+type Pending = JoinHandle<Result<Vec<Answered>, StoreError>>;
 
-fn ask(store: &Arc<Embedded>, batch: Vec<Operation>) -> Asked {
+/// Sends a batch from another thread.
+fn send(store: &Arc<Embedded>, batch: Vec<Operation>) -> Pending {
     let store = store.clone();
     std::thread::spawn(move || block_on(store.update(batch)).map(|updated| updated.answers))
 }
@@ -31,8 +32,8 @@ fn newest(path: &Path) -> String {
 
 /// The submitted items; none if the store was poisoned.
 #[track_caller]
-fn acknowledged(asked: Asked) -> Vec<ItemId> {
-    match asked.join().unwrap() {
+fn acknowledged(pending: Pending) -> Vec<ItemId> {
+    match pending.join().unwrap() {
         Ok(answers) => answers.into_iter().map(submitted).collect(),
         Err(StoreError::Poisoned { .. }) => Vec::new(),
         Err(other) => panic!("neither acknowledged nor poisoned: {other:?}"),
@@ -79,11 +80,11 @@ fn a_successful_sync_does_not_hide_a_failed_sync_before_rotation() {
     let (store, faults) = new_faulty_store(directory.path());
     let mut kept = vec![submit(&*store, "kept")];
     faults.plan(&newest(directory.path()), &[Sync::Delayed, Sync::Fails]);
-    let under_way = ask(&store, vec![submit_to("jobs", payload("under way"))]);
+    let under_way = send(&store, vec![submit_to("jobs", payload("under way"))]);
     faults.wait_begun(1);
-    let written = ask(&store, vec![submit_to("jobs", payload("written, not synced"))]);
+    let written = send(&store, vec![submit_to("jobs", payload("written, not synced"))]);
     faults.wait_written(b"written, not synced");
-    let rotating = ask(&store, items_for_two_segments());
+    let rotating = send(&store, items_for_two_segments());
     faults.let_begin(2);
     faults.release();
     let answers = [under_way, written, rotating].map(acknowledged);
@@ -101,9 +102,9 @@ fn the_log_does_not_rotate_after_a_failed_sync() {
     let kept = submit(&*store, "kept");
     let active = newest(directory.path());
     faults.plan(&active, &[Sync::DelayedThenFails, Sync::Delayed]);
-    let failing = ask(&store, vec![submit_to("jobs", payload("failing"))]);
+    let failing = send(&store, vec![submit_to("jobs", payload("failing"))]);
     faults.wait_begun(1);
-    let rotating = ask(&store, items_for_two_segments());
+    let rotating = send(&store, items_for_two_segments());
     faults.let_begin(2);
     faults.release_first();
     assert_eq!(acknowledged(failing), []);
@@ -137,10 +138,10 @@ fn a_segment_is_not_reused_while_the_sync_of_its_carried_records_failed() {
     let active = newest(directory.path());
     faults.plan(&active, &[Sync::DelayedThenFails, Sync::Delayed]);
     // Deletes nearly all items, so that collection carries the first item forward.
-    let deleting = ask(&store, filler.into_iter().map(delete).collect());
+    let deleting = send(&store, filler.into_iter().map(delete).collect());
     faults.wait_begun(1);
     faults.wait_written(b"precious");
-    let rotating = ask(&store, items_for_two_segments());
+    let rotating = send(&store, items_for_two_segments());
     faults.let_begin(2);
     faults.release_first();
     assert_poisoned(deleting.join().unwrap());

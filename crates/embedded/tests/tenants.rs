@@ -28,8 +28,8 @@ fn submit_of(store: &Embedded, tenant: &str, count: usize) {
 
 /// How many of the next receives of one item deliver an item of this tenant.
 fn of_next(store: &Embedded, receives: u8, tenant: &str) -> usize {
-    let given = (0..receives).flat_map(|n| received(run(store, receive_from("jobs", 1, n))));
-    given.filter(|item| item.body.fairness_key.as_deref() == Some(tenant)).count()
+    let delivered = (0..receives).flat_map(|n| received(run(store, receive_from("jobs", 1, n))));
+    delivered.filter(|item| item.body.fairness_key.as_deref() == Some(tenant)).count()
 }
 
 fn store(path: &std::path::Path) -> Embedded {

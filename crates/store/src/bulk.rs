@@ -1,4 +1,4 @@
-//! Acts on all that match, in chunks, so that nobody else waits long.
+//! Bulk actions: an action on all items that match a filter, in chunks, so that other calls do not wait long.
 
 use crate::operation::{Answered, Result};
 use crate::{Cursor, Filter, Operation, Store, StoredItem};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use towline_domain::{FieldSet, ItemId, QueueName, StateName};
 
-/// What is done to every item that matches.
+/// An action on every matching item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BulkAction {
     Delete { force: bool },
@@ -19,7 +19,7 @@ pub enum BulkAction {
 }
 
 impl BulkAction {
-    /// Which items are meant if nobody says: those it can be done to, where one word names them.
+    /// The state of the items that the action applies to, for a filter without a state.
     #[must_use]
     pub fn state(&self) -> Option<StateName> {
         match self {
@@ -47,33 +47,33 @@ impl BulkAction {
     }
 }
 
-/// How one chunk went.
+/// The result of one chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BulkResult {
     pub done: u64,
-    /// Items that were left alone, by the code of the error.
+    /// The number of refused items, by the code of the error.
     pub left: BTreeMap<&'static str, u64>,
-    /// Where to go on; `None`: that was all.
+    /// Continue here. `None`: all done.
     pub next: Option<Cursor>,
 }
 
 impl BulkResult {
     #[must_use]
     pub fn of(answers: &[Answered], next: Option<Cursor>) -> BulkResult {
-        let mut acted = BulkResult { next, ..BulkResult::default() };
+        let mut result = BulkResult { next, ..BulkResult::default() };
         for answered in answers {
             match answered {
-                Ok(_) => acted.done += 1,
-                Err(error) => *acted.left.entry(error.code()).or_default() += 1,
+                Ok(_) => result.done += 1,
+                Err(error) => *result.left.entry(error.code()).or_default() += 1,
             }
         }
-        acted
+        result
     }
 }
 
-/// One chunk: call again with `next` until that is `None`.
+/// Carries out one chunk. Call again with `next` until it is `None`.
 ///
-/// An item that no longer matches when its turn comes is left alone.
+/// An item that no longer matches when it is changed is refused.
 pub async fn bulk(
     store: &dyn Store,
     action: &BulkAction,
@@ -85,7 +85,7 @@ pub async fn bulk(
     Ok(BulkResult::of(&store.update(batch).await?.answers, next))
 }
 
-/// The operations of one chunk, for whoever carries out updates by another way than the store's own, and where to go on.
+/// The operations of one chunk and where to continue, for a caller that does not update the store directly.
 pub async fn bulk_batch(
     store: &dyn Store,
     action: &BulkAction,
@@ -96,11 +96,11 @@ pub async fn bulk_batch(
     filter.head.state = filter.head.state.or(action.state());
     let (precondition, of_heads) = (Arc::new(filter.precondition()), filter.is_of_heads());
     let page = store.list(filter, after, chunk, FieldSet::HEADS).await?;
-    let one = |stored: &StoredItem| {
+    let operation = |stored: &StoredItem| {
         let head = &stored.item.head;
         let precondition =
             if of_heads { precondition.clone() } else { Arc::new(precondition.unless_replaced(head)) };
         Operation::Guarded { precondition, then: Box::new(action.on(head.id)) }
     };
-    Ok((page.items.iter().map(one).collect(), page.next))
+    Ok((page.items.iter().map(operation).collect(), page.next))
 }

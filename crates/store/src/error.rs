@@ -1,8 +1,8 @@
-//! Faults: the store could not answer. Not to be confused with a refusal, which is an answer.
+//! Faults: the store could not answer. A refusal, in contrast, is an answer.
 
 use towline_domain::Refusal;
 
-/// Cloneable, because one fault fails everybody in the batch.
+/// Cloneable, because one fault fails every caller in the batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("{given} {what} in one call; at most {max} are allowed, split the call")]
@@ -42,7 +42,7 @@ impl StoreError {
         }
     }
 
-    /// The same bound for every call that takes a list.
+    /// Limits the list of a call.
     pub fn check_size(what: &'static str, given: usize, max: usize) -> Result<(), StoreError> {
         if given > max {
             return Err(StoreError::BatchTooLarge { what, given, max });

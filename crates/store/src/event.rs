@@ -1,40 +1,40 @@
-//! What has happened, as a store tells it afterwards: events in order, and where in them a reader is.
+//! The events of a store in order, and cursors into them.
 //!
-//! Every change tells what it did exactly once, in the order in which it was carried out; what was refused tells nothing. A
-//! store keeps events for a while only. Who comes back too late is told that some are gone, never shown a gap.
+//! Every change has its events exactly once, in the order in which changes were carried out. A refused operation has none.
+//! A store keeps events for a limited time. A reader whose cursor is too old gets [`Events::Gone`], never a gap.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use towline_domain::{EventKind, ItemEvent, QueueName, Timestamp, digest};
 
-/// An event's place among those of one store. Later ones are larger, also after the store was opened again.
+/// The position of an event in one store. Later events have larger ids, also after the store is reopened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
-    /// Which store: an id says nothing in another.
+    /// The store that the id belongs to.
     pub store: u32,
-    /// Of what was made durable as one.
+    /// The group of changes that became durable together.
     pub group: u64,
     pub nth: u32,
 }
 
 impl EventId {
-    /// By what a store's ids are told from another's; does not tell its salt.
+    /// Identifies a store in event ids. Does not reveal the store's salt.
     #[must_use]
     pub fn store_of(salt: u64) -> u32 {
         (digest::tag("events of", &salt.to_string()) >> 32) as u32
     }
 }
 
-/// Where a reader is: behind these events, one for each store that it reads.
+/// The position of a reader: after one event of each store that it reads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventCursor(BTreeMap<u32, (u64, u32)>);
 
-/// At most as many stores as there are shards, each with at most 40 characters.
+/// At most 64 shards, with at most 40 characters each.
 const CURSOR_BYTES_MAX: usize = 64 * 40;
 
 impl EventCursor {
-    /// Behind this event, whatever was behind it before.
+    /// Moves the position in the event's store to after the event, forward or back.
     pub fn pass(&mut self, id: EventId) {
         self.0.insert(id.store, (id.group, id.nth));
     }
@@ -46,24 +46,24 @@ impl EventCursor {
         cursor
     }
 
-    /// Behind everything that was made durable with this group.
+    /// After all events of this group.
     #[must_use]
     pub fn after_group(store: u32, group: u64) -> EventCursor {
         EventCursor::after(EventId { store, group, nth: u32::MAX })
     }
 
-    /// Where it is in one store.
+    /// The position in one store.
     #[must_use]
     pub fn in_store(&self, store: u32) -> Option<EventId> {
         self.0.get(&store).map(|&(group, nth)| EventId { store, group, nth })
     }
 
-    /// Takes over where another is, in the stores that one knows.
+    /// Takes the positions of the other cursor in all stores of that cursor.
     pub fn join(&mut self, other: &EventCursor) {
         self.0.extend(other.0.iter().map(|(&store, &at)| (store, at)));
     }
 
-    /// Goes where the other is, wherever that is later.
+    /// Takes the positions of the other cursor that are later.
     pub fn advance(&mut self, other: &EventCursor) {
         for (&store, &at) in &other.0 {
             let mine = self.0.entry(store).or_insert(at);
@@ -71,13 +71,13 @@ impl EventCursor {
         }
     }
 
-    /// Whether it is behind this event.
+    /// Whether the cursor is at or after this event.
     #[must_use]
     pub fn has_passed(&self, id: EventId) -> bool {
         self.in_store(id.store).is_some_and(|at| at >= id)
     }
 
-    /// Whether it is nowhere before the other.
+    /// Whether the cursor is at or after the other in every store of the other.
     #[must_use]
     pub fn has_reached(&self, other: &EventCursor) -> bool {
         other.0.iter().all(|(store, at)| self.0.get(store).is_some_and(|mine| mine >= at))
@@ -99,7 +99,10 @@ impl FromStr for EventCursor {
 
     fn from_str(text: &str) -> Result<EventCursor, String> {
         let wrong = || {
-            format!("{:?} is no event id; use one that was given", text.chars().take(64).collect::<String>())
+            format!(
+                "{:?} is not an event id; use the id of an event",
+                text.chars().take(64).collect::<String>()
+            )
         };
         if text.len() > CURSOR_BYTES_MAX {
             return Err(wrong());
@@ -134,17 +137,17 @@ pub struct Event {
     /// When it happened, by the store's clock.
     pub at: Timestamp,
     pub kind: EventKind,
-    /// `None`: the queue is gone, so long that its name is, too.
+    /// `None`: the queue was deleted, and its name is no longer stored.
     pub queue: Option<QueueName>,
     pub item: Option<ItemEvent>,
 }
 
-/// From where on to tell.
+/// Where to start reading events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventsFrom {
-    /// The oldest that is kept.
+    /// At the oldest stored event.
     Oldest,
-    /// What happens from now on: an empty page that says where that is.
+    /// At the end: returns an empty page with the cursor of the end.
     Now,
     After(EventCursor),
 }
@@ -152,18 +155,18 @@ pub enum EventsFrom {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Events {
     Page(EventPage),
-    /// What followed there is not kept any more.
+    /// Events after the cursor are no longer stored.
     Gone,
-    /// The cursor is of other stores.
+    /// The cursor belongs to other stores.
     Elsewhere,
 }
 
-/// Events in order. Bounded by what is looked at, too: a page without any can have more behind it.
+/// Events in order. The work for a page is bounded, so an empty page can be followed by more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventPage {
     pub events: Vec<Event>,
     pub next: EventCursor,
-    /// There are more by now.
+    /// More events follow.
     pub more: bool,
 }
 
@@ -172,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_text_and_back() {
+    fn a_cursor_is_printed_and_parsed() {
         let mut cursor = EventCursor::after(EventId { store: 0xab, group: 17, nth: 3 });
         assert_eq!(cursor.to_string(), "000000ab-17-3");
         cursor.join(&EventCursor::after_group(u32::MAX, u64::MAX));
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cursor_is_refused() {
+    fn malformed_cursors_are_refused() {
         let long = vec!["000000ab-17-3"; 1000].join(".");
         let bad = [
             "",
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_knows_what_it_has_passed() {
+    fn a_cursor_is_compared_with_events_and_cursors() {
         let id = |store, group, nth| EventId { store, group, nth };
         let cursor = EventCursor::after(id(1, 5, 2));
         assert!(cursor.has_passed(id(1, 5, 2)) && cursor.has_passed(id(1, 4, 9)));

@@ -1,22 +1,22 @@
-//! Which items a reader wants, and where a page of them ended.
+//! Filters, pages and cursors of lists and counts.
 
 use crate::{StoreError, StoredItem};
 use towline_domain::{Body, Errors, HeadFilter, Precondition, QueueName, Timestamp, Traits, limits};
 
-/// Everything that is set must hold.
+/// All set fields must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     pub queue: Option<QueueName>,
     pub head: HeadFilter,
     pub tags: Vec<(String, String)>,
-    /// Tags that are this, or lie under it: see [`is_under`].
+    /// Tags with this value or a value under it: see [`is_under`].
     pub tag_prefixes: Vec<(String, String)>,
     pub group: Option<String>,
     pub idempotency_key: Option<String>,
     pub error: Option<ErrorText>,
 }
 
-/// Text that an error's message holds, whatever its case.
+/// Text contained in an error's message, ignoring case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorText(String);
 
@@ -32,21 +32,21 @@ impl ErrorText {
     }
 }
 
-/// Whether a path is `top`, or below it. By whole segments: `/abc` is not under `/ab`.
+/// Whether a path is `top` or under it, by whole segments: `/abc` is not under `/ab`.
 #[must_use]
 pub fn is_under(path: &str, top: &str) -> bool {
     let top = without_end(top);
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// `/a/` and `/a` are the same place.
+/// The path without a trailing slash: `/a/` and `/a` are the same.
 #[must_use]
 pub fn without_end(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
 }
 
 impl Filter {
-    /// Refuses more tags than an item can have, and text longer than any error's.
+    /// Refuses too many tags and too long error texts.
     pub fn check(&self) -> Result<(), StoreError> {
         StoreError::check_size("tags", self.tags.len() + self.tag_prefixes.len(), limits::TAGS_MAX)?;
         let text = self.error.as_ref().map_or(0, |text| text.0.len());
@@ -58,11 +58,11 @@ impl Filter {
         let head = &stored.item.head;
         self.queue.as_ref().is_none_or(|queue| *queue == stored.queue)
             && self.head.matches(&Traits::of(head, head.count_kind(now)))
-            && self.has_body(&stored.item.body)
+            && self.matches_body(&stored.item.body)
             && self.error.as_ref().is_none_or(|text| text.is_in(&stored.item.errors))
     }
 
-    fn has_body(&self, body: &Body) -> bool {
+    fn matches_body(&self, body: &Body) -> bool {
         self.tags.iter().all(|(name, value)| body.tags.get(name) == Some(value))
             && self
                 .tag_prefixes
@@ -72,48 +72,49 @@ impl Filter {
             && self.idempotency_key.as_ref().is_none_or(|key| body.idempotency_key.as_ref() == Some(key))
     }
 
-    /// Whether anything but the queue is asked for.
+    /// Whether the filter has anything besides a queue.
     #[must_use]
     pub fn asks(&self) -> bool {
         *self != Filter { queue: self.queue.clone(), ..Filter::default() }
     }
 
-    /// Whether nothing but queue and state is asked for: counters know how many there are.
+    /// Whether the filter is on queue and state alone, so that counts answer it.
     #[must_use]
     pub fn is_state_alone(&self) -> bool {
         let rest = Filter { queue: None, head: HeadFilter::default(), ..self.clone() };
         self.head.is_state_alone() && rest == Filter::default()
     }
 
-    /// Whether heads tell all that is asked for.
+    /// Whether heads suffice to match.
     #[must_use]
     pub fn is_of_heads(&self) -> bool {
         *self == Filter { queue: self.queue.clone(), head: self.head, ..Filter::default() }
     }
 
-    /// What must still hold of an item when its turn comes. The rest changes only when it is replaced: see [`Precondition::unless_replaced`].
+    /// What must still match when the item is changed. The rest of the filter is on the body, which changes only when the
+    /// item is replaced: see [`Precondition::unless_replaced`].
     #[must_use]
     pub fn precondition(&self) -> Precondition {
         Precondition { queue: self.queue.clone(), head: self.head, version: None }
     }
 }
 
-/// Where to go on: after the item with this sequence number, in order of submission.
+/// The position after the item with this sequence number, in order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(pub u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     pub items: Vec<StoredItem>,
-    /// `None`: there are no more. A page may be short, even empty, and still go on.
+    /// `None`: no more items. A page may be short or empty although more items follow.
     pub next: Option<Cursor>,
 }
 
-/// A part of a count: the sum of all parts is how many match.
+/// A part of a count. The sum of all parts is the number of matching items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CountPage {
     pub count: u64,
-    /// Where to go on; `None`: that was all.
+    /// Continue here. `None`: this was the last part.
     pub next: Option<Cursor>,
 }
 

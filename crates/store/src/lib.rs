@@ -1,11 +1,10 @@
-//! The port every backend implements. `towline-conformance` holds the contract as a test suite.
+//! The port that every backend implements. `towline-conformance` has the contract as a test suite.
 //!
 //! **Batch first:** [`Store::update`] takes many operations and answers each one by itself, in order. A refused
-//! operation changes nothing and never fails its neighbours. What is answered is durable, to the degree the backend
-//! documents.
+//! operation changes nothing and never fails its neighbours. An answered operation is durable, to the degree that the
+//! backend documents.
 //!
-//! **Invariant:** a store selects and applies; it never decides. State changes only through
-//! [`towline_domain::decide()`].
+//! **Invariant:** a store finds and applies. Only [`towline_domain::decide()`] decides how state changes.
 
 mod bulk;
 mod error;

@@ -1,4 +1,4 @@
-//! What a decision about an item needs to be shown, found the same way by every store.
+//! The context of a decision about an item. All stores build it here.
 
 use towline_domain::{Command, Context, Counts, Head, Queue, QueueId, QueueName};
 

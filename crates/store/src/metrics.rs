@@ -1,20 +1,20 @@
-//! What a store has done since it was opened here: counted as changes are carried out, whoever or whatever asked for them.
+//! Counters of a store since it was opened. A store counts every change that it applies.
 //!
-//! A count costs an addition, and a length of time a search among a few bounds: nothing is kept of an item.
+//! A count costs an addition, a duration a search among a few bounds. Nothing is kept per item.
 
 use towline_domain::item::ErrorKind;
 use towline_domain::{Change, EventKind, Head, Millis, Tally, Timestamp};
 
-/// Why an attempt ended and the item goes on.
+/// Why an attempt ended and the item went back to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryReason {
-    /// Its holder said that the attempt failed.
+    /// The worker called retry.
     Retried,
-    /// Its holder gave it back, counted.
+    /// The worker called release.
     Released,
-    /// Its holder was not heard of in time.
+    /// The lease lapsed.
     Lapsed,
-    /// Whom it was assigned to did not acknowledge it in time.
+    /// The worker did not acknowledge an assigned lease in time.
     Unacknowledged,
 }
 
@@ -45,16 +45,16 @@ impl RetryReason {
     }
 }
 
-/// Lengths of time, by how long they were.
+/// A histogram of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DurationHistogram {
-    /// By the first of [`DurationHistogram::BOUNDS_MS`] that is not shorter; the longest of all come last.
+    /// By the first of [`DurationHistogram::BOUNDS_MS`] that is not shorter. The last count is of longer durations.
     counts: [u64; DurationHistogram::BOUNDS_MS.len() + 1],
     sum_ms: u64,
 }
 
 impl DurationHistogram {
-    /// Items wait and run for a moment or for days.
+    /// From a millisecond to a day.
     pub const BOUNDS_MS: [u64; 16] = [
         1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000, 60_000, 300_000, 1_800_000, 10_800_000,
         86_400_000,
@@ -86,9 +86,9 @@ pub struct StoreMetrics {
     /// Items by how they ended.
     pub finished: Tally,
     retried: [u64; RetryReason::ALL.len()],
-    /// From the time from which an item could be given out until it was, at every delivery.
+    /// From `ready_at` to the delivery, for every delivery.
     pub waited: DurationHistogram,
-    /// From being given out to being settled by its holder.
+    /// From the delivery to the settle.
     pub ran: DurationHistogram,
 }
 
@@ -98,7 +98,7 @@ impl StoreMetrics {
         self.retried[reason as usize]
     }
 
-    /// Counts a change that was decided at that time.
+    /// Counts a change that was decided at `now`.
     pub fn add(&mut self, change: &Change, now: Timestamp) {
         if let Some(finish) = change.finish() {
             self.finished.add(finish.ending);
@@ -112,7 +112,7 @@ impl StoreMetrics {
             Some(EventKind::Completed | EventKind::Retried | EventKind::Released | EventKind::Deferred) => {
                 self.settled(head, now);
             }
-            // A lease that lapses can be its last attempt, too: then nobody settled it.
+            // A lapse of the last attempt is a failure, too, without a settle.
             Some(EventKind::Failed)
                 if change.error().is_some_and(|error| {
                     error.kind != ErrorKind::Lapsed && error.kind != ErrorKind::Unacknowledged
@@ -125,14 +125,13 @@ impl StoreMetrics {
     }
 
     fn settled(&mut self, head: &Head, now: Timestamp) {
-        // A token that was given out before tokens had a time in them tells none that makes sense.
-        let given_at = head.last_settle.map(|settle| settle.token.given_at());
-        if let Some(given_at) = given_at.filter(|at| (head.created_at..=now).contains(at)) {
-            self.ran.add(now.since(given_at));
+        // Tokens of early versions have no time in them.
+        let issued_at = head.last_settle.map(|settle| settle.token.issued_at());
+        if let Some(issued_at) = issued_at.filter(|at| (head.created_at..=now).contains(at)) {
+            self.ran.add(now.since(issued_at));
         }
     }
 
-    /// Both together.
     #[must_use]
     pub fn plus(&self, other: &StoreMetrics) -> StoreMetrics {
         let mut sum = *self;
@@ -149,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_counted_under_the_first_bound_that_it_does_not_exceed() {
-        let mut spans = DurationHistogram::default();
+    fn a_duration_counts_under_the_first_bound_that_it_does_not_exceed() {
+        let mut histogram = DurationHistogram::default();
         for span in [0, 1, 2, 5, 86_400_000, 86_400_001] {
-            spans.add(Millis(span));
+            histogram.add(Millis(span));
         }
         let mut expected = [0; DurationHistogram::BOUNDS_MS.len() + 1];
         (expected[0], expected[1], expected[15], expected[16]) = (2, 2, 1, 1);
-        assert_eq!(spans.counts(), expected);
-        assert_eq!(spans.sum(), Millis(172_800_009));
+        assert_eq!(histogram.counts(), expected);
+        assert_eq!(histogram.sum(), Millis(172_800_009));
     }
 }

@@ -33,7 +33,7 @@ pub enum Operation {
     ResumeQueue {
         queue: QueueName,
     },
-    /// Its items go with it.
+    /// Deletes the items, too.
     DeleteQueue {
         queue: QueueName,
         force: bool,
@@ -72,19 +72,19 @@ pub enum Operation {
         id: ItemId,
         to: QueueName,
     },
-    /// How those stand that an item waits for: it goes on if its time has come, and fails if that cannot come.
+    /// Reports the state of an item's dependency. The item is resumed if it is met, and cancelled if it cannot be met.
     ResolveDependency {
         id: ItemId,
         state: Box<DependencyState>,
     },
-    /// What is asked of one item, unless it is another than was meant by now.
+    /// An operation on one item, carried out only if the item still matches.
     Guarded {
         precondition: Arc<Precondition>,
         then: Box<Operation>,
     },
-    /// Puts in an item that another store had, whole. For a queue that is open.
+    /// Copies a whole item of another store into an open queue.
     Restore(Box<Restore>),
-    /// Carries out what is due. Every update does so first; this is for when there is nothing else to do.
+    /// Carries out what is due. Every update does this first; the sweeper sends it when there is no other update.
     Sweep,
     Kv {
         key: String,
@@ -93,7 +93,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// What is asked, whatever it depends on.
+    /// The operation without its preconditions.
     #[must_use]
     pub fn asked(&self) -> &Operation {
         match self {
@@ -102,7 +102,7 @@ impl Operation {
         }
     }
 
-    /// The one item this is about, if it is about one.
+    /// The item of an operation on one item.
     #[must_use]
     pub fn item(&self) -> Option<ItemId> {
         match self {
@@ -120,14 +120,14 @@ impl Operation {
         }
     }
 
-    /// Why this cannot be carried out: it depends on an item that it is not about.
+    /// The refusal of a guarded operation that is not on one item.
     #[must_use]
     pub fn without_item(&self) -> Refusal {
         let message = "only what is asked of one item can depend on that item".to_owned();
         Refusal::Invalid { what: "operation", message }
     }
 
-    /// What is asked of one item; anything else comes back.
+    /// Converts an operation on one item to a command. Returns any other operation unchanged.
     pub fn of_item(self) -> std::result::Result<(ItemId, Command), Operation> {
         Ok(match self {
             Operation::Lease { id, call } => (id, Command::Lease(call)),
@@ -156,14 +156,13 @@ pub struct ReceiveCall {
     /// See [`towline_domain::command::Receive::assigned`].
     pub assigned: bool,
     pub seed: TokenSeed,
-    /// Which payload fields to bring along.
+    /// The payload fields to return.
     pub fields: FieldSet,
     /// See [`towline_domain::command::Receive::make_buffers`].
     pub make_buffers: bool,
 }
 
 impl ReceiveCall {
-    /// Refuses numbers out of range, whether or not there is anything to receive.
     pub fn check(&self) -> std::result::Result<(), Refusal> {
         if self.max == 0 || self.max > limits::RECEIVE_MAX {
             let message = format!("{} is out of range; use 1 to {}", self.max, limits::RECEIVE_MAX);
@@ -173,19 +172,19 @@ impl ReceiveCall {
     }
 }
 
-/// An item of another store, and the queues it knows, by their names.
+/// An item of another store, with the names of the queues it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restore {
     pub queue: QueueName,
     pub item: Item,
-    /// Where its idempotency key holds, if that queue is still there.
+    /// The queue of its claim, if that still exists.
     pub claimed_in: Option<QueueName>,
-    /// Where it was before it became a dead letter, if that queue is still there.
+    /// The origin of a dead letter, if that queue still exists.
     pub came_from: Option<QueueName>,
 }
 
 impl Restore {
-    /// What another store shows of an item; `names`: its queues.
+    /// `names` are the queues of the other store.
     #[must_use]
     pub fn of(stored: StoredItem, names: &BTreeMap<QueueId, QueueName>) -> Restore {
         let StoredItem { queue, item } = stored;
@@ -196,7 +195,7 @@ impl Restore {
         Restore { queue, item, claimed_in, came_from }
     }
 
-    /// The item, with this store's numbers for the queues it knows.
+    /// The item with this store's queue ids.
     pub fn item(self, queues: &impl QueueLookup) -> Item {
         let number =
             |name: Option<QueueName>| name.and_then(|name| queues.by_name(&name)).map(|queue| queue.id);
@@ -205,7 +204,7 @@ impl Restore {
         let claim = item.body.claim.take();
         item.body.claim = claim.zip(claimed_in).map(|(claim, queue)| Claim { queue, ..claim });
         if let Some(origin) = item.head.extras.as_mut().and_then(|extras| extras.origin.as_mut()) {
-            // A number that no queue has: it cannot go back there.
+            // No queue has this id, so a redrive stays in the dead-letter queue.
             origin.queue_id = number(came_from).unwrap_or(QueueId(u32::MAX));
         }
         item
@@ -216,46 +215,45 @@ impl Restore {
 pub enum Reply {
     Answer(Answer),
     Received(Received),
-    /// How many items time changed in this call.
+    /// How many items were due and changed in this call.
     Swept {
         changed: u64,
     },
     Kv(KvAnswer),
 }
 
-/// Items in the queue's order, each with a lease of its own.
+/// Items in the queue's order, each with its own lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     /// **Invariant:** never `completed` together with an item.
     pub queue: QueueState,
     pub items: Vec<Item>,
-    /// Why the next receive would get nothing, whatever waits.
+    /// Why the next receive would get nothing although items are ready.
     pub throttle: Option<Throttle>,
-    /// A lower bound of how many items the next receive would get now. Above zero although `items` is empty, the receive
-    /// was cut short: the receiver asks again.
+    /// A lower bound of how many items the next receive would get now. If `items` is empty and this is above zero, the
+    /// receive was cut short, and the receiver should call again.
     pub more: usize,
 }
 
 impl Received {
-    /// Nothing, and nothing known of why.
     #[must_use]
     pub fn nothing(queue: QueueState) -> Received {
         Received { queue, items: Vec::new(), throttle: None, more: 0 }
     }
 }
 
-/// What one operation came to.
-pub type OperationResult<T> = std::result::Result<T, OperationError>;
-
-/// An element's own answer.
+/// The answer to one operation.
 pub type Answered = OperationResult<Reply>;
 
-/// What an update came to.
+/// The result of one operation.
+pub type OperationResult<T> = std::result::Result<T, OperationError>;
+
+/// The result of an update.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Updated {
     /// One for each operation, in their order.
     pub answers: Vec<Answered>,
-    /// What the batch did, and what time did in the same update. Where a store gathers several callers' batches into one,
-    /// each effect is in the answer to one of them.
+    /// What the batch did, and what was due in the same update. If a store gathers the batches of several callers into one
+    /// group, each effect is in the result of one of them.
     pub effects: Effects,
 }

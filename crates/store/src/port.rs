@@ -1,4 +1,4 @@
-//! The trait.
+//! The store trait, and the clock that a store gets.
 
 use crate::operation::{Result, Updated};
 use crate::{
@@ -12,12 +12,12 @@ use towline_domain::{Counts, FieldSet, Item, ItemId, Queue, QueueName, Timestamp
 
 pub use futures::future::BoxFuture;
 
-/// The authority on time, injected. A store never lets it go back.
+/// The store's clock. A store never lets time go back.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that changes only when it is set.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
@@ -46,8 +46,8 @@ impl Clock for ManualClock {
 pub struct QueueView {
     pub queue: Queue,
     pub counts: Counts,
-    /// Since when the item waits that is ready for longest; `None`: none is, or the queue is in `score` order, where nobody
-    /// can tell without looking at them all.
+    /// Since when the oldest ready item is ready. `None`: no item is ready, or the queue is in `score` order, which does not
+    /// know without reading all items.
     pub oldest_ready: Option<Timestamp>,
 }
 
@@ -66,7 +66,7 @@ pub struct KvPage {
 }
 
 impl KvPage {
-    /// The first key to look at, whether it is part of the page, and how many to take.
+    /// The lower bound of the keys, and how many records to return.
     #[must_use]
     pub fn bounds(&self) -> (Bound<&str>, usize) {
         let first = match &self.after {
@@ -76,7 +76,7 @@ impl KvPage {
         (first, self.limit.min(limits::KV_PAGE_MAX))
     }
 
-    /// Of records in order of key.
+    /// The page of a map of records.
     pub fn take<'a, T>(
         &self,
         records: &'a BTreeMap<String, T>,
@@ -85,31 +85,31 @@ impl KvPage {
     ) -> Vec<(String, KvRecord)> {
         let (first, limit) = self.bounds();
         let all = records.range::<str, _>((first, Bound::Unbounded)).map(|(key, at)| (key, record(at)));
-        let wanted = all
+        let matching = all
             .take_while(|(key, _)| key.starts_with(&self.prefix))
             .filter(|(_, record)| record.is_live(now));
-        wanted.take(limit).map(|(key, record)| (key.clone(), record.clone())).collect()
+        matching.take(limit).map(|(key, record)| (key.clone(), record.clone())).collect()
     }
 }
 
-/// What Towline needs of a backend. `towline-conformance` holds the contract as a test suite.
+/// A backend. `towline-conformance` has the contract as a test suite.
 pub trait Store: Send + Sync {
-    /// Carries out each operation in order and answers each by itself. An answer means it is durable.
+    /// Carries out each operation in order and answers each by itself. An answered operation is durable.
     ///
-    /// An error is nobody's answer: some of the batch may have happened, or none of it.
+    /// After an error it is unknown which operations of the batch were carried out.
     fn update(&self, batch: Vec<Operation>) -> BoxFuture<'_, Result<Updated>>;
 
-    /// A queue, how many items it has in each state, and since when one is ready: in a time that does not grow with their
-    /// number.
+    /// A queue with its counts and its oldest ready item. The cost does not depend on the number of items.
     fn queue(&self, name: QueueName) -> BoxFuture<'_, Result<Option<QueueView>>>;
 
     /// Queues in order of name, after `after`.
     fn queues(&self, after: Option<QueueName>, limit: usize) -> BoxFuture<'_, Result<Vec<QueueView>>>;
 
-    /// Items by id, in the order asked for.
+    /// Items by id, in the order of `ids`.
     fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>>;
 
-    /// Items in order of submission. An item that stays is seen exactly once over all pages, whatever happens to others.
+    /// Items in order of submission. An item that exists throughout is returned exactly once over all pages, whatever
+    /// happens to other items.
     fn list(
         &self,
         filter: Filter,
@@ -118,17 +118,17 @@ pub trait Store: Send + Sync {
         fields: FieldSet,
     ) -> BoxFuture<'_, Result<Page>>;
 
-    /// How many match: one part of the count, found in bounded time. State alone costs nothing, and is counted at once.
+    /// One part of the number of matching items, found in bounded time. A filter on state alone is O(1) and has one part.
     fn count(&self, filter: Filter, after: Option<Cursor>) -> BoxFuture<'_, Result<CountPage>>;
 
-    /// When time next changes something or makes something ready; `None`: never, as things stand.
+    /// When something is due next, or an item becomes ready. `None`: never, unless an update changes that.
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
 
-    /// How many items of a queue finished in each hour that `asked` covers, in order of time and value; `None`: there is no
-    /// such queue. An hour in which none did has no row.
-    fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>>;
+    /// How many items of a queue finished in each hour of the range, in order of time and value. `None`: no such queue. An
+    /// hour in which no item finished has no row.
+    fn tally(&self, queue: QueueName, range: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>>;
 
-    /// What has been done here since the store was opened.
+    /// The counters since the store was opened.
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>>;
 
     fn kv_get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<KvRecord>>>>;
@@ -137,10 +137,10 @@ pub trait Store: Send + Sync {
     /// [`KV_PAGE_MAX`](towline_domain::limits::KV_PAGE_MAX) at a time.
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>>;
 
-    /// What happened, in the order in which it did; at most [`EVENTS_PAGE_MAX`](towline_domain::limits::EVENTS_PAGE_MAX)
-    /// events, and only of what is durable. Nothing is left out between two pages.
+    /// Events in order: at most [`EVENTS_PAGE_MAX`](towline_domain::limits::EVENTS_PAGE_MAX), and only of durable changes.
+    /// There are no gaps between pages.
     fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>>;
 
-    /// Whether this store, and no other, made the id. Of an id that was chosen nobody can say.
+    /// Whether this store derived the id. `false` for an id that a submitter chose.
     fn issued(&self, id: ItemId) -> bool;
 }

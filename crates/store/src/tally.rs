@@ -1,31 +1,31 @@
-//! What is asked of a queue's tallies, and how it is answered.
+//! Queries of a queue's tallies.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use towline_domain::{Hour, HourTally, Tally, Timestamp};
 
-/// Hours of which something is wanted to be known.
+/// A range of hours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TallyRange {
-    /// From the hour that this is in.
+    /// The range starts with the hour of this time.
     pub from: Timestamp,
-    /// Up to this, exclusively: an hour that begins before it is in.
+    /// The range ends with the last hour that begins before this time.
     pub until: Timestamp,
-    /// Counts the values of this tag separately; `None`: all items together.
+    /// One row for each value of this tag. `None`: all items together.
     pub tag: Option<String>,
 }
 
-/// What finished in one hour.
+/// The tally of one hour, or of one hour and tag value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TallyRow {
     pub hour: Hour,
-    /// Of the tag that was asked for; `None`: all values that are not told apart, or no tag was asked for.
+    /// The value of the range's tag. `None`: all values that are tallied together, or the range has no tag.
     pub value: Option<String>,
     pub tally: Tally,
 }
 
 impl TallyRange {
-    /// The hours, those left out that are not kept any more.
+    /// The hours of the range that are still kept.
     #[must_use]
     pub fn hours(&self, now: Timestamp) -> Range<Hour> {
         let first = Hour::of(self.from).max(Hour::oldest(now));
@@ -40,8 +40,8 @@ impl TallyRange {
         now: Timestamp,
         tally: impl Fn(&T) -> Tally,
     ) -> Vec<TallyRow> {
-        let asked = hours.range(self.hours(now));
-        let rows = asked.flat_map(|(&hour, counts)| {
+        let hours = hours.range(self.hours(now));
+        let rows = hours.flat_map(|(&hour, counts)| {
             counts.rows(self.tag.as_deref()).map(move |(value, count)| (hour, value, count))
         });
         let row = |(hour, value, count): (Hour, Option<&str>, &T)| TallyRow {

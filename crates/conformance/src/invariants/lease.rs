@@ -140,7 +140,7 @@ impl Checker {
     fn may_be_token(&self, record: &Record, token: LeaseToken) -> bool {
         self.possible_receives(record).any(|open| match open.operation() {
             Operation::Receive(call) => (0..call.max.min(towline_domain::limits::RECEIVE_MAX))
-                .any(|n| call.seed.token(n, token.given_at()) == token),
+                .any(|n| call.seed.token(n, token.issued_at()) == token),
             _ => false,
         })
     }

@@ -1,4 +1,4 @@
-//! Decisions about calls by the holder of a lease.
+//! Decisions about calls by the worker that holds a lease.
 
 use super::{Context, error, fail, item_change, step, unchanged};
 use crate::change::{Answer, BufferCheck, Change};
@@ -20,7 +20,7 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
     let Some(lease) = head.lease().filter(|lease| lease.token == call.token) else {
         return without_lease(head, call.token, settle);
     };
-    // Refuse a lapsed lease even if nobody took the item: its buffers may be gone.
+    // Refuse a lapsed lease even if no other worker took the item: its buffers may be deleted.
     if now >= lease.deadline {
         return Err(Refusal::LeaseLost { id: head.id, why: LostWhy::Lapsed });
     }
@@ -68,7 +68,7 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
     Ok(change)
 }
 
-/// A call whose token is not the current lease: a repetition of the settle that ended it, or nothing to be honoured.
+/// Answers a call whose token is not the current lease. Only a repetition of the latest settle succeeds.
 fn without_lease(head: &Head, token: LeaseToken, settle: Option<Settle>) -> Result<Change, Refusal> {
     let id = head.id;
     match (head.last_settle, settle) {
@@ -78,7 +78,7 @@ fn without_lease(head: &Head, token: LeaseToken, settle: Option<Settle>) -> Resu
             }
             Err(Refusal::AlreadySettled { id, settled: last.verb })
         }
-        // A heartbeat that comes after its holder's settle is told so: that is not a lease somebody took away.
+        // A heartbeat after the worker's own settle: the worker did not lose the lease.
         (Some(last), None) if last.token == token => Err(Refusal::AlreadySettled { id, settled: last.verb }),
         _ if head.is_terminal() => Err(Refusal::LeaseLost { id, why: LostWhy::Ended }),
         _ => Err(Refusal::LeaseLost { id, why: LostWhy::Superseded }),
@@ -106,8 +106,8 @@ fn check(call: &LeaseCall) -> Result<(), Refusal> {
         }
         _ => return Ok(()),
     };
-    // A longer reason is cut, not refused: losing the settle would be worse than losing the end of a stack trace.
-    // But an absurd one is a mistake.
+    // A long reason is cut, because losing the settle would be worse than losing the end of a stack trace. A reason beyond
+    // 16 times the limit is refused as a mistake.
     if reason.len() > 16 * limits::REASON_BYTES_MAX {
         let (bytes, max) = (reason.len() as u64, 16 * limits::REASON_BYTES_MAX as u64);
         return Err(Refusal::TooLarge { what: "the reason", bytes, max });
@@ -128,7 +128,7 @@ fn settle_of(call: &LeaseCall) -> Option<Settle> {
         Verb::Heartbeat { .. } | Verb::Edit => return None,
         Verb::Commit(outcome) => (SettleVerb::Commit, digest(outcome, "", 0, 0)),
         Verb::Fail { reason } => (SettleVerb::Fail, digest(&none, reason, 0, 0)),
-        // The jitter seed differs from call to call and is not part of what was asked.
+        // The jitter seed differs between repetitions of a call.
         Verb::Retry { error, delay, .. } => {
             (SettleVerb::Retry, digest(&none, error, delay.map_or(0, |delay| delay.0.saturating_add(1)), 0))
         }
@@ -143,7 +143,7 @@ fn settled(head: &Head, settle: Settle, left: Settled) -> Head {
     let mut after = step(head, State::Pending);
     after.last_settle = Some(Settle { left, ..settle });
     if let Some(extras) = &mut after.extras {
-        // The holder spoke: whatever is wrong with the item, it does not kill its worker.
+        // The worker answered, so the item did not crash it.
         extras.lapses = 0;
     }
     after
@@ -191,7 +191,7 @@ fn edit(head: &Head, lease: &Lease) -> Change {
     item_change(head, after, EventKind::Edited, Answer::Leased { deadline: lease.deadline })
 }
 
-/// The buffers made for slots that the holder did not name.
+/// The attempt's buffers for the slots that the worker did not name.
 fn made(lease: &Lease, outcome: &Outcome) -> OutputSet {
     let made = lease.buffers.iter().flat_map(|buffers| buffers.iter());
     let unnamed = made.filter(|(slot, _)| !outcome.outputs.contains_key(*slot));
@@ -206,7 +206,6 @@ fn commit(
     now: Timestamp,
 ) -> Result<Change, Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
-    // A slot the holder did not name gets the buffer that was made for it.
     let made = made(lease, &outcome);
     outcome.outputs.extend(made);
     queue.schema.check_outputs(&outcome.outputs, &outcome.output_params)?;

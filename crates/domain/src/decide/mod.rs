@@ -31,24 +31,24 @@ use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 
-/// What a store looked up for a command. What the command is not about stays `None`.
+/// What a store looked up for a command. What the command does not need is `None`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Context<'a> {
-    /// The queue the command names, or the one its item is in.
+    /// The queue that the command names, or the queue of its item.
     pub queue: Option<&'a Queue>,
     pub counts: Counts,
     pub item: Option<&'a Head>,
-    /// Who has the submission's idempotency key, and with what content.
+    /// The item that has the submission's idempotency key, and its content.
     pub key_owner: Option<(ItemId, ContentDigest)>,
-    /// Who has the submission's replace key: replaced, if it still can be.
+    /// The item that has the submission's replace key. It is replaced if it is replaceable.
     pub replaces: Option<&'a Head>,
-    /// The record that the submission's [`Once`](crate::command::RecordGuard) names.
+    /// The record that the submission's [`RecordGuard`](crate::command::RecordGuard) names.
     pub record: Option<&'a KvRecord>,
-    /// The id the store made for a new item.
+    /// The id that the store derived for a new item.
     pub new_id: Option<ItemId>,
-    /// Where the item is asked to go: the queue a settle or a move names, or a dead letter's origin at redrive.
+    /// The queue to which the item goes: named by a settle or a move, or a dead letter's origin at redrive.
     pub target: Option<&'a Queue>,
-    /// The queue's dead-letter queue, if it has one and that exists.
+    /// The queue's dead-letter queue, if it exists.
     pub dead_letters: Option<&'a Queue>,
 }
 
@@ -85,10 +85,10 @@ impl<'a> Context<'a> {
     }
 
     fn item(&self) -> Result<&'a Head, Refusal> {
-        self.item.ok_or_else(|| Refusal::invalid("item", "the command is about an item, and none was given"))
+        self.item.ok_or_else(|| Refusal::invalid("item", "the command needs an item"))
     }
 
-    /// The queue after one of its unfinished items ended or left, if that completes it.
+    /// The completed queue, if it is closed and its last unfinished item ended or left.
     fn completes(&self, before: &Head, now: Timestamp) -> Option<QueueChange> {
         let queue = self.queue?;
         let last = !before.is_terminal() && self.counts.unfinished() <= 1;
@@ -156,7 +156,7 @@ fn removal(head: &Head, queue: Option<QueueChange>) -> Change {
     Change { event: Some(EventKind::Removed), answer: Answer::Removed, item: Some(item), queue, record: None }
 }
 
-/// As much of a text as fits.
+/// The longest prefix of a text that fits.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
@@ -170,7 +170,7 @@ fn error(head: &Head, kind: ErrorKind, message: &str, now: Timestamp) -> Box<Att
     Box::new(AttemptError { at: now, attempt: head.attempt(), kind, message })
 }
 
-/// Ends an item as failed: under its failed TTL, and in the dead-letter queue if there is one to go to.
+/// Fails an item, and moves it to the dead-letter queue if there is an open one.
 fn fail(
     context: &Context<'_>,
     mut after: Head,
@@ -181,7 +181,7 @@ fn fail(
 ) -> Result<Change, Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
     let dead_letters = match (&queue.policy.dead_letter_queue, context.dead_letters) {
-        // What its owner cancelled is not a dead letter; a queue that takes nothing takes no dead letters.
+        // A cancelled item is not a dead letter, and a closed queue accepts none.
         (Some(name), Some(other))
             if kind != FailureKind::Cancelled
                 && other.name == *name

@@ -1,4 +1,4 @@
-//! Decisions about what an operator or a submitter does to an item, without a lease.
+//! Decisions about calls by an operator or a submitter, without a lease.
 
 use super::{Context, error, fail, item_change, removal, step, unchanged};
 use crate::change::{Answer, Change};
@@ -46,11 +46,11 @@ pub(super) fn pause(context: &Context<'_>) -> Result<Change, Refusal> {
     }
 }
 
-/// Refuses an item that waits for others: it goes on when they have ended.
+/// Refuses an item that waits for a dependency.
 fn check_not_waiting(head: &Head) -> Result<(), Refusal> {
     match head.dependency() {
         Some(_) => {
-            let remedy = "it goes on when what it waits for has ended; cancel it if it shall not";
+            let remedy = "it continues when its dependency is met; cancel it to stop it";
             Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy })
         }
         None => Ok(()),
@@ -62,7 +62,7 @@ pub(super) fn resume(context: &Context<'_>) -> Result<Change, Refusal> {
     check_not_waiting(head)?;
     match head.state {
         State::Pending => Ok(unchanged(Answer::State(ItemState::Pending))),
-        // It keeps its `ready_at`, and with it its place in the queue.
+        // It keeps its `ready_at`, so it keeps its position in the queue.
         State::Paused => Ok(item_change(
             head,
             step(head, State::Pending),
@@ -83,7 +83,7 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
         return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     let origin = head.extras.as_ref().and_then(|extras| extras.origin.as_ref());
-    // A dead letter goes home; if its home is gone, it is tried again where it lies.
+    // A dead letter returns to its origin. If that was deleted, it is retried in the dead-letter queue.
     let target = match (origin, context.target) {
         (Some(origin), Some(other)) if other.id == origin.queue_id => other,
         _ => queue,
@@ -105,37 +105,40 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
     Ok(item_change(head, after, EventKind::Redriven, Answer::State(ItemState::Pending)))
 }
 
-/// Refuses an item that has changed since it was found by a filter.
+/// Refuses an item that no longer matches.
 pub(super) fn check_precondition(
     context: &Context<'_>,
     precondition: &Precondition,
     now: Timestamp,
 ) -> Result<(), Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
-    let here = precondition.queue.as_ref().is_none_or(|name| *name == queue.name);
-    let same = precondition.version.is_none_or(|version| version == head.version());
-    match here && same && precondition.head.matches(&Traits::of(head, head.count_kind(now))) {
+    let same_queue = precondition.queue.as_ref().is_none_or(|name| *name == queue.name);
+    let same_version = precondition.version.is_none_or(|version| version == head.version());
+    match same_queue && same_version && precondition.head.matches(&Traits::of(head, head.count_kind(now))) {
         true => Ok(()),
         false => Err(Refusal::PreconditionFailed { id: head.id }),
     }
 }
 
-/// Refuses an item that does not wait: its place in a queue means nothing.
-fn check_waits(head: &Head, remedy: &'static str) -> Result<(), Refusal> {
+/// Refuses an item that is neither pending nor paused: it has no position in the queue.
+fn check_in_queue(head: &Head, remedy: &'static str) -> Result<(), Refusal> {
     match head.state {
         State::Pending | State::Paused => Ok(()),
         _ => Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy }),
     }
 }
 
-/// The head after a change that is not one of state.
+/// The head after a change without a change of state.
 fn revised(head: &Head) -> Head {
     Head { revision: head.revision.wrapping_add(1), ..head.clone() }
 }
 
 pub(super) fn set_priority(context: &Context<'_>, priority: i16) -> Result<Change, Refusal> {
     let head = context.item()?;
-    check_waits(head, "only an item that waits changes its priority; a holder can change it in a settle")?;
+    check_in_queue(
+        head,
+        "only a pending or paused item can change priority; a worker can set it in a settle",
+    )?;
     let answer = Answer::State(head.item_state());
     if head.priority == priority {
         return Ok(unchanged(answer));
@@ -145,7 +148,10 @@ pub(super) fn set_priority(context: &Context<'_>, priority: i16) -> Result<Chang
 
 pub(super) fn move_to(context: &Context<'_>, to: &QueueName, now: Timestamp) -> Result<Change, Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
-    check_waits(head, "only an item that waits is moved; a holder can give it back to another queue")?;
+    check_in_queue(
+        head,
+        "only a pending or paused item can be moved; a worker can release it to another queue",
+    )?;
     let answer = Answer::State(head.item_state());
     if *to == queue.name {
         return Ok(unchanged(answer));
@@ -154,7 +160,7 @@ pub(super) fn move_to(context: &Context<'_>, to: &QueueName, now: Timestamp) -> 
         return Err(Refusal::QueueNotFound { name: to.to_string() });
     };
     target.check_open()?;
-    // Counted, so that it is not replaced by its key any more, also when it is moved back.
+    // Counted as a transition, so that the item is no longer replaceable, even if it is moved back.
     let transitions = head.transitions.saturating_add(1);
     let after = Head { queue: target.id, transitions, ..revised(head) };
     let mut change = item_change(head, after, EventKind::Moved, answer);
@@ -165,7 +171,7 @@ pub(super) fn move_to(context: &Context<'_>, to: &QueueName, now: Timestamp) -> 
 pub(super) fn delete(context: &Context<'_>, force: bool, now: Timestamp) -> Result<Change, Refusal> {
     let head = context.item()?;
     if head.lease().is_some_and(|lease| lease.deadline > now) && !force {
-        let remedy = "somebody works on it; cancel it, or delete with force";
+        let remedy = "a worker holds it; cancel it, or delete it with force";
         return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     Ok(removal(head, context.completes(head, now)))

@@ -13,10 +13,13 @@ pub(super) fn create(context: &Context<'_>, new: NewQueue, now: Timestamp) -> Re
     new.schema.check()?;
     new.policy.check()?;
     if new.policy.dead_letter_queue.as_ref() == Some(&new.name) {
-        return Err(Refusal::invalid("dead_letter_queue", "a queue cannot be its own dead-letter queue"));
+        return Err(Refusal::invalid(
+            "dead_letter_queue",
+            "a queue cannot be its own dead-letter queue; name another queue",
+        ));
     }
     if let Some(queue) = context.queue {
-        // The same again is fine: whoever creates at start-up need not know whether somebody did before.
+        // A repeated create succeeds, so that every process can create its queues at start-up.
         let mut differs = queue.schema.differences(&new.schema);
         differs.extend(queue.policy.differences(&new.policy));
         if differs.is_empty() {
@@ -42,7 +45,10 @@ pub(super) fn change_policy(context: &Context<'_>, patch: PolicyPatch) -> Result
     let policy = patch.apply(&queue.policy);
     policy.check()?;
     if policy.dead_letter_queue.as_ref() == Some(&queue.name) {
-        return Err(Refusal::invalid("dead_letter_queue", "a queue cannot be its own dead-letter queue"));
+        return Err(Refusal::invalid(
+            "dead_letter_queue",
+            "a queue cannot be its own dead-letter queue; name another queue",
+        ));
     }
     if policy == queue.policy {
         return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));

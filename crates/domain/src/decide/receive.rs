@@ -1,4 +1,4 @@
-//! Decisions about giving an item out.
+//! Decisions about delivering an item.
 
 use super::{Context, item_change, step};
 use crate::change::{Answer, Change};
@@ -15,14 +15,14 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
         check_visibility(visibility)?;
     }
     if queue.paused || head.state != State::Pending {
-        let remedy = "only a pending item of a running queue is given out";
+        let remedy = "only a pending item of a queue that is not paused is delivered";
         return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     if head.ready_at > now || head.expires_at.is_some_and(|at| at <= now) {
         return Err(Refusal::NotDue { id: head.id });
     }
     if queue.policy.flow.concurrency.is_some_and(|max| context.counts.processing >= u64::from(max)) {
-        let remedy = "its queue is at its limit; a lease has to end before it is given out";
+        let remedy = "its queue is at its concurrency limit; receive again when a lease has ended";
         return Err(Refusal::WrongState { id: head.id, state: head.item_state(), remedy });
     }
     let visibility = receive.visibility.unwrap_or(queue.policy.visibility_timeout);
@@ -39,7 +39,7 @@ pub(super) fn receive(context: &Context<'_>, receive: Receive, now: Timestamp) -
         after.expires_at = Some(after.expires_at.map_or(give_up_at, |at| at.min(give_up_at)));
     }
     let deadline = now.after(ack_timeout.unwrap_or(visibility));
-    // A holder may work until the item's own expiry, not beyond: at that moment it is failed, whoever holds it.
+    // A lease ends at the item's expiry at the latest, because the item fails then.
     let deadline = after.expires_at.map_or(deadline, |at| deadline.min(at));
     after.state = State::Processing(Lease {
         token: receive.token,

@@ -1,4 +1,4 @@
-//! An item that another store had, put into this one as it was.
+//! Decisions about an item copied from another store.
 
 use super::{Context, item_change, submit};
 use crate::change::{Answer, Change, ItemChange};
@@ -11,8 +11,8 @@ use crate::refusal::Refusal;
 use crate::round_robin::KeyTag;
 use crate::time::Timestamp;
 
-/// The changes that make the item, in order: a change carries one error, and an item may have had many. Its state, its
-/// times, its lease and its id stay what they are; its numbers of queues are this store's already.
+/// The changes that restore the item, in order. There are several if the item has several errors, because a change carries
+/// one error. State, times, lease and id stay the same. The caller has already translated queue ids to this store.
 pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal> {
     let queue = context.queue()?;
     queue.check_open()?;
@@ -24,13 +24,13 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
         return Err(Refusal::KeyConflict { key: key.clone(), id });
     }
     if body.replace_key.is_some() {
-        // What is not replaced any more must not take the key from one that is.
+        // An item that is not replaceable must not take the key from one that is.
         body.claim = body.claim.filter(|claim| head.is_replaceable() && claim.queue == queue.id);
         body.replace_key = body.replace_key.filter(|_| body.claim.is_some());
         let taken = context.replaces.filter(|owner| owner.is_replaceable());
         if let (Some(key), Some(owner)) = (&body.replace_key, taken) {
             let message =
-                format!("item {} waits under {key:?}, and of two one would never be replaced", owner.id);
+                format!("pending item {} already has the key {key:?}; cancel or receive it first", owner.id);
             return Err(Refusal::invalid("replace_key", message));
         }
     }
@@ -39,7 +39,7 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
     submit::check_content(&body, &fields)?;
     if let Some(error) = errors.iter().find(|error| error.message.len() > limits::REASON_BYTES_MAX) {
         let (bytes, max) = (error.message.len(), limits::REASON_BYTES_MAX);
-        return Err(Refusal::invalid("error", format!("{bytes} bytes; at most {max} are kept")));
+        return Err(Refusal::invalid("error", format!("{bytes} bytes; use at most {max}")));
     }
 
     if head.state != State::Paused {

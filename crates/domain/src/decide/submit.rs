@@ -7,6 +7,7 @@ use crate::dependency::GroupTag;
 use crate::digest::{self, ContentDigest};
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
+use crate::id::ItemId;
 use crate::item::{Body, Claim, Extras, Head, State};
 use crate::kv::{self, KvCommand, KvRecord};
 use crate::limits;
@@ -24,32 +25,53 @@ pub(super) fn submit(
     let queue = context.queue()?;
     check(queue, &submission)?;
     let record = match &submission.record_guard {
-        Some(once) => Some(replaced(context, once, now)?),
+        Some(guard) => Some(next_record(context, guard, now)?),
         None => None,
     };
-    // A known key comes first: the answer to the first submit may have been lost while the queue closed or filled up.
+    // A known key is answered before the queue is checked: the first answer may have been lost, and the queue may have
+    // closed or filled up since.
     if let (Some(key), Some((id, content))) = (&submission.body.idempotency_key, context.key_owner) {
         if digest::content(&submission.body, &submission.fields) == content {
             return Ok(unchanged(Answer::Submitted { id, created: false }));
         }
         return Err(Refusal::KeyConflict { key: key.clone(), id });
     }
+    let replaces =
+        context.replaces.filter(|head| submission.body.replace_key.is_some() && head.is_replaceable());
+    check_accepts(context, queue, replaces)?;
+    let Some(id) = replaces.map(|head| head.id).or(submission.id).or(context.new_id) else {
+        return Err(Refusal::invalid("id", "the store derived no id for this item"));
+    };
+    let item = new_item(queue, submission, id, replaces, now);
+    let (event, answer) = match replaces {
+        Some(_) => (EventKind::Replaced, Answer::Replaced { id }),
+        None => (EventKind::Submitted, Answer::Submitted { id, created: true }),
+    };
+    Ok(Change { event: Some(event), answer, item: Some(item), queue: None, record })
+}
+
+/// Refuses a new item if the queue is closed or full, or if the id is taken.
+fn check_accepts(context: &Context<'_>, queue: &Queue, replaces: Option<&Head>) -> Result<(), Refusal> {
     queue.check_open()?;
     if let Some(head) = context.item {
         return Err(Refusal::IdTaken { id: head.id });
     }
-    let replaces =
-        context.replaces.filter(|head| submission.body.replace_key.is_some() && head.is_replaceable());
     let depth = context.counts.depth();
-    // One that is replaced takes no new place.
+    // A replacement does not add to the depth.
     let full = |limit: &u64| replaces.is_none() && depth >= *limit;
-    if let Some(limit) = queue.policy.depth_limit.filter(full) {
-        return Err(Refusal::QueueFull { name: queue.name.to_string(), depth, limit });
+    match queue.policy.depth_limit.filter(full) {
+        Some(limit) => Err(Refusal::QueueFull { name: queue.name.to_string(), depth, limit }),
+        None => Ok(()),
     }
-    let Some(id) = replaces.map(|head| head.id).or(submission.id).or(context.new_id) else {
-        return Err(Refusal::invalid("id", "the store made no id for this item"));
-    };
+}
 
+fn new_item(
+    queue: &Queue,
+    submission: Submission,
+    id: ItemId,
+    replaces: Option<&Head>,
+    now: Timestamp,
+) -> ItemChange {
     let created_at = replaces.map_or(now, |head| head.created_at);
     let ready_at = ready_at(&submission, replaces, now);
     let Submission { priority, overrides, mut body, fields, after, .. } = submission;
@@ -86,55 +108,50 @@ pub(super) fn submit(
         fairness_key: KeyTag::of_any(body.fairness_key.as_deref()),
         extras: (extras != Extras::default()).then(|| Box::new(extras)),
     };
-    let item = ItemChange {
+    ItemChange {
         before: replaces.map(before),
         after: Some(head),
         body: Some(Box::new((body, fields))),
         edits: FieldEdits::default(),
         outcome: None,
         error: None,
-    };
-    let (event, answer) = match replaces {
-        Some(_) => (EventKind::Replaced, Answer::Replaced { id }),
-        None => (EventKind::Submitted, Answer::Submitted { id, created: true }),
-    };
-    Ok(Change { event: Some(event), answer, item: Some(item), queue: None, record })
+    }
 }
 
-/// When a new item, or one that is replaced, is given out.
+/// When a new item or a replacement becomes ready.
 fn ready_at(submission: &Submission, replaces: Option<&Head>, now: Timestamp) -> Timestamp {
     let ready_at = submission.ready.resolve(now);
     let (first, ready_at) = match replaces {
         None => (now, ready_at),
-        // Ready then and now: it keeps its place in line, or one that is replaced all the time would never be first.
+        // A ready item that is replaced keeps its position. Otherwise an item that is replaced often would never be first.
         Some(head) if ready_at == now => (head.created_at, head.ready_at.min(now)),
         Some(head) => (head.created_at, ready_at),
     };
-    submission.delay_max.map_or(ready_at, |most| ready_at.min(first.after(most)))
+    submission.delay_max.map_or(ready_at, |max| ready_at.min(first.after(max)))
 }
 
-/// The record after, if it is what the submitter saw and the time has come.
-fn replaced(
+/// The record after the submit. Refuses if the record changed since the submitter read it, or before `not_before`.
+fn next_record(
     context: &Context<'_>,
-    once: &RecordGuard,
+    guard: &RecordGuard,
     now: Timestamp,
 ) -> Result<Box<(String, KvRecord)>, Refusal> {
-    if now < once.not_before {
-        return Err(Refusal::TooEarly { until: once.not_before });
+    if now < guard.not_before {
+        return Err(Refusal::TooEarly { until: guard.not_before });
     }
     let command =
-        KvCommand::Replace { seen: Some(once.seen.clone()), value: Some(once.next.clone()), ttl: None };
-    let mut decision = kv::decide(&once.key, |_| context.record, command, now)?;
+        KvCommand::Replace { seen: Some(guard.seen.clone()), value: Some(guard.next.clone()), ttl: None };
+    let mut decision = kv::decide(&guard.key, |_| context.record, command, now)?;
     match decision.after.pop() {
         Some((key, Some(record))) => Ok(Box::new((key, record))),
-        _ => Err(Refusal::RecordChanged { key: once.key.clone() }),
+        _ => Err(Refusal::RecordChanged { key: guard.key.clone() }),
     }
 }
 
-/// The tags of a new item that its queue counts by.
+/// The tags of a new item that its queue tallies.
 pub(super) fn tally_tags(queue: &Queue, body: &Body) -> Vec<(String, String)> {
-    let wanted = queue.policy.tally_tags.iter().filter_map(|name| body.tags.get_key_value(name));
-    wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
+    let tags = queue.policy.tally_tags.iter().filter_map(|name| body.tags.get_key_value(name));
+    tags.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
@@ -150,50 +167,57 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
     {
         return Err(Refusal::invalid(
             "delay",
-            format!("{delay} is longer than {}", Millis(limits::DELAY_MAX.0)),
+            format!("{delay} is too long; use at most {}", Millis(limits::DELAY_MAX.0)),
         ));
     }
     if let crate::command::When::At(time) = submission.ready
         && time > Timestamp::MAX
     {
-        return Err(Refusal::invalid("ready_at", format!("{time} is beyond {}", Timestamp::MAX)));
+        return Err(Refusal::invalid(
+            "ready_at",
+            format!("{time} is too late; use at most {}", Timestamp::MAX),
+        ));
     }
     if let (Order::Score(weights), Some(tier)) = (&queue.policy.order, &body.tier)
         && !weights.tiers_permille.contains_key(tier)
     {
         let known: Vec<&str> = weights.tiers_permille.keys().map(String::as_str).collect();
-        return Err(Refusal::invalid("tier", format!("{tier:?} is not one of {}", known.join(", "))));
+        return Err(Refusal::invalid(
+            "tier",
+            format!("{tier:?} is unknown; use one of {}", known.join(", ")),
+        ));
     }
     queue.schema.check_inputs(&body.inputs, &body.params)
 }
 
-/// What goes together with a replace key: an item that is replaced has no history, and nobody counts on it.
+/// Refuses what cannot be combined with a replace key, because an item that is replaced is forgotten.
 fn check_replace(submission: &Submission) -> Result<(), Refusal> {
     let Submission { body, delay_max, .. } = submission;
     if body.replace_key.is_none() {
-        let message = "it bounds how far a `replace_key` pushes an item back; give one";
+        let message = "it limits how far a `replace_key` delays an item; set a `replace_key`, too";
         return delay_max.map_or(Ok(()), |_| Err(Refusal::invalid("delay_max", message)));
     }
-    let others = [
+    let excluded = [
         ("an `idempotency_key`", body.idempotency_key.is_some()),
         ("an `id`", submission.id.is_some()),
         ("a `group`", body.group.is_some()),
         ("`after`", submission.after.is_some()),
         ("a schedule", submission.record_guard.is_some()),
     ];
-    if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
-        let message = format!("it does not go together with {other}; leave one of them out");
+    if let Some((other, _)) = excluded.iter().find(|(_, given)| *given) {
+        let message = format!("it cannot be combined with {other}; leave one of them out");
         return Err(Refusal::invalid("replace_key", message));
     }
     match delay_max {
-        Some(most) if *most > limits::DELAY_MAX => {
-            Err(Refusal::invalid("delay_max", format!("{most} is longer than {}", limits::DELAY_MAX)))
+        Some(max) if *max > limits::DELAY_MAX => {
+            let message = format!("{max} is too long; use at most {}", limits::DELAY_MAX);
+            Err(Refusal::invalid("delay_max", message))
         }
         _ => Ok(()),
     }
 }
 
-/// Whatever queue it is for.
+/// The checks that do not depend on the queue.
 pub(crate) fn check_content(body: &Body, fields: &Fields) -> Result<(), Refusal> {
     fields.check()?;
     check_body(body)?;
@@ -227,14 +251,17 @@ fn check_body(body: &Body) -> Result<(), Refusal> {
         }
     }
     if body.tags.len() > limits::TAGS_MAX {
-        let message = format!("{} given; at most {} are allowed", body.tags.len(), limits::TAGS_MAX);
+        let message = format!("{} tags; use at most {}", body.tags.len(), limits::TAGS_MAX);
         return Err(Refusal::invalid("tags", message));
     }
     for (name, value) in &body.tags {
         check_text("tag name", name, limits::TAG_KEY_BYTES_MAX)?;
         if value.len() > limits::TAG_VALUE_BYTES_MAX {
-            let message =
-                format!("tag {name:?} has {} bytes; at most {}", value.len(), limits::TAG_VALUE_BYTES_MAX);
+            let message = format!(
+                "tag {name:?} has {} bytes; use at most {}",
+                value.len(),
+                limits::TAG_VALUE_BYTES_MAX
+            );
             return Err(Refusal::invalid("tags", message));
         }
     }

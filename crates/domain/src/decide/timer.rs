@@ -1,4 +1,4 @@
-//! Decisions that time alone brings about.
+//! Decisions about what is due: lapse, expiry, removal.
 
 use super::{Context, error, fail, item_change, removal, step};
 use crate::change::{Answer, Change};
@@ -15,7 +15,7 @@ pub(super) fn elapse(context: &Context<'_>, now: Timestamp) -> Result<Change, Re
         return Err(Refusal::NotDue { id: head.id });
     }
     if head.is_terminal() {
-        // How it ended was told. That its time is over, a million items at once, is no news.
+        // No event: followers saw how the item ended, and a million items may be removed at once.
         return Ok(Change { event: None, ..removal(head, None) });
     }
     if head.expires_at.is_some_and(|at| at <= now) {
@@ -57,7 +57,7 @@ fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> R
         return fail(context, after, kind, error, EventKind::Failed, now);
     }
     after.retries = after.retries.saturating_add(1);
-    // Nobody brought a seed: the item's own identity spreads the retries of a crashed fleet.
+    // There is no seed in a lapse. The item's id spreads the retries of a crashed fleet.
     let seed = seed(head.id, head.deliveries);
     after.ready_at = now.after(head.backoff(&queue.policy).delay(head.id, head.retries, seed));
     let mut change = item_change(head, after, EventKind::Lapsed, Answer::State(ItemState::Pending));

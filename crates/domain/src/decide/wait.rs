@@ -1,4 +1,4 @@
-//! Decisions about an item that waits for others.
+//! Decisions about an item that waits for a dependency.
 
 use super::{Context, error, fail, item_change, step, unchanged};
 use crate::change::{Answer, Change};
@@ -9,8 +9,8 @@ use crate::item_state::ItemState;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 
-/// Lets it go, ends it, or keeps in mind what was seen. One that waits for nothing any more is left alone: whoever saw
-/// the same, before or at the same time, has done what was to be done.
+/// Resumes the item, cancels it, or records what was seen. An item that no longer waits stays unchanged, because several
+/// servers may report the same.
 pub(super) fn observe(
     context: &Context<'_>,
     seen: &DependencyState,
@@ -20,17 +20,17 @@ pub(super) fn observe(
     let Some(waits) = head.dependency() else {
         return Ok(unchanged(Answer::State(head.item_state())));
     };
-    let (known, turn) = waits.observe(seen);
-    match turn {
+    let (known, verdict) = waits.observe(seen);
+    match verdict {
         DependencyVerdict::Waiting if known == *waits => Ok(unchanged(Answer::State(head.item_state()))),
         DependencyVerdict::Waiting => {
             let mut after = Head { revision: head.revision.wrapping_add(1), ..head.clone() };
             after.extras_mut().after = Some(Box::new(known));
             let change = item_change(head, after, EventKind::Edited, Answer::State(head.item_state()));
-            // It goes on waiting: nothing to tell.
+            // The item still waits, so there is no event.
             Ok(Change { event: None, ..change })
         }
-        // It keeps its `ready_at`, and with it its place in the queue.
+        // It keeps its `ready_at`, so it keeps its position in the queue.
         DependencyVerdict::Met => {
             let mut after = step(head, State::Pending);
             after.clear_dependency();

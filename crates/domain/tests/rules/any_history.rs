@@ -1,4 +1,4 @@
-//! Laws that hold whatever is asked of an item, in whatever order, at whatever times.
+//! Properties of an item and its queue that hold for any commands, in any order, at any times.
 
 use crate::driver::{Driver, Step, histories};
 use proptest::prelude::*;
@@ -6,20 +6,20 @@ use std::collections::HashMap;
 use towline_domain::change::Answer;
 use towline_domain::{Command, EventKind, Item, ItemState, LeaseToken, QueueState, SettleVerb, State};
 
-/// Runs a history and shows each step, with the command that made it.
+/// Runs a history and checks each step.
 fn walk(
     (policy, history): (towline_domain::Policy, Vec<crate::driver::Timed>),
-    mut look: impl FnMut(&Driver, &Command, &Step) -> Result<(), TestCaseError>,
+    mut check: impl FnMut(&Driver, &Command, &Step) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
     let mut driver = Driver::new(policy);
-    for (passes, command) in history {
-        driver.now.0 += passes;
-        // As every store does before a batch.
+    for (millis, command) in history {
+        driver.now.0 += millis;
+        // Every store carries out what is due before a batch.
         while let step @ Step { change: Some(_), .. } = driver.step(Command::Elapse) {
-            look(&driver, &Command::Elapse, &step)?;
+            check(&driver, &Command::Elapse, &step)?;
         }
         let step = driver.step(command.clone());
-        look(&driver, &command, &step)?;
+        check(&driver, &command, &step)?;
     }
     Ok(())
 }
@@ -41,12 +41,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn the_revision_rises_by_one_with_every_change_and_with_nothing_else(history in histories()) {
+    fn the_revision_rises_by_one_with_every_change_and_never_otherwise(history in histories()) {
         walk(history, |driver, _, step| {
             if let Some((before, after)) = same_item(driver, step) {
                 let changed = step.change.as_ref().is_some_and(|change| change.head().is_some());
                 prop_assert_eq!(after.head.revision, before.head.revision + u32::from(changed));
-                prop_assert_eq!(changed, before != after, "a change changes something");
+                prop_assert_eq!(changed, before != after, "a change without a difference");
                 if let Some(expected) = step.change.as_ref().and_then(|change| change.before()) {
                     prop_assert_eq!(expected.revision, before.head.revision);
                     prop_assert_eq!((expected.id, expected.queue), (before.head.id, before.head.queue));
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn retry_release_and_lapse_are_counted_and_redrive_starts_anew(history in histories()) {
+    fn retry_release_and_lapse_add_a_retry_and_redrive_resets_them(history in histories()) {
         walk(history, |driver, _, step| {
             let event = step.change.as_ref().and_then(|change| change.event());
             if let Some((before, after)) = same_item(driver, step) {
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn no_item_goes_back_beyond_its_last_attempt(history in histories()) {
+    fn no_item_returns_to_the_queue_after_its_last_attempt(history in histories()) {
         walk(history, |driver, _, step| {
             let event = step.change.as_ref().and_then(|change| change.event());
             if let (Some((_, after)), Some(EventKind::Retried | EventKind::Released | EventKind::Lapsed)) = (same_item(driver, step), event) {
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn a_terminal_item_changes_only_by_redrive_and_goes_only_by_delete_or_ttl(history in histories()) {
+    fn a_terminal_item_changes_only_by_redrive_and_is_removed_only_by_delete_or_ttl(history in histories()) {
         walk(history, |driver, command, step| {
             let Some(before) = step.before.as_ref().filter(|before| before.head.is_terminal()) else {
                 return Ok(());
@@ -117,7 +117,7 @@ proptest! {
                 Some(after) => {
                     prop_assert_eq!(command, &Command::Redrive);
                     prop_assert_eq!(&after.head.state, &State::Pending);
-                    prop_assert!(matches!(before.head.state, State::Failed { .. }), "a completed item stays so");
+                    prop_assert!(matches!(before.head.state, State::Failed { .. }), "a completed item was redriven");
                 }
                 None => match command {
                     Command::Delete { .. } => {}
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_unfinished_is_removed_by_time(history in histories()) {
+    fn no_unfinished_item_is_removed_by_time(history in histories()) {
         walk(history, |driver, command, step| {
             let unfinished = step.before.as_ref().is_some_and(|before| !before.head.is_terminal());
             if unfinished && driver.item.is_none() {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn a_deadline_is_never_beyond_the_expiry_and_lies_ahead_when_given(history in histories()) {
+    fn a_new_deadline_is_in_the_future_and_never_after_the_expiry(history in histories()) {
         walk(history, |driver, _, step| {
             if let Some(lease) = driver.item.as_ref().and_then(|item| item.head.lease()) {
                 let expiry = driver.item.as_ref().and_then(|item| item.head.expires_at);
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_received_before_its_time_or_from_a_paused_queue(history in histories()) {
+    fn no_item_is_received_before_it_is_ready_or_from_a_paused_queue(history in histories()) {
         walk(history, |driver, command, step| {
             if let (Command::Receive(_), Ok(_), Some(before)) = (command, &step.answer, &step.before) {
                 prop_assert!(before.head.ready_at <= driver.now);
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn at_most_one_commit_succeeds_in_a_life(history in histories()) {
+    fn at_most_one_commit_of_an_item_succeeds(history in histories()) {
         let mut commits: HashMap<towline_domain::ItemId, LeaseToken> = HashMap::new();
         walk(history, |driver, command, step| {
             if let (Command::Lease(call), Ok(Answer::State(ItemState::Completed)), Some(item)) = (command, &step.answer, &driver.item) {
@@ -217,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn applying_a_change_gives_its_head_and_applying_nothing_gives_nothing(history in histories()) {
+    fn apply_returns_the_head_of_the_change(history in histories()) {
         walk(history, |driver, _, step| {
             let Some(change) = &step.change else {
                 return Ok(());
@@ -232,14 +232,14 @@ proptest! {
                 prop_assert_eq!(&driver.item, &step.before);
             }
             if change.submitted().is_none() && change.head().is_some() {
-                prop_assert_eq!(change.apply(None), None, "a change without the item it was decided on");
+                prop_assert_eq!(change.apply(None), None, "applied without its item");
             }
             Ok(())
         })?;
     }
 
     #[test]
-    fn a_queue_never_goes_back_and_is_completed_exactly_when_closed_with_nothing_unfinished(history in histories()) {
+    fn a_queue_never_reopens_and_is_completed_exactly_when_closed_without_unfinished_items(history in histories()) {
         walk(history, |driver, command, step| {
             prop_assert!(rank(driver.queue.state) >= rank(step.queue_before.state));
             let unfinished = driver.item.as_ref().is_some_and(|item| !item.head.is_terminal());
@@ -256,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_submitted_stays_and_errors_only_grow(history in histories()) {
+    fn the_body_never_changes_and_errors_only_grow(history in histories()) {
         walk(history, |driver, _, step| {
             if let Some((before, after)) = same_item(driver, step) {
                 prop_assert_eq!(&before.body, &after.body);

@@ -1,4 +1,4 @@
-//! One queue, one item, any commands: decide, apply, go on.
+//! Runs commands on one queue with one item: decides each and applies the change.
 
 use proptest::prelude::*;
 use towline_domain::change::{Answer, QueueChange};
@@ -18,7 +18,6 @@ pub(crate) struct Driver {
     submitted: u64,
 }
 
-/// What one step did.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) before: Option<Item>,
@@ -32,7 +31,7 @@ impl Driver {
         let new = NewQueue { id: QueueId(1), name: "q".parse().unwrap(), schema: Schema::default(), policy };
         let now = Timestamp(1_000_000);
         let change = decide(&Context::default(), Command::CreateQueue(Box::new(new)), now).unwrap();
-        let Some(QueueChange::Put(queue)) = change.queue() else { unreachable!("a queue is made") };
+        let Some(QueueChange::Put(queue)) = change.queue() else { unreachable!("create puts a queue") };
         Driver { now, queue: (**queue).clone(), item: None, submitted: 0 }
     }
 
@@ -69,7 +68,7 @@ impl Driver {
     }
 }
 
-/// A command, and how much time passes before it.
+/// A command, and the milliseconds before it.
 pub(crate) type Timed = (u64, Command);
 
 pub(crate) fn policies() -> impl Strategy<Value = Policy> {
@@ -104,7 +103,7 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
 }
 
 pub(crate) fn tokens() -> impl Strategy<Value = LeaseToken> {
-    // Few, so that leases are often current, often stale, and often used again.
+    // Few tokens, so that leases are often current, often stale, and often reused.
     (1..4u128).prop_map(|number| LeaseToken(Uuid::from_u128(number)))
 }
 

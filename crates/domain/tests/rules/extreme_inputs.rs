@@ -1,4 +1,4 @@
-//! No input makes a decision panic, however absurd: it is refused, or it is decided.
+//! No input makes `decide` panic. It returns a change or a refusal.
 
 use crate::driver::{Driver, policies};
 use proptest::prelude::*;
@@ -109,7 +109,7 @@ fn order() -> BoxedStrategy<Order> {
     prop_oneof![Just(Order::Fifo), Just(Order::Priority), score].boxed()
 }
 
-/// Not checked: a store may hold what an earlier version let through.
+/// Includes invalid policies: a store may hold a policy that an earlier version accepted.
 fn policy() -> BoxedStrategy<Policy> {
     let span = || prop::option::of(millis());
     let rule = (span(), prop::option::of(small()), prop::option::of(small()));
@@ -213,9 +213,9 @@ fn head() -> BoxedStrategy<Head> {
         digest,
     });
     let extras = (overrides(), prop::option::of(time()), small(), any::<bool>(), any::<i64>()).prop_map(
-        |(overrides, first_received_at, lapses, letter, score)| Extras {
+        |(overrides, first_received_at, lapses, is_dead_letter, score)| Extras {
             overrides,
-            origin: letter.then(|| Origin {
+            origin: is_dead_letter.then(|| Origin {
                 queue: "home".parse().unwrap(),
                 queue_id: QueueId(2),
                 moved_at: Timestamp(0),
@@ -273,7 +273,7 @@ fn body() -> BoxedStrategy<Body> {
         text(),
     )
         .prop_map(|(key, group, tags, fee, tier, param)| Body {
-            // Most that have this key have nothing that does not go with it.
+            // Most bodies with a replace key have nothing that is refused with it.
             replace_key: key.clone().filter(|_| fee.is_some()),
             idempotency_key: key.filter(|_| fee.is_none()),
             group: group.filter(|_| fee.is_none() || tier.is_some()),
@@ -287,8 +287,8 @@ fn body() -> BoxedStrategy<Body> {
         .boxed()
 }
 
-fn command() -> BoxedStrategy<Command> {
-    let submit = (any::<bool>(), priority(), when(), overrides(), body(), text(), prop::option::of(millis()))
+fn submit() -> BoxedStrategy<Command> {
+    (any::<bool>(), priority(), when(), overrides(), body(), text(), prop::option::of(millis()))
         .prop_map(|(chosen, priority, ready, overrides, body, blob, delay_max)| {
             Command::Submit(Box::new(Submission {
                 id: chosen.then(|| ItemId(Uuid::from_u128(1))),
@@ -301,12 +301,11 @@ fn command() -> BoxedStrategy<Command> {
                 body,
                 fields: Fields { blob: Some(blob.into()), ..Fields::default() },
             }))
-        });
-    let receive = (token(), prop::option::of(millis()), any::<bool>(), any::<bool>()).prop_map(
-        |(token, visibility, assigned, make_buffers)| {
-            Command::Receive(Receive { token, visibility, assigned, make_buffers })
-        },
-    );
+        })
+        .boxed()
+}
+
+fn lease_call() -> BoxedStrategy<Command> {
     let verb = prop_oneof![
         prop::option::of(millis()).prop_map(|visibility| Verb::Heartbeat { visibility }),
         Just(Verb::Edit),
@@ -328,11 +327,19 @@ fn command() -> BoxedStrategy<Command> {
         None => FieldEdits::default(),
     });
     let queue = prop::option::of(prop::sample::select(&["q", "home", "nowhere"][..]));
-    let lease = (token(), verb, edits, prop::option::of(priority()), queue).prop_map(
-        |(token, verb, edits, priority, queue)| {
+    (token(), verb, edits, prop::option::of(priority()), queue)
+        .prop_map(|(token, verb, edits, priority, queue)| {
             let queue = queue.map(|name| name.parse().unwrap());
             let adjust = Adjust { edits, priority, queue, buffers_whole: false };
             Command::Lease(Box::new(LeaseCall { token, verb, adjust }))
+        })
+        .boxed()
+}
+
+fn command() -> BoxedStrategy<Command> {
+    let receive = (token(), prop::option::of(millis()), any::<bool>(), any::<bool>()).prop_map(
+        |(token, visibility, assigned, make_buffers)| {
+            Command::Receive(Receive { token, visibility, assigned, make_buffers })
         },
     );
     let create = policy().prop_map(|policy| {
@@ -354,9 +361,9 @@ fn command() -> BoxedStrategy<Command> {
                 }))
             });
     prop_oneof![
-        3 => submit,
+        3 => submit(),
         3 => receive,
-        8 => lease,
+        8 => lease_call(),
         1 => create,
         1 => patch,
         1 => Just(Command::CloseQueue),
@@ -383,7 +390,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6000))]
 
     #[test]
-    fn every_decision_is_an_answer_and_the_same_one_twice(
+    fn no_decision_panics_and_each_is_deterministic(
         queue in queue(1, "q"),
         home in queue(2, "home"),
         dead in queue(3, "dead"),
@@ -410,7 +417,7 @@ proptest! {
             Ok(change) => {
                 prop_assert!(change.head().is_none() || !change.removes_item());
                 if let Some(head) = change.head() {
-                    // A store asks these of every head.
+                    // Every store calls these for every head.
                     let _ = (head.attempt(), head.timer(), head.count_kind(now), head.item_state());
                     let _ = queue.policy.order.key(head);
                 }
@@ -420,7 +427,7 @@ proptest! {
     }
 
     #[test]
-    fn a_policy_at_its_limits_never_gives_a_time_beyond_the_last(
+    fn a_policy_at_its_limits_never_produces_a_time_beyond_the_last(
         policy in policies(),
         visibility in prop::sample::select(&[limits::VISIBILITY_MIN, limits::VISIBILITY_MAX][..]),
         longest: [bool; 4],
@@ -472,5 +479,5 @@ fn ten_thousand_retries_are_counted_one_by_one() {
     assert!(matches!(item.head.state, State::Failed { kind: FailureKind::RetriesExhausted, .. }));
     let kept: Vec<&str> = item.errors.iter().map(|error| error.message.as_str()).collect();
     assert_eq!(kept.len(), 32, "bounded");
-    assert_eq!((kept[0], kept[31]), ("1", "10001"), "the first and the latest");
+    assert_eq!((kept[0], kept[31]), ("1", "10001"), "the first and the latest are kept");
 }

@@ -1,4 +1,4 @@
-//! The rules under any commands: laws that hold for every history, and inputs that no client should send.
+//! Property tests of the rules: invariants of every history, and extreme inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

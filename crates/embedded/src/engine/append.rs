@@ -1,4 +1,4 @@
-//! From a decided change to a record in the frame and an entry in the index.
+//! Appends decided changes to the frame and applies them to the index.
 
 use super::Engine;
 use crate::index::update::{IndexUpdate, ItemUpdate};
@@ -17,8 +17,8 @@ impl Engine {
         change: Change,
         indexed: Option<Indexed>,
     ) -> Result<Answer, StoreError> {
-        // A queue that its last item completes is completed in the same frame as that item; a record that an item is
-        // tied to is replaced in it.
+        // The completion of the queue and the guarded record are in the same frame as the item, so that a replay applies
+        // all of them or none.
         let start = self.frame.len();
         let queue_length = match change.queue() {
             Some(QueueChange::Put(queue)) => {
@@ -105,13 +105,13 @@ impl Engine {
         self.index.apply(entry).map_err(|error| self.poison(error.0))
     }
 
-    /// Sees to it that what was just encoded from `start` on lies in one frame of one segment: moves it to the next
-    /// segment if this one is full. Returns where in the frame it begins.
+    /// Keeps the records encoded from `start` on in one frame: moves them to the next segment if this one is full. Returns
+    /// their start in the frame.
     pub(crate) fn fit(&mut self, start: usize) -> Result<usize, StoreError> {
         self.fit_with(start, 0)
     }
 
-    /// As [`Engine::fit`], with room for so many bytes more at the end of the frame.
+    /// Like [`Engine::fit`], with space for `more` bytes at the end of the frame.
     pub(super) fn fit_with(&mut self, start: usize, more: usize) -> Result<usize, StoreError> {
         let mut start = start;
         let length = self.frame.len() - frame::HEADER_BYTES + self.unwritten_tallies.bytes + more;
@@ -130,7 +130,7 @@ impl Engine {
         Ok(start)
     }
 
-    /// Where a record of the frame being filled will lie.
+    /// The place of a record of the present frame.
     pub(crate) fn place(&self, start: usize, length: u32) -> RecordPlace {
         RecordPlace {
             segment: self.log.back().copied().unwrap_or(u32::MAX),
@@ -142,11 +142,11 @@ impl Engine {
     pub(super) fn write_frame(&mut self) -> Result<(), StoreError> {
         self.append_tallies()?;
         let Some(&number) = self.log.back() else {
-            return Err(self.poison("no segment is being written"));
+            return Err(self.poison("there is no active segment"));
         };
         let tail = self.tail();
         let Some(in_use) = self.segments.get_mut(&number) else {
-            return Err(self.poison("the segment being written is not known"));
+            return Err(self.poison("the active segment is unknown"));
         };
         let header = FrameHeader {
             length: 0,

@@ -49,7 +49,7 @@ impl Engine {
             self.make_spare();
         }
         let detail = self.status.full.as_ref()?;
-        let (needed, may_go_on) = match operation.asked() {
+        let (needed, may_rotate) = match operation.asked() {
             Operation::Submit { .. } | Operation::Restore(_) | Operation::CreateQueue { .. } => {
                 (self.segment_bytes / 4, false)
             }
@@ -67,7 +67,7 @@ impl Engine {
             Operation::Sweep => return None,
             _ => (0, !self.free.is_empty()),
         };
-        let fits = left >= bytes + needed || may_go_on;
+        let fits = left >= bytes + needed || may_rotate;
         (!fits).then(|| Refusal::DiskFull { detail: detail.clone() })
     }
 }

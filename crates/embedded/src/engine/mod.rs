@@ -92,10 +92,9 @@ pub struct Engine {
     pub(crate) status: Status,
     pub(crate) metrics: StoreMetrics,
     pub(crate) chores: Vec<Chore>,
-    /// How many items time changed in this group.
+    /// How many due items were changed in this group.
     pub(crate) swept: u64,
-    /// Effects that no update has reported. Time moves on also while only queries come: what it makes ready then is reported
-    /// by the next update.
+    /// Effects that no update has reported. Items also become ready during queries; the next update reports them.
     pub(crate) effects: EffectsRecorder,
     /// Whether all items that are due now have been swept.
     pub(crate) up_to_date: bool,
@@ -180,12 +179,12 @@ impl Engine {
         self.index.now
     }
 
-    /// When an update is next worth it: something is due, or has become ready and no update has reported it.
+    /// When the next update is needed: something is due, or items became ready and no update has reported them.
     pub fn next_wake(&self) -> Option<Timestamp> {
         if self.effects.is_empty() { self.index.next_wake() } else { Some(self.index.now) }
     }
 
-    /// Hands out what was done since the last time.
+    /// Returns the effects since the last call.
     pub fn take_effects(&mut self) -> Effects {
         let Engine { effects, index, .. } = self;
         effects.take(|id| index.by_id(id).map(|(queue, _)| queue.name.clone()))

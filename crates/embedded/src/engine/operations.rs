@@ -1,4 +1,4 @@
-//! Operations: carried out by the transaction driver, on the index and the frame at hand.
+//! Operations: the engine as a workspace of the transaction driver.
 
 use super::Engine;
 use crate::index::update::IndexUpdate;
@@ -128,7 +128,7 @@ impl Workspace for Engine {
 
     fn ready_left(&mut self, queue: QueueId, _: bool) -> u64 {
         let Some(known) = self.index.queues.get(&queue) else { return 0 };
-        // How many of the ready items are of keys at their limit is not counted.
+        // The ready items of keys at their limit are not counted separately.
         match known.queue.policy.flow.limits_keys() {
             true => u64::from(known.ready_queue.open_key(KeyTag::NONE).is_some()),
             false => known.counts.pending,
@@ -193,7 +193,7 @@ impl Workspace for Engine {
         id: Option<ItemId>,
         change: Change,
     ) -> Result<Answer, StoreError> {
-        // An item that is replaced keeps the id its first submitter chose.
+        // A replaced item keeps the id that its first submitter chose.
         let chosen_id = if change.before().is_some() { self.index.chosen_id(sequence) } else { id };
         let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, chosen_id));
         self.next_item = self.next_item.max(sequence + 1);
@@ -215,7 +215,7 @@ impl Workspace for Engine {
     }
 
     fn apply_records(&mut self, after: Vec<(String, Option<KvRecord>)>) -> Result<(), StoreError> {
-        // All of them lie in one frame: after a crash each is there, or none is.
+        // All records are in one frame, so that a replay applies all of them or none.
         let first = self.frame.len();
         let lengths: Vec<u32> = after
             .iter()

@@ -27,7 +27,7 @@ impl Engine {
                 let mut bytes = 0;
                 for id in ids {
                     found.push(self.index.find(id).map(|sequence| {
-                        // An id that is asked for twice is read once.
+                        // An item that is requested twice is read once.
                         *nth.entry(sequence).or_insert_with(|| {
                             bytes += self.bytes_to_read(sequence, fields);
                             sequences.push(sequence);
@@ -76,9 +76,9 @@ impl Engine {
                 };
                 Found::Kv(keys.iter().map(live).collect())
             }
-            Query::Tally { queue, asked } => {
+            Query::Tally { queue, range } => {
                 let queue = self.index.queue_named(&queue).map(|queue| queue.queue.id);
-                Found::Tally(queue.map(|queue| self.index.tally_rows(queue, &asked)))
+                Found::Tally(queue.map(|queue| self.index.tally_rows(queue, &range)))
             }
             Query::Events(start) => Found::Events(self.event_range(start)),
             Query::Status => Found::Status(self.status()),

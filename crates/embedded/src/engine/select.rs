@@ -8,7 +8,7 @@ use towline_domain::{QueueId, Traits, digest};
 use towline_store::{CountPage, Cursor, Filter};
 
 /// Maximum number of slots examined by one query: one or two milliseconds of the writer thread.
-const LOOKS_MAX: usize = 65_536;
+const SLOTS_MAX: usize = 65_536;
 /// Maximum number of heads examined by one query. Fewer than slots, because heads are scattered in memory.
 const HEADS_MAX: usize = 16_384;
 
@@ -69,25 +69,25 @@ impl Engine {
             owners.sort_unstable();
             return self.visit_some(filter, queue, &owners, visit);
         }
-        let looks = if filter.head.is_state_and_priority() { LOOKS_MAX } else { HEADS_MAX };
+        let examined_max = if filter.head.is_state_and_priority() { SLOTS_MAX } else { HEADS_MAX };
         let labels = filter.tags.iter().map(|(name, value)| digest::tag(name, value));
         let labels: Vec<u64> = labels.chain(filter.group.as_deref().map(group_label)).collect();
         if labels.is_empty() {
-            let next = self.index.table.scan(first, looks, |sequence, slot| {
+            let next = self.index.table.scan(first, examined_max, |sequence, slot| {
                 !self.matches(filter, queue, sequence, slot) || visit(sequence)
             });
             return next.map(|next| Cursor(next - 1));
         }
-        // With several labels, each item takes a search in every set, at scattered places in memory.
-        let looks = if labels.len() == 1 { looks } else { HEADS_MAX / labels.len() };
+        // With several labels, each item needs a search in every set, at scattered places in memory.
+        let examined_max = if labels.len() == 1 { examined_max } else { HEADS_MAX / labels.len() };
         let mut all = self.index.labelled_all(&labels, first);
-        let mut looked = 0;
+        let mut examined = 0;
         while let Some((sequence, has_all)) = all.step() {
-            looked += 1;
+            examined += 1;
             let slot = self.index.table.slot(sequence).filter(|_| has_all);
             let more =
                 slot.is_none_or(|slot| !self.matches(filter, queue, sequence, slot) || visit(sequence));
-            if !more || looked == looks {
+            if !more || examined == examined_max {
                 return Some(Cursor(sequence));
             }
         }

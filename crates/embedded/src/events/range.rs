@@ -6,7 +6,7 @@ use crate::options::Durability;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many emptied segments are kept for followers, and for how long after the last of them asked.
+/// How many emptied segments are kept for followers, and for how long after the last request of a follower.
 const RETIRED_MAX: usize = 2;
 const FOLLOWED_MS: u64 = 5000;
 /// Stands for all records of a frame in a position.

@@ -90,9 +90,9 @@ pub struct KvSlot {
 pub struct LogInconsistency(pub &'static str);
 
 impl QueueIndex {
-    /// Where the policy says now that keys take turns, or that they do not, all that is ready stands anew. At once: items
-    /// in two places would be given out twice. Where keys have a limit and had none, what is processed is counted.
-    fn relane(&mut self, table: &Table, replaying: bool) {
+    /// Adapts the ready queue to a changed policy. Rebuilds it if keys now take turns, or no longer do; an item in two
+    /// ready queues would be delivered twice. Counts the leases of each key if keys now have a limit.
+    fn adapt_ready_queue(&mut self, table: &Table, replaying: bool) {
         let is_new = self.ready_queue.change(&self.queue.policy.flow);
         if is_new {
             self.rebuild_ready_queue(table);
@@ -271,7 +271,7 @@ impl Index {
                     Some(known) => {
                         let old = std::mem::replace(&mut known.place, place);
                         known.queue = *queue;
-                        known.relane(&self.table, self.replaying);
+                        known.adapt_ready_queue(&self.table, self.replaying);
                         self.drop_live(old);
                     }
                     None => {

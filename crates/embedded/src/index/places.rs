@@ -18,7 +18,7 @@ impl Index {
         if extra.base_parts != 0 {
             places.push(PartsAt { place: slot.place, parts: extra.base_parts });
         }
-        places.extend(extra.others.iter().copied());
+        places.extend(extra.other_places.iter().copied());
         for &(_, place) in &extra.errors {
             match places.iter_mut().find(|at| at.place == place) {
                 Some(at) => at.parts |= ERROR,
@@ -35,8 +35,9 @@ impl Index {
         };
         let Some(extra) = extra else { return u64::from(slot.place.length) };
         let base = if extra.base_parts == 0 { 0 } else { u64::from(slot.place.length) };
-        let others = extra.others.iter().map(|at| at.place).chain(extra.errors.iter().map(|error| error.1));
-        base + others.map(|place| u64::from(place.length)).sum::<u64>()
+        let records =
+            extra.other_places.iter().map(|at| at.place).chain(extra.errors.iter().map(|error| error.1));
+        base + records.map(|place| u64::from(place.length)).sum::<u64>()
     }
 
     /// Which parts of the record at `place` are current parts of the item.
@@ -85,7 +86,7 @@ impl Index {
                 dropped.push(base);
             }
         }
-        extra.others.retain(|at| {
+        extra.other_places.retain(|at| {
             at.parts &= !parts;
             if at.parts == 0 {
                 dropped.push(at.place);
@@ -107,13 +108,13 @@ impl Index {
                 base = place;
                 extra.base_parts = kept;
             } else {
-                extra.others.push(PartsAt { place, parts: kept });
+                extra.other_places.push(PartsAt { place, parts: kept });
             }
         }
         // A record with a head and an error stays live while one of them is current.
         let is_live = |gone: &RecordPlace| {
             (extra.base_parts != 0 && base == *gone)
-                || extra.others.iter().any(|at| at.place == *gone)
+                || extra.other_places.iter().any(|at| at.place == *gone)
                 || extra.errors.iter().any(|error| error.1 == *gone)
         };
         dropped.retain(|gone| !is_live(gone));

@@ -89,8 +89,8 @@ pub struct Extra {
     /// The current parts of the record at the slot's place.
     pub base_parts: Parts,
     /// Other records with current parts, except errors.
-    pub others: SmallVec<[PartsAt; 1]>,
-    /// Errors by ordinal. A record may be listed here and also in `others` or as the base.
+    pub other_places: SmallVec<[PartsAt; 1]>,
+    /// Errors by ordinal. A record may be listed here and also in `other_places` or as the base.
     pub errors: Vec<(u32, RecordPlace)>,
     pub indexed: Option<Box<Indexed>>,
 }
@@ -214,7 +214,7 @@ impl Table {
             at = self.extras.put(Extra {
                 head,
                 base_parts: slot.plain_parts(),
-                others: SmallVec::new(),
+                other_places: SmallVec::new(),
                 errors: Vec::new(),
                 indexed: None,
             });

@@ -62,9 +62,9 @@ impl Index {
         all
     }
 
-    pub fn tally_rows(&self, queue: QueueId, asked: &TallyRange) -> Vec<TallyRow> {
+    pub fn tally_rows(&self, queue: QueueId, range: &TallyRange) -> Vec<TallyRow> {
         let hours = self.tallies.get(&queue);
-        hours.map_or_else(Vec::new, |hours| asked.rows(hours, self.now, |counted| counted.tally))
+        hours.map_or_else(Vec::new, |hours| range.rows(hours, self.now, |counted| counted.tally))
     }
 
     pub(super) fn put_tally(&mut self, queue: QueueId, key: &TallyKey, tally: Tally, place: RecordPlace) {

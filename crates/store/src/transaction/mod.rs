@@ -1,7 +1,7 @@
 //! The transaction driver: carries out one operation, the same way for every store.
 //!
-//! It finds what the operation is about, asks `decide`, selects what a receive takes, records the effects and has the
-//! [`Workspace`] apply the change.
+//! It finds the queue and the item of the operation, calls `decide`, selects the items of a receive, records the effects,
+//! and has the [`Workspace`] apply the change.
 //!
 //! **Invariant:** a refused operation changes nothing.
 
@@ -22,7 +22,7 @@ use towline_domain::{Command, Refusal};
 /// What `decide` made of an operation.
 pub type Decided = Result<Reply, Refusal>;
 
-/// What an operation came to. Items that a receive delivers are read back later, once the batch is durable.
+/// The result of an operation. Delivered items are read back later, once the batch is durable.
 #[derive(Debug)]
 pub enum Outcome<D> {
     Decided(Decided),

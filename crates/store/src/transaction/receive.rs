@@ -1,4 +1,4 @@
-//! Giving out items.
+//! Delivers items.
 
 use super::items::{change, elapse};
 use super::{Outcome, Workspace};
@@ -6,7 +6,7 @@ use crate::{ReceiveCall, Received};
 use towline_domain::command::Receive;
 use towline_domain::{Command, FieldSet, Item, KeyTag, QueueId, QueueState, Refusal, Selection, Throttle};
 
-/// Items that a receive took, each under a lease of its own, before they are read back.
+/// Items that a receive took, each under its own lease, before they are read back.
 #[derive(Debug)]
 pub struct Deliveries<D> {
     pub queue: QueueId,
@@ -65,7 +65,7 @@ pub(super) fn receive<W: Workspace>(
                 selection.record_delivery(key);
                 items.extend(workspace.delivery(sequence));
             }
-            // Its expiry is due, and the sweep of this batch has not come to it.
+            // The item is expired, and the sweep of this batch did not reach it.
             Err(Refusal::NotDue { .. }) => {
                 selection.record_expired();
                 if let Err(refusal) = elapse(workspace, sequence)? {

@@ -11,39 +11,39 @@ use towline_domain::{
     Refusal, RoundRobin, Timestamp, Weights, decide,
 };
 
-/// A store, as one batch sees it: every operation sees what the operations before it did.
+/// A store as one batch sees it: every operation sees the changes of the operations before it.
 ///
-/// Items go by their sequence number, which a store gives them at submit and never uses twice.
+/// Items are identified by sequence numbers. A store assigns one at submit and never reuses it.
 ///
-/// **Invariant:** a workspace finds and applies; the driver asks `decide`, and nothing else changes state.
+/// **Invariant:** a workspace finds and applies. Only the driver calls `decide`, and nothing else changes state.
 pub trait Workspace: QueueLookup {
-    /// Why a batch cannot go on. Not an answer to any of its operations.
+    /// Why the batch cannot continue. Answers none of its operations.
     type Fault;
     /// A delivered item, as the store reads it back once the batch is durable.
     type Delivery;
 
     fn now(&self) -> Timestamp;
 
-    // What there is.
+    // Lookup.
 
     fn find(&self, id: ItemId) -> Option<u64>;
     fn head(&self, sequence: u64) -> Option<Cow<'_, Head>>;
-    /// The item that claims an idempotency key in a queue, and the content it was submitted with.
+    /// The item that has an idempotency key in a queue, and its content.
     fn key_owner(&self, queue: QueueId, key: &str) -> Option<(ItemId, ContentDigest)>;
-    /// The latest item submitted with this replace key, whether it can be replaced or not.
+    /// The latest item submitted with this replace key, replaceable or not.
     fn replace_key_owner(&self, queue: QueueId, key: &str) -> Option<u64>;
     fn record(&self, key: &str) -> Option<&KvRecord>;
     fn queue_count(&self) -> usize;
-    /// Items that time changed in this batch.
+    /// The number of items that were due and changed in this batch.
     fn swept(&self) -> u64;
 
-    // What is new.
+    // New numbers and ids.
 
     fn next_sequence(&self) -> u64;
     fn new_id(&self, sequence: u64) -> ItemId;
     fn next_queue_id(&self) -> QueueId;
 
-    // What may be refused or has to be known first.
+    // Checks before a decision.
 
     /// Called before a decision that depends on exact counts of a queue.
     fn need_exact_counts(&self, _queue: QueueId) -> Result<(), Self::Fault> {
@@ -56,29 +56,29 @@ pub trait Workspace: QueueLookup {
     fn check_record_room(&self, _after: &[(String, Option<KvRecord>)]) -> Result<(), Refusal> {
         Ok(())
     }
-    /// Whether a receive may go on: fewer items than asked for are an answer, too.
+    /// Whether a receive may take another item. If not, it returns what it has.
     fn has_room_for_leases(&mut self) -> bool {
         true
     }
 
     // Ready items, in the queue's order.
 
-    /// The first ready item of a queue, or of one fairness key of it.
+    /// The first ready item of a queue, or of one of its fairness keys.
     fn first_ready(&mut self, queue: QueueId, key: Option<KeyTag>) -> Option<u64>;
-    /// The first fairness key, from the given one on, that has a ready item and room below its limit.
+    /// The first fairness key, from `from` on, that has a ready item and is below its limit.
     fn open_key(&self, queue: QueueId, from: KeyTag) -> Option<KeyTag>;
-    /// A lower bound of the items that could be delivered now, were it not for concurrency and rate. `delivered_all`:
-    /// the receive got as many as it asked for.
+    /// A lower bound of the items that could be delivered now without the limits of concurrency and rate.
+    /// `delivered_all`: the receive got as many as it asked for.
     fn ready_left(&mut self, queue: QueueId, delivered_all: bool) -> u64;
     fn full_keys(&self, queue: QueueId) -> FullKeys;
     fn rate_state(&self, queue: QueueId) -> RateState;
-    /// Where the round robin of a queue stands, and its weights. Asked only where fairness keys take turns.
+    /// The round robin of a queue and its weights. Called only for queues whose keys take turns.
     fn round_robin(&self, queue: QueueId) -> (RoundRobin, Arc<Weights>);
     fn record_delivery(&mut self, queue: QueueId, rate: RateState, round_robin: Option<RoundRobin>);
 
-    // Reading back what was delivered.
+    // Reading delivered items back.
 
-    /// Bytes that reading these fields of an item takes.
+    /// Bytes to read for these fields of an item.
     fn read_bytes(&self, sequence: u64, fields: FieldSet) -> u64;
     fn read_budget(&mut self) -> &mut u64;
     fn delivery(&mut self, sequence: u64) -> Option<Self::Delivery>;
@@ -90,16 +90,16 @@ pub trait Workspace: QueueLookup {
         decide(context, command, self.now())
     }
     fn effects(&mut self) -> &mut EffectsRecorder;
-    /// Applies a change to the item with this sequence number. For a new item, `id` is the one its submitter chose.
+    /// Applies a change to the item with this sequence number. For a new item, `id` is the id its submitter chose.
     fn apply_item(
         &mut self,
         sequence: u64,
         id: Option<ItemId>,
         change: Change,
     ) -> Result<Answer, Self::Fault>;
-    /// Applies a change to a queue as a whole; `queue` is `None` for a new one.
+    /// Applies a change to a queue. `queue` is `None` for a new one.
     fn apply_queue(&mut self, queue: Option<QueueId>, change: Change) -> Result<Answer, Self::Fault>;
     fn apply_records(&mut self, after: Vec<(String, Option<KvRecord>)>) -> Result<(), Self::Fault>;
-    /// Forgets an item whose queue was deleted before it was. An item that does not exist is a fault of the store.
+    /// Forgets an item whose queue was deleted. An item that does not exist is a fault of the store.
     fn forget_orphan(&mut self, sequence: u64) -> Result<(), Self::Fault>;
 }

@@ -40,7 +40,7 @@ fn failed_as(scene: &Scene) -> Option<FailureKind> {
 }
 
 #[test]
-fn a_lease_ends_at_its_deadline_even_if_nobody_took_the_item() {
+fn a_lease_ends_at_its_deadline_even_if_no_worker_took_the_item() {
     for verb in verbs() {
         let mut scene = Scene::new().held();
         scene.later(1000);
@@ -69,7 +69,7 @@ fn a_stale_or_foreign_lease_does_nothing() {
 }
 
 #[test]
-fn a_cancel_takes_the_lease_away() {
+fn a_cancel_ends_the_lease() {
     for verb in verbs() {
         let mut scene = Scene::new().held();
         let reason = String::new();
@@ -87,9 +87,9 @@ fn a_heartbeat_sets_a_full_timeout_from_now() {
     let deadline = Timestamp(START + 1600);
     assert_eq!(answer, Answer::Leased { deadline });
     scene.by(1, beat(Some(200))).unwrap();
-    assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 800), "shorter, if asked");
+    assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 800), "a shorter timeout applies");
     scene.by(1, beat(None)).unwrap();
-    assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 800), "and it stays so");
+    assert_eq!(scene.head().lease().unwrap().deadline, Timestamp(START + 800), "the shorter timeout stays");
     for absurd in [0, 99, u64::MAX] {
         assert_eq!(scene.by(1, beat(Some(absurd))).unwrap_err().code(), "invalid");
     }
@@ -125,7 +125,7 @@ fn the_acknowledgement_is_not_a_renewal() {
 }
 
 #[test]
-fn no_heartbeat_reaches_beyond_the_items_expiry() {
+fn no_heartbeat_extends_beyond_the_items_expiry() {
     let mut scene = Scene::with(|policy| policy.expire_after = Some(Millis(1200))).held();
     scene.later(600);
     scene.by(1, beat(None)).unwrap();
@@ -146,7 +146,7 @@ fn a_commit_completes_the_item_and_keeps_its_result_for_its_ttl() {
 }
 
 #[test]
-fn a_commit_that_misses_a_required_output_is_refused_and_the_lease_kept() {
+fn a_commit_without_a_required_output_is_refused_and_keeps_the_lease() {
     let mut scene = Scene::new();
     scene.queue.schema = Schema {
         outputs: [("image".parse().unwrap(), true)].into(),
@@ -162,7 +162,7 @@ fn a_commit_that_misses_a_required_output_is_refused_and_the_lease_kept() {
     scene.by(1, Verb::Commit(full)).unwrap();
 }
 
-/// Two output slots, and lease 1 with a buffer made for each.
+/// Two output slots, and lease 1 with a buffer for each.
 fn with_buffers() -> Scene {
     let mut scene = Scene::new();
     scene.queue.schema = Schema {
@@ -174,15 +174,15 @@ fn with_buffers() -> Scene {
     scene
 }
 
-fn made(scene: &Scene) -> OutputSet {
+fn lease_buffers(scene: &Scene) -> OutputSet {
     let lease = scene.item.as_ref().unwrap().head.lease().unwrap();
     lease.buffers.as_deref().cloned().unwrap_or_default()
 }
 
 #[test]
-fn a_commit_uses_the_buffers_made_for_it_unless_it_names_others() {
+fn a_commit_uses_the_buffers_of_its_lease_unless_it_names_its_own() {
     let mut scene = with_buffers();
-    let a = made(&scene)["a"].clone();
+    let a = lease_buffers(&scene)["a"].clone();
     let outcome = Outcome { outputs: buffers(&[("b", "own-b")]), ..Outcome::default() };
     let whole = Adjust { buffers_whole: true, ..Adjust::default() };
     scene.adjusting(1, Verb::Commit(outcome), whole).unwrap();
@@ -193,7 +193,7 @@ fn a_commit_uses_the_buffers_made_for_it_unless_it_names_others() {
 #[test]
 fn a_commit_asks_for_a_check_of_its_buffers() {
     let mut scene = with_buffers();
-    let all = made(&scene);
+    let all = lease_buffers(&scene);
     assert_eq!(all.len(), 2);
     let Ok(Answer::CheckBuffers(check)) = scene.by(1, commit()) else { panic!() };
     assert_eq!((check.buffers, check.call.verb), (all, commit()));
@@ -205,12 +205,12 @@ fn a_commit_asks_for_a_check_of_its_buffers() {
 fn buffers_are_named_after_the_item_and_the_lease() {
     let mut scene = with_buffers();
     let id = scene.item.as_ref().unwrap().head.id;
-    let first = made(&scene);
+    let first = lease_buffers(&scene);
     assert!(first.values().all(|buffer| buffer.attempted() == Some(id)), "{first:?}");
     assert_ne!(first["a"], first["b"]);
     scene.by(1, release()).unwrap();
     scene.receiving(2, true).unwrap();
-    let second = made(&scene);
+    let second = lease_buffers(&scene);
     assert!(
         first.values().all(|buffer| second.values().all(|other| other != buffer)),
         "{first:?} {second:?}"
@@ -219,7 +219,7 @@ fn buffers_are_named_after_the_item_and_the_lease() {
 }
 
 #[test]
-fn a_failure_ends_the_item_whatever_retries_are_left() {
+fn a_fail_ends_the_item_even_if_retries_are_left() {
     let mut scene = Scene::with(|policy| policy.failed_ttl = None).held();
     assert_eq!(scene.by(1, fail("broken")), Ok(Answer::State(ItemState::Failed)));
     assert_eq!(failed_as(&scene), Some(FailureKind::Explicit));
@@ -288,7 +288,7 @@ fn the_same_settle_again_gets_the_same_answer_and_changes_nothing() {
         let first = scene.by(1, verb.clone()).unwrap();
         let after = scene.item.clone();
         assert_eq!(scene.by(1, verb.clone()), Ok(first.clone()), "{verb:?}");
-        // Also when somebody else has the item by now.
+        // Also after another worker received the item.
         if first == Answer::State(ItemState::Pending) {
             scene.receive(2).unwrap();
             let after = scene.item.clone();
@@ -312,7 +312,7 @@ fn a_settle_by_the_same_lease_with_another_content_is_refused() {
 }
 
 #[test]
-fn the_jitter_seed_is_not_part_of_what_was_asked() {
+fn a_repeated_retry_may_have_another_jitter_seed() {
     let mut scene = Scene::new().held();
     let with_seed = |seed| Verb::Retry { error: "later".to_owned(), delay: None, seed };
     scene.by(1, with_seed(1)).unwrap();
@@ -353,15 +353,15 @@ fn an_edit_leaves_the_lease_as_it_was() {
 }
 
 #[test]
-fn an_item_goes_to_another_queue_only_when_it_is_given_back() {
+fn only_retry_release_and_defer_move_an_item_to_another_queue() {
     let adjust = || Adjust { queue: Some("other".parse().unwrap()), ..Adjust::default() };
     for verb in verbs() {
-        let gives_back = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
+        let returns = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
         let mut scene = Scene::new().held();
         scene.target = Some(queue(2, "other", |_| {}));
         let answer = scene.adjusting(1, verb.clone(), adjust());
-        assert_eq!(answer.is_ok(), gives_back, "{verb:?}");
-        assert_eq!(scene.head().queue.0, if gives_back { 2 } else { 1 });
+        assert_eq!(answer.is_ok(), returns, "{verb:?}");
+        assert_eq!(scene.head().queue.0, if returns { 2 } else { 1 });
     }
     let mut scene = Scene::new().held();
     assert_eq!(scene.adjusting(1, release(), adjust()).unwrap_err().code(), "queue_not_found");
@@ -386,7 +386,7 @@ fn the_last_item_to_leave_a_closed_queue_completes_it() {
         assert_eq!(scene.queue.state.name(), "completed");
     }
     let mut scene = Scene::new().held();
-    scene.others.paused = 1;
+    scene.other_counts.paused = 1;
     scene.run(Command::CloseQueue).unwrap();
     scene.by(1, commit()).unwrap();
     assert_eq!(scene.queue.state.name(), "closed", "a paused item is not finished");
@@ -406,7 +406,7 @@ fn a_dead_letter_is_the_same_item_in_another_queue_with_its_origin_kept() {
 }
 
 #[test]
-fn a_closed_dead_letter_queue_takes_none_and_a_cancelled_item_is_none() {
+fn neither_a_closed_dead_letter_queue_nor_a_cancel_moves_an_item() {
     let dead = |state| {
         let mut dead = queue(3, "dead", |_| {});
         dead.state = state;
@@ -426,7 +426,7 @@ fn a_closed_dead_letter_queue_takes_none_and_a_cancelled_item_is_none() {
 }
 
 #[test]
-fn a_long_reason_is_cut_at_a_character_and_an_absurd_one_refused() {
+fn a_long_reason_is_cut_at_a_character_and_a_far_longer_one_refused() {
     let long = "ü".repeat(limits::REASON_BYTES_MAX);
     let mut scene = Scene::new().held();
     scene.by(1, fail(&long)).unwrap();
@@ -439,7 +439,7 @@ fn a_long_reason_is_cut_at_a_character_and_an_absurd_one_refused() {
 }
 
 #[test]
-fn every_verb_tells_its_own_event() {
+fn every_verb_has_its_own_event() {
     let events = [
         EventKind::LeaseRenewed,
         EventKind::Edited,

@@ -1,4 +1,4 @@
-//! Every rule of the model that one decision can show.
+//! Tests of every rule that a single decision can show.
 
 mod lease;
 mod operate;

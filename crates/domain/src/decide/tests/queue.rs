@@ -15,7 +15,7 @@ fn create(policy: Policy, schema: Schema) -> Command {
 }
 
 #[test]
-fn creating_the_same_queue_again_is_fine_and_another_one_of_its_name_says_what_differs() {
+fn creating_a_queue_again_succeeds_and_with_differences_is_refused_with_their_names() {
     let mut scene = Scene::new();
     let policy = scene.queue.policy.clone();
     let answer = scene.run(create(policy.clone(), Schema::default())).unwrap();
@@ -64,7 +64,7 @@ fn a_queue_is_not_its_own_dead_letter_queue() {
 }
 
 #[test]
-fn a_patch_changes_what_it_names_and_can_take_a_limit_away() {
+fn a_patch_changes_its_fields_and_can_remove_a_limit() {
     let mut scene = Scene::with(|policy| policy.depth_limit = Some(5));
     let before = scene.queue.clone();
     let patch = PolicyPatch { max_retries: Some(8), depth_limit: Some(None), ..PolicyPatch::default() };
@@ -91,24 +91,24 @@ fn closing_an_empty_queue_completes_it_and_it_never_reopens() {
 }
 
 #[test]
-fn a_queue_with_anything_unfinished_closes_first() {
+fn a_queue_with_unfinished_items_is_closed_and_not_completed() {
     for kind in ["pending", "scheduled", "processing", "paused"] {
         let mut scene = Scene::new();
-        let mut others = Counts { completed: 5, failed: 5, ..Counts::default() };
+        let mut counts = Counts { completed: 5, failed: 5, ..Counts::default() };
         match kind {
-            "pending" => others.pending = 1,
-            "scheduled" => others.scheduled = 1,
-            "processing" => others.processing = 1,
-            _ => others.paused = 1,
+            "pending" => counts.pending = 1,
+            "scheduled" => counts.scheduled = 1,
+            "processing" => counts.processing = 1,
+            _ => counts.paused = 1,
         }
-        scene.others = others;
+        scene.other_counts = counts;
         scene.run(Command::CloseQueue).unwrap();
         assert_eq!(scene.queue.state.name(), "closed", "{kind}");
     }
 }
 
 #[test]
-fn pausing_is_apart_from_closing() {
+fn pausing_is_independent_of_closing() {
     let mut scene = Scene::new();
     scene.submit(|_| {}).unwrap();
     scene.run(Command::PauseQueue).unwrap();
@@ -123,15 +123,15 @@ fn pausing_is_apart_from_closing() {
 }
 
 #[test]
-fn a_queue_with_unfinished_items_is_deleted_only_by_force() {
+fn a_queue_with_unfinished_items_is_deleted_only_with_force() {
     let mut scene = Scene::new();
-    scene.others.processing = 2;
+    scene.other_counts.processing = 2;
     let refused = scene.run(Command::DeleteQueue { force: false }).unwrap_err();
     assert!(matches!(refused, Refusal::QueueBusy { unfinished: 2, .. }), "{refused}");
     assert_eq!(scene.run(Command::DeleteQueue { force: true }), Ok(Answer::QueueDeleted));
     assert_eq!(scene.change().queue(), Some(&QueueChange::Deleted));
     let mut scene = Scene::new();
-    scene.others.completed = 2;
+    scene.other_counts.completed = 2;
     scene.run(Command::DeleteQueue { force: false }).unwrap();
 }
 

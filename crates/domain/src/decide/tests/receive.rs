@@ -31,7 +31,7 @@ fn a_receiver_may_ask_for_another_timeout_within_limits() {
 }
 
 #[test]
-fn nothing_is_given_out_before_its_time() {
+fn no_item_is_delivered_before_it_is_ready() {
     let mut scene = Scene::new();
     scene.submit(|submission| submission.ready = When::After(Millis(10))).unwrap();
     scene.later(9);
@@ -41,7 +41,7 @@ fn nothing_is_given_out_before_its_time() {
 }
 
 #[test]
-fn nothing_is_given_out_at_or_after_its_expiry() {
+fn no_item_is_delivered_at_or_after_its_expiry() {
     let mut scene = Scene::with(|policy| policy.expire_after = Some(Millis(10)));
     scene.submit(|_| {}).unwrap();
     scene.later(10);
@@ -49,7 +49,7 @@ fn nothing_is_given_out_at_or_after_its_expiry() {
 }
 
 #[test]
-fn only_a_pending_item_of_a_running_queue_is_given_out() {
+fn only_a_pending_item_of_a_queue_that_is_not_paused_is_delivered() {
     let mut scene = Scene::new().held();
     assert_eq!(scene.receive(2).unwrap_err().code(), "wrong_state");
     let mut scene = Scene::new();
@@ -62,7 +62,7 @@ fn only_a_pending_item_of_a_running_queue_is_given_out() {
 }
 
 #[test]
-fn a_closed_queue_still_gives_out_what_it_has() {
+fn a_closed_queue_still_delivers_its_items() {
     let mut scene = Scene::new();
     scene.submit(|_| {}).unwrap();
     scene.run(Command::CloseQueue).unwrap();
@@ -79,7 +79,7 @@ fn a_lease_never_outlives_its_item() {
 }
 
 #[test]
-fn giving_up_counts_from_the_first_delivery() {
+fn give_up_after_counts_from_the_first_delivery() {
     let mut scene = Scene::with(|policy| policy.give_up_after = Some(Millis(1500)));
     scene.submit(|_| {}).unwrap();
     assert_eq!(scene.head().expires_at, None);
@@ -101,7 +101,7 @@ fn an_assigned_lease_must_be_acknowledged_within_its_own_timeout() {
     let State::Processing(lease) = &scene.head().state else { panic!("not leased") };
     assert!(lease.unacknowledged);
     assert_eq!(lease.deadline, Timestamp(START + 200));
-    // One that was asked for needs no acknowledgement.
+    // A lease that the receiver asked for needs no acknowledgement.
     let mut scene = Scene::with(|policy| policy.lease.ack_timeout = Some(Millis(200)));
     scene.submit(|_| {}).unwrap();
     scene.run(receive(None, false)).unwrap();

@@ -1,4 +1,4 @@
-//! A stage for unit tests: one queue, one item, and what the latest command changed.
+//! A fixture for unit tests: one queue, one item, and the latest change.
 
 use crate::change::{Answer, Change, QueueChange};
 use crate::command::{Adjust, Command, LeaseCall, NewQueue, OutputSet, Receive, Submission, Verb};
@@ -19,13 +19,12 @@ pub(super) const START: u64 = 1_000_000;
 pub(super) struct Scene {
     pub(super) now: Timestamp,
     pub(super) queue: Queue,
-    /// Of the queue, apart from the item.
-    pub(super) others: Counts,
+    /// The queue's counts without the item.
+    pub(super) other_counts: Counts,
     pub(super) item: Option<Item>,
     pub(super) target: Option<Queue>,
     pub(super) dead_letters: Option<Queue>,
     pub(super) key_owner: Option<(ItemId, ContentDigest)>,
-    /// What the latest command changed.
     pub(super) last: Option<Change>,
 }
 
@@ -53,7 +52,7 @@ impl Scene {
         Scene {
             now: Timestamp(START),
             queue: queue(1, "q", change),
-            others: Counts::default(),
+            other_counts: Counts::default(),
             item: None,
             target: None,
             dead_letters: None,
@@ -75,7 +74,7 @@ impl Scene {
     }
 
     pub(super) fn run(&mut self, command: Command) -> Result<Answer, Refusal> {
-        let mut counts = self.others;
+        let mut counts = self.other_counts;
         let submits = matches!(command, Command::Submit(_));
         if let Some(item) = &self.item {
             counts.add(item.head.count_kind(self.now));
@@ -128,7 +127,7 @@ impl Scene {
         self.run(Command::Lease(Box::new(LeaseCall { token: token(number), verb, adjust })))
     }
 
-    /// Submitted and given out under lease 1.
+    /// Submits an item and delivers it under lease 1.
     pub(super) fn held(mut self) -> Scene {
         self.submit(|_| {}).unwrap();
         self.receive(1).unwrap();

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 #[test]
-fn a_submitted_item_is_pending_and_untouched() {
+fn a_submitted_item_is_pending() {
     let mut scene = Scene::new();
     let answer = scene.submit(|_| {}).unwrap();
     let head = scene.head();
@@ -45,7 +45,7 @@ fn a_ready_time_in_the_past_means_now() {
 }
 
 #[test]
-fn a_time_beyond_every_calendar_is_refused() {
+fn a_ready_time_beyond_the_last_time_is_refused() {
     for ready in [When::At(Timestamp(u64::MAX)), When::After(Millis(u64::MAX))] {
         let refused = Scene::new().submit(|submission| submission.ready = ready).unwrap_err();
         assert_eq!(refused.code(), "invalid");
@@ -53,7 +53,7 @@ fn a_time_beyond_every_calendar_is_refused() {
 }
 
 #[test]
-fn an_id_may_be_chosen_once() {
+fn a_submitter_may_choose_an_id_once() {
     let mut scene = Scene::new();
     let id = ItemId(Uuid::from_u128(42));
     scene.submit(|submission| submission.id = Some(id)).unwrap();
@@ -63,7 +63,7 @@ fn an_id_may_be_chosen_once() {
 }
 
 #[test]
-fn a_closed_or_completed_queue_takes_nothing() {
+fn a_closed_or_completed_queue_refuses_submits() {
     let since = Timestamp(START);
     for state in [QueueState::Closed { since }, QueueState::Completed { since }] {
         let mut scene = Scene::new();
@@ -74,23 +74,24 @@ fn a_closed_or_completed_queue_takes_nothing() {
 }
 
 #[test]
-fn a_full_queue_takes_nothing_and_what_is_worked_on_or_done_does_not_fill_it() {
+fn a_full_queue_refuses_submits_and_leased_and_finished_items_do_not_fill_it() {
     let mut scene = Scene::with(|policy| policy.depth_limit = Some(3));
-    scene.others = Counts { processing: 10, completed: 10, failed: 10, pending: 1, scheduled: 1, paused: 0 };
+    scene.other_counts =
+        Counts { processing: 10, completed: 10, failed: 10, pending: 1, scheduled: 1, paused: 0 };
     scene.submit(|_| {}).unwrap();
     scene.item = None;
-    scene.others.paused = 1;
+    scene.other_counts.paused = 1;
     let refused = scene.submit(|_| {}).unwrap_err();
     assert!(matches!(refused, Refusal::QueueFull { depth: 3, limit: 3, .. }), "{refused}");
 }
 
 #[test]
-fn one_key_is_one_item_and_another_content_is_a_conflict_that_names_it() {
+fn a_known_key_returns_its_item_and_with_another_content_is_a_conflict() {
     let owner = ItemId(Uuid::from_u128(9));
     let fields = |text: &'static str| Fields { blob: Some(Bytes::from(text)), ..Fields::default() };
     let mut scene = Scene::new();
     scene.key_owner = Some((owner, digest::content(&Body::default(), &fields("a"))));
-    // Even closed and full: the first answer may have been lost.
+    // Even if the queue is closed: the first answer may have been lost.
     scene.queue.state = QueueState::Closed { since: Timestamp(START) };
     let mut submit = |text| {
         scene.submit(|submission| {
@@ -105,7 +106,7 @@ fn one_key_is_one_item_and_another_content_is_a_conflict_that_names_it() {
 }
 
 #[test]
-fn a_key_claims_its_content_in_the_queue_it_was_submitted_to() {
+fn an_item_with_a_key_has_a_claim_in_its_queue() {
     let mut scene = Scene::new();
     scene.submit(|submission| submission.body.idempotency_key = Some("k".to_owned())).unwrap();
     let claim = scene.item.as_ref().unwrap().body.claim.unwrap();
@@ -116,7 +117,7 @@ fn a_key_claims_its_content_in_the_queue_it_was_submitted_to() {
 }
 
 #[test]
-fn without_a_schema_any_parameter_goes_and_with_one_exactly_what_it_declares() {
+fn a_schema_allows_exactly_its_parameters_and_without_a_schema_any_are_allowed() {
     let odd = || [("Any Key!".to_owned(), Json::string("v"))].into();
     let mut scene = Scene::new();
     scene.submit(|submission| submission.body.params = odd()).unwrap();
@@ -135,7 +136,7 @@ fn without_a_schema_any_parameter_goes_and_with_one_exactly_what_it_declares() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_with_its_limit() {
+fn a_field_or_item_that_is_too_large_is_refused() {
     let big = Bytes::from(vec![0; limits::FIELD_BYTES_MAX + 1]);
     let refused = Scene::new().submit(|submission| submission.fields.blob = Some(big)).unwrap_err();
     assert!(matches!(refused, Refusal::TooLarge { what: "blob", .. }), "{refused}");
@@ -153,7 +154,7 @@ fn what_is_too_large_is_refused_with_its_limit() {
 }
 
 #[test]
-fn labels_are_neither_empty_nor_endless() {
+fn empty_and_overlong_labels_are_refused() {
     for text in [String::new(), "x".repeat(1000)] {
         let key = Scene::new().submit(|submission| submission.body.idempotency_key = Some(text.clone()));
         assert_eq!(key.unwrap_err().code(), "invalid");
@@ -166,7 +167,7 @@ fn labels_are_neither_empty_nor_endless() {
 }
 
 #[test]
-fn an_item_expires_by_its_own_word_or_its_queues() {
+fn an_override_of_the_expiry_replaces_that_of_the_policy() {
     let mut scene = Scene::with(|policy| policy.expire_after = Some(Millis(50)));
     scene.submit(|_| {}).unwrap();
     assert_eq!(scene.head().expires_at, Some(Timestamp(START + 50)));

@@ -20,14 +20,17 @@ fn failed_as(scene: &Scene) -> Option<FailureKind> {
 }
 
 #[test]
-fn nothing_happens_before_its_time() {
+fn elapse_is_refused_before_it_is_due() {
     let mut scene = Scene::new().held();
     scene.later(999);
     assert!(matches!(elapse(&mut scene), Err(Refusal::NotDue { .. })));
     let mut scene = Scene::new();
     scene.submit(|_| {}).unwrap();
     scene.later(u64::MAX);
-    assert!(matches!(elapse(&mut scene), Err(Refusal::NotDue { .. })), "a waiting item has no timer");
+    assert!(
+        matches!(elapse(&mut scene), Err(Refusal::NotDue { .. })),
+        "a pending item without an expiry has no timer"
+    );
 }
 
 #[test]
@@ -57,7 +60,7 @@ fn a_lapse_waits_for_the_backoff_like_a_retry() {
 }
 
 #[test]
-fn an_unacknowledged_lease_says_so() {
+fn an_unacknowledged_lease_has_its_own_error_kind() {
     let mut scene = Scene::with(|policy| policy.lease.ack_timeout = Some(Millis(100)));
     scene.submit(|_| {}).unwrap();
     let assigned =
@@ -69,7 +72,7 @@ fn an_unacknowledged_lease_says_so() {
 }
 
 #[test]
-fn holders_that_vanish_in_a_row_are_poison_and_a_word_from_one_starts_the_count_anew() {
+fn lapses_in_a_row_make_an_item_poison_and_a_settle_resets_their_count() {
     let mut scene = Scene::with(|policy| {
         policy.poison_after = Some(2);
         policy.max_retries = 10;
@@ -78,7 +81,7 @@ fn holders_that_vanish_in_a_row_are_poison_and_a_word_from_one_starts_the_count_
     scene.later(1000);
     elapse(&mut scene).unwrap();
     scene.receive(2).unwrap();
-    scene.by(2, retry("I lived")).unwrap();
+    scene.by(2, retry("later")).unwrap();
     for number in 3..=4 {
         scene.receive(number).unwrap();
         scene.later(1000);
@@ -89,8 +92,8 @@ fn holders_that_vanish_in_a_row_are_poison_and_a_word_from_one_starts_the_count_
 }
 
 #[test]
-fn an_item_expires_wherever_it_is_and_that_is_a_recorded_failure() {
-    let waiting = |scene: &mut Scene| drop(scene.submit(|_| {}).unwrap());
+fn an_item_expires_in_any_unfinished_state_with_a_recorded_error() {
+    let pending = |scene: &mut Scene| drop(scene.submit(|_| {}).unwrap());
     let paused = |scene: &mut Scene| {
         scene.submit(|_| {}).unwrap();
         scene.run(Command::Pause).unwrap();
@@ -99,7 +102,7 @@ fn an_item_expires_wherever_it_is_and_that_is_a_recorded_failure() {
         scene.submit(|_| {}).unwrap();
         scene.receive(1).unwrap();
     };
-    for prepare in [&waiting as &dyn Fn(&mut Scene), &paused, &held] {
+    for prepare in [&pending as &dyn Fn(&mut Scene), &paused, &held] {
         let mut scene = Scene::with(|policy| policy.expire_after = Some(Millis(500)));
         prepare(&mut scene);
         assert_eq!(scene.head().timer(), Some(Timestamp(START + 500)));
@@ -141,7 +144,7 @@ fn an_expiry_may_complete_a_closed_queue() {
 }
 
 #[test]
-fn the_delay_after_a_lapse_differs_from_item_to_item_by_itself() {
+fn the_delay_after_a_lapse_differs_from_item_to_item() {
     let backoff = || Backoff {
         growth: Growth::Constant { delay: Millis(100_000) },
         jitter: Jitter::Random { permille: 500 },

@@ -94,7 +94,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Where the round robin stands, and its weights.
+    /// The round robin and its weights.
     pub fn round_robin(&self) -> (RoundRobin, Arc<Weights>) {
         match &self.0 {
             Kind::Keyed(keyed) => keyed.round_robin(),
@@ -198,7 +198,7 @@ mod tests {
     proptest! {
         /// After any pushes and removals, the first entry is the smallest one.
         #[test]
-        fn a_ready_queue_gives_out_the_smallest_live_entry(steps in proptest::collection::vec((0..3u8, -2..3i64, 0..50u64), 1..3000)) {
+        fn the_first_entry_is_the_smallest_live_one(steps in proptest::collection::vec((0..3u8, -2..3i64, 0..50u64), 1..3000)) {
             let model = RefCell::new(BTreeSet::new());
             let mut queue = ReadyQueue::new(&Order::Priority, &Flow::default());
             let is_live = |rank, entry| model.borrow().contains(&(rank, entry));

@@ -222,7 +222,7 @@ pub fn decode_tally(bytes: &[u8]) -> Result<(TallyKey, Tally), RecordError> {
     decode(bytes)
 }
 
-/// Bytes left over are damage, too.
+/// Remaining bytes are damage, too.
 fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, RecordError> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),

@@ -129,7 +129,7 @@ pub fn encode_change(
     (encoder.finish(salt), parts)
 }
 
-/// A removal without an event, for example at the end of a TTL, says only which item is gone.
+/// A removal without an event, for example at the end of a TTL, contains only the sequence number.
 fn encode_removal(
     buffer: &mut Vec<u8>,
     change: &Change,
@@ -137,10 +137,10 @@ fn encode_removal(
     chosen_id: Option<ItemId>,
     salt: u64,
 ) -> u32 {
-    let told = change.event().zip(change.before());
-    let event = told.as_ref().map(|(event, _)| *event);
+    let removal = change.event().zip(change.before());
+    let event = removal.as_ref().map(|(event, _)| *event);
     let mut encoder = RecordEncoder::new(buffer, RecordKind::ItemRemoved, event, sequence);
-    if let Some((_, before)) = told {
+    if let Some((_, before)) = removal {
         let made_at = if chosen_id.is_some() { 0 } else { before.id.made_at().0 };
         let group = before.leaves;
         encoder.encoded(HEAD, &StoredRemoval { queue: before.queue, made_at, chosen_id, group });

@@ -1,5 +1,5 @@
 //! The integrity scan: reads a store's directory from end to end and lists all damage. Opening stops at the first damage; the
-//! scan goes on behind it.
+//! scan continues after it.
 //!
 //! **Invariant:** the scan writes nothing, and passes a record on only if the record's check matches.
 

@@ -1,4 +1,4 @@
-//! Walks all frames and records of the log, and goes on behind damage.
+//! Walks all frames and records of the log, and continues after damage.
 
 use super::{IntegrityScan, ScanStep, ScannedSegment, Visit, place};
 use crate::error::OpenError;
