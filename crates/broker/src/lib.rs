@@ -38,6 +38,6 @@ pub use pipeline::attachments::OffloadRule;
 pub use receive::ReceiveRequest;
 pub use schedules::PutSchedule;
 pub use tally::{Done, VERBS};
-pub use topics::{Subscription, Told};
+pub use topics::{Subscription, TopicEvent};
 /// What its calls are made of, for those who may not import the store.
 pub use towline_store as store;

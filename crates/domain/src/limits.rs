@@ -84,9 +84,9 @@ pub const KV_PAGE_MAX: usize = 64;
 /// The key of a record that a caller keeps: Towline puts a few bytes before it.
 pub const RECORD_KEY_BYTES_MAX: usize = 512;
 pub const TOPIC_MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Messages that are held for a listener who is behind; beyond that it misses the oldest.
+/// Messages held for a slow subscriber; if there are more, it misses the oldest.
 pub const TOPIC_BEHIND_MAX: usize = 256;
-/// Bytes that are held for all listeners of one server; beyond that they miss what was published first.
+/// Bytes held for all subscribers of one server; if there are more, they miss the oldest.
 pub const TOPICS_BYTES_MAX: usize = 64 << 20;
 /// Of all topics, at one server.
-pub const TOPIC_LISTENERS_MAX: usize = 10_000;
+pub const TOPIC_SUBSCRIBERS_MAX: usize = 10_000;
