@@ -1,14 +1,14 @@
-//! How much has been done since the start.
+//! Counters of operations since the start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_store::{Answered, Operation, Reply};
 
-/// The verbs of a lease holder, in the order in which they are counted.
+/// The verbs of a lease holder, in the order of their counters.
 pub const VERBS: [&str; 7] = ["heartbeat", "edit", "commit", "fail", "retry", "release", "defer"];
 
-/// What one batch asks for, told before it is handed to the store.
+/// The lease calls of one batch, by verb. Counted before the batch goes to the store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Asked([u64; VERBS.len()]);
 
@@ -42,23 +42,23 @@ pub(crate) struct Tally {
     refused: AtomicU64,
 }
 
-/// Everything that was counted.
+/// The values of all counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Done {
-    /// Calls by holders, by verb as in [`VERBS`], refused ones too.
+    /// Calls of lease holders, by verb as in [`VERBS`], including refused ones.
     pub verbs: [u64; VERBS.len()],
-    /// Items that are new.
+    /// New items.
     pub submitted: u64,
     /// Deliveries.
     pub received: u64,
-    /// Items that time changed when nothing else did: leases that lapsed, items that expired or were removed.
+    /// Items that a sweep changed: lapsed leases, expired items, removed items.
     pub swept: u64,
-    /// Operations that were refused.
+    /// Refused operations.
     pub refused: u64,
 }
 
 impl Done {
-    /// What producers and workers have asked for.
+    /// Operations of clients.
     #[must_use]
     pub fn by_clients(&self) -> u64 {
         self.verbs.iter().sum::<u64>() + self.submitted + self.received
@@ -79,7 +79,7 @@ impl Tally {
         for answer in answers {
             match answer {
                 Ok(Reply::Answer(Answer::Submitted { created: true, .. })) => submitted += 1,
-                Ok(Reply::Received(given)) => received += given.items.len() as u64,
+                Ok(Reply::Received(delivered)) => received += delivered.items.len() as u64,
                 Ok(Reply::Swept { changed }) => swept += changed,
                 Ok(_) => {}
                 Err(_) => refused += 1,

@@ -155,7 +155,7 @@ impl Subscription {
             Err(RecvError::Lagged(missed)) => missed,
             Err(RecvError::Closed) => return None,
         };
-        // TopicTable that went by, at once.
+        // Count consecutive missed messages together.
         loop {
             match receiver.try_recv() {
                 Ok(message) => match message.text() {
