@@ -1,6 +1,7 @@
 //! The broker: starts and stops its tasks, and carries out updates.
 
 use crate::collection::{self, Totals};
+use crate::counters::{Counters, OperationCounts};
 use crate::feed::Feed;
 use crate::groups::{self, Groups};
 use crate::latency::{CALLS, Latencies, Latency};
@@ -9,7 +10,6 @@ use crate::pipeline::attach::Storage;
 use crate::pipeline::attachments::Attachments;
 use crate::schedules::{self, ScheduleTimers};
 use crate::sweeper::{self, SweepTimer};
-use crate::tally::{Done, Tally};
 use crate::topics::Topics;
 use crate::waiters::receivers::ReceiveWaiters;
 use crate::waiters::results::Results;
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     pub(crate) attachments: Option<Attachments>,
     pub(crate) collected: Totals,
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     pub(crate) latencies: Latencies,
     pub(crate) topics: Arc<Topics>,
     pub(crate) feed: Feed,
@@ -101,7 +101,7 @@ impl Broker {
             peers: Peers::default(),
             attachments,
             collected: Totals::default(),
-            tally: Tally::default(),
+            counters: Counters::default(),
             latencies: Latencies::default(),
             topics: Arc::default(),
             feed: Feed::default(),
@@ -135,8 +135,8 @@ impl Broker {
 
     /// Operations since the start.
     #[must_use]
-    pub fn done(&self) -> Done {
-        self.0.tally.read()
+    pub fn operation_counts(&self) -> OperationCounts {
+        self.0.counters.read()
     }
 
     /// How long the store took for batches since the start, by kind as in [`CALLS`](crate::CALLS).

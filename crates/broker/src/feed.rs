@@ -46,7 +46,7 @@ pub(crate) struct Feed {
     followers: AtomicUsize,
     wake: Notify,
     held: Mutex<Held>,
-    /// Changes whenever `held` does.
+    /// Changes when events are added to `held` or dropped from it.
     version: watch::Sender<u64>,
     /// Locked while the reader starts or ends.
     starting: tokio::sync::Mutex<()>,

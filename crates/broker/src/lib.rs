@@ -9,6 +9,7 @@
 mod broker;
 pub mod clock;
 mod collection;
+mod counters;
 mod delivery;
 pub mod entropy;
 mod feed;
@@ -22,13 +23,13 @@ mod records;
 mod schedules;
 mod submit_wait;
 mod sweeper;
-mod tally;
 mod topics;
 mod waiters;
 
 pub use broker::{Broker, Sharing, Waited};
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
+pub use counters::{OperationCounts, VERBS};
 pub use feed::{Followed, Follower};
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
 pub use pace::Pace;
@@ -36,7 +37,6 @@ pub use pipeline::attach::Storage;
 pub use pipeline::attachments::OffloadRule;
 pub use receive::ReceiveRequest;
 pub use schedules::PutSchedule;
-pub use tally::{Done, VERBS};
 pub use topics::{Subscription, TopicEvent};
 /// The types of the broker's calls, for crates that may not import the store.
 pub use towline_store as store;

@@ -27,7 +27,7 @@ pub struct Pace {
 impl Broker {
     #[must_use]
     pub fn pace(&self) -> Pace {
-        Pace { seen: self.done().by_clients(), operations: 0, rest: Duration::ZERO }
+        Pace { seen: self.operation_counts().by_clients(), operations: 0, rest: Duration::ZERO }
     }
 
     /// Does a part of the work, with so many items.
@@ -41,12 +41,12 @@ impl Broker {
 
     /// Rests for the parts since the last rest, if clients are busy. Call it before the next part.
     pub async fn rest(&self, pace: &mut Pace) {
-        let seen = self.done().by_clients();
+        let seen = self.operation_counts().by_clients();
         if seen != pace.seen {
             let mut rested = Duration::ZERO;
             // No rest while the broker stops: that would delay the stop.
             while rested < pace.rest
-                && self.done().by_clients() - seen < pace.operations
+                && self.operation_counts().by_clients() - seen < pace.operations
                 && !self.0.is_stopping()
             {
                 tokio::time::sleep(CHECK_EVERY).await;

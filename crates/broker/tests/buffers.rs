@@ -99,7 +99,7 @@ impl Scene {
         self.run(Operation::Lease { id: item.head.id, call }).await
     }
 
-    /// The item in the store, without its offloaded fields.
+    /// The item in the store, with references in place of offloaded fields.
     async fn stored(&self, id: ItemId) -> Item {
         self.store.get(vec![id], FieldSet::ALL).await.unwrap().pop().flatten().unwrap().item
     }

@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-/// Adds removed members from the earlier counts. Which of them were redriven since is unknown.
+/// Adds members that the store no longer has, from the earlier counts. Which of them were redriven since is unknown.
 fn join(counts: &mut GroupCounts, known: &GroupCounts) {
     let unfinished = counts.unfinished();
     counts.completed = counts.completed.max(known.completed);

@@ -1,9 +1,9 @@
 //! Calls the store.
 
 use crate::broker::Shared;
+use crate::counters::VerbCounts;
 use crate::delivery::Delivery;
 use crate::latency::Latencies;
-use crate::tally::Asked;
 use crate::waiters::receivers::{Waiter, WakeGeneration, WakeUp};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub(crate) const PIGGYBACKED_MAX: usize = 64;
 impl Shared {
     /// Calls the store, and wakes waiting callers from the effects.
     pub(crate) async fn execute(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        let asked = Asked::of(&batch);
+        let verbs = VerbCounts::of(&batch);
         let timed = Latencies::begin(batch.first());
         let updated = self.store.update(batch).await;
         self.latencies.end(&timed);
         let Updated { answers, effects } = updated?;
-        self.tally.add(asked, &answers);
+        self.counters.add(verbs, &answers);
         self.wake(&effects);
         Ok(answers)
     }

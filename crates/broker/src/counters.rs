@@ -10,13 +10,13 @@ pub const VERBS: [&str; 7] = ["heartbeat", "edit", "commit", "fail", "retry", "r
 
 /// The lease calls of one batch, by verb. Counted before the batch goes to the store.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Asked([u64; VERBS.len()]);
+pub(crate) struct VerbCounts([u64; VERBS.len()]);
 
-impl Asked {
-    pub(crate) fn of(batch: &[Operation]) -> Asked {
-        let mut asked = Asked::default();
-        batch.iter().for_each(|operation| asked.add(operation));
-        asked
+impl VerbCounts {
+    pub(crate) fn of(batch: &[Operation]) -> VerbCounts {
+        let mut counts = VerbCounts::default();
+        batch.iter().for_each(|operation| counts.add(operation));
+        counts
     }
 
     fn add(&mut self, operation: &Operation) {
@@ -34,7 +34,7 @@ impl Asked {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     verbs: [AtomicU64; VERBS.len()],
     submitted: AtomicU64,
     received: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) struct Tally {
 
 /// The values of all counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Done {
+pub struct OperationCounts {
     /// Calls of lease holders, by verb as in [`VERBS`], including refused ones.
     pub verbs: [u64; VERBS.len()],
     /// New items.
@@ -57,7 +57,7 @@ pub struct Done {
     pub refused: u64,
 }
 
-impl Done {
+impl OperationCounts {
     /// Operations of clients.
     #[must_use]
     pub fn by_clients(&self) -> u64 {
@@ -65,14 +65,14 @@ impl Done {
     }
 }
 
-impl Tally {
-    pub(crate) fn add(&self, asked: Asked, answers: &[Answered]) {
+impl Counters {
+    pub(crate) fn add(&self, counts: VerbCounts, answers: &[Answered]) {
         let count = |counter: &AtomicU64, by: u64| {
             if by > 0 {
                 counter.fetch_add(by, Ordering::Relaxed);
             }
         };
-        for (counter, by) in self.verbs.iter().zip(asked.0) {
+        for (counter, by) in self.verbs.iter().zip(counts.0) {
             count(counter, by);
         }
         let (mut submitted, mut received, mut swept, mut refused) = (0, 0, 0, 0);
@@ -91,9 +91,9 @@ impl Tally {
         count(&self.refused, refused);
     }
 
-    pub(crate) fn read(&self) -> Done {
+    pub(crate) fn read(&self) -> OperationCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Done {
+        OperationCounts {
             verbs: std::array::from_fn(|at| read(&self.verbs[at])),
             submitted: read(&self.submitted),
             received: read(&self.received),
