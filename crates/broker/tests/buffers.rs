@@ -142,7 +142,7 @@ impl Scene {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("never: {what}");
+        panic!("timed out: {what}");
     }
 }
 

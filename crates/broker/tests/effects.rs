@@ -1,6 +1,6 @@
 //! The store's effects wake exactly the callers that a batch concerns.
 //!
-//! On one thread, with a clock that moves on only while every task waits: a caller that is not woken waits for its
+//! On one thread, with a clock that advances only while every task waits: a caller that is not woken waits for its
 //! whole timeout.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
