@@ -13,7 +13,7 @@ pub struct TopicMessage {
 /// The result of a publish: how many subscribers got the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Published {
-    pub listeners: usize,
+    pub subscribers: usize,
 }
 
 /// The last event to a subscriber that was too slow.

@@ -1,6 +1,7 @@
-//! The broker itself: every update goes through here, so it knows what may have become ready and what has ended.
+//! The broker: starts and stops its tasks, and carries out updates.
 
 use crate::collection::{self, Totals};
+use crate::counters::{Counters, OperationCounts};
 use crate::feed::Feed;
 use crate::groups::{self, Groups};
 use crate::latency::{CALLS, Latencies, Latency};
@@ -9,7 +10,6 @@ use crate::pipeline::attach::Storage;
 use crate::pipeline::attachments::Attachments;
 use crate::schedules::{self, ScheduleTimers};
 use crate::sweeper::{self, SweepTimer};
-use crate::tally::{Done, Tally};
 use crate::topics::Topics;
 use crate::waiters::receivers::ReceiveWaiters;
 use crate::waiters::results::Results;
@@ -37,12 +37,12 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     pub(crate) attachments: Option<Attachments>,
     pub(crate) collected: Totals,
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     pub(crate) latencies: Latencies,
     pub(crate) topics: Arc<Topics>,
     pub(crate) feed: Feed,
     pub(crate) groups: Groups,
-    /// Nobody else changes what is in the store.
+    /// No other broker uses the store.
     pub(crate) is_alone: bool,
     stopping: AtomicBool,
     stopped: Notify,
@@ -54,12 +54,12 @@ impl std::fmt::Debug for Broker {
     }
 }
 
-/// Who else uses the store.
+/// Whether other brokers use the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// Nobody: everything that happens goes through this broker.
+    /// All updates go through this broker.
     Alone,
-    /// Other brokers: this one polls for what they did, and hears hints of it ([`Broker::peer_hint`]).
+    /// Other brokers use it: this one polls for their updates and receives hints ([`Broker::peer_hint`]).
     Shared { poll_every: Duration },
 }
 
@@ -68,15 +68,15 @@ pub enum Sharing {
 pub enum Waited {
     /// The item is completed or failed.
     Ended(Box<StoredItem>),
-    /// It is as it was.
+    /// The item has not ended.
     Unfinished(Box<StoredItem>),
-    /// There is no such item (any more).
+    /// The item does not exist.
     NotFound,
 }
 
 impl Broker {
-    /// Starts the broker and its sweeper on the current runtime. Without object storage, items name what buffers they
-    /// like, and payloads stay with their items.
+    /// Starts the broker and its tasks on the current runtime. Without object storage, buffers are not checked and no
+    /// payload field is offloaded.
     #[must_use]
     pub fn start(
         store: Arc<dyn Store>,
@@ -101,7 +101,7 @@ impl Broker {
             peers: Peers::default(),
             attachments,
             collected: Totals::default(),
-            tally: Tally::default(),
+            counters: Counters::default(),
             latencies: Latencies::default(),
             topics: Arc::default(),
             feed: Feed::default(),
@@ -127,44 +127,44 @@ impl Broker {
         &*self.0.store
     }
 
-    /// The time by the clock it was started with.
+    /// The time by the broker's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.0.clock.now()
     }
 
-    /// How much has been done since the start.
+    /// Operations since the start.
     #[must_use]
-    pub fn done(&self) -> Done {
-        self.0.tally.read()
+    pub fn operation_counts(&self) -> OperationCounts {
+        self.0.counters.read()
     }
 
-    /// How long batches took the store since the start, by what they are about as in [`CALLS`](crate::CALLS).
+    /// How long the store took for batches since the start, by kind as in [`CALLS`](crate::CALLS).
     #[must_use]
     pub fn latencies(&self) -> [Latency; CALLS.len()] {
         self.0.latencies.read()
     }
 
-    /// Carries out a batch and wakes the callers it concerns, also if the caller goes away meanwhile.
+    /// Carries out a batch and wakes the callers it concerns, even if the caller disconnects meanwhile.
     pub async fn update(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
         let update = tokio::spawn(Arc::clone(&self.0).update_checked(batch));
         update.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Waits until an item has ended, or for that long.
+    /// Waits until an item has ended, or until `at_most` has passed.
     pub async fn wait(&self, id: ItemId, at_most: Duration) -> Result<Waited> {
         let shared = &self.0;
         let mut stopped = pin!(shared.stopped.notified());
         let mut over = pin!(tokio::time::sleep(at_most));
         loop {
-            // Registered before the look, so that no end falls between the two.
+            // Register before reading the item, so that no wake-up is missed.
             let mut ended = shared.results.register(id);
             let seen = shared.look(id).await?;
             if !matches!(seen, Waited::Unfinished(_)) || at_most.is_zero() || shared.is_stopping() {
                 return Ok(seen);
             }
             tokio::select! {
-                // It was redriven since, perhaps: then the wait goes on.
+                // The item may have been redriven since: then the wait goes on.
                 () = ended.woken() => {}
                 () = &mut over => break,
                 () = &mut stopped => break,
@@ -173,17 +173,17 @@ impl Broker {
         shared.look(id).await
     }
 
-    /// Lets waiting receivers go with nothing, and takes no new ones. What is under way is finished.
+    /// Ends all waits without an item and starts no new ones. Operations under way are finished.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::SeqCst);
         self.0.stopped.notify_waiters();
         self.0.receivers.dismiss();
         self.0.submitters.dismiss();
         self.0.topics.dismiss();
-        self.0.sweep_timer.ring();
-        self.0.schedule_timers.ring();
+        self.0.sweep_timer.wake();
+        self.0.schedule_timers.wake();
         self.0.feed.stop();
-        self.0.groups.ring();
+        self.0.groups.wake();
     }
 }
 

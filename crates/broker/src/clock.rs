@@ -1,18 +1,18 @@
-//! The wall clock, steadied.
+//! A steady wall clock.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use towline_domain::Timestamp;
 use towline_store::Clock;
 
-/// A jump ahead of more than this is taken at once: schedules would be late for too long otherwise.
+/// A larger jump ahead is followed at once: otherwise schedules would be late for too long.
 const JUMP_MAX: Duration = Duration::from_secs(600);
 
 /// The machine's clock without its jumps, for a store that never lets time go back.
 ///
-/// Leases are lengths of time: when the machine's clock is set ahead by minutes, they must not all lapse at that moment,
-/// and when it is set back, time must not stand still until it has caught up. So this clock runs at twice the speed, or
-/// at half of it, until the two agree again: a holder that beats at a third of its lease keeps it.
+/// When the machine's clock is set ahead by minutes, leases must not all lapse at that moment. When it is set back,
+/// time must not stand still. So this clock runs at twice or half the speed until the two agree again. A worker that
+/// sends a heartbeat every third of its lease keeps it.
 #[derive(Debug)]
 pub struct SteadyClock(Mutex<Reading>);
 
@@ -35,7 +35,7 @@ impl SteadyClock {
 impl Clock for SteadyClock {
     fn now(&self) -> Timestamp {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the lock: of two readings the later one is taken later.
+        // Read under the lock, so that readings are in order.
         let (at, wall) = machine();
         let time = advance(last.time, at.saturating_duration_since(last.at), wall);
         *last = Reading { at, time };
@@ -43,7 +43,7 @@ impl Clock for SteadyClock {
     }
 }
 
-/// The time that is told next: `elapsed` after `time` was told, when the machine says `wall`.
+/// The next reading: `elapsed` after the reading `time`, when the machine's clock shows `wall`.
 fn advance(time: Duration, elapsed: Duration, wall: Duration) -> Duration {
     let steady = time.saturating_add(elapsed);
     match wall.checked_sub(steady) {
@@ -53,11 +53,11 @@ fn advance(time: Duration, elapsed: Duration, wall: Duration) -> Duration {
     }
 }
 
-/// Measures how long something took, which decides nothing.
+/// Measures durations for metrics and pacing. No decision of the store depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch(Instant);
 
-#[expect(clippy::disallowed_methods, reason = "how long something took decides nothing")]
+#[expect(clippy::disallowed_methods, reason = "no decision of the store depends on it")]
 impl Stopwatch {
     pub(crate) fn start() -> Stopwatch {
         Stopwatch(Instant::now())
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_the_machine_s_time() {
+    fn it_follows_the_machines_clock() {
         assert_eq!(after(10, S + 10), 10);
         assert_eq!(after(0, S), 0);
     }
@@ -97,19 +97,19 @@ mod tests {
     }
 
     #[test]
-    fn a_great_jump_is_taken_at_once() {
+    fn a_large_jump_is_followed_at_once() {
         assert_eq!(after(10, S + 10 + 600), 20);
         assert_eq!(after(10, S + 10 + 601), 611);
     }
 
     #[test]
-    fn set_back_it_goes_on_at_half_the_speed() {
+    fn after_a_step_back_it_runs_at_half_the_speed() {
         assert_eq!(after(10, S + 10 - 3600), 5);
         assert_eq!(after(10, S + 10 - 2), 8);
     }
 
     #[test]
-    fn no_step_is_backwards() {
+    fn readings_never_go_back() {
         let clock = SteadyClock::new();
         let times: Vec<Timestamp> = (0..1000).map(|_| clock.now()).collect();
         assert!(times.is_sorted());

@@ -1,8 +1,8 @@
-//! Removes from object storage what no item names: outputs of attempts that did not commit them, payload fields that
-//! were replaced or whose item is gone, and what crashes left behind.
+//! Deletes unused objects from object storage: outputs that their attempt did not commit, offloaded fields that were
+//! replaced or whose item was removed, and what crashes left.
 //!
-//! It goes through everything there is, page by page, and asks the store. Nothing is remembered between two rounds, so a
-//! restart loses nothing.
+//! Each round lists all objects, page by page, and asks the store which items still use them. It keeps no state between
+//! rounds, so a restart loses nothing.
 
 use crate::broker::Shared;
 use crate::pipeline::attachments::{Attachments, BufferBinding, FieldKey, KEPT};
@@ -15,14 +15,14 @@ use towline_buffers::{BufferError, SweepCursor};
 use towline_domain::{BufferId, FieldSet, Item, ItemId, Millis, Reference};
 use towline_store::{Store, StoreError};
 
-/// Things looked at before others get a turn.
+/// Objects in one page.
 const PAGE: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectionRule {
     /// Between two rounds.
     pub every: Duration,
-    /// What is younger is left alone: it may be on its way into an item. Not less than a write can take.
+    /// Younger objects stay: an item may be about to name them. Must not be shorter than a write takes.
     pub grace: Millis,
 }
 
@@ -32,16 +32,16 @@ impl Default for CollectionRule {
     }
 }
 
-/// How much was removed.
+/// How many objects were deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
     /// Buffers made for attempts that ended without committing them.
     pub outputs: u64,
     /// Payload fields that no item names.
     pub fields: u64,
-    /// Buffers whose time to live was over.
+    /// Buffers whose time to live has passed.
     pub expired: u64,
-    /// Data and files that belong to nothing.
+    /// Data and files that belong to no buffer.
     pub orphans: u64,
 }
 
@@ -65,10 +65,10 @@ impl Totals {
     }
 }
 
-/// Why a round ended early; the next one begins anew.
+/// Why a round ended early. The next round starts from the beginning.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-enum Broke {
+enum CollectionError {
     Storage(#[from] BufferError),
     Store(#[from] StoreError),
 }
@@ -81,12 +81,12 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
                 return;
             }
             let before = broker.collected.read();
-            if let Err(broke) = broker.collect(rule).await {
-                tracing::warn!(cause = %broke, "collection stopped early, and will begin again");
+            if let Err(error) = broker.collect(rule).await {
+                tracing::warn!(cause = %error, "collection of unused objects failed; the next round starts again");
             }
             let after = broker.collected.read();
             if after != before {
-                tracing::info!(total = ?after, "removed from object storage what nothing names");
+                tracing::info!(total = ?after, "deleted unused objects from object storage");
             }
         }
         tokio::time::sleep(rule.every).await;
@@ -94,13 +94,14 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
 }
 
 impl Shared {
-    async fn collect(self: &Arc<Self>, rule: CollectionRule) -> Result<(), Broke> {
-        let Some(depot) = &self.attachments else { return Ok(()) };
-        self.collect_outputs(depot).boxed().await?;
-        self.collect_blobs(depot, rule).boxed().await?;
+    async fn collect(self: &Arc<Self>, rule: CollectionRule) -> Result<(), CollectionError> {
+        let Some(attachments) = &self.attachments else { return Ok(()) };
+        self.collect_outputs(attachments).boxed().await?;
+        self.collect_blobs(attachments, rule).boxed().await?;
         let mut from = SweepCursor::default();
         while !self.is_stopping() {
-            let swept = depot.buffers.sweep(from, PAGE, rule.grace.0, self.clock.now().0).boxed().await?;
+            let swept =
+                attachments.buffers.sweep(from, PAGE, rule.grace.0, self.clock.now().0).boxed().await?;
             self.collected.expired.fetch_add(swept.expired_removed, Ordering::Relaxed);
             let orphans = swept.orphans_removed + swept.temporary_removed;
             self.collected.orphans.fetch_add(orphans, Ordering::Relaxed);
@@ -112,10 +113,10 @@ impl Shared {
         Ok(())
     }
 
-    async fn collect_outputs(&self, depot: &Attachments) -> Result<(), Broke> {
+    async fn collect_outputs(&self, attachments: &Attachments) -> Result<(), CollectionError> {
         let mut after = None;
         loop {
-            let page = depot.buffers.list(after.as_deref(), PAGE, &BTreeMap::new()).await?;
+            let page = attachments.buffers.list(after.as_deref(), PAGE, &BTreeMap::new()).await?;
             let ids = page.buffers.iter().filter_map(|listed| listed.id.parse::<BufferId>().ok());
             let made: Vec<(BufferId, ItemId)> =
                 ids.filter_map(|id| Some((id.clone(), id.attempted()?))).collect();
@@ -125,10 +126,10 @@ impl Shared {
                     return Ok(());
                 }
                 if matches!(
-                    depot.tie_to(&id, items.get(&item)).await?,
+                    attachments.binding_to(&id, items.get(&item)).await?,
                     BufferBinding::Cut | BufferBinding::Gone
                 ) {
-                    depot.buffers.delete(id.as_str()).await?;
+                    attachments.buffers.delete(id.as_str()).await?;
                     self.collected.outputs.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -139,19 +140,23 @@ impl Shared {
         }
     }
 
-    async fn collect_blobs(&self, depot: &Attachments, rule: CollectionRule) -> Result<(), Broke> {
+    async fn collect_blobs(
+        &self,
+        attachments: &Attachments,
+        rule: CollectionRule,
+    ) -> Result<(), CollectionError> {
         let mut after = None;
         loop {
-            let page = depot.buffers.list_blobs(after.as_deref(), PAGE).await?;
+            let page = attachments.buffers.list_blobs(after.as_deref(), PAGE).await?;
             let now = self.clock.now();
             let old =
                 page.blobs.iter().filter(|blob| blob.written_at_ms.saturating_add(rule.grace.0) <= now.0);
-            let (mut fields, mut marks) = (Vec::new(), Vec::new());
+            let (mut fields, mut kept_marks) = (Vec::new(), Vec::new());
             for blob in old {
                 match (FieldKey::read(&blob.key), blob.key.strip_prefix(KEPT)) {
                     (Some(key), _) => fields.push((blob.key.clone(), key)),
-                    (None, Some(id)) => marks.push((blob.key.clone(), id.to_owned())),
-                    // Not ours to judge.
+                    (None, Some(id)) => kept_marks.push((blob.key.clone(), id.to_owned())),
+                    // Not an object of this broker.
                     (None, None) => {}
                 }
             }
@@ -164,13 +169,13 @@ impl Shared {
                 let named =
                     named.and_then(|bytes| Reference::read(bytes)).is_some_and(|named| named.key == key);
                 if !named {
-                    depot.buffers.delete_blob(&key).await?;
+                    attachments.buffers.delete_blob(&key).await?;
                     self.collected.fields.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            for (key, id) in marks {
-                if matches!(depot.buffers.meta(&id).await, Err(BufferError::NotFound { .. })) {
-                    depot.buffers.delete_blob(&key).await?;
+            for (key, id) in kept_marks {
+                if matches!(attachments.buffers.meta(&id).await, Err(BufferError::NotFound { .. })) {
+                    attachments.buffers.delete_blob(&key).await?;
                 }
             }
             after = page.next;

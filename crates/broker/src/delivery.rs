@@ -1,4 +1,4 @@
-//! Items on their way to a receiver.
+//! Received items that the receiver has not accepted yet.
 
 use crate::broker::Shared;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use towline_domain::command::When;
 use towline_domain::{Item, QueueState, Throttle};
 use towline_store::Received;
 
-/// What a receive brought. **Invariant:** items that are dropped without being accepted go back to their queue, and the
-/// delivery does not count as an attempt.
+/// The result of a receive. **Invariant:** items that are dropped before they are accepted go back to their queue, and
+/// the delivery does not count as an attempt.
 pub(crate) struct Delivery {
     /// `None`: it was accepted.
     received: Option<Received>,
@@ -36,12 +36,12 @@ impl Delivery {
         matches!(self.state, QueueState::Completed { .. })
     }
 
-    /// Whether the receive was cut short before its first item: the receiver asks again.
+    /// Whether the receive was cut short before its first item. Then the receiver repeats it.
     pub(crate) fn was_cut_short(&self) -> bool {
         self.received.as_ref().is_some_and(|received| received.items.is_empty() && received.more > 0)
     }
 
-    /// Whether the receiver wants it: items, or that there will be none.
+    /// Whether the receiver returns with it: it has items, or the queue is completed.
     pub(crate) fn is_useful(&self) -> bool {
         self.is_completed() || self.received.as_ref().is_some_and(|received| !received.items.is_empty())
     }

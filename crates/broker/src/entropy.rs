@@ -5,10 +5,10 @@ use uuid::Uuid;
 
 /// Fills a buffer from the operating system.
 ///
-/// A machine that has no randomness to give cannot make a lease that nobody can guess: that is worth stopping for.
+/// Panics if the system has no randomness: a guessable lease token would be unsafe.
 #[expect(clippy::disallowed_methods, clippy::expect_used, reason = "the one place where entropy enters")]
 fn fill(buffer: &mut [u8]) {
-    getrandom::fill(buffer).expect("the operating system gives randomness");
+    getrandom::fill(buffer).expect("the operating system has randomness");
 }
 
 #[must_use]
@@ -32,7 +32,7 @@ pub fn bytes() -> [u8; 16] {
     bytes
 }
 
-/// An id for what is named before the store has seen it: a UUIDv7.
+/// An id that is needed before the store assigns one: a UUIDv7.
 #[must_use]
 pub fn uuid(now: Timestamp) -> Uuid {
     let mut random = [0; 10];

@@ -1,9 +1,10 @@
-//! What happens, for all who follow it: one reader of the store's events, however many there are.
+//! One reader of the store's events for all followers of this broker.
 //!
-//! The reader is woken by what is done here, and asks now and then where others may do something too. It runs while somebody
-//! follows. The latest events are held in memory; who comes for older ones reads the store until it has caught up.
+//! The reader runs while there is a follower. Updates of this broker wake it; it also polls if other brokers
+//! use the store. It holds the latest events in memory. A follower that wants older events reads the store until it has
+//! caught up.
 //!
-//! **Invariant:** a follower misses nothing, or is told so and nothing more.
+//! **Invariant:** a follower gets every event in order. If it misses one, it learns that and gets no further events.
 
 use crate::broker::{Broker, Shared};
 use std::collections::VecDeque;
@@ -14,29 +15,29 @@ use tokio::sync::{Notify, watch};
 use towline_domain::limits;
 use towline_store::{Event, EventCursor, EventPage, Events, EventsFrom, Result, StoreError};
 
-/// Events held for those who follow: who is further behind is cut off.
+/// Events held in memory. A follower that falls further behind is cut off.
 const HELD_MAX: usize = 16_384;
-/// Given to a follower at a time.
-const GIVEN_MAX: usize = 256;
-/// After it was woken the reader waits this long for more to come.
+/// Events that a follower gets at a time.
+const PAGE_MAX: usize = 256;
+/// After a wake-up the reader waits this long for more events.
 const GATHER: Duration = Duration::from_millis(2);
-/// Between two looks for what may have become visible a little late, and at most.
-const LOOK_SOON: Duration = Duration::from_millis(5);
-const LOOK_LATE: Duration = Duration::from_millis(500);
+/// Minimum and maximum poll interval. Events of other brokers may become visible late.
+const POLL_MIN: Duration = Duration::from_millis(5);
+const POLL_MAX: Duration = Duration::from_millis(500);
 const AFTER_FAULT: Duration = Duration::from_secs(1);
-/// A store that does not answer so often, one second after the other, is followed by nobody.
+/// After this many failed reads in a row, one a second, followers are cut off.
 const FAULTS_MAX: u32 = 10;
 
-/// How it went on for a follower.
+/// What a follower gets next.
 #[derive(Debug)]
 pub enum Followed {
     /// In order; at least one.
     Events(Vec<Arc<Event>>),
-    /// What came next is not kept any more.
+    /// The store has already deleted the next event.
     Gone,
-    /// It took so long that the latest were not held for it any more. It can come back for them.
+    /// The follower was too slow: its next event is no longer held in memory. It can follow again from its cursor.
     TooSlow,
-    /// The broker stops.
+    /// The broker is stopping.
     Stopping,
 }
 
@@ -45,20 +46,20 @@ pub(crate) struct Feed {
     followers: AtomicUsize,
     wake: Notify,
     held: Mutex<Held>,
-    /// Changes whenever something is held that was not.
-    news: watch::Sender<u64>,
-    /// One reader at a time begins.
-    begin: tokio::sync::Mutex<()>,
+    /// Changes when events are added to `held` or dropped from it.
+    version: watch::Sender<u64>,
+    /// Locked while the reader starts or ends.
+    starting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// Number of the first that is held; they are numbered from when the reader began.
+    /// Number of the first event held. Numbers count from the start of the reader.
     first: u64,
     events: VecDeque<Arc<Event>>,
-    /// Behind the last one; `None`: nobody reads.
+    /// After the last event held. `None`: the reader is not running.
     cursor: Option<EventCursor>,
-    /// Why those before that number were cut off.
+    /// Why followers before that number were cut off.
     fault: Option<(u64, StoreError)>,
 }
 
@@ -67,13 +68,13 @@ impl Held {
         self.first + self.events.len() as u64
     }
 
-    fn drop_all(&mut self) {
-        // A number that nobody was given: whoever waits for an older one sees that it is gone.
+    fn clear(&mut self) {
+        // Skip a number, so that followers of all older numbers see that theirs is gone.
         self.first = self.end() + 1;
         self.events.clear();
     }
 
-    /// What whoever was to be given that number next is told if it is not held any more.
+    /// What a follower gets if the event with that number is no longer held.
     fn ended(&self, at: u64) -> Result<Followed> {
         match &self.fault {
             Some((before, fault)) if at < *before => Err(fault.clone()),
@@ -87,7 +88,7 @@ impl Feed {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something may have happened.
+    /// Wakes the reader: there may be new events.
     pub(crate) fn updated(&self) {
         if self.followers.load(Ordering::Relaxed) > 0 {
             self.wake.notify_one();
@@ -101,22 +102,22 @@ impl Feed {
     /// Lets followers notice that the broker stops.
     pub(crate) fn stop(&self) {
         self.wake.notify_one();
-        self.news.send_modify(|changes| *changes += 1);
+        self.version.send_modify(|number| *number += 1);
     }
 
-    /// Cuts off all who follow; who comes now begins there.
+    /// Cuts off all followers. New followers start at `now`.
     fn cut_off(&self, now: EventCursor, fault: Option<StoreError>) {
         let mut held = self.lock();
-        held.drop_all();
+        held.clear();
         held.cursor = Some(now);
         held.fault = fault.map(|fault| (held.first, fault));
         drop(held);
-        self.news.send_modify(|changes| *changes += 1);
+        self.version.send_modify(|number| *number += 1);
     }
 
     fn hold(&self, page: EventPage) {
         let mut held = self.lock();
-        let some = !page.events.is_empty();
+        let has_events = !page.events.is_empty();
         held.events.extend(page.events.into_iter().map(Arc::new));
         while held.events.len() > HELD_MAX {
             held.events.pop_front();
@@ -124,22 +125,22 @@ impl Feed {
         }
         held.cursor = Some(page.next);
         drop(held);
-        if some {
-            self.news.send_modify(|changes| *changes += 1);
+        if has_events {
+            self.version.send_modify(|number| *number += 1);
         }
     }
 }
 
 impl Broker {
-    /// How many follow what happens.
+    /// Number of followers.
     #[must_use]
     pub fn followers(&self) -> usize {
-        // The one who counts groups is Towline's own.
+        // The follower that counts groups is internal.
         let own = usize::from(self.0.groups.are_followed());
         self.0.feed.followers().saturating_sub(own)
     }
 
-    /// Follows what happens from there on; `None`: as many do as may.
+    /// Follows the events from a position. `None`: the maximum number of followers is reached.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -150,38 +151,38 @@ impl Broker {
             feed.followers.fetch_sub(1, Ordering::AcqRel);
             return Ok(None);
         }
-        self.counted(from, GIVEN_MAX).await.map(Some)
+        self.open_follower(from, PAGE_MAX).await.map(Some)
     }
 
-    /// However many there are.
+    /// Follows without the limit on followers.
     pub(crate) async fn follow_from(
         &self,
         from: EventsFrom,
     ) -> Result<std::result::Result<Follower, Followed>> {
         self.0.feed.followers.fetch_add(1, Ordering::AcqRel);
-        self.counted(from, limits::EVENTS_PAGE_MAX).await
+        self.open_follower(from, limits::EVENTS_PAGE_MAX).await
     }
 
-    /// One who has been counted already, and is given so many at a time.
-    async fn counted(
+    /// The caller has already added one to the number of followers.
+    async fn open_follower(
         &self,
         from: EventsFrom,
-        given: usize,
+        page_max: usize,
     ) -> Result<std::result::Result<Follower, Followed>> {
         let mut follower = Follower {
             shared: Arc::clone(&self.0),
             cursor: EventCursor::default(),
             first: None,
             at: None,
-            pause: LOOK_SOON,
-            given,
+            pause: POLL_MIN,
+            page_max,
         };
-        begin_reading(&self.0).await?;
+        start_reader(&self.0).await?;
         if let EventsFrom::After(cursor) = &from {
             follower.cursor = cursor.clone();
         }
-        // Where it begins is settled now: what happens after the answer is told.
-        Ok(match self.0.store.events(from, given).await? {
+        // Read the first page now, so that the follower gets every event after this call returns.
+        Ok(match self.0.store.events(from, page_max).await? {
             Events::Gone | Events::Elsewhere => Err(Followed::Gone),
             Events::Page(page) => {
                 if page.events.is_empty() {
@@ -195,7 +196,7 @@ impl Broker {
     }
 }
 
-/// Where what happens from now on is told.
+/// The cursor after the latest event.
 pub(crate) async fn now(shared: &Shared) -> Result<EventCursor> {
     match shared.store.events(EventsFrom::Now, 1).await? {
         Events::Page(page) => Ok(page.next),
@@ -203,51 +204,50 @@ pub(crate) async fn now(shared: &Shared) -> Result<EventCursor> {
     }
 }
 
-async fn begin_reading(shared: &Arc<Shared>) -> Result<()> {
+async fn start_reader(shared: &Arc<Shared>) -> Result<()> {
     let feed = &shared.feed;
-    let _one_at_a_time = feed.begin.lock().await;
+    let _one_at_a_time = feed.starting.lock().await;
     if feed.lock().cursor.is_some() {
         return Ok(());
     }
     let cursor = now(shared).await?;
     feed.lock().cursor = Some(cursor.clone());
-    tokio::spawn(read(Arc::clone(shared), cursor));
+    tokio::spawn(run_reader(Arc::clone(shared), cursor));
     Ok(())
 }
 
-/// Reads for everybody, while there is somebody.
-async fn read(shared: Arc<Shared>, mut cursor: EventCursor) {
+/// Reads events while there is a follower.
+async fn run_reader(shared: Arc<Shared>, mut cursor: EventCursor) {
     let feed = &shared.feed;
-    let mut pause = LOOK_SOON;
+    let mut pause = POLL_MIN;
     let mut faults = 0;
     loop {
-        if ends(&shared).await {
+        if stops_reading(&shared).await {
             return;
         }
-        let told = shared.store.events(EventsFrom::After(cursor.clone()), limits::EVENTS_PAGE_MAX).await;
-        match told {
+        let read = shared.store.events(EventsFrom::After(cursor.clone()), limits::EVENTS_PAGE_MAX).await;
+        match read {
             Ok(Events::Page(page)) => {
                 faults = 0;
-                // A page can tell nothing and lead on: then there is nothing to wait for.
+                // A page without events may still move the cursor: then read on at once.
                 let moved = page.next != cursor;
                 cursor = page.next.clone();
-                let (more, some) = (page.more, !page.events.is_empty());
+                let (more, has_events) = (page.more, !page.events.is_empty());
                 feed.hold(page);
                 if more && moved {
                     continue;
                 }
-                pause = if some { LOOK_SOON } else { (pause * 2).min(LOOK_LATE) };
+                pause = if has_events { POLL_MIN } else { (pause * 2).min(POLL_MAX) };
                 if shared.is_alone && !more {
                     feed.wake.notified().await;
                 } else if tokio::time::timeout(pause, feed.wake.notified()).await.is_err() {
                     continue;
                 }
-                pause = LOOK_SOON;
+                pause = POLL_MIN;
                 tokio::time::sleep(GATHER).await;
             }
             Ok(Events::Gone | Events::Elsewhere) => {
-                // Everybody who follows is told that some are gone.
-                tracing::warn!("events were gone before they were read; followers are cut off");
+                tracing::warn!("events were deleted before they were read; followers are cut off");
                 match now(&shared).await {
                     Ok(now) => {
                         cursor = now.clone();
@@ -259,11 +259,11 @@ async fn read(shared: Arc<Shared>, mut cursor: EventCursor) {
             Err(error) => {
                 faults += 1;
                 tracing::debug!("cannot read events: {error}");
-                let stays = matches!(error, StoreError::Corrupt { .. } | StoreError::Poisoned { .. });
-                if stays || faults >= FAULTS_MAX {
+                let is_permanent = matches!(error, StoreError::Corrupt { .. } | StoreError::Poisoned { .. });
+                if is_permanent || faults >= FAULTS_MAX {
                     tracing::warn!("cannot read events, followers are cut off: {error}");
                     faults = 0;
-                    // What cannot be read is passed over: who asks for it hears so, who asks for what comes next is told.
+                    // Skip what cannot be read: its followers get the error, new followers get later events.
                     cursor = now(&shared).await.unwrap_or(cursor);
                     feed.cut_off(cursor.clone(), Some(error));
                 }
@@ -273,36 +273,35 @@ async fn read(shared: Arc<Shared>, mut cursor: EventCursor) {
     }
 }
 
-/// Whether nobody follows any more. Then what was held is forgotten.
-async fn ends(shared: &Shared) -> bool {
+/// Drops the held events if the last follower is gone or the broker is stopping.
+async fn stops_reading(shared: &Shared) -> bool {
     let feed = &shared.feed;
     if feed.followers() > 0 && !shared.is_stopping() {
         return false;
     }
-    // Who comes now waits for this to be over, and begins anew.
-    let _one_at_a_time = feed.begin.lock().await;
+    // A new follower waits for this lock, then starts a new reader.
+    let _one_at_a_time = feed.starting.lock().await;
     if feed.followers() > 0 && !shared.is_stopping() {
         return false;
     }
     let mut held = feed.lock();
-    held.drop_all();
+    held.clear();
     held.cursor = None;
     drop(held);
-    feed.news.send_modify(|changes| *changes += 1);
+    feed.version.send_modify(|number| *number += 1);
     true
 }
 
-/// One who follows. Dropped, it does not.
+/// A follower of the events, until it is dropped.
 pub struct Follower {
     shared: Arc<Shared>,
     cursor: EventCursor,
-    /// Read when it began.
+    /// Read at the start.
     first: Option<EventPage>,
-    /// The number of the next event among those that are held; `None`: it reads the store, to catch up.
+    /// The number of the next event in memory. `None`: it is catching up from the store.
     at: Option<u64>,
     pause: Duration,
-    /// At most so many at a time.
-    given: usize,
+    page_max: usize,
 }
 
 impl std::fmt::Debug for Follower {
@@ -320,26 +319,26 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// Whether what comes next is held in memory, if there is any.
-    pub(crate) fn is_abreast(&self) -> bool {
+    /// Whether it reads from memory.
+    pub(crate) fn is_caught_up(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Behind everything it was given.
+    /// After the last event it got.
     #[must_use]
     pub fn cursor(&self) -> &EventCursor {
         &self.cursor
     }
 
-    /// Waits for what comes next. After anything but events it is over. Dropping the future loses nothing.
+    /// Waits for the next events. Any other answer is the last one. Dropping the future loses nothing.
     ///
     /// # Errors
     /// If the store does not answer.
     pub async fn next(&mut self) -> Result<Followed> {
-        let mut news = self.shared.feed.news.subscribe();
+        let mut version = self.shared.feed.version.subscribe();
         loop {
-            // Before anything is looked at: what changes after that is noticed.
-            news.borrow_and_update();
+            // First of all, so that no later change is missed.
+            version.borrow_and_update();
             if self.shared.is_stopping() {
                 return Ok(Followed::Stopping);
             }
@@ -348,21 +347,21 @@ impl Follower {
                 return Ok(Followed::Events(page.events.into_iter().map(Arc::new).collect()));
             }
             let Some(at) = self.at else {
-                if let Some(told) = self.catch_up().await? {
-                    return Ok(told);
+                if let Some(followed) = self.catch_up().await? {
+                    return Ok(followed);
                 }
                 continue;
             };
             match self.held(at) {
                 Err(ended) => return ended,
                 Ok(events) if events.is_empty() => {
-                    if news.changed().await.is_err() {
+                    if version.changed().await.is_err() {
                         return Ok(Followed::Stopping);
                     }
                 }
                 Ok(events) => {
                     self.at = Some(at + events.len() as u64);
-                    // It may have read some of them itself.
+                    // It may have read some of them from the store already.
                     let new: Vec<_> =
                         events.into_iter().filter(|event| !self.cursor.has_passed(event.id)).collect();
                     new.iter().for_each(|event| self.cursor.pass(event.id));
@@ -374,24 +373,25 @@ impl Follower {
         }
     }
 
-    /// Some of those that are held from that number on, or what is said if it is not held any more.
+    /// Events in memory from that number on, or why it is no longer held.
     fn held(&self, at: u64) -> std::result::Result<Vec<Arc<Event>>, Result<Followed>> {
         let held = self.shared.feed.lock();
         let skip = at.checked_sub(held.first).and_then(|skip| usize::try_from(skip).ok());
         let skip = skip.ok_or_else(|| held.ended(at))?;
-        Ok(held.events.iter().skip(skip).take(self.given).cloned().collect())
+        Ok(held.events.iter().skip(skip).take(self.page_max).cloned().collect())
     }
 
-    /// A page of the store; once there is no more, it goes on with what is held.
+    /// Reads a page from the store. At the position of the reader, switches to the events in memory.
     async fn catch_up(&mut self) -> Result<Option<Followed>> {
         let (end, reader) = {
             let held = self.shared.feed.lock();
             (held.end(), held.cursor.clone())
         };
-        let page = match self.shared.store.events(EventsFrom::After(self.cursor.clone()), self.given).await? {
-            Events::Gone | Events::Elsewhere => return Ok(Some(Followed::Gone)),
-            Events::Page(page) => page,
-        };
+        let page =
+            match self.shared.store.events(EventsFrom::After(self.cursor.clone()), self.page_max).await? {
+                Events::Gone | Events::Elsewhere => return Ok(Some(Followed::Gone)),
+                Events::Page(page) => page,
+            };
         let before = self.cursor.clone();
         self.cursor.join(&page.next);
         let moved = self.cursor != before;
@@ -399,12 +399,12 @@ impl Follower {
             self.at = Some(end);
         }
         if !page.events.is_empty() {
-            self.pause = LOOK_SOON;
+            self.pause = POLL_MIN;
             return Ok(Some(Followed::Events(page.events.into_iter().map(Arc::new).collect())));
         }
         if self.at.is_none() && !moved {
             tokio::time::sleep(self.pause).await;
-            self.pause = (self.pause * 2).min(LOOK_LATE);
+            self.pause = (self.pause * 2).min(POLL_MAX);
         }
         Ok(None)
     }

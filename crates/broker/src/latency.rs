@@ -1,13 +1,13 @@
-//! How long the store takes, as its callers see it: until the answer is durable.
+//! How long the store takes for a batch, until its answers are durable.
 
 use crate::clock::Stopwatch;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use towline_store::Operation;
 
-/// What a batch is mostly about, in the order in which its time is kept.
+/// The kinds of batches, in the order of their latencies.
 pub const CALLS: [&str; 5] = ["submit", "receive", "settle", "sweep", "other"];
-/// Of a batch.
+/// Upper bounds of the latency buckets.
 pub const LATENCY_BOUNDS: [Duration; 15] = [
     Duration::from_micros(100),
     Duration::from_micros(250),
@@ -29,16 +29,16 @@ pub const LATENCY_BOUNDS: [Duration; 15] = [
 /// Batches of one kind by how long they took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
-    /// By the first of [`LATENCY_BOUNDS`] that is not shorter; the longest of all come last.
+    /// By the first of [`LATENCY_BOUNDS`] that is not shorter; the last bucket has no bound.
     pub counts: [u64; LATENCY_BOUNDS.len() + 1],
     pub sum: Duration,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Latencies([Kept; CALLS.len()]);
+pub(crate) struct Latencies([Histogram; CALLS.len()]);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Histogram {
     counts: [AtomicU64; LATENCY_BOUNDS.len() + 1],
     sum_us: AtomicU64,
 }
@@ -50,8 +50,7 @@ pub(crate) struct Timed {
 }
 
 impl Latencies {
-    /// To be called when a batch is handed to the store: its first operation says what it is about, receivers that ride
-    /// along come last.
+    /// Call this when a batch goes to the store. The first operation decides the kind; piggybacked receives come last.
     pub(crate) fn begin(first: Option<&Operation>) -> Timed {
         let call = match first.map(Operation::asked) {
             Some(Operation::Submit { .. }) => 0,
@@ -65,16 +64,17 @@ impl Latencies {
 
     pub(crate) fn end(&self, timed: &Timed) {
         let took = timed.since.elapsed();
-        let kept = &self.0[timed.call];
-        kept.counts[LATENCY_BOUNDS.partition_point(|bound| *bound < took)].fetch_add(1, Ordering::Relaxed);
-        kept.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let histogram = &self.0[timed.call];
+        histogram.counts[LATENCY_BOUNDS.partition_point(|bound| *bound < took)]
+            .fetch_add(1, Ordering::Relaxed);
+        histogram.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// In the order of [`CALLS`].
     pub(crate) fn read(&self) -> [Latency; CALLS.len()] {
-        self.0.each_ref().map(|kept| Latency {
-            counts: kept.counts.each_ref().map(|count| count.load(Ordering::Relaxed)),
-            sum: Duration::from_micros(kept.sum_us.load(Ordering::Relaxed)),
+        self.0.each_ref().map(|histogram| Latency {
+            counts: histogram.counts.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            sum: Duration::from_micros(histogram.sum_us.load(Ordering::Relaxed)),
         })
     }
 }

@@ -1,15 +1,15 @@
-//! Between callers and a store: receivers that wait, waiters on results, the sweeper, and what items keep in object
-//! storage.
+//! Between callers and a store: waiting callers, the sweeper, schedules, groups, events, and object storage.
 //!
-//! Wall clock and entropy enter Towline here and nowhere else.
+//! The server's wall clock and entropy enter here and nowhere else.
 //!
-//! **Invariant:** an item that becomes ready while somebody waits for it is given out without polling, to one waiter;
-//! the others go on waiting. The waiter's lease is written in the same batch as the submit that brought the item.
-//! A submitter that waits for room in a full queue is woken when there may be some, first come, first served.
+//! **Invariant:** an item that becomes ready while receivers wait goes to one of them without polling; the other
+//! receivers keep waiting. The lease is written in the same batch as the submit of the item. Submitters that wait for
+//! room in a full queue are woken when there may be some, first come, first served.
 
 mod broker;
 pub mod clock;
 mod collection;
+mod counters;
 mod delivery;
 pub mod entropy;
 mod feed;
@@ -23,13 +23,13 @@ mod records;
 mod schedules;
 mod submit_wait;
 mod sweeper;
-mod tally;
 mod topics;
 mod waiters;
 
 pub use broker::{Broker, Sharing, Waited};
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
+pub use counters::{OperationCounts, VERBS};
 pub use feed::{Followed, Follower};
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
 pub use pace::Pace;
@@ -37,7 +37,6 @@ pub use pipeline::attach::Storage;
 pub use pipeline::attachments::{AccessError, OffloadRule};
 pub use receive::ReceiveRequest;
 pub use schedules::PutSchedule;
-pub use tally::{Done, VERBS};
-pub use topics::{Subscription, Told};
-/// What its calls are made of, for those who may not import the store.
+pub use topics::{Subscription, TopicEvent};
+/// The types of the broker's calls, for crates that may not import the store.
 pub use towline_store as store;

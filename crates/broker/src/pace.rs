@@ -1,25 +1,25 @@
-//! Work in many parts that leaves the store to whoever else needs it.
+//! Slows down long work, such as a bulk action, while clients use the store.
 
 use crate::broker::Broker;
 use crate::clock::Stopwatch;
 use std::time::Duration;
 
-/// What others do for each item of the work, while they have something to do.
-const OPERATIONS_AN_ITEM: u64 = 6;
-/// Of the time, at least: others may be slow, or few.
-const SHARE_MIN: u32 = 20;
-/// A part that took long waited itself, and whoever asked for it waits for an answer.
+/// Operations of clients that a rest allows for each item of the work.
+const CLIENT_OPERATIONS_PER_ITEM: u64 = 6;
+/// The work gets at least one part in this many of the time, also if clients are slow or few.
+const TIME_SHARE: u32 = 20;
+/// Maximum rest. A part that took long has itself waited for the store, and its caller waits for an answer.
 const REST_MAX: Duration = Duration::from_millis(500);
-/// How often it is looked at what others have done.
-const LOOK: Duration = Duration::from_millis(1);
+/// How often a rest checks what clients have done.
+const CHECK_EVERY: Duration = Duration::from_millis(1);
 
-/// How one work of many parts gets along with producers and workers: while they have nothing to do, part follows part; else it rests
-/// between them until they have had their turn.
+/// The pace of one long work in many parts. While clients are idle, part follows part. Otherwise the work rests between
+/// parts until clients have had their turn.
 #[derive(Debug)]
 pub struct Pace {
-    /// What others had done at the end of the last rest.
+    /// Operations of clients at the end of the last rest.
     seen: u64,
-    /// What others are to do for the parts since then, and for how long at most.
+    /// The next rest ends after this many operations of clients, or after `rest`.
     operations: u64,
     rest: Duration,
 }
@@ -27,30 +27,30 @@ pub struct Pace {
 impl Broker {
     #[must_use]
     pub fn pace(&self) -> Pace {
-        Pace { seen: self.done().by_clients(), operations: 0, rest: Duration::ZERO }
+        Pace { seen: self.operation_counts().by_clients(), operations: 0, rest: Duration::ZERO }
     }
 
-    /// Does a part, of so many items.
+    /// Does a part of the work, with so many items.
     pub async fn part<T>(&self, pace: &mut Pace, items: usize, part: impl Future<Output = T>) -> T {
         let watch = Stopwatch::start();
         let done = part.await;
-        pace.rest = (pace.rest + watch.elapsed() * (SHARE_MIN - 1)).min(REST_MAX);
-        pace.operations += items as u64 * OPERATIONS_AN_ITEM;
+        pace.rest = (pace.rest + watch.elapsed() * (TIME_SHARE - 1)).min(REST_MAX);
+        pace.operations += items as u64 * CLIENT_OPERATIONS_PER_ITEM;
         done
     }
 
-    /// Rests for what was done since the last time, if others have work. To be called when there is more to do.
+    /// Rests for the parts since the last rest, if clients are busy. Call it before the next part.
     pub async fn rest(&self, pace: &mut Pace) {
-        let seen = self.done().by_clients();
+        let seen = self.operation_counts().by_clients();
         if seen != pace.seen {
             let mut rested = Duration::ZERO;
-            // While everything stops, somebody waits for it to end.
+            // No rest while the broker stops: that would delay the stop.
             while rested < pace.rest
-                && self.done().by_clients() - seen < pace.operations
+                && self.operation_counts().by_clients() - seen < pace.operations
                 && !self.0.is_stopping()
             {
-                tokio::time::sleep(LOOK).await;
-                rested += LOOK;
+                tokio::time::sleep(CHECK_EVERY).await;
+                rested += CHECK_EVERY;
             }
         }
         *pace = self.pace();
@@ -67,13 +67,16 @@ mod tests {
     use towline_domain::{Policy, QueueName, Schema, Submission};
     use towline_store::Operation;
 
-    /// How long ten parts rest if somebody else does this meanwhile.
-    #[expect(clippy::disallowed_methods, reason = "the runtime's clock is paused: it goes on while all rest")]
-    async fn rests(broker: &Broker, by_others: impl Fn() -> Option<Operation>) -> Duration {
+    /// How long ten parts rest if a client does this meanwhile.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the runtime's clock is paused: it advances while all tasks wait"
+    )]
+    async fn rests(broker: &Broker, by_clients: impl Fn() -> Option<Operation>) -> Duration {
         let (mut pace, begun) = (broker.pace(), Instant::now());
         for _ in 0..10 {
             let part = async {
-                if let Some(operation) = by_others() {
+                if let Some(operation) = by_clients() {
                     broker.update(vec![operation]).await.unwrap().remove(0).unwrap();
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_rests_while_others_work() {
+    async fn work_rests_while_clients_are_busy() {
         let clock = Arc::new(SteadyClock::new());
         let broker =
             Broker::start(Arc::new(ReferenceStore::new(clock.clone(), 1)), clock, None, Sharing::Alone);
@@ -97,15 +100,15 @@ mod tests {
         };
         broker.update(vec![create(&queue)]).await.unwrap().remove(0).unwrap();
         assert_eq!(rests(&broker, || None).await, Duration::ZERO);
-        // Nor for what has ended before it began.
+        // No rest for operations before the start.
         let submit =
             || Operation::Submit { queue: queue.clone(), submission: Box::new(Submission::default()) };
         broker.update(vec![submit()]).await.unwrap().remove(0).unwrap();
         assert_eq!(rests(&broker, || None).await, Duration::ZERO);
-        // After each but the last, for nineteen times what it took.
+        // After each part but the last, nineteen times its duration.
         let slow = rests(&broker, || Some(submit())).await;
         assert!(slow >= Duration::from_millis(9 * 19), "{slow:?}");
-        // Others who are fast make it short.
+        // Fast clients make the rest short.
         let busy = {
             let (broker, submit) = (broker.clone(), submit());
             tokio::spawn(async move {
@@ -118,7 +121,7 @@ mod tests {
         let fast = rests(&broker, || Some(submit())).await;
         busy.abort();
         assert!(Duration::ZERO < fast && fast <= Duration::from_millis(9 * 5), "{fast:?}");
-        // Nobody waits for a broker that stops.
+        // No rest while the broker stops.
         broker.stop();
         assert_eq!(rests(&broker, || Some(submit())).await, Duration::ZERO);
     }

@@ -1,4 +1,5 @@
-//! Peers: other brokers on the same store. They tell what they did as hints, and are asked where hints may be missing.
+//! Peers: other brokers on the same store. They send hints of their updates. Where hints may be missing, this broker
+//! polls.
 
 use crate::broker::{Broker, Shared};
 use crate::pipeline::PIGGYBACKED_MAX;
@@ -8,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use towline_domain::QueueName;
 
-/// While hints arrive, only one poll in so many looks at the store.
-const SELDOM: u32 = 10;
+/// While hints arrive, only one poll in so many wakes receivers.
+const POLLS_WITH_HINTS: u32 = 10;
 
 #[derive(Default)]
 pub(crate) struct Peers {
@@ -19,7 +20,7 @@ pub(crate) struct Peers {
 }
 
 impl Broker {
-    /// Says whether hints of peers arrive at the moment. The broker polls seldom while they do.
+    /// Says whether hints of peers arrive at the moment. While they do, the broker polls less often.
     pub fn peers_heard(&self, are_heard: bool) {
         if self.0.peers.are_heard.swap(are_heard, Ordering::AcqRel) != are_heard {
             tracing::debug!(are_heard, "hints of other servers");
@@ -32,14 +33,14 @@ impl Broker {
         self.0.feed.updated();
     }
 
-    /// Hints were missed: anything may have happened.
+    /// Hints were missed: any queue may have changed.
     pub fn peer_hints_missed(&self) {
         self.0.peers.unsure.notify_one();
         self.0.feed.updated();
     }
 }
 
-/// Looks for what peers did while callers wait here.
+/// Wakes waiting callers at intervals to look for updates of peers.
 pub(crate) async fn poll(shared: Weak<Shared>, every: Duration) {
     let mut skipped = 0;
     loop {
@@ -49,11 +50,11 @@ pub(crate) async fn poll(shared: Weak<Shared>, every: Duration) {
             return;
         }
         skipped += 1;
-        if unsure || skipped >= SELDOM || !broker.peers.are_heard.load(Ordering::Acquire) {
+        if unsure || skipped >= POLLS_WITH_HINTS || !broker.peers.are_heard.load(Ordering::Acquire) {
             skipped = 0;
             broker.receivers.wake_one_of_each();
         }
-        // Hints do not name items that ended.
+        // Hints do not include ended items.
         broker.results.look_again_all();
     }
 }

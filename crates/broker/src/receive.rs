@@ -1,4 +1,4 @@
-//! Receiving, and waiting for a first item.
+//! Receives, and waits for a first item.
 
 use crate::broker::{Broker, Shared};
 use crate::delivery::Delivery;
@@ -12,9 +12,9 @@ use towline_domain::command::{Verb, When};
 use towline_domain::{Adjust, FieldSet, Item, LeaseCall, Millis, QueueName, Refusal};
 use towline_store::{Operation, OperationError, OperationResult, ReceiveCall, Received, Reply, StoreError};
 
-/// How long the other receivers of a queue do not look after one met a fault of the store.
+/// Back-off of a queue's receivers after a fault of the store.
 const AFTER_FAULT: Millis = Millis(100);
-/// Receives in a row that may be cut short before the receiver gets an empty answer.
+/// Maximum number of repeated receives after one was cut short.
 const CUT_SHORT_MAX: usize = 16;
 
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ impl Broker {
     /// Receives, waiting for a first item if there is none.
     pub async fn receive(&self, request: ReceiveRequest) -> OperationResult<Received> {
         let shared = &self.0;
-        // Dropping this future at any point gives back what was on its way: see `Delivery`.
+        // Dropping this future at any point gives its items back: see `Delivery`.
         let received = match request.wait.is_zero() {
             true => Some(shared.receive_now(&request).await),
             false => shared.receive_or_wait(&request).await,
@@ -55,7 +55,7 @@ impl Broker {
         if let Some(received) = received {
             return received;
         }
-        // Its state when the wait was over; a queue deleted meanwhile is not found, as it would be at once.
+        // Read the state again: the queue may have been closed or deleted during the wait.
         match shared.store.queue(request.queue.clone()).await? {
             Some(view) => Ok(Received::nothing(view.queue.state)),
             None => Err(Refusal::QueueNotFound { name: request.queue.to_string() }.into()),
@@ -75,24 +75,24 @@ impl Shared {
         Err(StoreError::Closed.into())
     }
 
-    /// One receive, carried to its end even if the caller goes away: then the items go back.
+    /// One receive. It is finished even if the receiver disconnects: then its items go back.
     async fn attempt(
         self: Arc<Self>,
         call: Box<ReceiveCall>,
         seen: WakeGeneration,
     ) -> OperationResult<Delivery> {
-        let (give, take) = oneshot::channel();
+        let (send, outcome) = oneshot::channel();
         tokio::spawn(async move {
             let queue = call.queue.clone();
             let answered = self.execute(vec![Operation::Receive(call)]).await;
-            let outcome = match answered.map(|mut answers| answers.pop()) {
+            let answer = match answered.map(|mut answers| answers.pop()) {
                 Err(fault) => Err(fault.into()),
                 Ok(Some(Ok(Reply::Received(received)))) => {
                     let (throttle, more) = (received.throttle.clone(), received.more);
                     if !received.items.is_empty() {
-                        self.receivers.go_on(&queue, throttle.as_ref(), more, seen, &self);
+                        self.receivers.wake_next(&queue, throttle.as_ref(), more, seen, &self);
                     } else if let Some(towline_domain::Throttle::Rate(wait)) = throttle {
-                        // The receiver may be gone by now: the others wait for the same time all the same.
+                        // Also if this receiver has disconnected: the same rate limits the other receivers.
                         self.receivers.back_off(&queue, wait, &self);
                     }
                     Ok(Delivery::new(&self, received))
@@ -100,10 +100,10 @@ impl Shared {
                 Ok(Some(Err(error))) => Err(error),
                 Ok(_) => Err(StoreError::Closed.into()),
             };
-            // If the receiver is gone, dropping the outcome gives the items back.
-            let _ = give.send(outcome);
+            // If the receiver has disconnected, dropping the answer gives the items back.
+            let _ = send.send(answer);
         });
-        take.await.unwrap_or(Err(StoreError::Closed.into()))
+        outcome.await.unwrap_or(Err(StoreError::Closed.into()))
     }
 
     /// `None`: the wait is over, or the broker is stopping.
@@ -111,7 +111,7 @@ impl Shared {
         self: &Arc<Self>,
         request: &ReceiveRequest,
     ) -> Option<OperationResult<Received>> {
-        // Only waiting is timed: a receive under way is waited for, or what it brings would be given back.
+        // The timeout does not cut off a receive under way: its items would have to go back.
         let mut over = pin!(tokio::time::sleep(request.wait));
         let mut guard = self.receivers.enter(&request.queue);
         let mut cut_short = 0;
@@ -121,7 +121,7 @@ impl Shared {
                 Ok(delivery) => delivery,
                 Err(error) => {
                     if matches!(error, OperationError::Failed(_)) && guard.has_looked() {
-                        // The next receiver looks, but not at once: it would meet the same fault.
+                        // The next receiver looks later: at once it would meet the same fault.
                         self.receivers.back_off(&request.queue, AFTER_FAULT, self);
                     }
                     return Some(Err(error));
@@ -152,7 +152,7 @@ impl Shared {
                     if guard.leave() {
                         return None;
                     }
-                    // The waiter was taken to be woken: what it is handed is on its way.
+                    // The waiter has already been chosen: its wake-up is on the way.
                     handed_over.await
                 }
             };

@@ -1,4 +1,4 @@
-//! Records that callers keep: key-value records of the store under a prefix, where they do not meet Towline's own.
+//! Records of clients: key-value records of the store under a prefix, apart from internal records.
 
 use crate::broker::Broker;
 use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
@@ -36,8 +36,8 @@ impl Broker {
         Ok(self.store().kv_get(vec![stored(key)?]).await?.pop().flatten())
     }
 
-    /// Records whose keys begin with `prefix`, in byte order of key, after `after`: a page may be smaller than `limit`, and
-    /// is empty only at the end.
+    /// Records whose keys begin with `prefix`, in byte order of key, after `after`. A page may be smaller than `limit`;
+    /// only the last page is empty.
     pub async fn kv_list(
         &self,
         prefix: &str,

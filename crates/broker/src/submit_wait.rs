@@ -1,4 +1,4 @@
-//! Submits that wait for room.
+//! Submits that wait for room in a full queue.
 
 use crate::broker::Broker;
 use std::pin::pin;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use towline_domain::{QueueName, Refusal};
 use towline_store::{Answered, Operation, OperationError, Result};
 
-/// How often the first in line looks unasked: other servers make room, too, and time does.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Poll interval of the first waiting submitter: other servers and expiry make room without a wake-up.
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 impl Broker {
-    /// Submits to one queue; while that is full, waits for room, for that long at most. What finds room is submitted, what does
-    /// not is refused as it would be at once.
+    /// Submits to one queue. While the queue is full, waits for room, for `wait` at most. Items that find no room in
+    /// that time are refused with `QueueFull`.
     pub async fn submit(
         &self,
         queue: &QueueName,
@@ -30,7 +30,7 @@ impl Broker {
             let operations = left.iter().map(|(_, operation)| operation.clone()).collect();
             let answered = match self.update(operations).await {
                 Ok(answered) => answered,
-                // What was submitted before is to be answered; of the rest nobody knows.
+                // Answer what was submitted before. It is unknown whether the store submitted the rest.
                 Err(fault) if answers.iter().any(Option::is_some) => {
                     for (at, _) in left {
                         answers[at] = Some(Err(fault.clone().into()));
@@ -55,7 +55,7 @@ impl Broker {
                 tokio::select! {
                     _ = &mut woken => break,
                     () = &mut over => break,
-                    () = tokio::time::sleep(LOOK_EVERY) => {
+                    () = tokio::time::sleep(POLL_EVERY) => {
                         if guard.is_first() {
                             break;
                         }

@@ -1,4 +1,4 @@
-//! Carries out what is due when it is due: asks the store when that is, sleeps until then, and never scans.
+//! Carries out what is due. Asks the store when that is, sleeps until then, and never scans.
 
 use crate::broker::Shared;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,20 +8,20 @@ use tokio::sync::Notify;
 use towline_domain::Timestamp;
 use towline_store::Operation;
 
-/// After updates, the store is asked again at most this often: a lease may lapse that much late, no more.
+/// Minimum time between two questions to the store after updates: a lease may lapse this much late.
 const ASK_EVERY: Duration = Duration::from_millis(25);
 /// How long to wait after a fault of the store.
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 
 /// Wakes the sweeper before its time.
 pub(crate) struct SweepTimer {
-    /// When it means to wake.
+    /// When the sweeper will wake.
     set_for: AtomicU64,
-    /// The earliest time at which an update since then makes something ready. Once that has passed, the store does not
-    /// tell it any more: nothing is left to wait for.
+    /// The earliest time at which an update since then makes an item ready. The store's `next_wake` does not return
+    /// times that have passed.
     due: AtomicU64,
     updated: AtomicBool,
-    rang: Notify,
+    wake: Notify,
 }
 
 impl Default for SweepTimer {
@@ -30,30 +30,30 @@ impl Default for SweepTimer {
             set_for: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(u64::MAX),
             updated: AtomicBool::new(false),
-            rang: Notify::new(),
+            wake: Notify::new(),
         }
     }
 }
 
 impl SweepTimer {
-    /// An update happened, which may make something ready at a known time.
+    /// Records an update that may make an item ready at a known time.
     pub(crate) fn updated(&self, due: Option<Timestamp>) {
         let due = due.map_or(u64::MAX, |due| due.0);
         self.due.fetch_min(due, Ordering::AcqRel);
-        // The first update since it last asked makes it ask again; an earlier time than it knows does at once.
+        // Wake it for the first update since it last asked the store, and for an earlier time than it knows.
         let first = !self.updated.swap(true, Ordering::AcqRel);
         if first || due < self.set_for.load(Ordering::Acquire) {
-            self.rang.notify_one();
+            self.wake.notify_one();
         }
     }
 
-    pub(crate) fn ring(&self) {
-        self.rang.notify_one();
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
     }
 }
 
 pub(crate) async fn run(shared: Weak<Shared>) {
-    // What the store was last asked to carry out.
+    // The time of the last sweep.
     let mut swept = 0;
     loop {
         let Some(broker) = shared.upgrade() else { return };
@@ -72,24 +72,24 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             }
         };
         timer.set_for.store(at, Ordering::Release);
-        let rang = if at == u64::MAX {
-            timer.rang.notified().await;
+        let woken = if at == u64::MAX {
+            timer.wake.notified().await;
             true
         } else {
             let sleep = Duration::from_millis(Timestamp(at).since(broker.clock.now()).0);
-            !sleep.is_zero() && tokio::time::timeout(sleep, timer.rang.notified()).await.is_ok()
+            !sleep.is_zero() && tokio::time::timeout(sleep, timer.wake.notified()).await.is_ok()
         };
         if broker.is_stopping() {
             return;
         }
-        if rang {
+        if woken {
             timer.due.fetch_min(at, Ordering::AcqRel);
             tokio::time::sleep(ASK_EVERY).await;
         } else if Arc::clone(&broker).update(vec![Operation::Sweep]).await.is_err() {
             timer.due.fetch_min(at, Ordering::AcqRel);
             tokio::time::sleep(AFTER_FAULT).await;
         } else if std::mem::replace(&mut swept, at) == at {
-            // By the store's own clock, which is another's, it is not time yet.
+            // By the store's own clock it is too early.
             tokio::time::sleep(ASK_EVERY).await;
         }
     }

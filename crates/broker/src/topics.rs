@@ -1,7 +1,7 @@
-//! Topics: what is published is told to everybody who listens at that moment, through this broker.
+//! Topics: a published message goes to the current subscribers of this broker.
 //!
-//! Nothing is stored, and nobody is waited for: a listener that falls behind by more than is held for it is told how much
-//! it missed. What is held for all of them together is bounded, too.
+//! Messages are not stored, and a publisher waits for no subscriber. A subscriber that falls too far behind misses the
+//! oldest messages and learns how many. The messages held for all subscribers together are bounded.
 
 use crate::broker::Broker;
 use std::collections::{HashMap, VecDeque};
@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use towline_domain::{QueueName, Refusal, limits};
 
-/// Messages of which it is known when they were published; of those before, nothing is held.
+/// Messages held for all subscribers; the oldest are discarded first.
 const PUBLISHED_MAX: usize = 1 << 16;
 
 #[derive(Debug, Default)]
-pub(crate) struct Topics(Mutex<All>);
+pub(crate) struct Topics(Mutex<TopicTable>);
 
 #[derive(Debug, Default)]
-struct All {
-    /// By name, while somebody listens.
+struct TopicTable {
+    /// Topics that have a subscriber.
     topics: HashMap<QueueName, broadcast::Sender<Arc<Message>>>,
-    /// Bytes of messages that somebody has yet to hear.
+    /// Bytes of messages that a subscriber has yet to receive.
     held: Arc<AtomicUsize>,
-    /// In the order in which they were published.
+    /// Oldest first.
     published: VecDeque<Weak<Message>>,
 }
 
-/// Held until all who listened have heard it, or there is no room for it any more.
+/// Held until all subscribers have received it, or until it is discarded.
 #[derive(Debug)]
 struct Message {
     text: Mutex<Option<Arc<str>>>,
@@ -42,8 +42,8 @@ impl Message {
         self.lock().clone()
     }
 
-    /// Whoever has not heard it will not.
-    fn forget(&self) {
+    /// Subscribers that have not received it miss it.
+    fn discard(&self) {
         if let Some(text) = self.lock().take() {
             self.held.fetch_sub(text.len(), Ordering::Relaxed);
         }
@@ -52,20 +52,20 @@ impl Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        self.forget();
+        self.discard();
     }
 }
 
-impl All {
-    /// Makes room for so many bytes.
-    fn make_room(&mut self, bytes: usize) {
+impl TopicTable {
+    /// Discards the oldest messages until so many bytes fit.
+    fn evict(&mut self, bytes: usize) {
         loop {
-            let crowded = self.held.load(Ordering::Relaxed) + bytes > limits::TOPICS_BYTES_MAX
+            let over_limit = self.held.load(Ordering::Relaxed) + bytes > limits::TOPICS_BYTES_MAX
                 || self.published.len() >= PUBLISHED_MAX;
             match self.published.front() {
-                Some(first) if crowded || first.strong_count() == 0 => {
+                Some(first) if over_limit || first.strong_count() == 0 => {
                     if let Some(message) = first.upgrade() {
-                        message.forget();
+                        message.discard();
                     }
                     self.published.pop_front();
                 }
@@ -75,11 +75,10 @@ impl All {
     }
 
     fn publish(&mut self, topic: &QueueName, text: &str) -> usize {
-        // Nobody listens: nobody is told.
         if !self.topics.contains_key(topic) {
             return 0;
         }
-        self.make_room(text.len());
+        self.evict(text.len());
         self.held.fetch_add(text.len(), Ordering::Relaxed);
         let message = Arc::new(Message { text: Mutex::new(Some(text.into())), held: Arc::clone(&self.held) });
         self.published.push_back(Arc::downgrade(&message));
@@ -87,37 +86,37 @@ impl All {
     }
 }
 
-/// A listener's place. Dropped, it listens no more.
+/// A subscription ends when it is dropped.
 #[derive(Debug)]
 pub struct Subscription {
     topics: Arc<Topics>,
     name: QueueName,
     receiver: Option<broadcast::Receiver<Arc<Message>>>,
-    /// Comes next, after it was said that others were missed.
+    /// Returned after the number of missed messages.
     next: Option<Arc<str>>,
 }
 
-/// What a listener hears next.
+/// What a subscription yields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum TopicEvent {
     Message(Arc<str>),
-    /// It was too slow: so many messages are gone.
+    /// The subscriber was too slow and missed this many messages.
     Missed(u64),
 }
 
 impl Topics {
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, TopicTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everybody is let go.
+    /// Ends all subscriptions.
     pub(crate) fn dismiss(&self) {
         self.lock().topics.clear();
     }
 }
 
 impl Broker {
-    /// Tells everybody who listens here now; how many they are.
+    /// Publishes to the current subscribers of this broker. Returns how many there are.
     pub fn publish(&self, topic: &QueueName, message: &str) -> Result<usize, Refusal> {
         if message.len() > limits::TOPIC_MESSAGE_BYTES_MAX {
             let (bytes, max) = (message.len() as u64, limits::TOPIC_MESSAGE_BYTES_MAX as u64);
@@ -126,13 +125,13 @@ impl Broker {
         Ok(self.0.topics.lock().publish(topic, message))
     }
 
-    /// Hears what is published from now on.
+    /// Subscribes to messages published from now on.
     pub fn subscribe(&self, topic: &QueueName) -> Result<Subscription, Refusal> {
         let mut all = self.0.topics.lock();
         let topics = &mut all.topics;
         let held: usize = topics.values().map(broadcast::Sender::receiver_count).sum();
-        if held >= limits::TOPIC_LISTENERS_MAX {
-            return Err(Refusal::StoreFull { what: "listeners to topics", held: held as u64 });
+        if held >= limits::TOPIC_SUBSCRIBERS_MAX {
+            return Err(Refusal::StoreFull { what: "subscribers of topics", held: held as u64 });
         }
         let sender =
             topics.entry(topic.clone()).or_insert_with(|| broadcast::Sender::new(limits::TOPIC_BEHIND_MAX));
@@ -142,21 +141,21 @@ impl Broker {
 }
 
 impl Subscription {
-    /// `None`: nothing more will be told.
-    pub async fn next(&mut self) -> Option<Told> {
+    /// `None`: the subscription has ended.
+    pub async fn next(&mut self) -> Option<TopicEvent> {
         if let Some(text) = self.next.take() {
-            return Some(Told::Message(text));
+            return Some(TopicEvent::Message(text));
         }
         let receiver = self.receiver.as_mut()?;
         let mut missed = match receiver.recv().await {
             Ok(message) => match message.text() {
-                Some(text) => return Some(Told::Message(text)),
+                Some(text) => return Some(TopicEvent::Message(text)),
                 None => 1,
             },
             Err(RecvError::Lagged(missed)) => missed,
             Err(RecvError::Closed) => return None,
         };
-        // All that went by, at once.
+        // Count consecutive missed messages together.
         loop {
             match receiver.try_recv() {
                 Ok(message) => match message.text() {
@@ -170,7 +169,7 @@ impl Subscription {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        Some(Told::Missed(missed))
+        Some(TopicEvent::Missed(missed))
     }
 }
 
@@ -179,7 +178,6 @@ impl Drop for Subscription {
         let mut all = self.topics.lock();
         let topics = &mut all.topics;
         self.receiver = None;
-        // A topic that nobody listens to is not kept.
         if topics.get(&self.name).is_some_and(|sender| sender.receiver_count() == 0) {
             topics.remove(&self.name);
         }

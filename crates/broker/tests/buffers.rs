@@ -1,4 +1,4 @@
-//! What items keep in object storage: buffers in their slots, and payload fields that are large.
+//! What items keep in object storage: buffers in their slots, and offloaded payload fields.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use bytes::Bytes;
@@ -32,7 +32,7 @@ struct Scene {
     directory: TempDir,
 }
 
-/// Rounds of collection follow one another closely; `grace` as given.
+/// Collection every 20 ms.
 fn often(grace: u64) -> CollectionRule {
     CollectionRule { every: Duration::from_millis(20), grace: Millis(grace) }
 }
@@ -101,12 +101,12 @@ impl Scene {
         self.run(Operation::Lease { id: item.head.id, call }).await
     }
 
-    /// As the store has it.
+    /// The item in the store, with references in place of offloaded fields.
     async fn stored(&self, id: ItemId) -> Item {
         self.store.get(vec![id], FieldSet::ALL).await.unwrap().pop().flatten().unwrap().item
     }
 
-    /// Writes all of a buffer as a client would, admitted at each step.
+    /// Writes a whole buffer as a client would.
     async fn write(&self, id: &BufferId, content: &'static [u8]) -> Result<(), AccessError> {
         self.broker.admit_writer(id.as_str()).await?;
         let (writer, now) = (WriterId::from_bytes([7; 16]), self.broker.now().0);
@@ -137,14 +137,14 @@ impl Scene {
         page.blobs.into_iter().map(|blob| blob.key).collect()
     }
 
-    async fn until<F: Future<Output = bool>>(&self, what: &str, so: impl Fn() -> F) {
+    async fn until<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) {
         for _ in 0..1000 {
-            if so().await {
+            if condition().await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("never: {what}");
+        panic!("timed out: {what}");
     }
 }
 
@@ -152,7 +152,7 @@ fn token(item: &Item) -> LeaseToken {
     item.head.lease().unwrap().token
 }
 
-fn made(item: &Item) -> BufferId {
+fn output_buffer(item: &Item) -> BufferId {
     item.head.lease().unwrap().buffers.as_ref().unwrap()["result"].clone()
 }
 
@@ -187,7 +187,7 @@ fn large(seed: u8) -> Bytes {
 }
 
 #[tokio::test]
-async fn an_input_must_be_there_and_not_have_failed() {
+async fn an_input_must_exist_and_not_have_failed() {
     let scene = Scene::new(NEVER).await;
     let refused = scene.submit(input("b1")).await;
     assert!(
@@ -200,7 +200,7 @@ async fn an_input_must_be_there_and_not_have_failed() {
     scene.submit(input("b1")).await.unwrap();
     scene.buffers.abandon(id.as_str(), "gone", scene.broker.now().0).await.unwrap();
     assert_eq!(code(scene.submit(input("b1")).await), "buffer_not_ready");
-    // One bad element fails nobody else.
+    // One refused operation does not fail the others.
     let submit = |submission| Operation::Submit { queue: queue(), submission: Box::new(submission) };
     let batch = vec![submit(Submission::default()), submit(input("none")), submit(Submission::default())];
     let answers = scene.broker.update(batch).await.unwrap();
@@ -208,30 +208,34 @@ async fn an_input_must_be_there_and_not_have_failed() {
 }
 
 #[tokio::test]
-async fn an_attempt_s_buffer_is_written_and_committed_without_being_named() {
+async fn a_commit_includes_the_attempts_buffer_without_naming_it() {
     let scene = Scene::new(often(300)).await;
     let item = scene.held().await;
-    let id = made(&item);
-    assert!(scene.readable(&id).await, "a reader may come first");
+    let id = output_buffer(&item);
+    assert!(scene.readable(&id).await, "a reader may start before the writer");
     scene.write(&id, b"result").await.unwrap();
     scene.settle(&item, commit()).await.unwrap();
     scene.settle(&item, commit()).await.unwrap();
     assert_eq!(scene.stored(item.head.id).await.outcome.outputs["result"], id);
     let again = scene.broker.admit_writer(id.as_str()).await;
     assert!(matches!(again, Err(AccessError::Buffer(BufferError::AlreadyWritten { .. }))), "{again:?}");
-    // It outlives its item.
+    // The buffer outlives its item.
     scene.run(Operation::Delete { id: item.head.id, force: false }).await.unwrap();
-    let rounds = scene.held().await;
-    let cut = made(&rounds);
-    scene.write(&cut, b"x").await.unwrap();
-    scene.settle(&rounds, release()).await.unwrap();
-    scene.until("the other one is collected", || async { scene.state(&cut).await.is_none() }).await;
+    let released = scene.held().await;
+    let unused = output_buffer(&released);
+    scene.write(&unused, b"x").await.unwrap();
+    scene.settle(&released, release()).await.unwrap();
+    scene
+        .until("the buffer of the released attempt is collected", || async {
+            scene.state(&unused).await.is_none()
+        })
+        .await;
     assert!(scene.readable(&id).await);
     assert!(matches!(scene.state(&id).await, Some(State::Complete { .. })));
 }
 
 #[tokio::test]
-async fn an_attempt_that_ends_otherwise_loses_its_buffer() {
+async fn an_attempt_that_ends_without_a_commit_loses_its_buffer() {
     let ends: [fn() -> Verb; 4] = [
         release,
         || Verb::Fail { reason: String::new() },
@@ -241,14 +245,16 @@ async fn an_attempt_that_ends_otherwise_loses_its_buffer() {
     for end in ends {
         let scene = Scene::new(often(300)).await;
         let item = scene.held().await;
-        let id = made(&item);
+        let id = output_buffer(&item);
         scene.write(&id, b"half").await.unwrap();
         scene.settle(&item, end()).await.unwrap();
         assert!(!scene.readable(&id).await, "{:?}", end());
         let stale = scene.broker.admit_writer(id.as_str()).await;
         assert!(matches!(stale, Err(AccessError::Buffer(BufferError::NotFound { .. }))), "{stale:?}");
-        scene.until("it is collected", || async { scene.state(&id).await.is_none() }).await;
-        scene.until("it is counted", || async { scene.broker.collected().outputs == 1 }).await;
+        scene.until("the buffer is collected", || async { scene.state(&id).await.is_none() }).await;
+        scene
+            .until("the collected buffer is counted", || async { scene.broker.collected().outputs == 1 })
+            .await;
     }
 }
 
@@ -256,27 +262,27 @@ async fn an_attempt_that_ends_otherwise_loses_its_buffer() {
 async fn the_next_attempt_has_buffers_of_its_own() {
     let scene = Scene::new(NEVER).await;
     let first = scene.held().await;
-    scene.write(&made(&first), b"first").await.unwrap();
+    scene.write(&output_buffer(&first), b"first").await.unwrap();
     scene.settle(&first, release()).await.unwrap();
     let second = scene.receive().await.unwrap().unwrap();
-    assert_ne!(made(&first), made(&second));
+    assert_ne!(output_buffer(&first), output_buffer(&second));
     assert_eq!(code(scene.settle(&first, commit()).await), "already_settled");
-    scene.write(&made(&second), b"second").await.unwrap();
+    scene.write(&output_buffer(&second), b"second").await.unwrap();
     scene.settle(&second, commit()).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_is_not_whole_is_not_committed() {
+async fn an_incomplete_buffer_is_not_committed() {
     let scene = Scene::new(NEVER).await;
     let item = scene.held().await;
-    let id = made(&item);
+    let id = output_buffer(&item);
     let (writer, now) = (WriterId::from_bytes([1; 16]), scene.broker.now().0);
     scene.broker.admit_writer(id.as_str()).await.unwrap();
     scene.buffers.begin(id.as_str(), writer, now).await.unwrap();
     assert_eq!(code(scene.settle(&item, commit()).await), "buffer_not_ready");
     scene.buffers.fail(id.as_str(), writer, "broke", now).await.unwrap();
     assert_eq!(code(scene.settle(&item, commit()).await), "buffer_not_ready");
-    // The lease is kept, and another buffer will do.
+    // The lease is kept, and the commit can name another buffer.
     let own = scene.create("own").await;
     assert_eq!(code(scene.settle(&item, commit_with(&own)).await), "buffer_not_ready");
     assert_eq!(code(scene.settle(&item, commit_with(&"none".parse().unwrap())).await), "buffer_not_found");
@@ -285,30 +291,30 @@ async fn what_is_not_whole_is_not_committed() {
 }
 
 #[tokio::test]
-async fn a_buffer_never_written_is_empty_and_whole() {
+async fn a_buffer_never_written_is_empty_and_complete() {
     let scene = Scene::new(NEVER).await;
     let item = scene.held().await;
     scene.settle(&item, commit()).await.unwrap();
-    let shown = scene.buffers.show(made(&item).as_str(), scene.broker.now().0).await.unwrap();
+    let shown = scene.buffers.show(output_buffer(&item).as_str(), scene.broker.now().0).await.unwrap();
     assert!(matches!(shown.state, State::Complete { .. }));
     assert_eq!(shown.position.bytes, 0);
 }
 
 #[tokio::test]
-async fn a_commit_that_was_lost_after_its_buffers_were_finished_leaves_nothing() {
+async fn a_commit_cut_short_by_a_crash_leaves_no_buffer() {
     let scene = Scene::new(often(300)).await;
     let item = scene.held().await;
-    let id = made(&item);
+    let id = output_buffer(&item);
     scene.write(&id, b"result").await.unwrap();
-    // As far as a commit comes before a crash.
+    // The state after a crash in the middle of a commit.
     scene.buffers.put_blob(&format!("kept.{id}"), Bytes::new()).await.unwrap();
     scene.settle(&item, release()).await.unwrap();
-    scene.until("it is collected", || async { scene.state(&id).await.is_none() }).await;
-    scene.until("its mark, too", || async { scene.blobs().await.is_empty() }).await;
+    scene.until("the buffer is collected", || async { scene.state(&id).await.is_none() }).await;
+    scene.until("its mark is collected", || async { scene.blobs().await.is_empty() }).await;
 }
 
 #[tokio::test]
-async fn large_fields_are_kept_elsewhere_and_come_back() {
+async fn large_fields_are_offloaded_and_fetched() {
     let scene = Scene::new(NEVER).await;
     let content = large(1);
     let (id, _) = scene.submit(payload(content.clone())).await.unwrap();
@@ -323,7 +329,7 @@ async fn large_fields_are_kept_elsewhere_and_come_back() {
 }
 
 #[tokio::test]
-async fn fields_change_between_attempts_wherever_they_are() {
+async fn edited_fields_are_offloaded_by_size_and_old_ones_collected() {
     let scene = Scene::new(often(300)).await;
     for field in Field::ALL {
         let mut fields = Fields::default();
@@ -341,14 +347,14 @@ async fn fields_change_between_attempts_wherever_they_are() {
             assert_eq!(item.fields.get(field), value.as_ref());
             scene.settle(&item, Verb::Defer { until: When::NOW }).await.unwrap();
         }
-        scene.until("what was replaced is collected", || async { scene.blobs().await.len() == 1 }).await;
+        scene.until("the replaced fields are collected", || async { scene.blobs().await.len() == 1 }).await;
         scene.run(Operation::Delete { id, force: false }).await.unwrap();
-        scene.until("the last, too", || async { scene.blobs().await.is_empty() }).await;
+        scene.until("the last field is collected", || async { scene.blobs().await.is_empty() }).await;
     }
 }
 
 #[tokio::test]
-async fn what_looks_like_a_reference_is_none() {
+async fn a_payload_that_looks_like_a_reference_is_kept_as_it_is() {
     let scene = Scene::new(NEVER).await;
     for content in
         [Reference::to(b"x", "k".to_owned()).write(), Reference::to(b"", String::new()).write().slice(..16)]
@@ -360,7 +366,7 @@ async fn what_looks_like_a_reference_is_none() {
 }
 
 #[tokio::test]
-async fn small_fields_of_items_that_wait_long_are_kept_elsewhere() {
+async fn smaller_fields_of_delayed_items_are_offloaded() {
     let scene = Scene::new(NEVER).await;
     let content = large(1).slice(..5000);
     let soon = scene.submit(payload(content.clone())).await.unwrap().0;
@@ -381,27 +387,27 @@ async fn the_same_key_with_the_same_content_is_the_same_item() {
     assert!(created);
     assert_eq!(scene.submit(keyed(large(1))).await, Ok((id, false)));
     assert_eq!(code(scene.submit(keyed(large(2))).await), "key_conflict");
-    assert_eq!(scene.blobs().await.len(), 1, "what was not taken is gone at once");
+    assert_eq!(scene.blobs().await.len(), 1, "fields of refused submits are deleted at once");
 }
 
 #[tokio::test]
-async fn a_payload_that_cannot_be_had_leaves_its_item_as_it_was() {
+async fn an_item_whose_payload_cannot_be_fetched_goes_back_unchanged() {
     let scene = Scene::new(NEVER).await;
     let (id, _) = scene.submit(payload(large(1))).await.unwrap();
     let files = scene.directory.path().join("fields");
     let away = scene.directory.path().join("away");
     std::fs::rename(&files, &away).unwrap();
     assert_eq!(code(scene.receive().await), "damaged");
-    scene.until("it is back", || async { scene.stored(id).await.head.lease().is_none() }).await;
+    scene.until("the item is back", || async { scene.stored(id).await.head.lease().is_none() }).await;
     let head = scene.stored(id).await.head;
     assert_eq!((head.retries, head.is_terminal()), (0, false));
     let _ = std::fs::remove_dir_all(&files);
     std::fs::rename(&away, &files).unwrap();
-    scene.until("it is given out again", || async { scene.receive().await.unwrap().is_some() }).await;
+    scene.until("the item is delivered again", || async { scene.receive().await.unwrap().is_some() }).await;
 }
 
 #[tokio::test]
-async fn one_answer_brings_no_more_than_it_may() {
+async fn the_payload_of_one_answer_is_limited() {
     let scene = Scene::new(NEVER).await;
     let huge = Bytes::from(vec![1; 4 << 20]);
     for _ in 0..20 {
@@ -419,7 +425,7 @@ async fn one_answer_brings_no_more_than_it_may() {
     assert_eq!(first.len(), 16);
     assert!(first.iter().all(|item| item.fields.blob.as_ref() == Some(&huge)));
     scene
-        .until("the others are given out next", || async {
+        .until("the other items are delivered next", || async {
             let rest = scene.broker.receive(request.clone()).await.unwrap().items;
             rest.len() == 4
         })
@@ -432,37 +438,39 @@ async fn one_answer_brings_no_more_than_it_may() {
 }
 
 #[tokio::test]
-async fn nothing_young_is_collected() {
+async fn young_objects_are_not_collected() {
     let scene = Scene::new(often(3_600_000)).await;
     let key = format!("{}.blob.{:016x}", uuid::Uuid::from_u128(1), 1);
-    scene.buffers.put_blob(&key, Bytes::from("on its way")).await.unwrap();
+    scene.buffers.put_blob(&key, Bytes::from("young")).await.unwrap();
     let other = scene.held().await;
-    scene.write(&made(&other), b"x").await.unwrap();
+    scene.write(&output_buffer(&other), b"x").await.unwrap();
     scene.settle(&other, release()).await.unwrap();
-    scene.until("a round was made", || async { scene.broker.collected().outputs == 1 }).await;
-    scene.until("and another", || async { scene.state(&made(&other)).await.is_none() }).await;
+    scene.until("a round is over", || async { scene.broker.collected().outputs == 1 }).await;
+    scene
+        .until("another round is over", || async { scene.state(&output_buffer(&other)).await.is_none() })
+        .await;
     assert_eq!(scene.blobs().await, [key]);
     let tags = BTreeMap::new();
     assert!(scene.buffers.list(None, 10, &tags).await.unwrap().buffers.is_empty());
 }
 
 #[tokio::test]
-async fn what_replaces_stays_in_the_store_and_is_no_reference() {
+async fn fields_of_submits_with_a_replace_key_are_not_offloaded() {
     let scene = Scene::new(NEVER).await;
-    let under = |content| {
+    let with_key = |content| {
         let body = Body { replace_key: Some("k".to_owned()), ..Body::default() };
         let submission = Box::new(Submission { body, ..payload(content) });
         Operation::Submit { queue: queue(), submission }
     };
-    let Ok(Reply::Answer(Answer::Submitted { id, .. })) = scene.run(under(large(1))).await else {
-        panic!("a new item")
+    let Ok(Reply::Answer(Answer::Submitted { id, .. })) = scene.run(with_key(large(1))).await else {
+        panic!("expected a new item")
     };
-    assert_eq!(scene.run(under(large(2))).await, Ok(Reply::Answer(Answer::Replaced { id })));
-    assert_eq!(scene.stored(id).await.fields.blob, Some(large(2)), "whole");
+    assert_eq!(scene.run(with_key(large(2))).await, Ok(Reply::Answer(Answer::Replaced { id })));
+    assert_eq!(scene.stored(id).await.fields.blob, Some(large(2)), "not offloaded");
     assert!(scene.blobs().await.is_empty());
     let forged = Reference::to(b"x", "k".to_owned()).write();
-    assert_eq!(code(scene.run(under(forged)).await), "invalid");
-    // What its holder sets is kept elsewhere, as it is of any item.
+    assert_eq!(code(scene.run(with_key(forged)).await), "invalid");
+    // A field that the worker edits is offloaded, as for any item.
     let item = scene.receive().await.unwrap().unwrap();
     assert_eq!((item.head.id, item.fields.blob.as_ref()), (id, Some(&large(2))));
     let edits = FieldEdits::default().set(Field::Blob, large(3));

@@ -1,7 +1,7 @@
 //! The store's effects wake exactly the callers that a batch concerns.
 //!
-//! On one thread, with a clock that moves on only while every task waits: a caller that is not woken waits for its whole
-//! timeout.
+//! On one thread, with a clock that advances only while every task waits: a caller that is not woken waits for its
+//! whole timeout.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -106,7 +106,7 @@ fn name(queue: &str) -> QueueName {
 }
 
 /// Lets every task run until it waits.
-async fn settle() {
+async fn run_until_idle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -134,8 +134,8 @@ async fn a_clients_update_that_finds_a_lapsed_lease_wakes_the_result_waiter() {
     let id = scene.submit("jobs", Submission::default()).await;
     assert_eq!(scene.receive("jobs", 1, Duration::ZERO).await.unwrap().len(), 1);
     let waiting = scene.wait(id);
-    settle().await;
-    // The sweeper still sleeps: only the clients' clock has moved on.
+    run_until_idle().await;
+    // The sweeper still sleeps: only the clock of the store has advanced.
     scene.clock.advance(Policy::default().visibility_timeout.0 + 1);
     scene.submit("other", Submission::default()).await;
     assert_eq!(failure(&at_once(waiting).await), Some(FailureKind::RetriesExhausted));
@@ -147,7 +147,7 @@ async fn a_receive_that_finds_an_expired_item_wakes_its_result_waiter() {
     scene.create("jobs", Policy { expire_after: Some(Millis(60_000)), ..Policy::default() }).await;
     let id = scene.submit("jobs", Submission::default()).await;
     let waiting = scene.wait(id);
-    settle().await;
+    run_until_idle().await;
     scene.clock.advance(60_001);
     assert_eq!(scene.receive("jobs", 1, Duration::ZERO).await.unwrap(), []);
     assert_eq!(failure(&at_once(waiting).await), Some(FailureKind::Expired));
@@ -161,7 +161,7 @@ async fn an_update_that_makes_a_scheduled_item_ready_wakes_its_receiver() {
     let ready = towline_domain::command::When::After(Millis(60_000));
     scene.submit("jobs", Submission { ready, ..Submission::default() }).await;
     let waiting = scene.receive("jobs", 1, HOUR);
-    settle().await;
+    run_until_idle().await;
     scene.clock.advance(60_000);
     scene.submit("other", Submission::default()).await;
     assert_eq!(at_once(waiting).await.len(), 1);
@@ -178,10 +178,10 @@ async fn a_receive_cut_short_by_the_byte_budget_wakes_the_next_receiver() {
         scene.submit("jobs", Submission { fields, ..Submission::default() }).await;
     }
     let receivers: Vec<_> = (0..3).map(|_| scene.receive("jobs", 1000, HOUR)).collect();
-    settle().await;
+    run_until_idle().await;
     scene.ok(Operation::ResumeQueue { queue: name("jobs") }).await;
     for receiver in receivers {
-        assert_eq!(at_once(receiver).await.len(), 64, "what the byte budget allows");
+        assert_eq!(at_once(receiver).await.len(), 64, "the byte budget");
     }
 }
 
@@ -212,18 +212,18 @@ async fn removals_wake_no_caller() {
         Operation::Lease { id: item.head.id, call: Box::new(call) }
     };
     scene.broker.update(held.iter().map(commit).collect()).await.unwrap();
-    settle().await;
+    run_until_idle().await;
     let before = scene.store.guard.total();
     scene.clock.advance(60_000);
     scene.ok(Operation::Sweep).await;
-    settle().await;
+    run_until_idle().await;
     assert_eq!(
         scene.store.store.queue(name("done")).await.unwrap().unwrap().counts.total(),
         0,
-        "all are removed"
+        "all items are removed"
     );
     let calls = scene.store.guard.total() - before;
-    // The sweep, and the sweeper that asks when something is due next.
+    // The sweep, and the sweeper that asks for the next due time.
     assert!(calls <= 4, "{calls} calls for 100 removals");
     assert!(!receivers.iter().any(JoinHandle::is_finished) && !waiters.iter().any(JoinHandle::is_finished));
 }

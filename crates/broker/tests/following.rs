@@ -1,4 +1,4 @@
-//! Followers miss nothing, whenever they come and however much goes on.
+//! Followers get every event once and in order, whenever they start.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -21,17 +21,18 @@ const SALT: u64 = 7;
 
 async fn broker(sharing: Sharing) -> Broker {
     let clock = Arc::new(SteadyClock::new());
-    begin(Broker::start(Arc::new(ReferenceStore::new(clock.clone(), SALT)), clock, None, sharing)).await
+    create_queue(Broker::start(Arc::new(ReferenceStore::new(clock.clone(), SALT)), clock, None, sharing))
+        .await
 }
 
-/// On a store that is not what it should be.
-async fn guarded<G: Interceptor + 'static>(guard: G) -> (Broker, Arc<InterceptedStore<G>>) {
+/// A broker on a store whose calls are intercepted.
+async fn intercepted_broker<G: Interceptor + 'static>(guard: G) -> (Broker, Arc<InterceptedStore<G>>) {
     let clock = Arc::new(SteadyClock::new());
     let store = Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), SALT), guard });
-    (begin(Broker::start(store.clone(), clock, None, Sharing::Alone)).await, store)
+    (create_queue(Broker::start(store.clone(), clock, None, Sharing::Alone)).await, store)
 }
 
-async fn begin(broker: Broker) -> Broker {
+async fn create_queue(broker: Broker) -> Broker {
     let create = Operation::CreateQueue {
         queue: "jobs".parse().unwrap(),
         schema: Box::new(Schema::default()),
@@ -47,18 +48,23 @@ fn submits(count: usize) -> Vec<Operation> {
     (0..count).map(|_| submit()).collect()
 }
 
-/// The items it is told of, until there are so many.
+/// Follows until so many items were submitted.
 async fn follow(broker: &Broker, from: EventsFrom, count: usize) -> Vec<ItemId> {
-    see(&mut broker.follow(from).await.unwrap().unwrap().unwrap(), count).await
+    next_submitted(&mut broker.follow(from).await.unwrap().unwrap().unwrap(), count).await
 }
 
-async fn see(follower: &mut Follower, count: usize) -> Vec<ItemId> {
+/// The next `count` submitted items.
+async fn next_submitted(follower: &mut Follower, count: usize) -> Vec<ItemId> {
     let mut items = Vec::new();
     while items.len() < count {
-        match tokio::time::timeout(NEVER, follower.next()).await.expect("it is told").unwrap() {
+        match tokio::time::timeout(NEVER, follower.next())
+            .await
+            .expect("the follower gets an answer")
+            .unwrap()
+        {
             Followed::Events(events) => {
-                let told = events.iter().filter(|event| event.kind == EventKind::Submitted);
-                items.extend(told.map(|event| event.item.as_ref().unwrap().id));
+                let submitted = events.iter().filter(|event| event.kind == EventKind::Submitted);
+                items.extend(submitted.map(|event| event.item.as_ref().unwrap().id));
             }
             other => panic!("{other:?}"),
         }
@@ -66,7 +72,7 @@ async fn see(follower: &mut Follower, count: usize) -> Vec<ItemId> {
     items
 }
 
-async fn everybody_sees_everything(sharing: Sharing) {
+async fn all_followers_see_all_events(sharing: Sharing) {
     let broker = broker(sharing).await;
     const ALL: usize = 4000;
     let writing = tokio::spawn({
@@ -77,12 +83,12 @@ async fn everybody_sees_everything(sharing: Sharing) {
             }
         }
     });
-    // They come while it goes on.
+    // Followers start while items are submitted.
     let mut followers = Vec::new();
     for _ in 0..8 {
         let broker = broker.clone();
         followers.push(tokio::spawn(async move { follow(&broker, EventsFrom::Oldest, ALL).await }));
-        broker_is_busy().await;
+        yield_to_tasks().await;
     }
     writing.await.unwrap();
     let mut same = BTreeSet::new();
@@ -93,14 +99,14 @@ async fn everybody_sees_everything(sharing: Sharing) {
     }
     assert_eq!(same.len(), 1, "in the same order");
     assert_eq!(broker.followers(), 0);
-    // Nobody reads any more; who comes now is told from now on.
+    // The reader has stopped. A new follower gets later events only.
     let mut late = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
-    let mut made = BTreeSet::new();
+    let mut submitted = BTreeSet::new();
     for _ in 0..20 {
-        made.extend(ids(&broker.update(submits(1)).await.unwrap()));
+        submitted.extend(ids(&broker.update(submits(1)).await.unwrap()));
     }
-    let seen = see(&mut late, 20).await;
-    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), made, "what was told before is not");
+    let seen = next_submitted(&mut late, 20).await;
+    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), submitted, "no earlier events");
 }
 
 fn ids(answers: &[Answered]) -> Vec<ItemId> {
@@ -111,34 +117,34 @@ fn ids(answers: &[Answered]) -> Vec<ItemId> {
     answers.iter().map(id).collect()
 }
 
-async fn broker_is_busy() {
+async fn yield_to_tasks() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_sees_everything_once() {
-    everybody_sees_everything(Sharing::Alone).await;
+async fn followers_of_one_broker_get_every_event_once() {
+    all_followers_see_all_events(Sharing::Alone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_others_write_too() {
-    everybody_sees_everything(Sharing::Shared { poll_every: Duration::from_millis(50) }).await;
+async fn followers_of_a_shared_store_get_every_event_once() {
+    all_followers_see_all_events(Sharing::Shared { poll_every: Duration::from_millis(50) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_stops_tells_its_followers() {
+async fn a_stopping_broker_ends_its_followers() {
     let broker = broker(Sharing::Alone).await;
     let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
-    let told = tokio::spawn(async move { follower.next().await.unwrap() });
+    let ended = tokio::spawn(async move { follower.next().await.unwrap() });
     broker.stop();
-    let told = tokio::time::timeout(NEVER, told).await.expect("it is told").unwrap();
-    assert!(matches!(told, Followed::Stopping), "{told:?}");
+    let ended = tokio::time::timeout(NEVER, ended).await.expect("the follower gets an answer").unwrap();
+    assert!(matches!(ended, Followed::Stopping), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_are_never_more_than_may_be() {
+async fn the_number_of_followers_is_limited() {
     let broker = broker(Sharing::Alone).await;
     let mut followers = Vec::new();
     while let Some(follower) = broker.follow(EventsFrom::Now).await.unwrap() {
@@ -149,15 +155,15 @@ async fn there_are_never_more_than_may_be() {
     assert!(broker.follow(EventsFrom::Now).await.unwrap().is_some());
 }
 
-/// Between what it tells there are long stretches that tell nothing, as in a log that holds other things, too.
-struct Barren;
+/// A store with many pages without events, as in a log that holds other records.
+struct SparsePages;
 
-/// The number of pages without an event behind each that has one.
-const BARREN: u64 = 1000;
-/// Beside the place in the store: how many of these were read.
+/// The number of pages without an event after each page with one.
+const EMPTY_PAGES: u64 = 1000;
+/// A second position in the cursor: the number of pages read.
 const PAGES: u32 = 0xdead;
 
-impl Interceptor for Barren {
+impl Interceptor for SparsePages {
     fn events<'a>(
         &'a self,
         store: &'a ReferenceStore,
@@ -167,15 +173,15 @@ impl Interceptor for Barren {
         Box::pin(async move {
             let read = match &from {
                 EventsFrom::After(cursor) => cursor.in_store(PAGES).map_or(0, |at| at.group),
-                EventsFrom::Oldest | EventsFrom::Now => BARREN,
+                EventsFrom::Oldest | EventsFrom::Now => EMPTY_PAGES,
             };
             let place = |read| EventId { store: PAGES, group: read, nth: 0 };
-            if let (EventsFrom::After(cursor), true) = (&from, read % BARREN > 0) {
+            if let (EventsFrom::After(cursor), true) = (&from, read % EMPTY_PAGES > 0) {
                 let mut next = cursor.clone();
                 next.pass(place(read + 1));
                 return Ok(Events::Page(EventPage { events: Vec::new(), next, more: true }));
             }
-            let Events::Page(mut page) = store.events(from, 1).await? else { panic!("it has all") };
+            let Events::Page(mut page) = store.events(from, 1).await? else { panic!("no event was deleted") };
             page.next.pass(place(if page.events.is_empty() { read } else { read + 1 }));
             page.more |= !page.events.is_empty();
             Ok(Events::Page(page))
@@ -184,30 +190,30 @@ impl Interceptor for Barren {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_tells_nothing_is_passed_without_a_pause() {
-    let (broker, _) = guarded(Barren).await;
+async fn pages_without_events_are_read_without_a_pause() {
+    let (broker, _) = intercepted_broker(SparsePages).await;
     let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
-    // The clock of this test goes on only while everybody waits.
-    let few = LOOK * BARREN as u32;
-    let told = async {
+    // The clock of this test advances only while every task waits.
+    let limit = POLL_MIN * EMPTY_PAGES as u32;
+    let followed = async {
         for _ in 0..3 {
             broker.update(submits(1)).await.unwrap();
-            see(&mut follower, 1).await;
+            next_submitted(&mut follower, 1).await;
         }
     };
-    tokio::time::timeout(few, told).await.expect("there is no pause between two pages");
+    tokio::time::timeout(limit, followed).await.expect("the reader does not pause between pages");
     let caught_up = follow(&broker, EventsFrom::Oldest, 3);
-    tokio::time::timeout(few, caught_up).await.expect("nor for who comes later");
+    tokio::time::timeout(limit, caught_up).await.expect("nor does a follower that catches up");
 }
 
-/// The shortest pause between two looks.
-const LOOK: Duration = Duration::from_millis(5);
+/// The minimum poll interval.
+const POLL_MIN: Duration = Duration::from_millis(5);
 
-/// What it told before some event cannot be read any more; or nothing can.
+/// A store whose events before a position are damaged, or that cannot be reached.
 #[derive(Default)]
 struct Failing {
     damaged_before: AtomicU64,
-    gone: AtomicBool,
+    unreachable: AtomicBool,
 }
 
 impl Interceptor for Failing {
@@ -217,8 +223,8 @@ impl Interceptor for Failing {
         from: EventsFrom,
         limit: usize,
     ) -> BoxFuture<'a, Result<Events>> {
-        if self.gone.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(StoreError::Unavailable { cause: "it is not there".to_owned() }) });
+        if self.unreachable.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(StoreError::Unavailable { cause: "unreachable".to_owned() }) });
         }
         let at = match &from {
             EventsFrom::After(cursor) => cursor.in_store(EventId::store_of(SALT)).map(|at| at.group),
@@ -233,38 +239,38 @@ impl Interceptor for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_ends_those_who_follow_and_nobody_else() {
-    let (broker, store) = guarded(Failing::default()).await;
+async fn damaged_events_end_current_followers_but_not_new_ones() {
+    let (broker, store) = intercepted_broker(Failing::default()).await;
     let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
     broker.update(submits(1)).await.unwrap();
-    see(&mut follower, 1).await;
-    // The reader waits at the end of what there is: this is where the damage is.
+    next_submitted(&mut follower, 1).await;
+    // Damage the position at which the reader waits.
     let seen = follower.cursor().in_store(EventId::store_of(SALT)).unwrap().group;
     store.guard.damaged_before.store(seen + 1, Ordering::SeqCst);
     broker.update(submits(1)).await.unwrap();
-    let told = tokio::time::timeout(NEVER, follower.next()).await.expect("it is told");
-    assert!(matches!(told, Err(StoreError::Corrupt { .. })), "{told:?}");
-    // Who comes back for it hears the same; what happens from now on is told.
+    let answer = tokio::time::timeout(NEVER, follower.next()).await.expect("the follower gets an answer");
+    assert!(matches!(answer, Err(StoreError::Corrupt { .. })), "{answer:?}");
+    // A follower from the damaged position gets the same error. A new follower gets later events.
     let cursor: EventCursor = follower.cursor().clone();
-    let told = broker.follow(EventsFrom::After(cursor)).await;
-    assert!(matches!(told, Err(StoreError::Corrupt { .. })), "{told:?}");
+    let answer = broker.follow(EventsFrom::After(cursor)).await;
+    assert!(matches!(answer, Err(StoreError::Corrupt { .. })), "{answer:?}");
     let mut later = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
     broker.update(submits(1)).await.unwrap();
-    see(&mut later, 1).await;
+    next_submitted(&mut later, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_stays_away_is_not_waited_for_in_silence() {
-    let (broker, store) = guarded(Failing::default()).await;
+async fn followers_get_an_error_if_the_store_stays_unreachable() {
+    let (broker, store) = intercepted_broker(Failing::default()).await;
     let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
     broker.update(submits(1)).await.unwrap();
-    see(&mut follower, 1).await;
-    store.guard.gone.store(true, Ordering::SeqCst);
+    next_submitted(&mut follower, 1).await;
+    store.guard.unreachable.store(true, Ordering::SeqCst);
     broker.update(submits(1)).await.unwrap();
-    let told = tokio::time::timeout(NEVER, follower.next()).await.expect("it is told");
-    assert!(matches!(told, Err(StoreError::Unavailable { .. })), "{told:?}");
-    store.guard.gone.store(false, Ordering::SeqCst);
+    let answer = tokio::time::timeout(NEVER, follower.next()).await.expect("the follower gets an answer");
+    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
+    store.guard.unreachable.store(false, Ordering::SeqCst);
     let mut back =
         broker.follow(EventsFrom::After(follower.cursor().clone())).await.unwrap().unwrap().unwrap();
-    assert_eq!(see(&mut back, 1).await.len(), 1, "and nothing is missed");
+    assert_eq!(next_submitted(&mut back, 1).await.len(), 1, "no event is missed");
 }

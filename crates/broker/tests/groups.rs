@@ -1,4 +1,4 @@
-//! Groups are counted once, whoever counts; who waits goes once, and ends where it cannot go.
+//! Each member of a group is counted once, and each dependency is resolved once.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn jobs() -> QueueName {
     "jobs".parse().unwrap()
 }
 
-fn memory() -> ReferenceStore {
+fn reference_store() -> ReferenceStore {
     ReferenceStore::new(Arc::new(SteadyClock::new()), 7)
 }
 
@@ -38,8 +38,8 @@ async fn create(broker: &Broker, queue: &str, policy: Policy) {
     broker.update(vec![create]).await.unwrap().pop().unwrap().unwrap();
 }
 
-async fn alone() -> Broker {
-    start(Arc::new(memory()), Sharing::Alone).await
+async fn single_broker() -> Broker {
+    start(Arc::new(reference_store()), Sharing::Alone).await
 }
 
 fn member(group: &str) -> Submission {
@@ -94,16 +94,16 @@ async fn fail(broker: &Broker, item: &Item) {
     settle(broker, item, Verb::Fail { reason: "broken".to_owned() }).await;
 }
 
-/// Takes what is ready, so many.
+/// Receives exactly so many items that are ready.
 async fn take(broker: &Broker, count: u32) -> Vec<Item> {
     let items = receive(broker, count, Duration::ZERO).await;
     assert_eq!(items.len(), count as usize);
     items
 }
 
-/// Waits for one that becomes ready.
+/// Waits for an item that becomes ready.
 async fn next(broker: &Broker) -> Item {
-    receive(broker, 1, NEVER).await.pop().expect("something becomes ready")
+    receive(broker, 1, NEVER).await.pop().expect("an item becomes ready")
 }
 
 async fn failed(broker: &Broker, id: ItemId) -> (FailureKind, String) {
@@ -132,14 +132,14 @@ fn counts(members: u64, completed: u64, failed: u64, removed: u64) -> GroupCount
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_is_counted_at_once_and_waited_for() {
-    let broker = alone().await;
+async fn counts_are_current_and_a_wait_ends_with_the_last_member() {
+    let broker = single_broker().await;
     assert_eq!(broker.group("g").await.unwrap(), GroupCounts::default());
     for _ in 0..3 {
         submit(&broker, member("g")).await;
     }
     submit(&broker, member("other")).await;
-    assert_eq!(broker.group("g").await.unwrap(), counts(3, 0, 0, 0), "what was answered is counted");
+    assert_eq!(broker.group("g").await.unwrap(), counts(3, 0, 0, 0), "answered submits are counted");
     let waiting = tokio::spawn({
         let broker = broker.clone();
         async move { done(&broker, "g", 0).await }
@@ -154,18 +154,19 @@ async fn a_group_is_counted_at_once_and_waited_for() {
     commit(&broker, &items[2]).await;
     assert_eq!(waiting.await.unwrap(), counts(3, 2, 1, 0));
     let (_, over) = broker.wait_group("g", 4, Duration::from_millis(1)).await.unwrap();
-    assert!(!over, "a fourth is expected");
-    // One that failed is tried again: the group is not done.
+    assert!(!over, "a fourth member is expected");
+    // A redriven member is unfinished again.
     broker.update(vec![Operation::Redrive { id: items[1].head.id }]).await.unwrap();
     assert_eq!(broker.group("g").await.unwrap(), counts(3, 2, 0, 0));
-    // One that is removed unfinished stays a member.
+    // A member that is removed unfinished stays a member.
     broker.update(vec![Operation::Delete { id: items[1].head.id, force: true }]).await.unwrap();
     assert_eq!(done(&broker, "g", 3).await, counts(3, 2, 0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_that_are_not_kept_are_counted_all_the_same() {
-    let broker = Broker::start(Arc::new(memory()), Arc::new(SteadyClock::new()), None, Sharing::Alone);
+async fn members_without_retention_are_counted() {
+    let broker =
+        Broker::start(Arc::new(reference_store()), Arc::new(SteadyClock::new()), None, Sharing::Alone);
     let policy = Policy { completed_ttl: Some(Millis(0)), failed_ttl: Some(Millis(0)), ..Policy::default() };
     create(&broker, "jobs", policy).await;
     for _ in 0..4 {
@@ -180,8 +181,8 @@ async fn members_that_are_not_kept_are_counted_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_goes_once_all_have_completed() {
-    let broker = alone().await;
+async fn a_dependent_becomes_ready_once_all_members_have_completed() {
+    let broker = single_broker().await;
     let last = submit(&broker, after_group("g", 3, Condition::AllSuccess)).await;
     for _ in 0..2 {
         submit(&broker, member("g")).await;
@@ -190,13 +191,13 @@ async fn who_waits_goes_once_all_have_completed() {
         commit(&broker, &item).await;
     }
     assert_eq!(broker.group("g").await.unwrap(), counts(2, 2, 0, 0));
-    assert_eq!(state(&broker, last).await, ItemState::Waiting, "a third is expected");
+    assert_eq!(state(&broker, last).await, ItemState::Waiting, "a third member is expected");
     submit(&broker, member("g")).await;
     commit(&broker, &take(&broker, 1).await[0]).await;
     let item = next(&broker).await;
     assert_eq!(item.head.id, last);
     commit(&broker, &item).await;
-    // More into the group does not bring it back.
+    // A new member does not make the dependent ready again.
     submit(&broker, member("g")).await;
     commit(&broker, &next(&broker).await).await;
     assert_eq!(done(&broker, "g", 4).await, counts(4, 4, 0, 0));
@@ -204,8 +205,8 @@ async fn who_waits_goes_once_all_have_completed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_succeed_fails_all_down_the_line() {
-    let broker = alone().await;
+async fn a_failed_dependency_fails_its_dependents_in_turn() {
+    let broker = single_broker().await;
     let first = submit(&broker, member("g")).await;
     submit(&broker, member("g")).await;
     let second = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
@@ -217,15 +218,15 @@ async fn what_cannot_succeed_fails_all_down_the_line() {
     assert!(why.contains("group \"g\""), "{why}");
     let (_, why) = failed(&broker, third).await;
     assert!(why.contains(&second.to_string()), "{why}");
-    // It asked for their end alone. The other member is ready, too.
+    // The fourth item depends on ends, not on success. The other member is ready, too.
     let mut ready = vec![next(&broker).await.head.id];
     ready.push(next(&broker).await.head.id);
     assert!(ready.contains(&fourth), "{ready:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_ended_before_is_seen_at_once_and_what_is_unknown_refused() {
-    let broker = alone().await;
+async fn ended_dependencies_count_at_once_and_unknown_ones_are_refused() {
+    let broker = single_broker().await;
     let ids = [submit(&broker, Submission::default()).await, submit(&broker, Submission::default()).await];
     let items = take(&broker, 2).await;
     commit(&broker, &items[0]).await;
@@ -249,8 +250,8 @@ async fn what_has_ended_before_is_seen_at_once_and_what_is_unknown_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_that_was_done_before_lets_go_at_once() {
-    let broker = alone().await;
+async fn a_dependent_of_a_done_group_is_ready_at_once() {
+    let broker = single_broker().await;
     submit(&broker, member("g")).await;
     commit(&broker, &take(&broker, 1).await[0]).await;
     done(&broker, "g", 1).await;
@@ -259,32 +260,32 @@ async fn a_group_that_was_done_before_lets_go_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_is_deleted_takes_its_members_along() {
-    let broker = alone().await;
+async fn members_of_a_deleted_queue_no_longer_block_dependents() {
+    let broker = single_broker().await;
     create(&broker, "gone", Policy::default()).await;
     submit(&broker, member("g")).await;
-    let there = submit_to(&broker, "gone", member("g")).await;
-    let Ok(Reply::Answer(Answer::Submitted { id, .. })) = there else { panic!("{there:?}") };
+    let answer = submit_to(&broker, "gone", member("g")).await;
+    let Ok(Reply::Answer(Answer::Submitted { id, .. })) = answer else { panic!("{answer:?}") };
     let last = submit(&broker, after_group("g", 0, Condition::AllDone)).await;
-    let bound = submit(&broker, after(DependsOn::items(vec![id]), Condition::AllSuccess)).await;
+    let dependent = submit(&broker, after(DependsOn::items(vec![id]), Condition::AllSuccess)).await;
     commit(&broker, &take(&broker, 1).await[0]).await;
     assert_eq!(broker.group("g").await.unwrap(), counts(2, 1, 0, 0));
     let delete = Operation::DeleteQueue { queue: "gone".parse().unwrap(), force: true };
     broker.update(vec![delete]).await.unwrap();
     assert_eq!(next(&broker).await.head.id, last);
-    failed(&broker, bound).await;
+    failed(&broker, dependent).await;
 }
 
-/// A store that cannot be written to, now and then, by who counts.
+/// A store that sometimes fails writes of the broker's follower.
 #[derive(Default)]
 struct Flaky {
-    /// So many of these are lost before they happen, and as many after.
-    observes: AtomicU32,
+    /// This many fail, alternately before and after they are carried out.
+    resolves: AtomicU32,
     records: AtomicU32,
 }
 
 impl Flaky {
-    fn breaks(counter: &AtomicU32) -> Option<u32> {
+    fn fails(counter: &AtomicU32) -> Option<u32> {
         counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).ok()
     }
 }
@@ -297,9 +298,9 @@ impl Interceptor for Flaky {
     ) -> BoxFuture<'a, Result<Updated>> {
         let is = |wanted: fn(&Operation) -> bool| batch.iter().any(wanted);
         let left = if is(|operation| matches!(operation, Operation::ResolveDependency { .. })) {
-            Flaky::breaks(&self.observes)
+            Flaky::fails(&self.resolves)
         } else if is(|operation| matches!(operation, Operation::Kv { .. })) {
-            Flaky::breaks(&self.records)
+            Flaky::fails(&self.records)
         } else {
             None
         };
@@ -307,13 +308,13 @@ impl Interceptor for Flaky {
         if left % 2 == 0 {
             drop(store.update(batch));
         }
-        Box::pin(async { Err(StoreError::Unavailable { cause: "a broken road".to_owned() }) })
+        Box::pin(async { Err(StoreError::Unavailable { cause: "the connection broke".to_owned() }) })
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_between_counting_and_letting_go_loses_and_repeats_nothing() {
-    let store = Arc::new(InterceptedStore { store: memory(), guard: Flaky::default() });
+async fn faults_of_the_store_lose_and_repeat_no_count() {
+    let store = Arc::new(InterceptedStore { store: reference_store(), guard: Flaky::default() });
     let broker = start(store.clone(), Sharing::Alone).await;
     for _ in 0..3 {
         submit(&broker, member("g")).await;
@@ -321,7 +322,7 @@ async fn a_fault_between_counting_and_letting_go_loses_and_repeats_nothing() {
     let last = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
     assert_eq!(broker.group("g").await.unwrap(), counts(3, 0, 0, 0));
     store.guard.records.store(2, Ordering::SeqCst);
-    store.guard.observes.store(2, Ordering::SeqCst);
+    store.guard.resolves.store(2, Ordering::SeqCst);
     for item in take(&broker, 3).await {
         commit(&broker, &item).await;
     }
@@ -333,8 +334,8 @@ async fn a_fault_between_counting_and_letting_go_loses_and_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_in_the_middle_goes_on_where_it_was() {
-    let store: Arc<dyn Store> = Arc::new(memory());
+async fn a_restarted_broker_continues_to_count() {
+    let store: Arc<dyn Store> = Arc::new(reference_store());
     let broker = start(Arc::clone(&store), Sharing::Alone).await;
     for _ in 0..10 {
         submit(&broker, member("g")).await;
@@ -345,9 +346,9 @@ async fn a_restart_in_the_middle_goes_on_where_it_was() {
     }
     broker.group("g").await.unwrap();
     broker.stop();
-    // Settled while nobody counts.
-    let quiet = take(&broker, 5).await;
-    for item in &quiet {
+    // Settle while no broker counts.
+    let items = take(&broker, 5).await;
+    for item in &items {
         let token = item.head.lease().unwrap().token;
         let verb = Verb::Commit(Outcome::default());
         let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
@@ -362,8 +363,8 @@ async fn a_restart_in_the_middle_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_are_gone_are_made_up_for_by_counting_items() {
-    let store: Arc<dyn Store> = Arc::new(memory());
+async fn groups_are_recounted_after_events_were_deleted() {
+    let store: Arc<dyn Store> = Arc::new(reference_store());
     let broker = start(Arc::clone(&store), Sharing::Alone).await;
     submit(&broker, member("g")).await;
     submit(&broker, member("g")).await;
@@ -377,7 +378,7 @@ async fn events_that_are_gone_are_made_up_for_by_counting_items() {
         let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
         store.update(vec![Operation::Lease { id: item.head.id, call }]).await.unwrap();
     }
-    // More than the store keeps.
+    // More events than the store keeps.
     let submit = || Operation::Submit { queue: jobs(), submission: Box::new(Submission::default()) };
     let answers = store.update((0..6000).map(|_| submit()).collect()).await.unwrap().answers;
     let delete = |answer: &Answered| match answer {
@@ -390,12 +391,12 @@ async fn events_that_are_gone_are_made_up_for_by_counting_items() {
     assert_eq!(done(&broker, "g", 2).await, counts(2, 2, 0, 0));
 }
 
-/// Many groups, two brokers that both count, and settles through either.
+/// Many groups, and two brokers that both count and settle.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_who_count_count_each_member_once() {
+async fn two_brokers_count_each_member_once() {
     const GROUPS: usize = 20;
     const EACH: usize = 25;
-    let store: Arc<dyn Store> = Arc::new(memory());
+    let store: Arc<dyn Store> = Arc::new(reference_store());
     let sharing = Sharing::Shared { poll_every: Duration::from_millis(20) };
     let brokers = [start(Arc::clone(&store), sharing).await, start(Arc::clone(&store), sharing).await];
     let mut dependents = Vec::new();
@@ -403,17 +404,17 @@ async fn two_who_count_count_each_member_once() {
         submit(&brokers[n % 2], member(&format!("g{}", n % GROUPS))).await;
     }
     for n in 0..GROUPS {
-        let waits = after_group(&format!("g{n}"), EACH as u64, Condition::AllDone);
-        dependents.push(submit(&brokers[n % 2], waits).await);
+        let dependent = after_group(&format!("g{n}"), EACH as u64, Condition::AllDone);
+        dependents.push(submit(&brokers[n % 2], dependent).await);
     }
     let workers = (0..4).map(|n| {
         let broker = brokers[n % 2].clone();
         tokio::spawn(async move {
-            let mut given = Vec::new();
+            let mut received = Vec::new();
             loop {
                 let items = receive(&broker, 7, Duration::from_secs(2)).await;
                 if items.is_empty() {
-                    return given;
+                    return received;
                 }
                 for (at, item) in items.iter().enumerate() {
                     if at % 3 == 0 {
@@ -421,19 +422,23 @@ async fn two_who_count_count_each_member_once() {
                     } else {
                         commit(&broker, item).await
                     }
-                    given.push(item.head.id);
+                    received.push(item.head.id);
                 }
             }
         })
     });
-    let mut given = Vec::new();
+    let mut received = Vec::new();
     for worker in workers.collect::<Vec<_>>() {
-        given.extend(worker.await.unwrap());
+        received.extend(worker.await.unwrap());
     }
     for id in dependents {
-        assert_eq!(given.iter().filter(|given| **given == id).count(), 1, "each once");
+        assert_eq!(
+            received.iter().filter(|received| **received == id).count(),
+            1,
+            "each dependent is delivered once"
+        );
     }
-    assert_eq!(given.len(), GROUPS * EACH + GROUPS);
+    assert_eq!(received.len(), GROUPS * EACH + GROUPS);
     for n in 0..GROUPS {
         for broker in &brokers {
             let counts = done(broker, &format!("g{n}"), EACH as u64).await;

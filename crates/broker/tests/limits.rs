@@ -1,9 +1,11 @@
-//! Receivers that wait at a limit of their queue: woken when it lets something through, and not before.
+//! Receivers that wait at a limit of their queue are woken when an item can be delivered, and not before.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod in_line;
+mod receivers;
 
-use in_line::{commit, create, ends, everybody_waits, hold, limit_by_key, ok, queue, receive, submit_of};
+use receivers::{
+    commit, create, ends, hold, limit_by_key, ok, queue, receive, run_until_idle, submit_with_key,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,9 +18,9 @@ use towline_store::{BoxFuture, Clock, ManualClock, Operation, Result, Store, Upd
 
 /// Counts the receives that reach the store.
 #[derive(Default)]
-struct Counting(AtomicUsize);
+struct CountedReceives(AtomicUsize);
 
-impl Interceptor for Counting {
+impl Interceptor for CountedReceives {
     fn update<'a>(
         &'a self,
         store: &'a ReferenceStore,
@@ -30,11 +32,11 @@ impl Interceptor for Counting {
     }
 }
 
-async fn with(flow: Flow) -> (Broker, Arc<InterceptedStore<Counting>>) {
+async fn start(flow: Flow) -> (Broker, Arc<InterceptedStore<CountedReceives>>) {
     let clock = Arc::new(SteadyClock::new());
     let store = Arc::new(InterceptedStore {
         store: ReferenceStore::new(clock.clone(), 1),
-        guard: Counting::default(),
+        guard: CountedReceives::default(),
     });
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
     ok(&broker, create("jobs", Policy { flow, ..Policy::default() })).await;
@@ -52,26 +54,27 @@ async fn submit(broker: &Broker, count: usize) {
     }
 }
 
-/// Until the receivers have come to the store so often.
-async fn waits(store: &InterceptedStore<Counting>, receives: usize) {
+/// Waits until so many receives have reached the store.
+async fn receives_reach(store: &InterceptedStore<CountedReceives>, receives: usize) {
     while store.guard.0.load(Ordering::SeqCst) < receives {
         tokio::task::yield_now().await;
     }
 }
 
-// On one thread, with a clock that goes on only while everybody waits: whoever is not woken waits in vain, at once.
+// On one thread, with a clock that advances only while every task waits: a receiver that is not woken reaches its
+// timeout at once.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
-    // Items without a key are of one key.
+async fn any_end_of_a_lease_wakes_a_receiver_at_the_limit() {
+    // Items without a key count as one key.
     for (end, flow) in ends().iter().flat_map(|end| [(end, limit(1)), (end, limit_by_key(1))]) {
-        let (broker, store) = with(flow).await;
+        let (broker, store) = start(flow).await;
         submit(&broker, 2).await;
         let held = hold(&broker).await;
         let before = store.guard.0.load(Ordering::SeqCst);
         let waiting = receive(&broker);
-        waits(&store, before + 1).await;
-        everybody_waits().await;
-        assert_eq!(store.guard.0.load(Ordering::SeqCst), before + 1, "it waits");
+        receives_reach(&store, before + 1).await;
+        run_until_idle().await;
+        assert_eq!(store.guard.0.load(Ordering::SeqCst), before + 1, "the receiver waits");
         ok(&broker, end(&held)).await;
         assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
         broker.stop();
@@ -79,9 +82,9 @@ async fn whoever_waits_gets_what_any_end_of_a_lease_makes_room_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_lapses_makes_room() {
+async fn a_lapsed_lease_wakes_a_receiver_at_the_limit() {
     for flow in [limit(1), limit_by_key(1)] {
-        let (broker, _) = with(flow).await;
+        let (broker, _) = start(flow).await;
         let short = PolicyPatch { visibility_timeout: Some(Millis(100)), ..PolicyPatch::default() };
         ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(short) }).await;
         submit(&broker, 2).await;
@@ -92,43 +95,43 @@ async fn a_lease_that_lapses_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_at_a_full_key_gets_what_comes_of_another_and_what_an_end_makes_room_for() {
-    let (broker, store) = with(limit_by_key(1)).await;
-    submit_of(&broker, "a").await;
+async fn a_key_at_its_limit_holds_back_its_own_items_only() {
+    let (broker, store) = start(limit_by_key(1)).await;
+    submit_with_key(&broker, "a").await;
     let held = hold(&broker).await;
     let key = |items: Vec<Item>| items[0].body.fairness_key.clone().unwrap();
-    // What comes of the full key is for nobody yet, also if somebody waits already.
+    // No receiver gets a new item of the key at its limit.
     let mut waiting = vec![receive(&broker), receive(&broker)];
-    everybody_waits().await;
-    submit_of(&broker, "a").await;
-    everybody_waits().await;
+    run_until_idle().await;
+    submit_with_key(&broker, "a").await;
+    run_until_idle().await;
     assert!(!waiting.iter().any(JoinHandle::is_finished));
-    submit_of(&broker, "b").await;
-    everybody_waits().await;
+    submit_with_key(&broker, "b").await;
+    run_until_idle().await;
     let served = waiting.iter().position(JoinHandle::is_finished).unwrap();
     assert_eq!(key(waiting.remove(served).await.unwrap()), "b");
     let before = store.guard.0.load(Ordering::SeqCst);
-    everybody_waits().await;
-    assert_eq!(store.guard.0.load(Ordering::SeqCst), before, "the other stands in line");
+    run_until_idle().await;
+    assert_eq!(store.guard.0.load(Ordering::SeqCst), before, "the other receiver waits");
     ok(&broker, commit(&held)).await;
     assert_eq!(key(waiting.remove(0).await.unwrap()), "a");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_lease_of_one_key_wakes_one_of_those_who_wait() {
-    let (broker, store) = with(Flow { concurrency: Some(100), ..limit_by_key(1) }).await;
+async fn the_end_of_a_lease_of_a_key_wakes_one_receiver() {
+    let (broker, store) = start(Flow { concurrency: Some(100), ..limit_by_key(1) }).await;
     for _ in 0..50 {
-        submit_of(&broker, "a").await;
+        submit_with_key(&broker, "a").await;
     }
     let mut held = hold(&broker).await;
     let mut waiting: Vec<_> = (0..20).map(|_| receive(&broker)).collect();
-    everybody_waits().await;
+    run_until_idle().await;
     for _ in 0..10 {
         let before = store.guard.0.load(Ordering::SeqCst);
         ok(&broker, commit(&held)).await;
-        everybody_waits().await;
+        run_until_idle().await;
         let asked = store.guard.0.load(Ordering::SeqCst) - before;
-        // It gets the next, and one more looks whether there is anything else.
+        // One receiver gets the next item, and another one looks for more.
         assert!(asked <= 3, "{asked} receives for one item");
         let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
         held = waiting.remove(at).await.unwrap().pop().unwrap();
@@ -155,7 +158,7 @@ impl Interceptor for Slow {
         {
             return Box::pin(async move {
                 self.go.notify_one();
-                everybody_waits().await;
+                run_until_idle().await;
                 store.update(batch).await
             });
         }
@@ -173,7 +176,7 @@ impl Interceptor for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
+async fn a_receiver_that_joins_during_a_sweep_is_woken() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
     let store =
         Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard: Slow::default() });
@@ -184,16 +187,16 @@ async fn who_comes_to_the_line_while_it_is_swept_is_woken() {
     let held = hold(&broker).await;
     store.guard.held_back.store(true, Ordering::SeqCst);
     let waiting = receive(&broker);
-    everybody_waits().await;
-    assert_eq!(store.guard.receives.load(Ordering::SeqCst), 2, "its look is under way");
-    // The holder is dead. The sweep begins before the look is answered, and ends after it.
+    run_until_idle().await;
+    assert_eq!(store.guard.receives.load(Ordering::SeqCst), 2, "its receive is under way");
+    // The lease lapses. The sweep begins before the receive is answered, and ends after it.
     clock.advance(1000);
     ok(&broker, Operation::Sweep).await;
     let got = waiting.await.unwrap();
     assert_eq!(got.len(), 1, "{held:?} has lapsed");
 }
 
-/// Answers to receives wait while it is shut.
+/// Holds back answers to receives while it is shut.
 #[derive(Default)]
 struct Gate {
     shut: AtomicBool,
@@ -220,7 +223,7 @@ impl Interceptor for Gate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_woken_and_goes_leaves_the_others_their_time() {
+async fn a_woken_receiver_that_disconnects_leaves_the_rate_to_the_next() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
     let store =
         Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard: Gate::default() });
@@ -231,37 +234,37 @@ async fn who_is_woken_and_goes_leaves_the_others_their_time() {
     submit(&broker, 3).await;
     hold(&broker).await;
     let (first, second) = (receive(&broker), receive(&broker));
-    everybody_waits().await;
-    // The first in line is woken when it is time to look, and goes before it is answered.
+    run_until_idle().await;
+    // The first receiver is woken when the rate allows an item, and disconnects before it is answered.
     store.guard.shut.store(true, Ordering::SeqCst);
     let before = store.guard.asked.load(Ordering::SeqCst);
     while store.guard.asked.load(Ordering::SeqCst) == before {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     first.abort();
-    everybody_waits().await;
+    run_until_idle().await;
     store.guard.shut.store(false, Ordering::SeqCst);
     store.guard.go.notify_waiters();
-    everybody_waits().await;
+    run_until_idle().await;
     clock.advance(500);
-    assert_eq!(second.await.unwrap().len(), 1, "its time has come");
+    assert_eq!(second.await.unwrap().len(), 1, "the rate allows an item");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
-    let (broker, store) = with(limit(1)).await;
+async fn submits_to_a_queue_at_its_limit_wake_no_receiver() {
+    let (broker, store) = start(limit(1)).await;
     submit(&broker, 1).await;
     let held = hold(&broker).await;
     let before = store.guard.0.load(Ordering::SeqCst);
-    // Whoever gets an item makes room for the next.
+    // A receiver that commits its item lets the next one be delivered.
     let work = |broker: Broker| async move {
         let item = hold(&broker).await;
         ok(&broker, commit(&item)).await;
     };
     let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(work(broker.clone()))).collect();
-    waits(&store, before + 4).await;
+    receives_reach(&store, before + 4).await;
     submit(&broker, 300).await;
-    // Each of the four looks a few times before it stands in line; then nobody asks, whatever is submitted.
+    // Each of the four looks a few times before it waits. Then submits cause no receive.
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert!(asked < 100, "{asked} receives for 300 submits");
     ok(&broker, commit(&held)).await;
@@ -271,19 +274,19 @@ async fn what_is_submitted_to_a_full_queue_wakes_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_submitted_of_a_full_key_wakes_nobody() {
-    let (broker, store) = with(limit_by_key(1)).await;
-    submit_of(&broker, "a").await;
+async fn submits_of_a_key_at_its_limit_wake_no_receiver() {
+    let (broker, store) = start(limit_by_key(1)).await;
+    submit_with_key(&broker, "a").await;
     let held = hold(&broker).await;
     let mut waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
-    everybody_waits().await;
+    run_until_idle().await;
     let before = store.guard.0.load(Ordering::SeqCst);
     for _ in 0..1000 {
-        submit_of(&broker, "a").await;
+        submit_with_key(&broker, "a").await;
     }
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert_eq!(asked, 0, "receives for 1,000 submits");
-    // What comes of another key beside them is given out with its submit.
+    // An item of another key in the same batch is delivered with its submit.
     for with in 1..=2 {
         let of = |key: &str| {
             let body = Body { fairness_key: Some(key.to_owned()), ..Body::default() };
@@ -292,29 +295,29 @@ async fn what_is_submitted_of_a_full_key_wakes_nobody() {
         };
         let batch = vec![of("a"), of(&format!("other-{with}")), of("a")];
         broker.update(batch).await.unwrap();
-        everybody_waits().await;
+        run_until_idle().await;
         let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
         let got = waiting.remove(at).await.unwrap().pop().unwrap();
         assert_eq!(got.body.fairness_key, Some(format!("other-{with}")));
     }
     ok(&broker, commit(&held)).await;
-    everybody_waits().await;
+    run_until_idle().await;
     let at = waiting.iter().position(JoinHandle::is_finished).unwrap();
     assert_eq!(waiting.remove(at).await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
 }
 
-// While submits come all the time, nobody who looks finds that nothing has come meanwhile.
+// With constant submits, every receive sees a changed wake generation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_while_a_full_key_is_submitted_to_stands_in_line_after_a_few_looks() {
-    let (broker, store) = with(limit_by_key(1)).await;
-    submit_of(&broker, "a").await;
+async fn a_receiver_waits_after_a_few_looks_despite_constant_submits_of_a_key_at_its_limit() {
+    let (broker, store) = start(limit_by_key(1)).await;
+    submit_with_key(&broker, "a").await;
     let held = hold(&broker).await;
     let submitting: Vec<_> = (0..4)
         .map(|_| {
             let broker = broker.clone();
             tokio::spawn(async move {
                 for _ in 0..250 {
-                    submit_of(&broker, "a").await;
+                    submit_with_key(&broker, "a").await;
                 }
             })
         })
@@ -333,13 +336,13 @@ async fn who_comes_while_a_full_key_is_submitted_to_stands_in_line_after_a_few_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limit_that_is_taken_away_holds_nobody() {
-    let (broker, store) = with(limit(1)).await;
+async fn a_removed_limit_wakes_receivers() {
+    let (broker, store) = start(limit(1)).await;
     submit(&broker, 5).await;
     let _held = hold(&broker).await;
     let before = store.guard.0.load(Ordering::SeqCst);
     let waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
-    waits(&store, before + 4).await;
+    receives_reach(&store, before + 4).await;
     let none = PolicyPatch { concurrency: Some(None), ..PolicyPatch::default() };
     ok(&broker, Operation::ChangePolicy { queue: queue(), patch: Box::new(none) }).await;
     for waiting in waiting {
@@ -348,42 +351,38 @@ async fn a_limit_that_is_taken_away_holds_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_rate_is_woken_when_its_time_comes() {
+async fn receivers_at_a_rate_are_woken_when_it_allows_an_item() {
     let rate = "200/s,burst=1".parse().ok();
-    let (broker, store) = with(Flow { rate, ..Flow::default() }).await;
+    let (broker, store) = start(Flow { rate, ..Flow::default() }).await;
     submit(&broker, 40).await;
     let before = store.guard.0.load(Ordering::SeqCst);
     let waiting: Vec<_> = (0..40).map(|_| receive(&broker)).collect();
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap().len(), 1);
     }
-    // One look when they came, one when the time had come, and few in vain.
+    // One look at the start, one when the rate allows an item, and few without an item.
     let asked = store.guard.0.load(Ordering::SeqCst) - before;
     assert!(asked < 40 * 6, "{asked} receives for 40 items");
 }
 
-/// The time of the runtime, which stands still while anybody has something to do, in steps: as on a busy machine, where everybody
-/// is late, and then at once.
+/// The runtime's paused clock in steps, as on a busy machine where tasks run late and then all at once.
 struct Steps {
     begin: tokio::time::Instant,
     millis: u64,
 }
 
 impl Clock for Steps {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the runtime's clock is paused: it says what the test says"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the runtime's clock is paused: the test controls it")]
     fn now(&self) -> Timestamp {
         let passed = u64::try_from(self.begin.elapsed().as_millis()).unwrap();
         Timestamp(1_800_000_000_000 + passed / self.millis * self.millis)
     }
 }
 
-/// Every call is answered after a while, as by a disk or a database.
-struct Distant(Duration);
+/// Delays every answer, as a disk or a database does.
+struct SlowStore(Duration);
 
-impl Interceptor for Distant {
+impl Interceptor for SlowStore {
     fn update<'a>(
         &'a self,
         store: &'a ReferenceStore,
@@ -397,17 +396,18 @@ impl Interceptor for Distant {
     }
 }
 
-// Time goes on only while everybody waits, so this is the same on every machine.
+// Time advances only while every task waits, so the result is the same on every machine.
 #[tokio::test(start_paused = true)]
-#[expect(clippy::disallowed_methods, reason = "the runtime's clock is paused: it says what the test says")]
-async fn a_rate_is_used_up_within_two_percent_by_receivers_that_wait() {
-    // What comes with a step has to be used up before the next. Woken one after the other, they would get not half of it.
+#[expect(clippy::disallowed_methods, reason = "the runtime's clock is paused: the test controls it")]
+async fn waiting_receivers_use_a_rate_within_two_percent() {
+    // The items of a step must be received before the next step. Receivers woken one after the other would get less
+    // than half of them.
     let clock = Arc::new(Steps { begin: tokio::time::Instant::now(), millis: 20 });
-    let guard = Distant(Duration::from_millis(4));
+    let guard = SlowStore(Duration::from_millis(4));
     let store = Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard });
     let broker = Broker::start(store, clock.clone(), None, Sharing::Alone);
     let rate = "1000/s,burst=20".parse().ok();
-    // The store looks through all it has: what is done goes at once, and what is to do comes a second ahead.
+    // The reference store scans all its items: keep few. Remove completed items at once and submit a second ahead.
     let completed_ttl = Some(Millis::ZERO);
     let policy = Policy { flow: Flow { rate, ..Flow::default() }, completed_ttl, ..Policy::default() };
     ok(&broker, create("jobs", policy)).await;
@@ -416,18 +416,18 @@ async fn a_rate_is_used_up_within_two_percent_by_receivers_that_wait() {
         broker.update((0..1000).map(|_| submit()).collect()).await.unwrap();
     };
     more(broker.clone()).await;
-    let given = Arc::new(AtomicUsize::new(0));
+    let received = Arc::new(AtomicUsize::new(0));
     let end = clock.now().after(Millis::seconds(10));
     let receivers: Vec<_> = (0..16)
         .map(|_| {
-            let (broker, clock, given) = (broker.clone(), clock.clone(), given.clone());
+            let (broker, clock, received) = (broker.clone(), clock.clone(), received.clone());
             tokio::spawn(async move {
                 loop {
                     let item = hold(&broker).await;
                     if clock.now() >= end {
                         break;
                     }
-                    given.fetch_add(1, Ordering::SeqCst);
+                    received.fetch_add(1, Ordering::SeqCst);
                     ok(&broker, commit(&item)).await;
                 }
             })
@@ -440,6 +440,6 @@ async fn a_rate_is_used_up_within_two_percent_by_receivers_that_wait() {
     for receiver in receivers {
         receiver.await.unwrap();
     }
-    let given = given.load(Ordering::SeqCst);
-    assert!((9_800..=10_200).contains(&given), "{given} of 10,000");
+    let received = received.load(Ordering::SeqCst);
+    assert!((9_800..=10_200).contains(&received), "{received} of 10,000");
 }

@@ -1,9 +1,9 @@
-//! Schedules: each occurrence makes one item, whoever is there, and whatever happens to them.
+//! Each occurrence of a schedule submits one item, with several servers and after faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod forgetful;
+mod lost_answers;
 
-use forgetful::forgetful;
+use lost_answers::losing_answers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Scene {
         self.broker.update(vec![create]).await.unwrap().remove(0).unwrap();
     }
 
-    fn another(&self) -> Broker {
+    fn another_server(&self) -> Broker {
         Broker::start(self.store.clone(), self.clock.clone(), None, SHARED)
     }
 
@@ -126,7 +126,7 @@ fn once_each(minutes: impl IntoIterator<Item = u64>) -> BTreeMap<u64, usize> {
 }
 
 #[tokio::test]
-async fn an_occurrence_makes_an_item_when_its_time_has_come() {
+async fn an_occurrence_submits_an_item_at_its_time() {
     let scene = Scene::new(minutes()).await;
     scene.clock.advance(59_999);
     scene.run_due().await;
@@ -146,7 +146,7 @@ async fn an_occurrence_makes_an_item_when_its_time_has_come() {
 }
 
 #[tokio::test]
-async fn it_goes_by_itself() {
+async fn the_broker_runs_due_schedules() {
     let clock = Arc::new(SteadyClock::new());
     let store: Arc<dyn Store> = Arc::new(ReferenceStore::new(clock.clone(), 1));
     let broker = Broker::start(store, clock, None, Sharing::Alone);
@@ -173,12 +173,12 @@ async fn it_goes_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_several_servers_one_makes_the_item() {
+async fn one_of_several_servers_submits_the_item() {
     let scene = Scene::new(Spec { catch_up: CatchUp::All { max: 1000 }, ..minutes() }).await;
-    let others = [scene.another(), scene.another(), scene.another()];
+    let peers = [scene.another_server(), scene.another_server(), scene.another_server()];
     for _ in 0..40 {
         scene.clock.advance(60_000);
-        let all = others.iter().chain([&scene.broker]).cloned();
+        let all = peers.iter().chain([&scene.broker]).cloned();
         let running: Vec<_> =
             all.map(|broker| tokio::spawn(async move { broker.run_due_schedules().await })).collect();
         for one in running {
@@ -191,7 +191,7 @@ async fn of_several_servers_one_makes_the_item() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_later_goes_on_where_another_was() {
+async fn a_server_that_starts_later_catches_up() {
     for (catch_up, expected, missed) in [
         (CatchUp::None, vec![1, 2, 7], 4),
         (CatchUp::One, vec![1, 2, 7], 4),
@@ -204,9 +204,9 @@ async fn a_server_that_comes_later_goes_on_where_another_was() {
             scene.run_due().await;
         }
         scene.broker.stop();
-        // Half a minute after the seventh.
+        // Half a minute after the seventh occurrence.
         scene.clock.advance(5 * 60_000 + 30_000);
-        let later = scene.another();
+        let later = scene.another_server();
         later.run_due_schedules().await.unwrap();
         assert_eq!(scene.occurrences().await, once_each(expected), "{catch_up:?}");
         let schedule = later.schedule(&name()).await.unwrap().unwrap();
@@ -216,7 +216,7 @@ async fn a_server_that_comes_later_goes_on_where_another_was() {
 }
 
 #[tokio::test]
-async fn what_is_too_late_is_missed_without_catching_up() {
+async fn without_catch_up_a_late_occurrence_is_missed() {
     let daily = Rhythm::Cron { cron: "0 3 * * *".to_owned(), time_zone: "UTC".to_owned() };
     let scene = Scene::new(Spec { rhythm: daily, catch_up: CatchUp::None, ..minutes() }).await;
     scene.clock.advance(Millis::hours(5).0);
@@ -228,44 +228,48 @@ async fn what_is_too_late_is_missed_without_catching_up() {
 }
 
 #[tokio::test]
-async fn a_busy_server_goes_on_with_what_another_made_and_left() {
+async fn a_busy_server_runs_the_schedule_of_a_server_that_stopped() {
     let busy = Rhythm::Every { every: Millis::seconds(1) };
     let scene = Scene::new(Spec { rhythm: busy, ..minutes() }).await;
     scene.run_due().await;
-    let another = scene.another();
-    let left: ScheduleName = "left".parse().unwrap();
-    another.put_schedule(&left, minutes(), None).await.unwrap();
-    another.stop();
-    // Something is due every second, so it never waits for long.
+    let peer = scene.another_server();
+    let orphan: ScheduleName = "orphan".parse().unwrap();
+    peer.put_schedule(&orphan, minutes(), None).await.unwrap();
+    peer.stop();
+    // An occurrence is due every second, so the server never sleeps for long.
     for _ in 0..60 {
         scene.clock.advance(1000);
         scene.run_due().await;
     }
-    let made = scene.broker.schedule(&left).await.unwrap().unwrap();
-    assert_eq!((made.tally.submitted, made.last), (1, Some(START.after(Millis::minutes(1)))));
+    let schedule = scene.broker.schedule(&orphan).await.unwrap().unwrap();
+    assert_eq!((schedule.tally.submitted, schedule.last), (1, Some(START.after(Millis::minutes(1)))));
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_back_repeats_nothing() {
+async fn a_clock_that_is_set_back_repeats_no_occurrence() {
     let scene = Scene::new(minutes()).await;
     scene.clock.advance(180_000);
     scene.run_due().await;
     assert_eq!(scene.occurrences().await, once_each([3]));
     scene.clock.set(START);
-    let later = scene.another();
+    let later = scene.another_server();
     for _ in 0..3 {
         scene.clock.advance(60_000);
         scene.run_due().await;
         later.run_due_schedules().await.unwrap();
     }
-    assert_eq!(scene.occurrences().await, once_each([3]), "until it is there again");
+    assert_eq!(
+        scene.occurrences().await,
+        once_each([3]),
+        "none until the clock reaches the last occurrence again"
+    );
     scene.clock.advance(60_000);
     scene.run_due().await;
     assert_eq!(scene.occurrences().await, once_each([3, 4]));
 }
 
 #[tokio::test]
-async fn an_occurrence_is_skipped_while_the_item_before_is_unfinished() {
+async fn overlap_skip_skips_occurrences_while_the_previous_item_is_unfinished() {
     let scene = Scene::new(Spec { overlap: Overlap::Skip, ..minutes() }).await;
     for _ in 0..3 {
         scene.clock.advance(60_000);
@@ -280,7 +284,7 @@ async fn an_occurrence_is_skipped_while_the_item_before_is_unfinished() {
 }
 
 #[tokio::test]
-async fn an_occurrence_may_cancel_the_item_before() {
+async fn overlap_cancel_cancels_the_previous_item() {
     let scene = Scene::new(Spec { overlap: Overlap::Cancel, ..minutes() }).await;
     for _ in 0..3 {
         scene.clock.advance(60_000);
@@ -291,7 +295,7 @@ async fn an_occurrence_may_cancel_the_item_before() {
 }
 
 #[tokio::test]
-async fn a_paused_schedule_goes_on_with_what_comes() {
+async fn a_resumed_schedule_continues_with_the_next_occurrence() {
     let scene = Scene::new(Spec { catch_up: CatchUp::All { max: 100 }, ..minutes() }).await;
     let paused = scene.broker.pause_schedule(&name(), true).await.unwrap();
     assert_eq!((paused.paused, paused.next), (true, None));
@@ -299,7 +303,11 @@ async fn a_paused_schedule_goes_on_with_what_comes() {
     scene.run_due().await;
     assert!(scene.items().await.is_empty());
     let next = scene.broker.next_times(&paused, 2).unwrap();
-    assert_eq!(next, [START.after(Millis::minutes(3)), START.after(Millis::minutes(4))], "those that would");
+    assert_eq!(
+        next,
+        [START.after(Millis::minutes(3)), START.after(Millis::minutes(4))],
+        "as if it were resumed"
+    );
     scene.broker.pause_schedule(&name(), false).await.unwrap();
     scene.clock.advance(60_000);
     scene.run_due().await;
@@ -307,7 +315,7 @@ async fn a_paused_schedule_goes_on_with_what_comes() {
 }
 
 #[tokio::test]
-async fn a_run_out_of_turn_leaves_the_rhythm() {
+async fn a_run_on_request_does_not_change_the_next_occurrence() {
     let scene = Scene::new(minutes()).await;
     let before = scene.schedule().await;
     let id = scene.broker.run_schedule(&name()).await.unwrap();
@@ -322,7 +330,7 @@ async fn a_run_out_of_turn_leaves_the_rhythm() {
 }
 
 #[tokio::test]
-async fn a_schedule_outlives_its_queue_and_says_what_is_wrong() {
+async fn a_schedule_without_its_queue_shows_the_error_and_recovers() {
     let scene = Scene::new(minutes()).await;
     let delete = Operation::DeleteQueue { queue: queue(), force: true };
     scene.broker.update(vec![delete]).await.unwrap().remove(0).unwrap();
@@ -352,7 +360,7 @@ async fn an_occurrence_waits_for_room_in_its_queue() {
     scene.run_due().await;
     let waiting = scene.schedule().await;
     assert_eq!(waiting.error.unwrap().code, "queue_full");
-    assert_eq!(waiting.next, Some(START.after(Millis::hours(3))), "it is still to come");
+    assert_eq!(waiting.next, Some(START.after(Millis::hours(3))), "the occurrence is still to come");
     assert_eq!(scene.commit_one().await, run);
     scene.clock.advance(5000);
     scene.run_due().await;
@@ -362,7 +370,7 @@ async fn an_occurrence_waits_for_room_in_its_queue() {
 }
 
 #[tokio::test]
-async fn a_put_says_what_it_changed_and_keeps_the_rhythm() {
+async fn a_put_lists_what_it_changed_and_keeps_the_next_occurrence() {
     let scene = Scene::new(Spec { rhythm: Rhythm::Every { every: Millis::minutes(10) }, ..minutes() }).await;
     let spec = scene.schedule().await.spec;
     scene.clock.advance(Millis::minutes(4).0);
@@ -371,17 +379,17 @@ async fn a_put_says_what_it_changed_and_keeps_the_rhythm() {
     let other = Spec { overlap: Overlap::Skip, jitter: Some(Millis(5)), ..spec.clone() };
     let put = scene.broker.put_schedule(&name(), other.clone(), None).await.unwrap();
     assert_eq!(put.changed, ["jitter", "overlap"]);
-    assert_eq!(put.schedule.next, Some(START.after(Millis::minutes(10))), "as it was");
+    assert_eq!(put.schedule.next, Some(START.after(Millis::minutes(10))), "unchanged");
     let faster = Spec { rhythm: Rhythm::Every { every: Millis::minutes(2) }, ..other };
     let put = scene.broker.put_schedule(&name(), faster, Some(true)).await.unwrap();
     assert_eq!(put.changed, ["every", "paused"]);
     assert_eq!(put.schedule.next, None);
     let resumed = scene.broker.pause_schedule(&name(), false).await.unwrap();
-    assert_eq!(resumed.next, Some(START.after(Millis::minutes(6))), "counted from the change");
+    assert_eq!(resumed.next, Some(START.after(Millis::minutes(6))), "counted from the time of the change");
 }
 
 #[tokio::test]
-async fn what_never_comes_is_refused() {
+async fn a_schedule_without_occurrences_is_refused() {
     let scene = Scene::new(minutes()).await;
     let name: ScheduleName = "never".parse().unwrap();
     let refused = async |spec| scene.broker.put_schedule(&name, spec, None).await.unwrap_err().to_string();
@@ -415,13 +423,13 @@ async fn schedules_are_listed_in_pages_and_deleted() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_makes_no_second_item() {
+async fn a_lost_answer_leads_to_no_second_item() {
     let clock = Arc::new(ManualClock::new(START));
-    let store = Arc::new(forgetful(ReferenceStore::new(clock.clone(), 1)));
+    let store = Arc::new(losing_answers(ReferenceStore::new(clock.clone(), 1)));
     let spec = Spec { catch_up: CatchUp::All { max: 1000 }, ..minutes() };
     let scene = Scene::on(store.clone(), clock, spec).await;
-    store.guard.forget_every(2);
-    // What failed is looked at again a second later.
+    store.guard.lose_every(2);
+    // The broker tries again a second after a fault.
     for _ in 0..605 {
         scene.clock.advance(1000);
         scene.run_due().await;

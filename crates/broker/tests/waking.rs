@@ -1,14 +1,16 @@
-//! Whatever happens meanwhile: nobody stands in line while there is something to be had.
+//! No receiver waits while an item can be delivered, in whatever order calls are carried out and answered.
 //!
-//! On one thread, with a clock that goes on only while everybody waits: whoever is not woken waits in vain, at once.
+//! On one thread, with a clock that advances only while every task waits: a receiver that is not woken reaches its
+//! timeout at once.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod in_line;
+mod receivers;
 
-use in_line::{
-    SOON, commit, create, ends, everybody_waits, hold, limit_by_key, ok, queue, receive, request, submit_of,
-};
 use proptest::prelude::*;
+use receivers::{
+    SOON, commit, create, ends, hold, limit_by_key, ok, queue, receive, request, run_until_idle,
+    submit_with_key,
+};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,23 +26,23 @@ use towline_store::{
     BoxFuture, ManualClock, Operation, ReceiveCall, Reply, Result, Store, StoreError, Updated,
 };
 
-/// Answers wait here while it is shut, first come, first served.
+/// Holds answers back while it is shut; lets them pass in order of arrival.
 struct Gate {
     is_shut: AtomicBool,
-    came: AtomicUsize,
+    arrived: AtomicUsize,
     passes: Semaphore,
 }
 
 impl Default for Gate {
     fn default() -> Gate {
-        Gate { is_shut: AtomicBool::new(false), came: AtomicUsize::new(0), passes: Semaphore::new(0) }
+        Gate { is_shut: AtomicBool::new(false), arrived: AtomicUsize::new(0), passes: Semaphore::new(0) }
     }
 }
 
 impl Gate {
     async fn pass(&self) {
         if self.is_shut.load(Ordering::SeqCst) {
-            self.came.fetch_add(1, Ordering::SeqCst);
+            self.arrived.fetch_add(1, Ordering::SeqCst);
             self.passes.acquire().await.unwrap().forget();
         }
     }
@@ -49,7 +51,7 @@ impl Gate {
         self.is_shut.store(true, Ordering::SeqCst);
     }
 
-    /// For those who come from now on.
+    /// For later answers.
     fn open(&self) {
         self.is_shut.store(false, Ordering::SeqCst);
     }
@@ -57,9 +59,9 @@ impl Gate {
 
 #[derive(Default)]
 struct Gates {
-    /// Of batches with a receive.
+    /// For batches with a receive.
     receives: Gate,
-    /// Of batches that settle.
+    /// For batches that settle.
     ends: Gate,
     /// The next receive meets a fault.
     fails: AtomicBool,
@@ -78,7 +80,7 @@ impl Interceptor for Gates {
             let cause = "the connection is lost".to_owned();
             return Box::pin(async { Err(StoreError::Unavailable { cause }) });
         }
-        // Done now, and answered later.
+        // Carried out now, answered later.
         let answers = store.update(batch);
         Box::pin(async move {
             if receives {
@@ -92,19 +94,19 @@ impl Interceptor for Gates {
     }
 }
 
-async fn with<G: Interceptor + Default + 'static>(flow: Flow) -> (Broker, Arc<InterceptedStore<G>>) {
+async fn start<G: Interceptor + Default + 'static>(flow: Flow) -> (Broker, Arc<InterceptedStore<G>>) {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
     let store =
         Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard: G::default() });
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
-    // No lease lapses while anybody waits.
+    // No lease lapses during a wait.
     let policy = Policy { flow, visibility_timeout: Millis::days(1), ..Policy::default() };
     ok(&broker, create("jobs", policy)).await;
     ok(&broker, create("other", Policy::default())).await;
     (broker, store)
 }
 
-fn limits(limit: u32) -> Operation {
+fn set_limit_by_key(limit: u32) -> Operation {
     let patch = PolicyPatch { concurrency_per_key: Some(Some(limit)), ..PolicyPatch::default() };
     Operation::ChangePolicy { queue: queue(), patch: Box::new(patch) }
 }
@@ -116,20 +118,20 @@ fn release(item: &Item) -> Operation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_of_a_full_key_is_given_out_when_it_has_room_however_it_came_to_that() {
+async fn an_item_of_a_key_at_its_limit_is_delivered_after_any_end_of_a_lease() {
     for end in ends() {
         for ends_first in [true, false] {
-            let (broker, _) = with::<Gates>(limit_by_key(1)).await;
-            submit_of(&broker, "a").await;
+            let (broker, _) = start::<Gates>(limit_by_key(1)).await;
+            submit_with_key(&broker, "a").await;
             let held = hold(&broker).await;
             let waiting = receive(&broker);
-            everybody_waits().await;
+            run_until_idle().await;
             if ends_first {
                 ok(&broker, end(&held)).await;
             }
-            submit_of(&broker, "a").await;
+            submit_with_key(&broker, "a").await;
             if !ends_first {
-                everybody_waits().await;
+                run_until_idle().await;
                 ok(&broker, end(&held)).await;
             }
             assert_eq!(waiting.await.unwrap().len(), 1, "after {:?}", end(&held));
@@ -139,25 +141,25 @@ async fn what_comes_of_a_full_key_is_given_out_when_it_has_room_however_it_came_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_of_keys_that_is_raised_holds_nobody() {
-    let (broker, _) = with::<Gates>(limit_by_key(1)).await;
-    submit_of(&broker, "a").await;
+async fn a_raised_limit_per_key_wakes_receivers() {
+    let (broker, _) = start::<Gates>(limit_by_key(1)).await;
+    submit_with_key(&broker, "a").await;
     let _held = hold(&broker).await;
     let waiting: Vec<_> = (0..4).map(|_| receive(&broker)).collect();
-    everybody_waits().await;
+    run_until_idle().await;
     for _ in 0..4 {
-        submit_of(&broker, "a").await;
+        submit_with_key(&broker, "a").await;
     }
-    everybody_waits().await;
+    run_until_idle().await;
     assert!(!waiting.iter().any(JoinHandle::is_finished));
-    ok(&broker, limits(5)).await;
+    ok(&broker, set_limit_by_key(5)).await;
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap().len(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothing() {
+async fn a_due_item_of_a_key_at_its_limit_waits_and_of_another_key_does_not() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
     let store = Arc::new(ReferenceStore::new(clock.clone(), 1));
     let broker = Broker::start(store, clock.clone(), None, Sharing::Alone);
@@ -169,147 +171,148 @@ async fn what_becomes_due_of_a_full_key_waits_for_room_and_of_another_for_nothin
         submission.body.fairness_key = Some(key.to_owned());
         Operation::Submit { queue: queue(), submission: Box::new(submission) }
     };
-    submit_of(&broker, "a").await;
+    submit_with_key(&broker, "a").await;
     let held = hold(&broker).await;
     let first = receive(&broker);
-    everybody_waits().await;
+    run_until_idle().await;
     let second = receive(&broker);
-    everybody_waits().await;
+    run_until_idle().await;
     ok(&broker, later("a")).await;
     ok(&broker, later("b")).await;
     clock.advance(1000);
     assert_eq!(first.await.unwrap()[0].body.fairness_key.as_deref(), Some("b"));
-    everybody_waits().await;
+    run_until_idle().await;
     ok(&broker, commit(&held)).await;
     assert_eq!(second.await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_at_another_server_makes_room_for_what_comes_here() {
+async fn a_lease_that_ends_at_another_server_lets_an_item_be_delivered_here() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
     let store = Arc::new(ReferenceStore::new(clock.clone(), 1));
     let sharing = Sharing::Shared { poll_every: Duration::from_secs(1) };
     let there = Broker::start(store.clone(), clock.clone(), None, sharing);
     let here = Broker::start(store, clock, None, sharing);
     ok(&there, create("jobs", Policy { flow: limit_by_key(1), ..Policy::default() })).await;
-    for is_public in [true, false] {
-        submit_of(&there, "a").await;
+    for hinted in [true, false] {
+        submit_with_key(&there, "a").await;
         let held = hold(&there).await;
         let waiting = receive(&here);
-        everybody_waits().await;
+        run_until_idle().await;
         ok(&there, commit(&held)).await;
-        submit_of(&here, "a").await;
-        if is_public {
+        submit_with_key(&here, "a").await;
+        if hinted {
             here.peer_hint(&queue(), 1);
-            everybody_waits().await;
-            assert!(waiting.is_finished(), "it was told");
+            run_until_idle().await;
+            assert!(waiting.is_finished(), "the hint woke it");
         }
-        // Or found by asking.
+        // Without a hint, by polling.
         let got = waiting.await.unwrap();
         assert_eq!(got.len(), 1);
         ok(&here, commit(&got[0])).await;
     }
 }
 
-// Who looked when the key had room, and nothing of it was there, is not to put the others off their guard.
+// A receiver that looked while the key was below its limit, and found no item, must not clear the limit that other
+// receivers met.
 #[tokio::test(start_paused = true)]
-async fn what_comes_of_a_key_before_its_end_is_heard_of_is_given_out() {
-    let (broker, store) = with::<Gates>(limit_by_key(1)).await;
+async fn an_item_submitted_before_the_end_of_a_lease_is_answered_is_delivered() {
+    let (broker, store) = start::<Gates>(limit_by_key(1)).await;
     let Gates { receives, ends, .. } = &store.guard;
-    submit_of(&broker, "a").await;
+    submit_with_key(&broker, "a").await;
     let held = hold(&broker).await;
     let first = receive(&broker);
-    everybody_waits().await;
+    run_until_idle().await;
     ends.shut();
     let end = tokio::spawn({
         let broker = broker.clone();
         async move { ok(&broker, commit(&held)).await }
     });
-    everybody_waits().await;
-    assert_eq!(ends.came.load(Ordering::SeqCst), 1, "it has ended, and nobody has heard of it");
+    run_until_idle().await;
+    assert_eq!(ends.arrived.load(Ordering::SeqCst), 1, "the lease has ended, and the answer is held back");
     receives.shut();
     let second = receive(&broker);
-    everybody_waits().await;
+    run_until_idle().await;
     let submit = tokio::spawn({
         let broker = broker.clone();
-        async move { submit_of(&broker, "a").await }
+        async move { submit_with_key(&broker, "a").await }
     });
-    everybody_waits().await;
+    run_until_idle().await;
     receives.open();
     receives.passes.add_permits(10);
-    everybody_waits().await;
+    run_until_idle().await;
     ends.passes.add_permits(1);
     end.await.unwrap();
     submit.await.unwrap();
-    everybody_waits().await;
-    assert!(first.is_finished() || second.is_finished(), "the key has room, and nobody looks");
+    run_until_idle().await;
+    assert!(first.is_finished() || second.is_finished(), "the key is below its limit, and no receiver looks");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_woken_and_goes_lets_the_next_one_look() {
-    let (broker, store) = with::<Gates>(limit_by_key(1)).await;
+async fn a_woken_receiver_that_disconnects_passes_the_wake_up_on() {
+    let (broker, store) = start::<Gates>(limit_by_key(1)).await;
     let receives = &store.guard.receives;
-    submit_of(&broker, "a").await;
-    submit_of(&broker, "a").await;
+    submit_with_key(&broker, "a").await;
+    submit_with_key(&broker, "a").await;
     let held = hold(&broker).await;
     let first = receive(&broker);
-    everybody_waits().await;
+    run_until_idle().await;
     let second = receive(&broker);
-    everybody_waits().await;
-    // A policy that changes wakes the first, and nothing is known of the queue until it has looked.
+    run_until_idle().await;
+    // A change of policy wakes the first receiver. Until it has looked, the queue's limits are unknown.
     receives.shut();
     let patch = Box::new(PolicyPatch { max_retries: Some(7), ..PolicyPatch::default() });
     ok(&broker, Operation::ChangePolicy { queue: queue(), patch }).await;
-    everybody_waits().await;
-    assert_eq!(receives.came.load(Ordering::SeqCst), 1, "the first looks");
+    run_until_idle().await;
+    assert_eq!(receives.arrived.load(Ordering::SeqCst), 1, "the first receiver looks");
     first.abort();
-    everybody_waits().await;
+    run_until_idle().await;
     receives.open();
     receives.passes.add_permits(10);
-    everybody_waits().await;
+    run_until_idle().await;
     ok(&broker, commit(&held)).await;
-    assert_eq!(second.await.unwrap().len(), 1, "there is room");
+    assert_eq!(second.await.unwrap().len(), 1, "the key is below its limit");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looked_before_anybody_looked_out_for_ends_looks_again() {
-    let (broker, store) = with::<Gates>(limit_by_key(2)).await;
+async fn a_receiver_looks_again_if_a_lease_ended_during_its_look() {
+    let (broker, store) = start::<Gates>(limit_by_key(2)).await;
     let receives = &store.guard.receives;
     for _ in 0..4 {
-        submit_of(&broker, "a").await;
+        submit_with_key(&broker, "a").await;
     }
     let held = [hold(&broker).await, hold(&broker).await];
     receives.shut();
     let (first, second) = (receive(&broker), receive(&broker));
-    everybody_waits().await;
-    assert_eq!(receives.came.load(Ordering::SeqCst), 2, "both have seen that the key is full");
+    run_until_idle().await;
+    assert_eq!(receives.arrived.load(Ordering::SeqCst), 2, "both have seen that the key is at its limit");
     broker.update(held.iter().map(commit).collect()).await.unwrap();
     receives.open();
     receives.passes.add_permits(1);
     assert_eq!(first.await.unwrap().len(), 1);
     receives.passes.add_permits(1);
-    assert_eq!(second.await.unwrap().len(), 1, "there is room for two");
+    assert_eq!(second.await.unwrap().len(), 1, "two leases have ended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_woken_and_meets_a_fault_lets_the_next_one_look() {
-    let (broker, store) = with::<Gates>(Flow::default()).await;
+async fn a_woken_receiver_that_meets_a_fault_passes_the_wake_up_on() {
+    let (broker, store) = start::<Gates>(Flow::default()).await;
     let first = tokio::spawn({
         let broker = broker.clone();
         async move { broker.receive(request(SOON)).await }
     });
-    everybody_waits().await;
+    run_until_idle().await;
     let second = receive(&broker);
-    everybody_waits().await;
-    // Brought by another server, who says so once.
-    store.store.update(vec![of(&1)]).await.unwrap();
+    run_until_idle().await;
+    // Submitted at another server, which sends one hint.
+    store.store.update(vec![submit_operation(&1)]).await.unwrap();
     store.guard.fails.store(true, Ordering::SeqCst);
     broker.peer_hint(&queue(), 1);
-    assert!(first.await.unwrap().is_err(), "it met the fault");
+    assert!(first.await.unwrap().is_err(), "the first receiver met the fault");
     assert_eq!(second.await.unwrap().len(), 1);
 }
 
-/// Calls take their time, before and after the store has done what they ask.
+/// Delays calls before and after the store carries them out.
 #[derive(Default)]
 struct Uneven {
     delays: Mutex<Vec<(u8, u8)>>,
@@ -348,16 +351,16 @@ enum Step {
     Receive {
         waits: bool,
     },
-    /// One of those who wait goes.
+    /// A waiting receiver disconnects.
     Leave(usize),
-    /// One of what is in hand is done with, or given back.
+    /// A received item is committed or released.
     End {
         at: usize,
-        is_back: bool,
+        releases: bool,
     },
     Limit(u32),
     Pause(u8),
-    /// Until nobody has anything to do; then whoever waits waits for a reason.
+    /// Wait until all tasks are idle. Then no receiver may wait while an item can be delivered.
     Look,
 }
 
@@ -367,23 +370,23 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Receive { waits: true }),
         1 => Just(Step::Receive { waits: false }),
         4 => (0..3_usize).prop_map(Step::Leave),
-        5 => (0..8_usize, prop::bool::weighted(0.2)).prop_map(|(at, is_back)| Step::End { at, is_back }),
+        5 => (0..8_usize, prop::bool::weighted(0.2)).prop_map(|(at, releases)| Step::End { at, releases }),
         3 => (1..3_u32).prop_map(Step::Limit),
         6 => (0..12_u8).prop_map(Step::Pause),
         2 => Just(Step::Look),
     ]
 }
 
-/// What a receiver gets is in hand.
-async fn take(broker: Broker, wait: Duration, hands: Arc<Mutex<Vec<Item>>>) {
+/// Receives, and adds the items to `held`.
+async fn take(broker: Broker, wait: Duration, held: Arc<Mutex<Vec<Item>>>) {
     let items = broker.receive(request(wait)).await.unwrap().items;
-    hands.lock().unwrap().extend(items);
+    held.lock().unwrap().extend(items);
 }
 
-/// Whether somebody waits while there is something to be had.
-async fn is_forgotten(store: &ReferenceStore, waiting: &[JoinHandle<()>]) -> bool {
+/// Whether a receiver waits while an item can be delivered.
+async fn misses_wake_up(store: &ReferenceStore, waiting: &[JoinHandle<()>]) -> bool {
     for _ in 0..20 {
-        everybody_waits().await;
+        run_until_idle().await;
     }
     if waiting.iter().all(JoinHandle::is_finished) {
         return false;
@@ -401,10 +404,10 @@ async fn is_forgotten(store: &ReferenceStore, waiting: &[JoinHandle<()>]) -> boo
     matches!(answers.pop(), Some(Ok(Reply::Received(received))) if !received.items.is_empty())
 }
 
-async fn walk(steps: &[Step], delays: Vec<(u8, u8)>) -> Option<usize> {
-    let (broker, store) = with::<Uneven>(limit_by_key(1)).await;
+async fn run_steps(steps: &[Step], delays: Vec<(u8, u8)>) -> Option<usize> {
+    let (broker, store) = start::<Uneven>(limit_by_key(1)).await;
     *store.guard.delays.lock().unwrap() = delays;
-    let hands: Arc<Mutex<Vec<Item>>> = Arc::default();
+    let held: Arc<Mutex<Vec<Item>>> = Arc::default();
     let mut waiting: Vec<JoinHandle<()>> = Vec::new();
     for (at, step) in steps.iter().chain([&Step::Look]).enumerate() {
         let update = |batch: Vec<Operation>| {
@@ -412,29 +415,29 @@ async fn walk(steps: &[Step], delays: Vec<(u8, u8)>) -> Option<usize> {
             drop(tokio::spawn(async move { drop(broker.update(batch).await.unwrap()) }));
         };
         match step {
-            Step::Submit { keys } => update(keys.iter().map(of).collect()),
+            Step::Submit { keys } => update(keys.iter().map(submit_operation).collect()),
             Step::Receive { waits } => {
                 let wait = if *waits { SOON } else { Duration::ZERO };
-                waiting.push(tokio::spawn(take(broker.clone(), wait, hands.clone())));
+                waiting.push(tokio::spawn(take(broker.clone(), wait, held.clone())));
             }
             Step::Leave(nth) => {
                 waiting.retain(|waiting| !waiting.is_finished());
-                if let Some(gone) = waiting.get(nth % waiting.len().max(1)) {
-                    gone.abort();
+                if let Some(receiver) = waiting.get(nth % waiting.len().max(1)) {
+                    receiver.abort();
                 }
             }
-            Step::End { at, is_back } => {
-                let mut hands = hands.lock().unwrap();
-                if !hands.is_empty() {
-                    let at = at % hands.len();
-                    let item = hands.swap_remove(at);
-                    update(vec![if *is_back { release(&item) } else { commit(&item) }]);
+            Step::End { at, releases } => {
+                let mut held = held.lock().unwrap();
+                if !held.is_empty() {
+                    let at = at % held.len();
+                    let item = held.swap_remove(at);
+                    update(vec![if *releases { release(&item) } else { commit(&item) }]);
                 }
             }
-            Step::Limit(limit) => update(vec![limits(*limit)]),
+            Step::Limit(limit) => update(vec![set_limit_by_key(*limit)]),
             Step::Pause(turns) => pause(*turns).await,
             Step::Look => {
-                if is_forgotten(&store.store, &waiting).await {
+                if misses_wake_up(&store.store, &waiting).await {
                     return Some(at);
                 }
             }
@@ -444,7 +447,7 @@ async fn walk(steps: &[Step], delays: Vec<(u8, u8)>) -> Option<usize> {
     None
 }
 
-fn of(key: &u8) -> Operation {
+fn submit_operation(key: &u8) -> Operation {
     let mut submission = Submission::default();
     submission.body.fairness_key = Some(key.to_string());
     Operation::Submit { queue: queue(), submission: Box::new(submission) }
@@ -453,14 +456,14 @@ fn of(key: &u8) -> Operation {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// Whoever submits, receives, leaves, ends and changes limits, in whatever order calls are carried out and answered.
+    /// Any mix of submits, receives, disconnects, settles and policy changes.
     #[test]
-    fn nobody_waits_for_what_can_be_given_out(
+    fn no_receiver_waits_while_an_item_can_be_delivered(
         steps in proptest::collection::vec(step(), 1..100),
         delays in proptest::collection::vec((0..5_u8, 0..9_u8), 1..30),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let forgotten = runtime.block_on(walk(&steps, delays));
-        prop_assert!(forgotten.is_none(), "after step {forgotten:?} somebody waits, and there is something");
+        let missed_at = runtime.block_on(run_steps(&steps, delays));
+        prop_assert!(missed_at.is_none(), "after step {missed_at:?} a receiver waits, and an item can be delivered");
     }
 }

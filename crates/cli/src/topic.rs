@@ -45,8 +45,8 @@ pub async fn run(session: &Session, command: TopicCommand) -> Result<(), Failure
     match command {
         TopicCommand::Publish(PublishArgs { topic, message }) => {
             let message = Source::text(message).read_text()?;
-            let listeners = session.client.publish(&topic, &message).await?;
-            session.output.json_only(&towline_api::Published { listeners })
+            let subscribers = session.client.publish(&topic, &message).await?;
+            session.output.json_only(&towline_api::Published { subscribers })
         }
         TopicCommand::Subscribe(args) => subscribe(session, args).await,
     }

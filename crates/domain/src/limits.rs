@@ -86,9 +86,9 @@ pub const KV_PAGE_MAX: usize = 64;
 /// The key of a client's record. Towline adds a prefix of a few bytes.
 pub const RECORD_KEY_BYTES_MAX: usize = 512;
 pub const TOPIC_MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Messages held for a slow subscriber. Beyond that it misses the oldest.
+/// Messages held for a slow subscriber; if there are more, it misses the oldest.
 pub const TOPIC_BEHIND_MAX: usize = 256;
-/// Bytes held for all subscribers of one server. Beyond that they miss the oldest messages.
+/// Bytes held for all subscribers of one server; if there are more, they miss the oldest.
 pub const TOPICS_BYTES_MAX: usize = 64 << 20;
-/// Subscribers of all topics on one server.
-pub const TOPIC_LISTENERS_MAX: usize = 10_000;
+/// Of all topics, at one server.
+pub const TOPIC_SUBSCRIBERS_MAX: usize = 10_000;

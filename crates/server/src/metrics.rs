@@ -141,7 +141,7 @@ impl Snapshot {
     }
 
     async fn collect(&self, app: &App, metrics: &StoreMetrics) -> Result<(), ProblemResponse> {
-        let done = app.broker.done();
+        let done = app.broker.operation_counts();
         self.counter(
             "towline_items_submitted_total",
             "Items submitted. Repeated submits with the same idempotency key are not counted.",

@@ -29,7 +29,7 @@ impl Client {
     pub async fn publish(&self, topic: &str, message: &str) -> Result<usize> {
         let call = Call::new(Method::POST, path(topic)?, Repeat::Unsafe);
         let body = TopicMessage { message: message.to_owned() };
-        Ok(self.transport.call::<Published>(self.transport.body(call, &body)?).await?.listeners)
+        Ok(self.transport.call::<Published>(self.transport.body(call, &body)?).await?.subscribers)
     }
 
     /// Subscribes to a topic. Messages published after this returns are received.

@@ -1,4 +1,4 @@
-//! Who waits for whom, as far as this server knows: found by what has ended.
+//! The dependents that this server knows, by what they wait for.
 
 use std::collections::{HashMap, HashSet};
 use towline_domain::{Dependency, DependsOn, GroupTag, ItemId};
@@ -27,7 +27,7 @@ impl Dependents {
         self.of_group.get(&tag).into_iter().flatten().copied()
     }
 
-    /// This is what it waits for now.
+    /// Adds a dependent, or replaces its dependency.
     pub(super) fn put(&mut self, id: ItemId, after: Dependency) {
         self.remove(id);
         match &after.on {
@@ -35,8 +35,8 @@ impl Dependents {
                 self.of_group.entry(GroupTag::of(name)).or_default().insert(id);
             }
             DependsOn::Items { ids, .. } => {
-                for other in ids {
-                    self.of_item.entry(*other).or_default().insert(id);
+                for dependency in ids {
+                    self.of_item.entry(*dependency).or_default().insert(id);
                 }
             }
         }
@@ -46,17 +46,17 @@ impl Dependents {
     pub(super) fn remove(&mut self, id: ItemId) {
         let Some(after) = self.waiting.remove(&id) else { return };
         match after.on {
-            DependsOn::Group { name, .. } => forget(&mut self.of_group, GroupTag::of(&name), id),
+            DependsOn::Group { name, .. } => remove_from(&mut self.of_group, GroupTag::of(&name), id),
             DependsOn::Items { ids, .. } => {
-                for other in ids {
-                    forget(&mut self.of_item, other, id);
+                for dependency in ids {
+                    remove_from(&mut self.of_item, dependency, id);
                 }
             }
         }
     }
 }
 
-fn forget<K: std::hash::Hash + Eq>(index: &mut HashMap<K, HashSet<ItemId>>, key: K, id: ItemId) {
+fn remove_from<K: std::hash::Hash + Eq>(index: &mut HashMap<K, HashSet<ItemId>>, key: K, id: ItemId) {
     if let Some(waiting) = index.get_mut(&key) {
         waiting.remove(&id);
         if waiting.is_empty() {

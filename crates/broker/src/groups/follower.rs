@@ -1,7 +1,7 @@
-//! Reads what happens, counts what happens in groups, and lets those go who wait.
+//! Reads events, counts the members of groups, and resolves dependencies.
 //!
-//! **Invariant:** how far it has come is written down after all that follows from it was done. Whoever begins there does
-//! some of it again, which changes nothing.
+//! **Invariant:** the cursor is saved after everything that follows from the events before it. A restart at the saved
+//! cursor repeats some of that, which changes nothing.
 
 use super::dependents::Dependents;
 use super::record::Progress;
@@ -21,11 +21,11 @@ use towline_domain::{
 use towline_store::{Event, EventCursor, EventsFrom, Filter, Operation, OperationError, Reply, Result};
 
 const AFTER_FAULT: Duration = Duration::from_secs(1);
-/// How often to look whether another broker's caller was the first to submit into a group.
+/// How often to check whether groups were first used at another broker.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// Events counted together: a group is written once for all of them.
-const TOGETHER: usize = 4000;
-/// Where it is, is written down at the latest after so many.
+/// Maximum number of events counted together: each group is written once for all of them.
+const GATHER_MAX: usize = 4000;
+/// Maximum number of events between two saves of the cursor.
 const SAVE_AFTER: usize = 20_000;
 const PAGE: usize = 1000;
 
@@ -36,24 +36,24 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             return;
         }
         if let Err(error) = follow(&shared).await {
-            // A store that is away for long is told of once.
+            // Warn only once about a store that stays unreachable.
             match shared.groups.at.send_replace(None) {
-                Some(_) => tracing::warn!("groups are counted later: {error}"),
-                None => tracing::debug!("groups are counted later: {error}"),
+                Some(_) => tracing::warn!("groups are not counted for now: {error}"),
+                None => tracing::debug!("groups are not counted for now: {error}"),
             }
             tokio::time::sleep(AFTER_FAULT).await;
         }
     }
 }
 
-/// Until something has to be begun anew.
+/// Returns when the follower has to start again.
 async fn follow(shared: &Arc<Shared>) -> Result<()> {
     let Some(progress) = shared.read_progress().await? else {
-        let rang = shared.groups.rang.notified();
+        let woken = shared.groups.wake.notified();
         if shared.is_alone {
-            rang.await;
+            woken.await;
         } else {
-            let _ = tokio::time::timeout(ASK_EVERY, rang).await;
+            let _ = tokio::time::timeout(ASK_EVERY, woken).await;
         }
         return Ok(());
     };
@@ -63,39 +63,39 @@ async fn follow(shared: &Arc<Shared>) -> Result<()> {
         Some(cursor) => Broker(Arc::clone(shared)).follow_from(EventsFrom::After(cursor)).await?.ok(),
         None => None,
     };
-    let mut counter = Counter { shared, dependents: Dependents::default(), is_abreast: false, unsaved: 0 };
-    let Some(mut follower) = follower else { return counter.miss().await };
-    counter.load().await?;
+    let mut counter = Counter { shared, dependents: Dependents::default(), is_caught_up: false, unsaved: 0 };
+    let Some(mut follower) = follower else { return counter.start_epoch().await };
+    counter.load_dependents().await?;
     shared.groups.at.send_replace(Some(follower.cursor().clone()));
-    counter.draw_abreast(follower.cursor()).await?;
+    counter.resolve_after_catch_up(follower.cursor()).await?;
     loop {
         match follower.next().await? {
             Followed::Events(events) => {
                 let events = gather(&mut follower, events).await?;
                 counter.count(&events, follower.cursor()).await?;
-                counter.draw_abreast(follower.cursor()).await?;
+                counter.resolve_after_catch_up(follower.cursor()).await?;
             }
             Followed::TooSlow => {
                 let from = EventsFrom::After(follower.cursor().clone());
                 match Broker(Arc::clone(shared)).follow_from(from).await? {
                     Ok(again) => follower = again,
-                    Err(_) => return counter.miss().await,
+                    Err(_) => return counter.start_epoch().await,
                 }
             }
-            Followed::Gone => return counter.miss().await,
+            Followed::Gone => return counter.start_epoch().await,
             Followed::Stopping => return counter.save(follower.cursor()).await,
         }
     }
 }
 
-/// More of them, if there are more already.
+/// Adds events that are already there.
 async fn gather(follower: &mut Follower, mut events: Vec<Arc<Event>>) -> Result<Vec<Arc<Event>>> {
-    // What has to be read is not read by a future that is dropped.
-    while events.len() < TOGETHER && follower.is_abreast() {
+    // Only from memory: a dropped read of the store would be wasted.
+    while events.len() < GATHER_MAX && follower.is_caught_up() {
         match follower.next().now_or_never() {
             Some(Ok(Followed::Events(more))) => events.extend(more),
             Some(Err(fault)) => return Err(fault),
-            // It says so again when it is asked again.
+            // The next call returns the same again.
             Some(Ok(_)) | None => break,
         }
     }
@@ -105,13 +105,13 @@ async fn gather(follower: &mut Follower, mut events: Vec<Arc<Event>>) -> Result<
 struct Counter<'a> {
     shared: &'a Arc<Shared>,
     dependents: Dependents,
-    /// All that had been told when it began is counted. Before that nobody knows how an item ended that is gone.
-    is_abreast: bool,
+    /// All events before the start are counted. Until then it is unknown how a removed item ended.
+    is_caught_up: bool,
     unsaved: usize,
 }
 
-/// Whether an event changes how a group stands.
-fn counts(event: &Event, state: Option<StateKind>) -> bool {
+/// Whether an event changes the counts of a group.
+fn changes_counts(event: &Event, state: Option<StateKind>) -> bool {
     state.is_some_and(StateKind::is_terminal)
         || matches!(
             event.kind,
@@ -120,9 +120,9 @@ fn counts(event: &Event, state: Option<StateKind>) -> bool {
 }
 
 impl Counter<'_> {
-    /// Something was not told: what was counted is counted again when it is asked for.
-    async fn miss(&mut self) -> Result<()> {
-        tracing::warn!("events were gone before groups were counted; they are counted from their items");
+    /// Events were missed: every group is recounted when it is next read.
+    async fn start_epoch(&mut self) -> Result<()> {
+        tracing::warn!("events were deleted before they were counted; groups are recounted from their items");
         let now = feed::now(self.shared).await?;
         self.shared.groups.epoch.fetch_add(1, Ordering::AcqRel);
         self.save(&now).await
@@ -136,8 +136,8 @@ impl Counter<'_> {
         Ok(())
     }
 
-    /// Everybody who waits.
-    async fn load(&mut self) -> Result<()> {
+    /// Loads all items that wait for a dependency.
+    async fn load_dependents(&mut self) -> Result<()> {
         self.dependents = Dependents::default();
         let head = HeadFilter { state: Some(StateName::Paused), ..HeadFilter::default() };
         let filter = Filter { head, ..Filter::default() };
@@ -158,20 +158,22 @@ impl Counter<'_> {
     }
 
     async fn count(&mut self, events: &[Arc<Event>], through: &EventCursor) -> Result<()> {
-        let mut of_groups: BTreeMap<GroupTag, Vec<&Event>> = BTreeMap::new();
+        let mut by_group: BTreeMap<GroupTag, Vec<&Event>> = BTreeMap::new();
         let mut ended: HashMap<ItemId, bool> = HashMap::new();
-        let mut look = BTreeSet::new();
-        let mut fresh = Vec::new();
-        let mut queue_gone = false;
+        let mut check = BTreeSet::new();
+        let mut new_dependents = Vec::new();
+        let mut queue_deleted = false;
         for event in events {
-            queue_gone |= event.kind == EventKind::QueueDeleted;
+            queue_deleted |= event.kind == EventKind::QueueDeleted;
             let Some(item) = &event.item else { continue };
             let state = item.after.as_ref().map(|after| after.state);
-            if let Some(tag) = item.group.filter(|_| counts(event, state)) {
-                of_groups.entry(tag).or_default().push(event);
+            if let Some(tag) = item.group.filter(|_| changes_counts(event, state)) {
+                by_group.entry(tag).or_default().push(event);
             }
             match (event.kind, state) {
-                (EventKind::Submitted | EventKind::Restored, Some(StateKind::Paused)) => fresh.push(item.id),
+                (EventKind::Submitted | EventKind::Restored, Some(StateKind::Paused)) => {
+                    new_dependents.push(item.id)
+                }
                 (_, Some(StateKind::Completed)) => drop(ended.insert(item.id, true)),
                 (_, Some(StateKind::Failed) | None) => drop(ended.insert(item.id, false)),
                 _ => {}
@@ -180,60 +182,60 @@ impl Counter<'_> {
                 self.dependents.remove(item.id);
             }
             if ended.contains_key(&item.id) {
-                look.extend(self.dependents.of_item(item.id));
+                check.extend(self.dependents.of_item(item.id));
             }
         }
-        let stand = self.shared.count_events(&of_groups, through).await?;
-        for (tag, counts) in &stand {
-            look.extend(self.dependents.of_group(*tag));
+        let counted = self.shared.count_events(&by_group, through).await?;
+        for (tag, counts) in &counted {
+            check.extend(self.dependents.of_group(*tag));
             if counts.unfinished() == 0 {
                 self.shared.groups.waiters.look_again(&[*tag]);
             }
         }
-        self.meet(fresh, &mut look).await?;
-        if queue_gone {
-            // Its items are gone without a word.
+        self.add_dependents(new_dependents, &mut check).await?;
+        if queue_deleted {
+            // There are no events for the items of a deleted queue.
             self.shared.groups.epoch.fetch_add(1, Ordering::AcqRel);
-            self.load().await?;
-            look.extend(self.dependents.all());
+            self.load_dependents().await?;
+            check.extend(self.dependents.all());
         }
-        self.look(look.into_iter().collect(), &ended).await?;
+        self.check_dependents(check.into_iter().collect(), &ended).await?;
         self.unsaved += events.len();
-        if queue_gone || !of_groups.is_empty() || self.unsaved >= SAVE_AFTER {
+        if queue_deleted || !by_group.is_empty() || self.unsaved >= SAVE_AFTER {
             self.save(through).await?;
         }
         self.shared.groups.at.send_replace(Some(through.clone()));
         Ok(())
     }
 
-    /// Looks at everybody who waits, once what was told before is counted.
-    async fn draw_abreast(&mut self, at: &EventCursor) -> Result<()> {
-        if !self.is_abreast && self.shared.has_told_all(at.clone()).await? {
-            self.is_abreast = true;
-            self.look(self.dependents.all(), &HashMap::new()).await?;
+    /// Checks all dependents once, as soon as all earlier events are counted.
+    async fn resolve_after_catch_up(&mut self, at: &EventCursor) -> Result<()> {
+        if !self.is_caught_up && self.shared.has_read_all(at.clone()).await? {
+            self.is_caught_up = true;
+            self.check_dependents(self.dependents.all(), &HashMap::new()).await?;
         }
         Ok(())
     }
 
-    /// Takes in who is new among those that wait.
-    async fn meet(&mut self, ids: Vec<ItemId>, look: &mut BTreeSet<ItemId>) -> Result<()> {
+    /// Adds new items that wait for a dependency.
+    async fn add_dependents(&mut self, ids: Vec<ItemId>, check: &mut BTreeSet<ItemId>) -> Result<()> {
         for ids in ids.chunks(PAGE) {
             let found = self.shared.store.get(ids.to_vec(), FieldSet::NONE).await?;
             for stored in found.into_iter().flatten() {
                 let head = stored.item.head;
                 if let Some(after) = head.dependency() {
                     self.dependents.put(head.id, after.clone());
-                    look.insert(head.id);
+                    check.insert(head.id);
                 }
             }
         }
         Ok(())
     }
 
-    /// Looks how those stand that these wait for, and does what follows. `ended`: what was just told.
-    async fn look(&mut self, ids: Vec<ItemId>, ended: &HashMap<ItemId, bool>) -> Result<()> {
+    /// Checks the dependencies of these items and resolves them. `ended`: from the events just read.
+    async fn check_dependents(&mut self, ids: Vec<ItemId>, ended: &HashMap<ItemId, bool>) -> Result<()> {
         for ids in ids.chunks(PAGE) {
-            let items = self.ended_of(ids, ended).await?;
+            let items = self.ended_dependencies(ids, ended).await?;
             let mut groups = HashMap::new();
             let mut batch = Vec::new();
             for &id in ids {
@@ -252,13 +254,13 @@ impl Counter<'_> {
                         DependencyState { group: Some(counts), ended: Vec::new() }
                     }
                 };
-                let (known, turn) = after.observe(&seen);
-                if turn == DependencyVerdict::Waiting && known == *after {
+                let (known, verdict) = after.observe(&seen);
+                if verdict == DependencyVerdict::Waiting && known == *after {
                     continue;
                 }
-                // Of several shards one may be behind: the store itself knows whether all have ended.
+                // The events of one of several shards may be behind: ask the store.
                 if let DependsOn::Group { name, .. } = &after.on
-                    && turn == DependencyVerdict::Met
+                    && verdict == DependencyVerdict::Met
                     && !matches!(after.when, Condition::CountOf(_))
                     && self.shared.has_unfinished(name).await?
                 {
@@ -266,16 +268,16 @@ impl Counter<'_> {
                 }
                 batch.push((id, known, seen));
             }
-            self.tell(batch).await?;
+            self.resolve(batch).await?;
         }
         Ok(())
     }
 
-    /// Which of the items that these wait for have ended, and whether well. One that is gone did not.
-    async fn ended_of(
+    /// Which dependencies of these items have ended, and whether they completed. A deleted one did not.
+    async fn ended_dependencies(
         &self,
         dependents: &[ItemId],
-        told: &HashMap<ItemId, bool>,
+        known: &HashMap<ItemId, bool>,
     ) -> Result<HashMap<ItemId, bool>> {
         let mut wanted = BTreeSet::new();
         for after in dependents.iter().filter_map(|id| self.dependents.get(*id)) {
@@ -288,21 +290,21 @@ impl Counter<'_> {
         for ids in wanted.chunks(limits::BATCH_MAX) {
             let found = self.shared.store.get(ids.to_vec(), FieldSet::NONE).await?;
             for (id, found) in ids.iter().zip(found) {
-                let well = match (told.get(id), found) {
-                    (Some(well), _) => Some(*well),
-                    (None, None) => Some(false).filter(|_| self.is_abreast),
+                let completed = match (known.get(id), found) {
+                    (Some(completed), _) => Some(*completed),
+                    (None, None) => Some(false).filter(|_| self.is_caught_up),
                     (None, Some(stored)) => {
                         let head = &stored.item.head;
                         head.is_terminal().then(|| head.state.name() == "completed")
                     }
                 };
-                ended.extend(well.map(|well| (*id, well)));
+                ended.extend(completed.map(|completed| (*id, completed)));
             }
         }
         Ok(ended)
     }
 
-    async fn tell(
+    async fn resolve(
         &mut self,
         batch: Vec<(ItemId, towline_domain::Dependency, DependencyState)>,
     ) -> Result<()> {
@@ -314,11 +316,11 @@ impl Counter<'_> {
             state: Box::new(seen.clone()),
         };
         let operations = batch.iter().map(operation).collect();
-        // Through the broker: receivers may wait for it to be ready, and result waiters for its end.
+        // Through the broker, to wake receivers and result waiters.
         let answers = match Arc::clone(self.shared).update(operations).await {
             Ok(answers) => answers,
             Err(fault) => {
-                // Some may be ready all the same: whether the store did it is not known.
+                // The store may have made some of them ready.
                 self.shared.receivers.wake_one_of_each();
                 return Err(fault);
             }

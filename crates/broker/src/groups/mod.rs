@@ -1,10 +1,10 @@
-//! Groups of items, and items that wait for others.
+//! Groups of items, and items with dependencies.
 //!
-//! Both are made of what the store tells afterwards: whoever submits and settles waits for none of it. One follower a
-//! broker (`follower.rs`) reads the events, counts them into one record for each group (`record.rs`), and lets those go that wait.
-//! Any number of brokers may do so on one store: what is counted is counted once, and who goes, goes once.
+//! Both are computed from events, so submits and settles do not wait for them. One follower a broker (`follower.rs`)
+//! reads the events, counts the members of each group in a record (`record.rs`), and resolves dependencies. Any number
+//! of brokers may do so on one store: each event is counted once, and each dependency is resolved once.
 //!
-//! Nobody follows before the first item of a group is submitted.
+//! The follower starts with the first item that has a group or a dependency.
 
 mod dependents;
 mod follower;
@@ -24,19 +24,19 @@ use tokio::sync::{Notify, watch};
 use towline_domain::{GroupCounts, GroupTag};
 use towline_store::{EventCursor, Events, EventsFrom, Result, StoreError};
 
-/// How long an answer waits for what was told before it was asked for.
+/// How long a request for counts waits until earlier events are counted.
 const CATCH_UP: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Who waits looks so often unasked.
+/// Poll interval of a caller that waits for a group.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const TRIES: u32 = 100;
 
 pub(crate) struct Groups {
-    /// It is written down that there are groups, and from where on they are counted.
+    /// The store has a record of the cursor from which groups are counted.
     begun: AtomicBool,
-    rang: Notify,
+    wake: Notify,
     epoch: AtomicU64,
-    /// Up to where they are counted here.
+    /// Up to which event this broker has counted.
     at: watch::Sender<Option<EventCursor>>,
     waiters: Results<GroupTag>,
 }
@@ -45,7 +45,7 @@ impl Default for Groups {
     fn default() -> Groups {
         Groups {
             begun: AtomicBool::new(false),
-            rang: Notify::new(),
+            wake: Notify::new(),
             epoch: AtomicU64::new(0),
             at: watch::Sender::new(None),
             waiters: Results::default(),
@@ -58,24 +58,24 @@ impl Groups {
         self.begun.load(Ordering::Acquire)
     }
 
-    pub(crate) fn ring(&self) {
-        self.rang.notify_one();
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
     }
 
-    /// Whether the follower is one of those who follow what happens.
+    /// Whether the follower of groups is running.
     pub(crate) fn are_followed(&self) -> bool {
         self.at.borrow().is_some()
     }
 }
 
 impl Broker {
-    /// How a group stands. What was answered before this was asked is counted.
+    /// The counts of a group. They include every operation that was answered before this call.
     pub async fn group(&self, name: &str) -> Result<GroupCounts> {
         self.0.group(name).await
     }
 
-    /// Waits until a group has had so many members, at least one, and all have ended, or for that long. How it stands then,
-    /// and whether it is done.
+    /// Waits until a group has had `expect` members, at least one, and all have ended, or until `at_most` has passed.
+    /// Returns the counts, and whether the group is done.
     pub async fn wait_group(
         &self,
         name: &str,
@@ -86,15 +86,15 @@ impl Broker {
         let mut stopped = pin!(shared.stopped());
         let mut over = pin!(tokio::time::sleep(at_most));
         loop {
-            // Registered before the look, so that no end falls between the two.
-            let mut told = shared.groups.waiters.register(GroupTag::of(name));
+            // Register before reading the counts, so that no wake-up is missed.
+            let mut registration = shared.groups.waiters.register(GroupTag::of(name));
             let counts = shared.group(name).await?;
             let done = counts.is_done(expect) && !shared.has_unfinished(name).await?;
             if done || at_most.is_zero() || over.is_elapsed() || shared.is_stopping() {
                 return Ok((counts, done));
             }
             tokio::select! {
-                () = told.woken() => {}
+                () = registration.woken() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = &mut over => {}
                 () = &mut stopped => {}
@@ -104,16 +104,16 @@ impl Broker {
 }
 
 impl Shared {
-    /// Writes down from where on groups are counted. Before the first member is submitted.
+    /// Stores the cursor from which groups are counted. Must happen before the first member is submitted.
     pub(crate) async fn begin_groups(&self) -> Result<()> {
         if self.read_progress().await?.is_none() {
-            // Where others submit, too (a database's own transactions), there may have been members before.
+            // Where clients submit without this broker (SQL transactions), earlier members may exist.
             let epoch = u64::from(!self.is_alone);
             let progress = Progress::new(&feed::now(self).await?, epoch);
             self.begin_progress(&progress).await?;
         }
         self.groups.begun.store(true, Ordering::Release);
-        self.groups.ring();
+        self.groups.wake();
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Shared {
         self.group_counts(name).await
     }
 
-    /// How a group stands, as far as it has been counted.
+    /// The counts of a group, without waiting for the follower.
     async fn group_counts(&self, name: &str) -> Result<GroupCounts> {
         let tag = GroupTag::of(name);
         for _ in 0..TRIES {
@@ -148,19 +148,19 @@ impl Shared {
             }
         }
         Err(StoreError::Unavailable {
-            cause: format!("group {name:?} is counted by others, again and again"),
+            cause: format!("other servers keep changing the counts of group {name:?}; try again"),
         })
     }
 
-    /// Waits until what has been told so far is counted, within reason.
+    /// Waits until all events so far are counted, for [`CATCH_UP`] at most.
     async fn catch_up(&self) -> Result<()> {
         let mut counted = self.groups.at.subscribe();
         let mut over = pin!(tokio::time::sleep(CATCH_UP));
         while !over.is_elapsed() && !self.is_stopping() {
-            // `None`: the follower is about to begin, or the store is at fault.
+            // `None`: the follower has not started, or the store has failed.
             let here = counted.borrow_and_update().clone();
             if let Some(at) = here
-                && self.has_told_all(at).await?
+                && self.has_read_all(at).await?
             {
                 return Ok(());
             }
@@ -172,8 +172,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether nothing was told after that. What is too old to be known has not been.
-    async fn has_told_all(&self, mut at: EventCursor) -> Result<bool> {
+    /// Whether the store has no event after `at` that can still be read.
+    async fn has_read_all(&self, mut at: EventCursor) -> Result<bool> {
         loop {
             match self.store.events(EventsFrom::After(at), 1).await? {
                 Events::Page(page) if !page.events.is_empty() => return Ok(false),
@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-/// Members that are not kept any more were counted before. Which of them were tried again since, nobody knows.
+/// Adds members that the store no longer has, from the earlier counts. Which of them were redriven since is unknown.
 fn join(counts: &mut GroupCounts, known: &GroupCounts) {
     let unfinished = counts.unfinished();
     counts.completed = counts.completed.max(known.completed);

@@ -1,7 +1,7 @@
-//! What is known of a group, and how far in the events, as records of the store.
+//! The counts of groups and the position in the events, as records of the store.
 //!
-//! **Invariant:** how many members there are and up to which event they were counted is one record, replaced only by who
-//! saw it as it was. So an event is counted once, whoever reads it how often, and wherever anybody is killed.
+//! **Invariant:** the counts of a group and the cursor of the last counted event are one record, which is replaced by
+//! compare-and-set. So each event is counted once, however many brokers read it and whenever one of them is killed.
 
 use crate::broker::Shared;
 use bytes::Bytes;
@@ -14,28 +14,27 @@ use towline_store::{Event, EventCursor, Operation, Reply, Result, StoreError};
 
 const PREFIX: &str = "towline/group/";
 const PROGRESS: &str = "towline/groups";
-/// Somebody else counts the same events at the same time: each time one loses, the other is further.
+/// Another broker may count the same events. Each lost attempt means that the other one made progress.
 const TRIES: u32 = 100;
 
 /// How far the events have been read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Progress {
     at: String,
-    /// How often it had to be begun anew because something was missed: what was counted before is counted again when
-    /// it is asked for.
+    /// Number of restarts after missed events. A group of an older epoch is recounted when it is read.
     pub(super) epoch: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Group {
     pub(super) counts: GroupCounts,
-    /// Up to where in the events, as text.
+    /// The cursor of the last counted event, as text.
     at: String,
-    /// When it was last counted from its items.
+    /// The epoch of the last recount.
     pub(super) epoch: u64,
 }
 
-/// A group, and the bytes it must still be when it is replaced.
+/// A group, and the stored bytes that a replacement compares.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) group: Option<Group>,
@@ -55,7 +54,7 @@ fn decode(record: Option<KvRecord>) -> Seen {
     let Some(KvRecord { value, .. }) = record else { return Seen::default() };
     let group = rmp_serde::from_slice::<Group>(&value);
     if let Err(error) = &group {
-        tracing::error!("a group's record does not decode, and is made again: {error}");
+        tracing::error!("the record of a group does not decode and is written anew: {error}");
     }
     Seen { group: group.ok(), bytes: Some(value) }
 }
@@ -65,7 +64,7 @@ impl Progress {
         Progress { at: at.to_string(), epoch }
     }
 
-    /// `None`: it says nothing that could be gone on from.
+    /// `None`: the text is not a cursor.
     pub(super) fn cursor(&self) -> Option<EventCursor> {
         self.at.parse().ok()
     }
@@ -76,14 +75,14 @@ impl Group {
         Group { counts, at: at.to_string(), epoch }
     }
 
-    /// Counts what has not been counted yet.
+    /// Counts the events that are not counted yet.
     fn add(&mut self, events: &[&Event], through: &EventCursor) {
-        // A group that nothing is known of has had no events.
+        // A new group has no cursor.
         let mut at: EventCursor = self.at.parse().unwrap_or_default();
         for event in events.iter().filter(|event| !at.has_passed(event.id)) {
             add(&mut self.counts, event);
         }
-        // Somebody who counted the items themselves may be further.
+        // A recount may be further than `through`.
         at.advance(through);
         self.at = at.to_string();
     }
@@ -93,7 +92,7 @@ fn add(counts: &mut GroupCounts, event: &Event) {
     let state = event.item.as_ref().and_then(|item| item.after.as_ref()).map(|after| after.state);
     match event.kind {
         EventKind::Submitted | EventKind::Restored => counts.members += 1,
-        // Who is told to have left a group was unfinished.
+        // A removal names its group only if the member was unfinished.
         EventKind::Removed => counts.removed += 1,
         EventKind::Redriven => counts.failed = counts.failed.saturating_sub(1),
         _ => {}
@@ -110,13 +109,13 @@ impl Shared {
         let found = self.store.kv_get(vec![PROGRESS.to_owned()]).await?.pop().flatten();
         Ok(found.map(|record| {
             rmp_serde::from_slice(&record.value).unwrap_or_else(|error| {
-                tracing::error!("how far groups were counted does not decode; it is begun anew: {error}");
+                tracing::error!("the cursor of the groups does not decode; groups are recounted: {error}");
                 Progress { at: String::new(), epoch: 0 }
             })
         }))
     }
 
-    /// Whether it was the first.
+    /// Whether there was no such record before.
     pub(super) async fn begin_progress(&self, progress: &Progress) -> Result<bool> {
         let command = KvCommand::SetIfAbsent { value: encode(progress)?, ttl: None };
         let operation = Operation::Kv { key: PROGRESS.to_owned(), command };
@@ -138,39 +137,41 @@ impl Shared {
         Ok(seen)
     }
 
-    /// Counts events of groups, each once; how these groups stand then.
+    /// Counts events of groups, each once. Returns the new counts.
     pub(super) async fn count_events(
         self: &Arc<Self>,
         events: &BTreeMap<GroupTag, Vec<&Event>>,
         through: &EventCursor,
     ) -> Result<BTreeMap<GroupTag, GroupCounts>> {
-        let mut stand = BTreeMap::new();
+        let mut counts = BTreeMap::new();
         let mut left: Vec<GroupTag> = events.keys().copied().collect();
         for _ in 0..TRIES {
-            let mut asked = Vec::new();
+            let mut changed = Vec::new();
             let mut batch = Vec::new();
             for (tag, seen) in left.iter().zip(self.read_groups(&left).await?) {
                 let before = seen.group.clone().unwrap_or_default();
                 let mut after = before.clone();
                 after.add(&events[tag], through);
-                stand.insert(*tag, after.counts);
+                counts.insert(*tag, after.counts);
                 if after != before {
-                    asked.push(*tag);
+                    changed.push(*tag);
                     batch.push(replace(*tag, seen, &after)?);
                 }
             }
             let mut lost = Vec::new();
-            for (tag, answer) in asked.iter().zip(self.update_records(batch).await?) {
+            for (tag, answer) in changed.iter().zip(self.update_records(batch).await?) {
                 if won(Some(&answer))? != Some(true) {
                     lost.push(*tag);
                 }
             }
             left = lost;
             if left.is_empty() {
-                return Ok(stand);
+                return Ok(counts);
             }
         }
-        Err(StoreError::Unavailable { cause: "others count the same groups, again and again".to_owned() })
+        Err(StoreError::Unavailable {
+            cause: "other servers keep changing the counts of the same groups".to_owned(),
+        })
     }
 
     async fn update_records(&self, batch: Vec<Operation>) -> Result<Vec<towline_store::Answered>> {
@@ -181,7 +182,7 @@ impl Shared {
         Ok(answers)
     }
 
-    /// Whether it was still what was seen.
+    /// Whether the record had not changed since it was read.
     pub(super) async fn put_group(&self, tag: GroupTag, seen: Seen, group: &Group) -> Result<bool> {
         let answers = self.execute(vec![replace(tag, seen, group)?]).await?;
         won(answers.first()).map(|won| won == Some(true))
@@ -195,7 +196,7 @@ fn replace(tag: GroupTag, seen: Seen, after: &Group) -> Result<Operation> {
     Ok(Operation::Kv { key: key(tag), command })
 }
 
-/// `None`: something that was not asked.
+/// `None`: unexpected reply type.
 fn won(answer: Option<&towline_store::Answered>) -> Result<Option<bool>> {
     match answer {
         Some(Ok(Reply::Kv(KvAnswer::Won(won)))) => Ok(Some(*won)),

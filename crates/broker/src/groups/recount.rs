@@ -1,4 +1,4 @@
-//! Groups counted from their items: where nothing was counted, or not all of it was told.
+//! Counts groups from their items, where there are no counts yet or events were missed.
 
 use crate::broker::Shared;
 use crate::feed;
@@ -10,14 +10,14 @@ use towline_domain::{
 use towline_store::{EventCursor, Events, EventsFrom, Filter, Result, StoreError};
 
 const PAGE: usize = 1000;
-/// How often it is begun anew because events were gone meanwhile.
+/// Attempts, if events are deleted meanwhile.
 const TRIES: u32 = 5;
-/// Between looks whether all that was seen has been told.
+/// Between two reads of events.
 const PAUSE: Duration = Duration::from_millis(5);
-const LOOKS: u32 = 400;
+const READS_MAX: u32 = 400;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum MemberState {
     Unfinished,
     Completed,
     Failed,
@@ -29,7 +29,7 @@ fn members_of(name: &str) -> Filter {
 }
 
 impl Shared {
-    /// Whether a member of the group is not finished, as the store has it.
+    /// Whether the store has an unfinished member of the group.
     pub(super) async fn has_unfinished(&self, name: &str) -> Result<bool> {
         let head = HeadFilter { state: Some(StateName::Unfinished), ..HeadFilter::default() };
         let filter = Filter { head, ..members_of(name) };
@@ -44,58 +44,60 @@ impl Shared {
         }
     }
 
-    /// How its members stand, and up to which event that is so. Members that are not kept any more are not counted.
+    /// The counts of a group, and the cursor up to which they hold. Deleted members are not counted.
     pub(super) async fn recount(&self, name: &str) -> Result<(GroupCounts, EventCursor)> {
         for _ in 0..TRIES {
             if let Some(counted) = self.recount_once(name).await? {
                 return Ok(counted);
             }
         }
-        Err(StoreError::Unavailable { cause: "events are gone before they can be read".to_owned() })
+        Err(StoreError::Unavailable {
+            cause: "the store deletes events before they can be read; try again".to_owned(),
+        })
     }
 
-    /// `None`: what happened meanwhile cannot be read any more.
+    /// `None`: an event was deleted meanwhile.
     async fn recount_once(&self, name: &str) -> Result<Option<(GroupCounts, EventCursor)>> {
         let tag = GroupTag::of(name);
         let begun = feed::now(self).await?;
-        let mut members: HashMap<ItemId, Standing> = HashMap::new();
+        let mut members: HashMap<ItemId, MemberState> = HashMap::new();
         let mut after = None;
         loop {
             let page = self.store.list(members_of(name), after, PAGE, FieldSet::NONE).await?;
             for stored in page.items {
-                let standing = match stored.item.head.state {
-                    State::Completed { .. } => Standing::Completed,
-                    State::Failed { .. } => Standing::Failed,
-                    State::Pending | State::Processing(_) | State::Paused => Standing::Unfinished,
+                let state = match stored.item.head.state {
+                    State::Completed { .. } => MemberState::Completed,
+                    State::Failed { .. } => MemberState::Failed,
+                    State::Pending | State::Processing(_) | State::Paused => MemberState::Unfinished,
                 };
-                members.insert(stored.item.head.id, standing);
+                members.insert(stored.item.head.id, state);
             }
             match page.next {
                 None => break,
                 next => after = next,
             }
         }
-        // What happened meanwhile was seen or not. Said of each member once more, it makes no difference.
+        // The list may or may not include these events. Each sets a member's state, so applying one twice is harmless.
         let mut at = begun;
-        for _ in 0..LOOKS {
-            let told = self.store.events(EventsFrom::After(at.clone()), limits::EVENTS_PAGE_MAX).await?;
-            let Events::Page(page) = told else { return Ok(None) };
-            let idle = page.events.is_empty();
+        for _ in 0..READS_MAX {
+            let read = self.store.events(EventsFrom::After(at.clone()), limits::EVENTS_PAGE_MAX).await?;
+            let Events::Page(page) = read else { return Ok(None) };
+            let is_empty = page.events.is_empty();
             for event in page.events {
                 let Some(item) = event.item.filter(|item| item.group == Some(tag)) else { continue };
-                let standing = match (event.kind, item.after.map(|after| after.state)) {
-                    (_, Some(StateKind::Completed)) => Standing::Completed,
-                    (_, Some(StateKind::Failed)) => Standing::Failed,
-                    (EventKind::Removed, _) => Standing::Removed,
-                    _ => Standing::Unfinished,
+                let state = match (event.kind, item.after.map(|after| after.state)) {
+                    (_, Some(StateKind::Completed)) => MemberState::Completed,
+                    (_, Some(StateKind::Failed)) => MemberState::Failed,
+                    (EventKind::Removed, _) => MemberState::Removed,
+                    _ => MemberState::Unfinished,
                 };
-                members.insert(item.id, standing);
+                members.insert(item.id, state);
             }
             at.join(&page.next);
             if !page.more {
                 return Ok(Some((sum(&members), at)));
             }
-            if idle {
+            if is_empty {
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -103,12 +105,12 @@ impl Shared {
     }
 }
 
-fn sum(members: &HashMap<ItemId, Standing>) -> GroupCounts {
-    let of = |standing| members.values().filter(|one| **one == standing).count() as u64;
+fn sum(members: &HashMap<ItemId, MemberState>) -> GroupCounts {
+    let of = |state| members.values().filter(|one| **one == state).count() as u64;
     GroupCounts {
         members: members.len() as u64,
-        completed: of(Standing::Completed),
-        failed: of(Standing::Failed),
-        removed: of(Standing::Removed),
+        completed: of(MemberState::Completed),
+        failed: of(MemberState::Failed),
+        removed: of(MemberState::Removed),
     }
 }

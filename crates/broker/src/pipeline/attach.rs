@@ -1,4 +1,4 @@
-//! The broker's dealings with object storage: before and after an update, and before items are delivery over.
+//! Checks buffers and offloads fields before an update; fetches offloaded fields before a delivery.
 
 use crate::broker::{Broker, Shared};
 use crate::collection::{Collected, CollectionRule};
@@ -12,13 +12,13 @@ use towline_domain::command::When;
 use towline_domain::{BufferId, Item, Millis, Refusal};
 use towline_store::{Answered, Operation, OperationResult, Received, Reply, Result, StoredItem};
 
-/// How long an item whose payload cannot be had is left alone before it is given out again.
+/// Delay before an item whose payload cannot be fetched is delivered again.
 const UNREADABLE_FOR: Millis = Millis(1000);
 
-/// Payload fetched for one answer.
+/// Maximum size of the payload fetched for one answer.
 const FETCH_BYTES_MAX: u64 = 64 << 20;
 
-/// Object storage, and what it is used for.
+/// Object storage, and the rules for using it.
 #[derive(Debug, Clone)]
 pub struct Storage {
     pub buffers: Buffers,
@@ -32,14 +32,14 @@ impl Broker {
         self.0.attachments.as_ref().map(|attachments| &attachments.buffers)
     }
 
-    /// Whether somebody may write to a buffer now. One made for an attempt is written while the attempt lasts.
+    /// Whether a client may write to a buffer now. A buffer made for an attempt can be written during the attempt.
     pub async fn admit_writer(&self, id: &str) -> std::result::Result<(), AccessError> {
         let (attachments, id) = self.ask(id)?;
         attachments.admit_writer(&*self.0.store, &id, self.now()).await
     }
 
-    /// Whether somebody may read a buffer now. One made for an attempt is read while the attempt lasts, or once it was
-    /// committed.
+    /// Whether a client may read a buffer now. A buffer made for an attempt can be read during the attempt, or after it
+    /// was committed.
     pub async fn admit_reader(&self, id: &str) -> std::result::Result<(), AccessError> {
         let (attachments, id) = self.ask(id)?;
         attachments.admit_reader(&*self.0.store, &id, self.now()).await
@@ -51,14 +51,14 @@ impl Broker {
         Ok((attachments.ok_or(BufferError::NotSupported { what: "this" })?, id))
     }
 
-    /// Brings the payload fields along that are kept in object storage.
+    /// Fetches the offloaded payload fields of items.
     pub async fn fetch(&self, items: &mut [StoredItem]) -> OperationResult<()> {
         let Some(attachments) = &self.0.attachments else { return Ok(()) };
         let bytes: u64 = items.iter().map(|stored| kept_bytes(&stored.item.fields)).sum();
         if bytes > FETCH_BYTES_MAX && items.len() > 1 {
             let message = format!(
-                "the payloads of these items have {bytes} bytes, more than the {FETCH_BYTES_MAX} of one answer; ask \
-                 for fewer items, or without fields"
+                "the payloads of these items have {bytes} bytes; one answer has {FETCH_BYTES_MAX} at most; ask for \
+                 fewer items, or without fields"
             );
             return Err(Refusal::Invalid { what: "limit", message }.into());
         }
@@ -68,7 +68,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What was removed from object storage since the start, because nothing named it any more.
+    /// What was deleted from object storage since the start because no item used it.
     #[must_use]
     pub fn collected(&self) -> Collected {
         self.0.collected.read()
@@ -76,7 +76,7 @@ impl Broker {
 }
 
 impl Shared {
-    /// An update, with what it names looked at and what is heavy put away first.
+    /// Checks the buffers that a batch names and offloads large fields, then carries out the batch.
     pub(crate) async fn update_attached(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
         let Some(attachments) = &self.attachments else { return Arc::clone(&self).update(batch).await };
         let now = self.clock.now();
@@ -98,8 +98,8 @@ impl Shared {
         let mut answered = Arc::clone(&self).update(ready).await?;
         self.finish_buffers(attachments, &mut answered).await?;
         for ((at, keys), answer) in put.into_iter().zip(answered) {
-            if !took(&answer) {
-                forget(attachments, keys).await;
+            if !was_applied(&answer) {
+                delete_fields(attachments, keys).await;
             }
             answers.push((at, answer));
         }
@@ -107,27 +107,27 @@ impl Shared {
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    /// Checks the buffers of commits that asked for it, and sends these commits again.
+    /// Checks the attempts' buffers of commits that ask for it, and sends these commits again.
     async fn finish_buffers(
         self: &Arc<Self>,
         attachments: &Attachments,
         answers: &mut [Answered],
     ) -> Result<()> {
-        let mut checks = Vec::new();
+        let mut unchecked = Vec::new();
         for (at, answer) in answers.iter().enumerate() {
             if let Ok(Reply::Answer(Answer::CheckBuffers(check))) = answer {
-                checks.push((at, check.clone()));
+                unchecked.push((at, check.clone()));
             }
         }
         let now = self.clock.now();
-        let mut checking = stream::iter(checks)
+        let mut checks = stream::iter(unchecked)
             .map(|(at, check)| async move {
                 let finished = attachments.finish(&check.buffers, now).await;
                 (at, check, finished)
             })
             .buffered(AT_ONCE);
         let (mut again, mut places) = (Vec::new(), Vec::new());
-        while let Some((at, check, finished)) = checking.next().await {
+        while let Some((at, check, finished)) = checks.next().await {
             match finished {
                 Ok(()) => {
                     let BufferCheck { id, mut call, .. } = *check;
@@ -146,16 +146,16 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands over what was received, with its payload. Items whose payload cannot be had go back, as they were.
+    /// Fetches the payload of a delivery. Items whose payload cannot be fetched go back, as they were.
     pub(crate) async fn fetch_attachments(
         self: &Arc<Self>,
         mut delivery: Delivery,
     ) -> OperationResult<Received> {
         let Some(attachments) = &self.attachments else { return Ok(delivery.accept()) };
-        let too_many = affordable(delivery.items_mut());
-        let too_many = delivery.items_mut().split_off(too_many);
-        if !too_many.is_empty() {
-            Arc::clone(self).give_back(too_many, When::NOW);
+        let count = fitting(delivery.items_mut());
+        let excess = delivery.items_mut().split_off(count);
+        if !excess.is_empty() {
+            Arc::clone(self).give_back(excess, When::NOW);
         }
         let failed = attachments.fetch_all(delivery.items_mut()).await;
         if failed.is_empty() {
@@ -175,8 +175,8 @@ impl Shared {
     }
 }
 
-/// How many of these items, at least one, bring no more payload along than one answer may.
-fn affordable(items: &[Item]) -> usize {
+/// How many of these items, at least one, fit into one answer with their payload.
+fn fitting(items: &[Item]) -> usize {
     let mut bytes = 0;
     let fits = |item: &&Item| {
         bytes += kept_bytes(&item.fields);
@@ -185,8 +185,8 @@ fn affordable(items: &[Item]) -> usize {
     items.iter().take_while(fits).count().max(1).min(items.len())
 }
 
-/// Whether the store took the operation, as far as it says.
-fn took(answer: &Answered) -> bool {
+/// Whether the store carried out the operation, as far as its answer says.
+fn was_applied(answer: &Answered) -> bool {
     match answer {
         Ok(Reply::Answer(Answer::Submitted { created, .. })) => *created,
         Ok(_) => true,
@@ -194,8 +194,8 @@ fn took(answer: &Answered) -> bool {
     }
 }
 
-/// What nobody names. If this fails it is collected later.
-async fn forget(attachments: &Attachments, keys: Vec<String>) {
+/// Deletes fields that no item names. If this fails, they are collected later.
+async fn delete_fields(attachments: &Attachments, keys: Vec<String>) {
     for key in keys {
         let _ = attachments.buffers.delete_blob(&key).await;
     }

@@ -1,7 +1,7 @@
-//! What belongs to items and is kept in object storage: the buffers in their slots, and payload fields that are large.
+//! What items keep in object storage: buffers in their slots, and offloaded payload fields.
 //!
-//! Everything named by an item is put there before the item says so, and is removed when no item names it any more: a
-//! crash between the two leaves something to collect, never a name without a thing.
+//! **Invariant:** an object is stored before an item names it, and deleted after no item names it any more. A crash in
+//! between leaves an unused object to collect, never a name without an object.
 
 use crate::entropy;
 use futures::{StreamExt, stream};
@@ -14,17 +14,17 @@ use towline_domain::{
 };
 use towline_store::{Operation, OperationError, OperationResult, Store, StoreError};
 
-/// Calls to the storage at a time, of one batch.
+/// Maximum number of concurrent calls to object storage for one batch.
 pub(crate) const AT_ONCE: usize = 16;
 
 /// Which payload fields are kept in object storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OffloadRule {
-    /// Fields of more bytes than this.
+    /// Fields larger than this, in bytes.
     pub above: usize,
-    /// Items that are not ready for so long take no place meanwhile:
+    /// Items that become ready after at least this delay use `delayed_above`.
     pub delayed_by: Millis,
-    /// of theirs, fields of more bytes than this.
+    /// Fields of delayed items larger than this, in bytes.
     pub delayed_above: usize,
 }
 
@@ -49,14 +49,14 @@ pub(crate) struct Attachments {
     pub(crate) offload: OffloadRule,
 }
 
-/// An operation on its way to the store, and what was put into the storage for it.
+/// An operation for the store, and the keys of the fields that were offloaded for it.
 pub(crate) struct Prepared {
     pub(crate) operation: Operation,
     pub(crate) keys: Vec<String>,
 }
 
 impl Attachments {
-    /// Whether an operation names buffers or has fields to offload: few do.
+    /// Whether an operation names buffers or has fields to offload.
     pub(crate) fn concerns(&self, operation: &Operation, now: Timestamp) -> bool {
         match operation {
             Operation::Submit { submission, .. } => {
@@ -72,18 +72,18 @@ impl Attachments {
         }
     }
 
-    /// From how many bytes on fields of a new item are put into the storage, if any is.
+    /// The size above which fields of a new item are offloaded. `None`: no field is.
     fn offloads(&self, submission: &Submission, now: Timestamp) -> Option<usize> {
-        // What is put there is named after its item, and which item that is, is not known before the store has it.
+        // The key of an offloaded field contains the item's id. With a replace key, only the store knows that id.
         if submission.body.replace_key.is_some() {
             return None;
         }
         let threshold = self.offload.threshold(submission.ready, now);
-        let heavy = |field: &Field| is_heavy(submission.fields.get(*field), threshold);
-        Field::ALL.iter().any(heavy).then_some(threshold)
+        let is_large = |field: &Field| should_offload(submission.fields.get(*field), threshold);
+        Field::ALL.iter().any(is_large).then_some(threshold)
     }
 
-    /// Looks at the buffers that operations name, and puts heavy fields into the storage.
+    /// Checks the buffers that operations name, and offloads large fields.
     pub(crate) async fn prepare(
         &self,
         store: &dyn Store,
@@ -107,8 +107,8 @@ impl Attachments {
                     self.check_input(store, slot, id, now).await?;
                 }
                 if submission.body.replace_key.is_some() && has_references(&submission.fields) {
-                    let message = "a payload field begins like what stands for one that is kept elsewhere; \
-                                   submit it without the key"
+                    let message = "a payload field starts with the reserved prefix of offloaded fields; submit the item \
+                                   without the replace key"
                         .to_owned();
                     return Err(Refusal::Invalid { what: "replace_key", message }.into());
                 }
@@ -138,7 +138,8 @@ impl Attachments {
         keys: &mut Vec<String>,
     ) -> OperationResult<()> {
         for field in Field::ALL {
-            if let Some(content) = fields.get(field).filter(|_| is_heavy(fields.get(field), threshold)) {
+            if let Some(content) = fields.get(field).filter(|_| should_offload(fields.get(field), threshold))
+            {
                 let reference = self.put(id, field, content.clone(), keys).await?;
                 fields.set(field, Some(reference.write()));
             }
@@ -154,7 +155,7 @@ impl Attachments {
     ) -> OperationResult<()> {
         for field in Field::ALL {
             let Some(Some(content)) = edits.get(field) else { continue };
-            if is_heavy(Some(content), self.offload.above) {
+            if should_offload(Some(content), self.offload.above) {
                 let reference = self.put(id, field, content.clone(), keys).await?;
                 *edits = std::mem::take(edits).set(field, reference.write());
             }
@@ -176,7 +177,7 @@ impl Attachments {
         Ok(reference)
     }
 
-    /// Brings back the fields of an item that are kept in the storage.
+    /// Fetches the offloaded fields of an item.
     pub(crate) async fn fetch(&self, fields: &mut Fields) -> OperationResult<()> {
         for field in Field::ALL {
             let Some(reference) = fields.get(field).and_then(|bytes| Reference::read(bytes)) else {
@@ -186,7 +187,7 @@ impl Attachments {
                 self.buffers.get_blob(&reference.key, reference.bytes).await.map_err(operation_error)?;
             if Reference::to(&content, reference.key.clone()) != reference {
                 let detail = format!(
-                    "{}: what is kept under {} is not what was put there",
+                    "{}: the object {} differs from the field that was offloaded",
                     field.name(),
                     reference.key
                 );
@@ -197,11 +198,11 @@ impl Attachments {
         Ok(())
     }
 
-    /// Fetches for many items; answers which could not be had, and why.
+    /// Fetches for many items. Returns the failed ones and why.
     pub(crate) async fn fetch_all(&self, items: &mut [Item]) -> Vec<(usize, OperationError)> {
         let all = items.iter().enumerate().filter(|(_, item)| has_references(&item.fields));
-        let heavy: Vec<(usize, Fields)> = all.map(|(at, item)| (at, item.fields.clone())).collect();
-        let mut fetching = stream::iter(heavy)
+        let offloaded: Vec<(usize, Fields)> = all.map(|(at, item)| (at, item.fields.clone())).collect();
+        let mut fetching = stream::iter(offloaded)
             .map(|(at, mut fields)| async move { (at, self.fetch(&mut fields).await.map(|()| fields)) })
             .buffered(AT_ONCE);
         let mut failed = Vec::new();
@@ -214,7 +215,7 @@ impl Attachments {
         failed
     }
 
-    /// An input may still be written, or not be begun: its reader waits.
+    /// An input may be incomplete: its reader waits for the writer.
     async fn check_input(
         &self,
         store: &dyn Store,
@@ -225,13 +226,13 @@ impl Attachments {
         let what = format!("inputs.{}", slot.as_str());
         match self.look(store, &what, id, now).await? {
             State::Failed { .. } => {
-                Err(not_ready(what, id, "failed", "write another one and name that").into())
+                Err(not_ready(what, id, "failed", "write another buffer and name it").into())
             }
             _ => Ok(()),
         }
     }
 
-    /// An output is readable from the moment the commit is answered.
+    /// An output must be complete: it is readable as soon as the commit is answered.
     async fn check_output(
         &self,
         store: &dyn Store,
@@ -269,7 +270,7 @@ impl Attachments {
         }
     }
 
-    /// Looks at the buffers made for an attempt before a commit uses them. One that was never written is empty.
+    /// Checks the buffers made for an attempt before a commit uses them. One that was never written is empty.
     pub(crate) async fn finish(&self, made: &OutputSet, now: Timestamp) -> OperationResult<()> {
         for (slot, id) in made {
             let what = format!("outputs.{}", slot.as_str());
@@ -284,7 +285,7 @@ impl Attachments {
             if state == State::Empty {
                 let writer = WriterId::from_bytes(entropy::bytes());
                 let begun = self.buffers.begin(id.as_str(), writer, now.0).await;
-                // Somebody began to write just now, or finished.
+                // A writer may have begun or finished just now.
                 begun.map_err(|error| match error {
                     BufferError::BeingWritten { .. } => {
                         not_ready(what.clone(), id, "being written", FINISH).into()
@@ -303,12 +304,12 @@ impl Attachments {
         Ok(())
     }
 
-    /// Says of an attempt's buffer, before the commit that names it, that it outlives the item.
+    /// Marks an attempt's buffer, before the commit that names it, as outliving its item.
     async fn keep(&self, id: &BufferId) -> OperationResult<()> {
         self.buffers.put_blob(&kept_key(id), bytes::Bytes::new()).await.map_err(operation_error)
     }
 
-    /// Asked for every chunk, so it looks first: creating is a synced write.
+    /// Called for every chunk, so it first checks whether the buffer exists: creating is a synced write.
     async fn make(&self, id: &BufferId, now: Timestamp) -> Result<(), BufferError> {
         match self.buffers.meta(id.as_str()).await {
             Err(BufferError::NotFound { .. }) => {}
@@ -322,14 +323,14 @@ impl Attachments {
         }
     }
 
-    /// Buffers made for an attempt are written while the attempt lasts.
+    /// A buffer made for an attempt can be written during the attempt.
     pub(crate) async fn admit_writer(
         &self,
         store: &dyn Store,
         id: &BufferId,
         now: Timestamp,
     ) -> Result<(), AccessError> {
-        match self.tie(store, id).await? {
+        match self.binding(store, id).await? {
             BufferBinding::Free => Ok(()),
             BufferBinding::Held => Ok(self.make(id, now).await?),
             BufferBinding::Committed | BufferBinding::Kept => {
@@ -341,14 +342,14 @@ impl Attachments {
         }
     }
 
-    /// And read while it lasts, or once it was committed.
+    /// A buffer made for an attempt can be read during the attempt, or after it was committed.
     pub(crate) async fn admit_reader(
         &self,
         store: &dyn Store,
         id: &BufferId,
         now: Timestamp,
     ) -> Result<(), AccessError> {
-        match self.tie(store, id).await? {
+        match self.binding(store, id).await? {
             BufferBinding::Free | BufferBinding::Committed | BufferBinding::Kept => Ok(()),
             BufferBinding::Held => Ok(self.make(id, now).await?),
             BufferBinding::Cut | BufferBinding::Gone => {
@@ -357,14 +358,14 @@ impl Attachments {
         }
     }
 
-    async fn tie(&self, store: &dyn Store, id: &BufferId) -> Result<BufferBinding, StoreError> {
+    async fn binding(&self, store: &dyn Store, id: &BufferId) -> Result<BufferBinding, StoreError> {
         let Some(item) = id.attempted() else { return Ok(BufferBinding::Free) };
         let found = store.get(vec![item], towline_domain::FieldSet::NONE).await?.pop().flatten();
-        self.tie_to(id, found.as_ref().map(|stored| &stored.item)).await
+        self.binding_to(id, found.as_ref().map(|stored| &stored.item)).await
     }
 
-    /// What binds an attempt's buffer to its item, which may be gone.
-    pub(crate) async fn tie_to(
+    /// `item`: the item of the attempt, if it still exists.
+    pub(crate) async fn binding_to(
         &self,
         id: &BufferId,
         item: Option<&Item>,
@@ -397,32 +398,32 @@ pub enum AccessError {
     Store(#[from] StoreError),
 }
 
-/// What binds a buffer to an item.
+/// How a buffer belongs to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BufferBinding {
-    /// It was not made for an attempt: somebody created it.
+    /// A client created it, not an attempt.
     Free,
-    /// The attempt it was made for goes on.
+    /// Its attempt is under way.
     Held,
     /// It is the item's output.
     Committed,
-    /// The item is gone, and the buffer was to outlive it.
+    /// The item was removed after it committed the buffer.
     Kept,
-    /// The attempt ended otherwise.
+    /// Its attempt ended without committing it.
     Cut,
-    /// The item is gone, and never committed it.
+    /// The item was removed without committing it.
     Gone,
 }
 
 const FINISH: &str = "finish writing it, then commit";
 
-/// Why a buffer is no output yet.
+/// Why a buffer cannot be committed yet, and the remedy.
 fn unfinished(state: &State) -> Option<(&'static str, &'static str)> {
     match state {
         State::Complete { .. } => None,
         State::Empty => Some(("not written", "write it, then commit")),
         State::Writing { .. } => Some(("being written", FINISH)),
-        State::Failed { .. } => Some(("failed", "write another one and name that, or fail the item")),
+        State::Failed { .. } => Some(("failed", "write another buffer and name it, or fail the item")),
     }
 }
 
@@ -430,8 +431,8 @@ fn not_ready(what: String, id: &BufferId, state: &'static str, remedy: &'static 
     Refusal::BufferNotReady { what, id: id.to_string(), state, remedy }
 }
 
-fn is_heavy(field: Option<&bytes::Bytes>, threshold: usize) -> bool {
-    // What is too large altogether is left to be refused.
+fn should_offload(field: Option<&bytes::Bytes>, threshold: usize) -> bool {
+    // The store refuses fields above the limit.
     field.is_some_and(|bytes| {
         bytes.len() <= limits::FIELD_BYTES_MAX && (bytes.len() > threshold || Reference::is_marked(bytes))
     })
@@ -441,7 +442,7 @@ pub(crate) fn has_references(fields: &Fields) -> bool {
     Field::ALL.iter().any(|&field| fields.get(field).is_some_and(|bytes| Reference::is_marked(bytes)))
 }
 
-/// How many bytes of an item's payload are kept elsewhere.
+/// The size of an item's offloaded fields.
 pub(crate) fn kept_bytes(fields: &Fields) -> u64 {
     let references = Field::ALL.iter().filter_map(|&field| Reference::read(fields.get(field)?));
     references.map(|reference| reference.bytes).sum()
@@ -454,7 +455,7 @@ pub(crate) fn kept_key(id: &BufferId) -> String {
 
 pub(crate) const KEPT: &str = "kept.";
 
-/// The key of an offloaded field: it names the item, so that it can be asked whether it still names the field.
+/// The key of an offloaded field. It contains the item's id, so that collection can check that item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FieldKey {
     pub(crate) id: ItemId,

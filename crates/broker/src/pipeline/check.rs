@@ -7,10 +7,10 @@ use towline_domain::{DependsOn, FieldSet, ItemId, Refusal, limits};
 use towline_store::{Answered, Operation, Result};
 
 /// The items that a submit depends on.
-fn waited(operation: &Operation) -> &[ItemId] {
+fn dependencies(operation: &Operation) -> &[ItemId] {
     match operation {
         Operation::Submit { submission, .. } => match submission.after.as_deref().map(|after| &after.on) {
-            // More than that is refused by the rules.
+            // The store refuses more than that.
             Some(DependsOn::Items { ids, .. }) if ids.len() <= limits::AFTER_ITEMS_MAX => ids,
             _ => &[],
         },
@@ -19,10 +19,10 @@ fn waited(operation: &Operation) -> &[ItemId] {
 }
 
 pub(super) fn depends_on_items(batch: &[Operation]) -> bool {
-    batch.iter().any(|operation| !waited(operation).is_empty())
+    batch.iter().any(|operation| !dependencies(operation).is_empty())
 }
 
-/// Whether an item of the batch is in a group, or depends on a group or items: the follower has to be there first.
+/// Whether an item of the batch has a group or a dependency. The follower must start before it is submitted.
 pub(super) fn uses_groups(batch: &[Operation]) -> bool {
     batch.iter().any(|operation| match operation.asked() {
         Operation::Submit { submission, .. } => submission.after.is_some() || submission.body.group.is_some(),
@@ -36,7 +36,7 @@ pub(super) fn uses_groups(batch: &[Operation]) -> bool {
 impl Shared {
     /// Carries out a batch without the submits that depend on unknown items. Each of these is refused in its place.
     pub(crate) async fn update_known(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        let mut ids: Vec<ItemId> = batch.iter().flat_map(waited).copied().collect();
+        let mut ids: Vec<ItemId> = batch.iter().flat_map(dependencies).copied().collect();
         ids.sort_unstable();
         ids.dedup();
         let mut unknown = HashSet::new();
@@ -45,8 +45,8 @@ impl Shared {
             unknown.extend(ids.iter().zip(found).filter(|(_, found)| found.is_none()).map(|(id, _)| *id));
         }
         let refuse = |operation: &Operation| {
-            let id = waited(operation).iter().find(|id| unknown.contains(id))?;
-            let message = format!("there is no item {id} (any more); depend on items that exist");
+            let id = dependencies(operation).iter().find(|id| unknown.contains(id))?;
+            let message = format!("item {id} does not exist; depend on items that exist");
             Some(Refusal::Invalid { what: "after", message })
         };
         let refused: Vec<Option<Refusal>> = batch.iter().map(refuse).collect();

@@ -1,37 +1,37 @@
-//! Calling the store.
+//! Calls the store.
 
 use crate::broker::Shared;
+use crate::counters::VerbCounts;
 use crate::delivery::Delivery;
 use crate::latency::Latencies;
-use crate::tally::Asked;
 use crate::waiters::receivers::{Waiter, WakeGeneration, WakeUp};
 use std::collections::HashMap;
 use std::sync::Arc;
 use towline_domain::{KeyTag, QueueName, Submission, Timestamp, limits};
 use towline_store::{Answered, Operation, Reply, Result, Updated};
 
-/// Waiting receivers served in one batch with the submits they wait for.
+/// Maximum number of piggybacked receives in one batch.
 pub(crate) const PIGGYBACKED_MAX: usize = 64;
 
 impl Shared {
     /// Calls the store, and wakes waiting callers from the effects.
     pub(crate) async fn execute(&self, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        let asked = Asked::of(&batch);
+        let verbs = VerbCounts::of(&batch);
         let timed = Latencies::begin(batch.first());
         let updated = self.store.update(batch).await;
         self.latencies.end(&timed);
         let Updated { answers, effects } = updated?;
-        self.tally.add(asked, &answers);
+        self.counters.add(verbs, &answers);
         self.wake(&effects);
         Ok(answers)
     }
 
-    /// Puts the receives of waiting receivers behind the submits that may serve them: item and lease share one sync.
+    /// Adds the receives of waiting receivers after the submits that may serve them: item and lease share one sync.
     pub(crate) async fn execute_with_receivers(
         self: &Arc<Self>,
         mut batch: Vec<Operation>,
     ) -> Result<Vec<Answered>> {
-        let own = batch.len();
+        let own_count = batch.len();
         let piggybacked = self.take_receivers(&batch);
         batch.extend(piggybacked.iter().map(|(waiter, _)| Operation::Receive(waiter.call.clone())));
         let mut answers = match self.execute(batch).await {
@@ -41,7 +41,7 @@ impl Shared {
                 return Err(fault);
             }
         };
-        let received = answers.split_off(own.min(answers.len()));
+        let received = answers.split_off(own_count.min(answers.len()));
         for ((waiter, generation), answer) in piggybacked.into_iter().zip(received) {
             self.hand_over(waiter, generation, answer);
         }
@@ -50,8 +50,8 @@ impl Shared {
 
     /// Takes the receivers that the submits of a batch may serve.
     fn take_receivers(&self, batch: &[Operation]) -> Vec<(Waiter, WakeGeneration)> {
-        let room = PIGGYBACKED_MAX.min(limits::BATCH_MAX.saturating_sub(batch.len()));
-        if room == 0 || self.receivers.is_empty() {
+        let max = PIGGYBACKED_MAX.min(limits::BATCH_MAX.saturating_sub(batch.len()));
+        if max == 0 || self.receivers.is_empty() {
             return Vec::new();
         }
         let now = self.clock.now();
@@ -67,8 +67,8 @@ impl Shared {
         for (queue, submissions) in submits {
             let keys =
                 submissions.iter().map(|submission| KeyTag::of_any(submission.body.fairness_key.as_deref()));
-            taken.extend(self.receivers.take_for(queue, keys, room - taken.len()));
-            if taken.len() == room {
+            taken.extend(self.receivers.take_for(queue, keys, max - taken.len()));
+            if taken.len() == max {
                 break;
             }
         }
@@ -87,10 +87,10 @@ impl Shared {
                     false => waiter.look(),
                 }
                 if has_items {
-                    self.receivers.go_on(&queue, throttle.as_ref(), more, generation, self);
+                    self.receivers.wake_next(&queue, throttle.as_ref(), more, generation, self);
                 }
             }
-            // The receiver hears the refusal from a receive of its own.
+            // The receiver gets the refusal from a receive of its own.
             _ => waiter.look(),
         }
     }

@@ -1,4 +1,4 @@
-//! The way of a batch through the broker: check, attachments, execute, wake.
+//! The stages of a batch in the broker: check, attach, execute, wake.
 //!
 //! 1. `check` refuses submits that depend on items that do not exist.
 //! 2. `attach` checks the buffers that operations name and moves large payload fields to object storage.
@@ -26,7 +26,7 @@ impl Shared {
         }
     }
 
-    /// Carries out a batch whose attachments were seen to, with the receives of waiting receivers behind it.
+    /// Carries out a batch whose attachments are prepared, with the receives of waiting receivers after it.
     pub(crate) async fn update(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
         if !self.groups.are_begun() && check::uses_groups(&batch) {
             self.begin_groups().await?;

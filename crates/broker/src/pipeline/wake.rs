@@ -4,7 +4,7 @@ use crate::broker::Shared;
 use towline_domain::Effects;
 
 impl Shared {
-    /// Wakes the callers that a batch concerns, and no others.
+    /// Wakes exactly the callers that a batch concerns.
     pub(crate) fn wake(&self, effects: &Effects) {
         for (queue, touched) in &effects.queues {
             self.receivers.apply(queue, touched);
@@ -12,7 +12,7 @@ impl Shared {
         }
         self.results.look_again(&effects.ended);
         if effects.queues.values().any(|queue| queue.deleted) {
-            // Its items ended with it, and are not named one by one.
+            // The effects do not list the items of a deleted queue.
             self.results.look_again_all();
         }
         self.sweep_timer.updated(effects.due);

@@ -1,5 +1,5 @@
-//! Schedules: made, changed, shown, and carried out on every server. Which of them makes an occurrence's item is decided
-//! by the store.
+//! Schedules: created, changed, shown and carried out. Every server carries them out; the store decides which server
+//! submits the item of an occurrence.
 
 mod record;
 mod rhythm;
@@ -20,7 +20,7 @@ use towline_domain::schedule::{Rhythm, Schedule, ScheduleTally, Spec};
 use towline_domain::{ItemId, Refusal, ScheduleName, Timestamp, limits};
 use towline_store::{Operation, OperationError, OperationResult, Reply, Result, StoreError};
 
-/// How often a change is tried that others come before.
+/// Attempts of a change, if other changes come first.
 const TRIES: usize = 32;
 
 /// What a put did.
@@ -28,12 +28,12 @@ const TRIES: usize = 32;
 pub struct PutSchedule {
     pub schedule: Schedule,
     pub created: bool,
-    /// The fields that are different now.
+    /// The changed fields.
     pub changed: Vec<&'static str>,
 }
 
 impl Broker {
-    /// Makes a schedule, or changes it to this. Its rhythm goes on as it was unless its times are changed.
+    /// Creates a schedule, or changes it to this. Its next occurrence stays unless its times change.
     pub async fn put_schedule(
         &self,
         name: &ScheduleName,
@@ -76,7 +76,7 @@ impl Broker {
         self.0.list_schedules(after, limit).await
     }
 
-    /// Items it made stay.
+    /// Keeps the items that the schedule submitted.
     pub async fn delete_schedule(&self, name: &ScheduleName) -> OperationResult<()> {
         for _ in 0..TRIES {
             let Some(seen) = self.0.read_schedule(name).await? else { return Err(not_found(name).into()) };
@@ -87,7 +87,7 @@ impl Broker {
         Err(contended(name).into())
     }
 
-    /// A paused schedule makes no items; resumed, it goes on with what comes then.
+    /// A paused schedule submits no items. A resumed schedule continues with the next occurrence from now.
     pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> OperationResult<Schedule> {
         for _ in 0..TRIES {
             let Some(seen) = self.0.read_schedule(name).await? else { return Err(not_found(name).into()) };
@@ -104,7 +104,7 @@ impl Broker {
         Err(contended(name).into())
     }
 
-    /// Makes an item now, also of a schedule that is paused or over. Its rhythm stays as it is.
+    /// Submits an item now, also for a schedule that is paused or has ended. Its next occurrence stays.
     pub async fn run_schedule(&self, name: &ScheduleName) -> OperationResult<ItemId> {
         let id = ItemId(entropy::uuid(self.now()));
         for _ in 0..TRIES {
@@ -121,7 +121,7 @@ impl Broker {
             match self.update(vec![submit]).await?.pop() {
                 Some(Ok(Reply::Answer(Answer::Submitted { id, .. }))) => return Ok(id),
                 Some(Err(OperationError::Refused(Refusal::RecordChanged { .. }))) => {}
-                // An earlier try whose answer was lost.
+                // An earlier attempt whose answer was lost.
                 Some(Err(OperationError::Refused(Refusal::IdTaken { id: taken }))) if taken == id => {
                     return Ok(id);
                 }
@@ -132,7 +132,7 @@ impl Broker {
         Err(contended(name).into())
     }
 
-    /// The occurrences that come next, as things stand: of a paused schedule, those that would.
+    /// The next occurrences. For a paused schedule: as if it were resumed now.
     pub fn next_times(
         &self,
         schedule: &Schedule,
@@ -147,7 +147,7 @@ impl Broker {
         Ok(following.take(count.min(limits::NEXT_TIMES_MAX)).collect())
     }
 
-    /// Carries out what is due now, which it does by itself in time; answers when something will be.
+    /// Carries out due occurrences, as the broker does by itself. Returns when the next one is due.
     pub async fn run_due_schedules(&self) -> Result<Option<Timestamp>> {
         runner::run_due(&self.0).await
     }
@@ -201,24 +201,27 @@ fn changed(
     Ok(PutSchedule { schedule, created: false, changed })
 }
 
-/// Sets the first occurrence; refuses times that hold none.
+/// Sets the first occurrence. Refuses times without any occurrence.
 fn begin(schedule: &mut Schedule, now: Timestamp) -> std::result::Result<(), Refusal> {
     let times = Times::of(schedule)?;
-    // What was there before stays there: an occurrence is never gone back to.
+    // No occurrence is repeated.
     let from = schedule.last.map_or(now, |last| last.max(now));
     let Some(first) = times.after(from) else {
         return Err(match (&schedule.spec.rhythm, schedule.spec.end) {
             (_, Some(end)) => Refusal::Invalid {
                 what: "end",
-                message: format!("nothing would ever be submitted: no occurrence is before {end}"),
+                message: format!(
+                    "no occurrence before {end}; nothing would ever be submitted; use a later end"
+                ),
             },
             (Rhythm::Cron { cron, .. }, None) => Refusal::Invalid {
                 what: "cron",
-                message: format!("{cron:?} never comes: there is no such date from now on"),
+                message: format!("{cron:?} never comes: no such date is left; use a date that exists"),
             },
-            (Rhythm::Every { every }, None) => {
-                Refusal::Invalid { what: "every", message: format!("{every} from now is beyond all times") }
-            }
+            (Rhythm::Every { every }, None) => Refusal::Invalid {
+                what: "every",
+                message: format!("{every} is too long: there is no such time; use a shorter interval"),
+            },
         });
     };
     schedule.next = (!schedule.paused).then_some(first);
@@ -237,5 +240,5 @@ fn not_found(name: &ScheduleName) -> Refusal {
 }
 
 fn contended(name: &ScheduleName) -> StoreError {
-    StoreError::Unavailable { cause: format!("schedule {name} is being changed all the time") }
+    StoreError::Unavailable { cause: format!("schedule {name} keeps changing; try again") }
 }

@@ -9,7 +9,7 @@ use towline_store::{KvPage, Operation, OperationResult, Reply, Result, StoreErro
 
 const PREFIX: &str = "towline/schedule/";
 
-/// What was read: the schedule, and the bytes it must still be when it is replaced.
+/// A schedule, and the stored bytes that a replacement compares.
 pub(crate) struct Seen {
     pub(crate) schedule: Schedule,
     pub(crate) bytes: Bytes,
@@ -19,7 +19,7 @@ pub(crate) fn key(name: &ScheduleName) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// With names, so that what is added later reads what was written before.
+/// With field names, so that later versions with more fields can read it.
 pub(crate) fn encode(schedule: &Schedule) -> Result<Bytes> {
     let written = rmp_serde::to_vec_named(schedule);
     written.map(Bytes::from).map_err(|error| StoreError::Unavailable { cause: error.to_string() })
@@ -38,7 +38,7 @@ impl Shared {
         found.map(|record| decode(name.as_str(), record.value)).transpose()
     }
 
-    /// In order of name. One that cannot be read is left out, and said so in the log.
+    /// In order of name. A schedule that does not decode is logged and left out.
     pub(crate) async fn list_schedules(
         &self,
         after: Option<&ScheduleName>,
@@ -61,7 +61,7 @@ impl Shared {
         Ok(schedules)
     }
 
-    /// Whether it was still what was seen. `None` stands for no schedule.
+    /// Whether the record had not changed since it was read. `None`: no schedule.
     pub(crate) async fn replace_schedule(
         self: &Arc<Self>,
         name: &ScheduleName,

@@ -1,7 +1,7 @@
-//! Makes the items of occurrences when they are due: sleeps until the first one, and never scans.
+//! Submits the items of occurrences when they are due. Sleeps until the first one, and never scans.
 //!
-//! **Invariant:** an occurrence's item and the record that says which occurrence comes next are one step of the store. So
-//! an occurrence makes one item, whoever else tries, and wherever anybody is killed.
+//! **Invariant:** the store submits the item of an occurrence and replaces the schedule's record in one step. So each
+//! occurrence submits one item, however many servers try and whenever one of them is killed.
 
 use super::record::{Seen, encode, key};
 use super::rhythm::Times;
@@ -18,90 +18,90 @@ use towline_domain::schedule::{Overlap, Schedule};
 use towline_domain::{FieldSet, Millis, Refusal, ScheduleName, Timestamp, limits};
 use towline_store::{Operation, OperationError, Result, StoreError};
 
-/// It looks at the clock at least this often, which may have been set; and asks what other servers changed.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// By the store's own clock, which is another's, it is not time yet: it is tried again after the eighth part of what has
-/// passed by this one, within these bounds.
-const NOT_YET: (Millis, Millis) = (Millis(25), Millis::seconds(1));
-/// How long an occurrence waits that cannot be submitted for now.
-const TRY_AGAIN: Millis = Millis::seconds(5);
+/// Maximum time between two checks: the clock may have been set, and other servers may have changed schedules.
+const CHECK_EVERY: Duration = Duration::from_secs(30);
+/// The store's clock may be behind this server's. Then retry after an eighth of the time since the occurrence, within
+/// these bounds.
+const TOO_EARLY_RETRY: (Millis, Millis) = (Millis(25), Millis::seconds(1));
+/// Delay before a temporarily refused occurrence is submitted again.
+const RETRY_AFTER: Millis = Millis::seconds(5);
 const NEVER: u64 = u64::MAX;
 const AFTER_FAULT: Duration = Duration::from_secs(1);
-/// Schedules carried out at the same time.
+/// Maximum number of schedules carried out at the same time.
 const AT_ONCE: usize = 16;
 
-/// When which schedule is to be looked at next, as far as this server knows.
+/// When to check each schedule next, as far as this server knows.
 pub(crate) struct ScheduleTimers {
-    waits: Mutex<BTreeMap<ScheduleName, Option<Timestamp>>>,
-    /// Nobody else changes them.
+    next_times: Mutex<BTreeMap<ScheduleName, Option<Timestamp>>>,
+    /// No other server changes schedules.
     alone: bool,
-    /// When the store was last asked for all of them.
-    looked_up: AtomicU64,
-    rang: Notify,
+    /// When all schedules were last read from the store.
+    reloaded_at: AtomicU64,
+    wake: Notify,
 }
 
 impl ScheduleTimers {
     pub(crate) fn new(alone: bool) -> ScheduleTimers {
         ScheduleTimers {
-            waits: Mutex::default(),
+            next_times: Mutex::default(),
             alone,
-            looked_up: AtomicU64::new(NEVER),
-            rang: Notify::new(),
+            reloaded_at: AtomicU64::new(NEVER),
+            wake: Notify::new(),
         }
     }
 
-    fn looks_up(&self, now: Timestamp) -> bool {
-        match self.looked_up.load(Ordering::Acquire) {
+    fn should_reload(&self, now: Timestamp) -> bool {
+        match self.reloaded_at.load(Ordering::Acquire) {
             NEVER => true,
             _ if self.alone => false,
-            // A clock that was set back says nothing of how long ago that was.
-            last => last > now.0 || Duration::from_millis(now.0 - last) >= LOOK_EVERY,
+            // After the clock was set back, it is unknown how long ago that was.
+            last => last > now.0 || Duration::from_millis(now.0 - last) >= CHECK_EVERY,
         }
     }
 
-    fn waits(&self) -> MutexGuard<'_, BTreeMap<ScheduleName, Option<Timestamp>>> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn next_times(&self) -> MutexGuard<'_, BTreeMap<ScheduleName, Option<Timestamp>>> {
+        self.next_times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.waits().len()
+        self.next_times().len()
     }
 
-    pub(crate) fn ring(&self) {
-        self.rang.notify_one();
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
     }
 
-    /// This is what a schedule is now; `None`: it is gone.
+    /// Records a changed schedule. `None`: it was deleted.
     pub(crate) fn put(&self, name: &ScheduleName, schedule: Option<&Schedule>) {
         match schedule {
-            Some(schedule) => drop(self.waits().insert(name.clone(), schedule.next)),
-            None => drop(self.waits().remove(name)),
+            Some(schedule) => drop(self.next_times().insert(name.clone(), schedule.next)),
+            None => drop(self.next_times().remove(name)),
         }
-        self.ring();
+        self.wake();
     }
 
     fn due(&self, now: Timestamp) -> Vec<(ScheduleName, Timestamp)> {
         let due = |(name, at): (&ScheduleName, &Option<Timestamp>)| Some((name.clone(), (*at)?));
-        self.waits().iter().filter_map(due).filter(|(_, at)| *at <= now).collect()
+        self.next_times().iter().filter_map(due).filter(|(_, at)| *at <= now).collect()
     }
 
-    /// It was due at `at`, and was looked at. What somebody put there meanwhile stays, if it is earlier.
-    fn looked_at(&self, name: ScheduleName, at: Timestamp, next: Next) {
-        let mut waits = self.waits();
-        let put = waits.get(&name).copied().filter(|put| *put != Some(at));
+    /// Records the check of a schedule that was due at `at`. An earlier time from a concurrent change stays.
+    fn checked(&self, name: ScheduleName, at: Timestamp, next: Next) {
+        let mut next_times = self.next_times();
+        let put = next_times.get(&name).copied().filter(|put| *put != Some(at));
         let next = match next {
             Next::Gone if put.is_none() => {
-                waits.remove(&name);
+                next_times.remove(&name);
                 return;
             }
             Next::Gone | Next::Never => None,
             Next::At(next) => Some(next),
         };
-        waits.insert(name, [put.flatten(), next].into_iter().flatten().min());
+        next_times.insert(name, [put.flatten(), next].into_iter().flatten().min());
     }
 
     fn first(&self) -> Option<Timestamp> {
-        self.waits().values().flatten().min().copied()
+        self.next_times().values().flatten().min().copied()
     }
 }
 
@@ -114,31 +114,31 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         let first = match run_due(&broker).await {
             Ok(first) => first,
             Err(error) => {
-                tracing::warn!("schedules wait: {error}");
+                tracing::warn!("cannot run schedules for now: {error}");
                 tokio::time::sleep(AFTER_FAULT).await;
                 continue;
             }
         };
-        let rang = broker.schedule_timers.rang.notified();
+        let woken = broker.schedule_timers.wake.notified();
         match first {
-            None if broker.schedule_timers.alone => rang.await,
+            None if broker.schedule_timers.alone => woken.await,
             first => {
                 let wait = first.map(|at| Duration::from_millis(at.since(broker.clock.now()).0));
-                let wait = wait.map_or(LOOK_EVERY, |wait| wait.min(LOOK_EVERY));
-                let _ = tokio::time::timeout(wait, rang).await;
+                let wait = wait.map_or(CHECK_EVERY, |wait| wait.min(CHECK_EVERY));
+                let _ = tokio::time::timeout(wait, woken).await;
             }
         }
     }
 }
 
-/// Carries out what is due; answers when something is due next.
+/// Carries out due occurrences. Returns when the next one is due.
 pub(crate) async fn run_due(shared: &Arc<Shared>) -> Result<Option<Timestamp>> {
     let timers = &shared.schedule_timers;
     let now = shared.clock.now();
-    // However often something is due here: a server that made a schedule may be gone before its first occurrence.
-    if timers.looks_up(now) {
-        look_up(shared).await?;
-        timers.looked_up.store(now.0, Ordering::Release);
+    // Also on a busy server: the server that created a schedule may stop before its first occurrence.
+    if timers.should_reload(now) {
+        reload(shared).await?;
+        timers.reloaded_at.store(now.0, Ordering::Release);
     }
     let due = timers.due(shared.clock.now());
     let carried_out = stream::iter(due).map(|(name, at)| async move {
@@ -148,35 +148,35 @@ pub(crate) async fn run_due(shared: &Arc<Shared>) -> Result<Option<Timestamp>> {
     let carried_out: Vec<_> = carried_out.buffer_unordered(AT_ONCE).collect().await;
     for (name, at, next) in carried_out {
         let next = next.unwrap_or_else(|error| {
-            tracing::warn!(schedule = %name, "an occurrence waits: {error}");
+            tracing::warn!(schedule = %name, "cannot submit an occurrence for now: {error}");
             Next::At(shared.clock.now().after(Millis::seconds(1)))
         });
-        timers.looked_at(name, at, next);
+        timers.checked(name, at, next);
     }
     Ok(timers.first())
 }
 
-/// Asks the store for all of them, a page at a time.
-async fn look_up(shared: &Arc<Shared>) -> Result<()> {
+/// Reads all schedules from the store, a page at a time.
+async fn reload(shared: &Arc<Shared>) -> Result<()> {
     let (mut names, mut after): (BTreeSet<ScheduleName>, Option<ScheduleName>) = Default::default();
     loop {
         let page = shared.list_schedules(after.as_ref(), limits::KV_PAGE_MAX).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.name.clone());
         names.extend(page.iter().map(|schedule| schedule.name.clone()));
-        let mut waits = shared.schedule_timers.waits();
+        let mut next_times = shared.schedule_timers.next_times();
         for schedule in page {
-            // What was put there meanwhile is newer. A look too early does no harm.
-            let known = waits.entry(schedule.name).or_insert(schedule.next);
+            // A concurrent change may be newer. An early check does no harm.
+            let known = next_times.entry(schedule.name).or_insert(schedule.next);
             *known = [*known, schedule.next].into_iter().flatten().min();
         }
     }
-    // Deleted elsewhere. One that is due is looked at, and found to be gone then.
-    shared.schedule_timers.waits().retain(|name, at| at.is_some() || names.contains(name));
+    // Forget schedules that another server deleted. One with a next time is forgotten when that comes.
+    shared.schedule_timers.next_times().retain(|name, at| at.is_some() || names.contains(name));
     Ok(())
 }
 
-/// When a schedule is to be looked at again.
+/// When to check a schedule again.
 enum Next {
     At(Timestamp),
     Never,
@@ -189,7 +189,7 @@ async fn carry_out(shared: &Arc<Shared>, name: &ScheduleName) -> Result<Next> {
         let times = match Times::of(&seen.schedule) {
             Ok(times) => times,
             Err(refusal) => {
-                // It was good when it was made: this server knows less of time zones.
+                // Another server accepted it: this one may lack the time zone.
                 tracing::error!(schedule = %name, "{refusal}");
                 return Ok(Next::At(shared.clock.now().after(Millis::minutes(1))));
             }
@@ -210,13 +210,13 @@ async fn carry_out(shared: &Arc<Shared>, name: &ScheduleName) -> Result<Next> {
     }
 }
 
-/// Whether it won does not matter: what is there now is read again.
+/// A lost race does not matter: the caller reads the record again.
 async fn replace(shared: &Arc<Shared>, seen: &Seen, after: &Schedule) -> Result<()> {
     let replaced = shared.replace_schedule(&after.name, Some(seen.bytes.clone()), Some(after)).await;
     replaced.map(drop).map_err(OperationError::into_fault)
 }
 
-/// Makes the item of an occurrence; answers when to try again, if it could not be made for now.
+/// Submits the item of an occurrence. Returns when to try again, if it cannot be submitted now.
 async fn fire(
     shared: &Arc<Shared>,
     seen: &Seen,
@@ -233,8 +233,8 @@ async fn fire(
             replace(shared, seen, &step::skipped(after)).await?;
             return Ok(None);
         }
-        // If this is lost to another server, that one has cancelled the same item.
-        let reason = format!("schedule {} came again at {occurrence}", schedule.name);
+        // If another server submits the occurrence first, it has cancelled the same item.
+        let reason = format!("replaced by the occurrence of schedule {} at {occurrence}", schedule.name);
         Arc::clone(shared).update_attached(vec![Operation::Cancel { id: before, reason }]).await?;
     }
     let fired = step::fired(after.clone(), occurrence);
@@ -255,20 +255,20 @@ async fn fire(
     match &error {
         OperationError::Refused(Refusal::RecordChanged { .. }) => Ok(None),
         OperationError::Refused(Refusal::TooEarly { .. }) => {
-            let (least, most) = NOT_YET;
+            let (least, most) = TOO_EARLY_RETRY;
             Ok(Some(now.after(Millis(now.since(occurrence).0 / 8).clamp(least, most))))
         }
-        // Its item is there, but its record is of before: a backup of the one and not of the other.
+        // The item exists, but the record is older: only one of the two was restored from a backup.
         OperationError::Refused(Refusal::IdTaken { .. }) => {
             replace(shared, seen, &fired).await.map(|()| None)
         }
-        error if passes(error) => {
+        error if is_temporary(error) => {
             let error = step::error(occurrence, error, now);
             if schedule.error.as_ref().is_none_or(|known| known.code != error.code) {
                 let noted = Schedule { error: Some(error), ..schedule.clone() };
                 replace(shared, seen, &noted).await?;
             }
-            Ok(Some(now.after(TRY_AGAIN)))
+            Ok(Some(now.after(RETRY_AFTER)))
         }
         error => {
             tracing::warn!(schedule = %schedule.name, "an occurrence was refused: {error}");
@@ -278,8 +278,8 @@ async fn fire(
     }
 }
 
-/// Whether it may be another in a while, without anybody doing anything about the schedule.
-fn passes(error: &OperationError) -> bool {
+/// Whether the same submit may succeed later without a change of the schedule.
+fn is_temporary(error: &OperationError) -> bool {
     match error {
         OperationError::Refused(refusal) => matches!(
             refusal,

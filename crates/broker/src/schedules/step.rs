@@ -1,22 +1,22 @@
-//! What is to be done about a schedule now: the whole of the rhythm, without a clock or a store.
+//! Decides what a schedule does now. Pure: no clock, no store.
 
 use super::rhythm::Times;
 use towline_domain::schedule::{CatchUp, Schedule, ScheduleError};
 use towline_domain::{Millis, Timestamp};
 use towline_store::OperationError;
 
-/// An occurrence that is later than this is caught up with, or missed: until then it is merely a little late.
+/// An occurrence later than this is missed, unless the catch-up policy submits it.
 pub(crate) const LATE_MAX: Millis = Millis::minutes(1);
-/// Occurrences that are counted when they were missed; beyond that only the first ones are.
+/// Maximum number of missed occurrences that are counted at once.
 const MISSED_MAX: u64 = 10_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing until then; `None`: until somebody changes it.
+    /// Nothing until then. `None`: until the schedule is changed.
     Wait(Option<Timestamp>),
-    /// Nothing is made up for: it goes on from here.
+    /// Submit nothing; replace the schedule with this.
     Miss(Box<Schedule>),
-    /// Make the item of this occurrence, and go on from here.
+    /// Submit the item of this occurrence; replace the schedule with `after`.
     Fire { occurrence: Timestamp, after: Box<Schedule> },
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn step(schedule: &Schedule, times: &Times, now: Timestamp) -> Step {
     };
     let latest = times.latest(next, now, most);
     let in_time = |at: Timestamp| schedule.spec.catch_up != CatchUp::None || now.since(at) <= LATE_MAX;
-    // What the record says comes next comes next, also if times are computed in another way today.
+    // The recorded next occurrence counts, even if this version computes other times.
     let chosen = latest.first().copied().unwrap_or(next);
     let mut after = schedule.clone();
     if !in_time(chosen) {
@@ -46,7 +46,7 @@ pub(crate) fn step(schedule: &Schedule, times: &Times, now: Timestamp) -> Step {
     Step::Fire { occurrence: chosen, after: Box::new(after) }
 }
 
-/// Occurrences after one and up to another.
+/// The number of occurrences after `from` and up to `to`.
 fn count(times: &Times, mut from: Timestamp, to: Timestamp) -> u64 {
     let mut count = 0;
     while count < MISSED_MAX
@@ -58,7 +58,7 @@ fn count(times: &Times, mut from: Timestamp, to: Timestamp) -> u64 {
     count
 }
 
-/// The occurrence made this item.
+/// The schedule after the item of an occurrence was submitted.
 pub(crate) fn fired(mut after: Box<Schedule>, occurrence: Timestamp) -> Box<Schedule> {
     after.last = Some(occurrence);
     after.last_item = Some(after.item_id(occurrence));
@@ -67,13 +67,13 @@ pub(crate) fn fired(mut after: Box<Schedule>, occurrence: Timestamp) -> Box<Sche
     after
 }
 
-/// The item before is unfinished.
+/// The schedule after an occurrence was skipped because the previous item is unfinished.
 pub(crate) fn skipped(mut after: Box<Schedule>) -> Box<Schedule> {
     after.tally.skipped += 1;
     after
 }
 
-/// The occurrence is lost, and this is why.
+/// The schedule after the item of an occurrence was refused.
 pub(crate) fn refused(
     mut after: Box<Schedule>,
     occurrence: Timestamp,

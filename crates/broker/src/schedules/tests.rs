@@ -1,4 +1,4 @@
-//! Times, and what is done about them.
+//! Occurrence times, and what a schedule does at them.
 
 use super::rhythm::Times;
 use super::step::{Step, step};
@@ -36,7 +36,7 @@ fn follow(times: &Times, from: &str, expected: &[&str]) {
     let found: Vec<String> = following.take(expected.len()).map(|time| time.to_string()).collect();
     let expected: Vec<String> = expected.iter().map(|text| at(text).to_string()).collect();
     assert_eq!(found, expected);
-    // Looking back finds the same.
+    // Backwards it finds the same.
     if let (Some(first), Some(last)) = (expected.first(), expected.last()) {
         let back = times.latest(at(first), at(last), expected.len());
         assert_eq!(back.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
@@ -69,13 +69,13 @@ fn last_days_nearest_weekdays_and_nth_weekdays() {
 }
 
 #[test]
-fn a_leap_day_is_waited_for() {
+fn a_leap_day_comes_every_four_years() {
     let expected = ["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"];
     follow(&cron("0 0 29 2 *", "UTC"), "2026-01-01T00:00:00Z", &expected);
 }
 
 #[test]
-fn a_fixed_time_that_does_not_exist_comes_after_the_gap() {
+fn a_fixed_time_in_a_gap_comes_after_the_gap() {
     // At 2:00 it is 3:00, which is 1:00 UTC.
     follow(
         &cron("30 2 * * *", "Europe/Vienna"),
@@ -85,7 +85,7 @@ fn a_fixed_time_that_does_not_exist_comes_after_the_gap() {
 }
 
 #[test]
-fn a_gap_makes_no_occurrence_of_a_time_that_does_not_lie_in_it() {
+fn a_gap_adds_no_occurrence_of_a_time_outside_it() {
     // 1:01, and not 3:00 as well.
     let expected = ["2026-03-28T00:01:00Z", "2026-03-29T00:01:00Z", "2026-03-29T23:01:00Z"];
     follow(&cron("1 1 * * *", "Europe/Vienna"), "2026-03-27T12:00:00Z", &expected);
@@ -96,7 +96,7 @@ fn a_gap_makes_no_occurrence_of_a_time_that_does_not_lie_in_it() {
 }
 
 #[test]
-fn an_interval_leaves_the_gap_out() {
+fn an_interval_has_no_occurrence_in_a_gap() {
     follow(
         &cron("*/30 * * * *", "Europe/Vienna"),
         "2026-03-29T00:10:00Z",
@@ -105,14 +105,14 @@ fn an_interval_leaves_the_gap_out() {
 }
 
 #[test]
-fn a_fixed_time_that_comes_twice_is_taken_once() {
+fn a_repeated_fixed_time_occurs_once() {
     // At 3:00 it is 2:00 again: the first 2:30 is 0:30 UTC, the second one 1:30 UTC.
     let expected = ["2026-10-24T00:30:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"];
     follow(&cron("30 2 * * *", "Europe/Vienna"), "2026-10-23T12:00:00Z", &expected);
 }
 
 #[test]
-fn an_interval_is_taken_in_both_passes() {
+fn an_interval_occurs_in_both_repeated_hours() {
     follow(
         &cron("30 * * * *", "Europe/Vienna"),
         "2026-10-25T00:00:00Z",
@@ -126,7 +126,7 @@ fn intervals_count_from_their_anchor() {
     let times = Times::new(&every, at("2026-01-01T00:00:00Z")).expect("times");
     follow(&times, "2026-01-01T00:00:00Z", &["2026-01-01T00:07:00Z", "2026-01-01T00:14:00Z"]);
     follow(&times, "2026-01-01T00:13:59.999Z", &["2026-01-01T00:14:00Z"]);
-    // A start is an occurrence itself; the end is none.
+    // The start is an occurrence; the end is not.
     every.start = Some(at("2026-01-02T00:00:00Z"));
     every.end = Some(at("2026-01-02T00:14:00Z"));
     let times = Times::new(&every, at("2026-01-02T00:00:00Z")).expect("times");
@@ -136,7 +136,7 @@ fn intervals_count_from_their_anchor() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn an_error_names_the_wrong_part() {
     let refused = |text: &str, zone: &str| {
         let rhythm = Rhythm::Cron { cron: text.to_owned(), time_zone: zone.to_owned() };
         Times::new(&spec(rhythm), Timestamp(0)).expect_err(text).to_string()
@@ -166,7 +166,7 @@ fn schedule(rhythm: Rhythm, catch_up: CatchUp) -> Schedule {
     }
 }
 
-/// What is fired until nothing is due, and how many were missed.
+/// The fired occurrences, the number of missed ones, and the next one.
 fn fire_all(mut schedule: Schedule, now: u64) -> (Vec<u64>, u64, Option<u64>) {
     let times = Times::of(&schedule).expect("times");
     let mut fired = Vec::new();
@@ -183,7 +183,7 @@ fn fire_all(mut schedule: Schedule, now: u64) -> (Vec<u64>, u64, Option<u64>) {
 }
 
 #[test]
-fn what_is_late_follows_the_catch_up_policy() {
+fn late_occurrences_follow_the_catch_up_policy() {
     let every = || Rhythm::Every { every: Millis(10_000) };
     let fire = |catch_up, now| fire_all(schedule(every(), catch_up), now);
     for catch_up in [CatchUp::None, CatchUp::One, CatchUp::All { max: 3 }] {
@@ -205,16 +205,16 @@ fn what_is_late_follows_the_catch_up_policy() {
 }
 
 #[test]
-fn a_year_of_seconds_is_caught_up_with_at_once() {
+fn a_year_of_missed_seconds_is_skipped_quickly() {
     let seconds = Rhythm::Cron { cron: "* * * * * *".to_owned(), time_zone: "UTC".to_owned() };
     let (fired, missed, next) = fire_all(schedule(seconds, CatchUp::All { max: 5 }), Millis::days(365).0);
     assert_eq!(fired.len(), 5);
-    assert!(missed >= 10_000, "counted as far as it is worth it");
+    assert!(missed >= 10_000, "counted up to the maximum");
     assert_eq!(next, Some(Millis::days(365).0 + 1000));
 }
 
 #[test]
-fn nothing_is_done_while_it_is_paused_or_over() {
+fn a_paused_or_ended_schedule_fires_nothing() {
     let every = || Rhythm::Every { every: Millis(10_000) };
     let paused = Schedule { paused: true, ..schedule(every(), CatchUp::One) };
     assert_eq!(fire_all(paused, 1_000_000), (vec![], 0, None));
@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn times_go_forward_and_are_the_same_looking_back(
+    fn times_ascend_and_are_the_same_backwards(
         pattern in patterns(),
         zone in prop_oneof![
             Just("UTC"), Just("Europe/Vienna"), Just("America/New_York"), Just("Australia/Lord_Howe"), Just("Asia/Kathmandu"),
@@ -256,13 +256,13 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_answered(text in ".{0,40}", zone in ".{0,20}") {
+    fn any_text_is_accepted_or_refused(text in ".{0,40}", zone in ".{0,20}") {
         let rhythm = Rhythm::Cron { cron: text, time_zone: zone };
         let _ = Times::new(&spec(rhythm), Timestamp(0));
     }
 
     #[test]
-    fn what_looks_like_a_pattern_is_answered(text in "[0-9*/,LW#? A-C+@-]{0,30}") {
+    fn any_similar_pattern_is_accepted_or_refused(text in "[0-9*/,LW#? A-C+@-]{0,30}") {
         let rhythm = Rhythm::Cron { cron: text, time_zone: "Europe/Vienna".to_owned() };
         if let Ok(times) = Times::new(&spec(rhythm), Timestamp(0)) {
             let _ = times.after(Timestamp(1_767_225_600_000));

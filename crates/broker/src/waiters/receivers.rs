@@ -1,7 +1,7 @@
 //! Receivers that wait for items, queue by queue, first come, first served.
 //!
 //! A receiver waits only while no receive of its own is under way. A receive that comes back empty joins the waiters,
-//! unless something has changed since it began: the queue's wake generation tells.
+//! unless the queue's wake generation has changed since it began.
 //!
 //! A queue at one of its limits is throttled: a submit wakes no receiver until a lease ends or the time comes that the
 //! store named. Where only some fairness keys are at their limit, items of the other keys still wake receivers.
@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use towline_domain::{FullKeys, KeyTag, Millis, QueueEffects, QueueName, Throttle};
 use towline_store::ReceiveCall;
 
-/// What a waiting receiver is handed.
+/// What a waiting receiver gets.
 pub(crate) enum WakeUp {
     Delivered(Delivery),
     /// The receiver should look for itself.
@@ -43,7 +43,7 @@ impl Waiter {
     }
 }
 
-/// A waiter's place: lower tickets are served first.
+/// The order of waiters: lower tickets are served first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Ticket(u64);
 
@@ -64,7 +64,7 @@ impl WakeGeneration {
     }
 }
 
-/// Why no waiter of a queue would be given anything.
+/// Why no waiter of a queue would receive an item.
 enum ActiveThrottle {
     Concurrency,
     Rate {
@@ -74,7 +74,7 @@ enum ActiveThrottle {
     Keys(FullKeys),
 }
 
-/// Goes off, unless it is dropped before.
+/// Wakes a receiver, unless it is dropped before.
 struct Timer(AbortHandle);
 
 impl Drop for Timer {
@@ -112,8 +112,8 @@ struct QueueWaiters {
     waiters: VecDeque<(Ticket, Waiter)>,
     generation: WakeGeneration,
     throttle: Option<ActiveThrottle>,
-    /// The limit that a receiver last met. It outlives the throttle: the receiver that is woken when a lease ends may take the
-    /// item and leave without meeting the limit again.
+    /// The limit that a receiver last met. It outlives the throttle: the receiver that is woken when a lease ends may
+    /// take the item without meeting the limit again.
     lease_limit: Option<LeaseLimit>,
     /// Receivers that wait or are about to.
     guards: usize,
@@ -124,7 +124,7 @@ impl QueueWaiters {
         matches!(self.throttle, Some(ActiveThrottle::Rate { .. }))
     }
 
-    /// Takes note of the store's throttle. Whether it still holds: nothing that ends it has happened since `seen`.
+    /// Records the store's throttle. Returns whether it still holds: nothing that ends it has happened since `seen`.
     fn apply_throttle(
         &mut self,
         throttle: &Throttle,
@@ -188,7 +188,7 @@ impl QueueWaiters {
 #[derive(Default)]
 struct Queues {
     queues: HashMap<QueueName, QueueWaiters>,
-    /// For generations and tickets. No number is used twice, also not by a queue whose waiters were forgotten.
+    /// For generations and tickets. No number is used twice, even after the waiters of a queue were forgotten.
     numbers: u64,
 }
 
@@ -203,7 +203,7 @@ impl Queues {
 #[derive(Default)]
 pub(crate) struct ReceiveWaiters(Mutex<Queues>);
 
-/// A receiver's stay at a queue. Dropped, the receiver leaves; a queue without receivers is forgotten.
+/// A receiver's stay at a queue. When it is dropped, the receiver leaves. A queue without receivers is forgotten.
 pub(crate) struct WaiterGuard<'a> {
     receivers: &'a ReceiveWaiters,
     queue: &'a QueueName,
@@ -213,13 +213,13 @@ pub(crate) struct WaiterGuard<'a> {
 }
 
 impl WaiterGuard<'_> {
-    /// Read this before a receive, and give it to [`WaiterGuard::join`] after it.
+    /// Read this before a receive, and pass it to [`WaiterGuard::join`] after it.
     pub(crate) fn generation(&self) -> WakeGeneration {
         let all = self.receivers.lock();
         all.queues.get(self.queue).map_or(WakeGeneration::all(0), |queue| queue.generation)
     }
 
-    /// Waits, after a receive that brought nothing. The waiter comes back if another receive might bring something.
+    /// Waits after an empty receive. Returns the waiter if another receive might find an item.
     pub(crate) fn join(
         &mut self,
         waiter: Waiter,
@@ -230,7 +230,7 @@ impl WaiterGuard<'_> {
         let mut all = self.receivers.lock();
         let ticket = Ticket(all.number());
         let Some(queue) = all.queues.get_mut(self.queue) else { return Err(waiter) };
-        let stays = match throttle {
+        let may_wait = match throttle {
             None => {
                 let nothing_new = queue.generation.arrived == seen.arrived;
                 if nothing_new {
@@ -240,7 +240,7 @@ impl WaiterGuard<'_> {
             }
             Some(throttle) => queue.apply_throttle(throttle, seen, self.queue, broker),
         };
-        if !stays {
+        if !may_wait {
             return Err(waiter);
         }
         queue.waiters.push_back((ticket, waiter));
@@ -249,7 +249,7 @@ impl WaiterGuard<'_> {
         Ok(())
     }
 
-    /// Stops waiting. `false`: the waiter was taken to be woken before.
+    /// Stops waiting. `false`: the waiter has already been chosen for a wake-up.
     pub(crate) fn leave(&mut self) -> bool {
         let Some(ticket) = self.ticket.take() else { return false };
         let mut all = self.receivers.lock();
@@ -260,7 +260,7 @@ impl WaiterGuard<'_> {
         was_waiting
     }
 
-    /// The receiver has looked, and what it found was passed on. Whether it owed that look.
+    /// The receiver has looked and handled the result. Returns whether it owed that look.
     pub(crate) fn has_looked(&mut self) -> bool {
         std::mem::replace(&mut self.owes_a_look, false)
     }
@@ -308,8 +308,8 @@ impl ReceiveWaiters {
         self.lock().queues.is_empty()
     }
 
-    /// Takes as many waiters as items of these fairness keys could be delivered to, `max` at most, each with the generation
-    /// it was taken at. `key`: asked only where it matters.
+    /// Takes a waiter for each of these fairness keys that is below its limit, `max` at most, with the current
+    /// generation.
     pub(crate) fn take_for(
         &self,
         queue: &QueueName,
@@ -320,13 +320,13 @@ impl ReceiveWaiters {
         let Some(waiting) = all.queues.get_mut(queue).filter(|queue| !queue.waiters.is_empty()) else {
             return Vec::new();
         };
-        let open = match &waiting.throttle {
+        let count = match &waiting.throttle {
             None => keys.take(max).count(),
             Some(ActiveThrottle::Keys(full)) => keys.filter(|key| !full.has(*key)).take(max).count(),
             Some(ActiveThrottle::Concurrency | ActiveThrottle::Rate { .. }) => 0,
         };
         let generation = waiting.generation;
-        (0..open).map_while(|_| waiting.next()).map(|waiter| (waiter, generation)).collect()
+        (0..count).map_while(|_| waiting.next()).map(|waiter| (waiter, generation)).collect()
     }
 
     /// Wakes receivers for what a batch did to their queue.
@@ -386,7 +386,7 @@ impl ReceiveWaiters {
         }
     }
 
-    /// One receiver of a queue looks, whatever throttled it: a timer went off.
+    /// Ends the throttle of a queue after its time, and wakes one receiver.
     pub(crate) fn wake_one(&self, queue: &QueueName) {
         let mut all = self.lock();
         let number = all.number();
@@ -397,7 +397,7 @@ impl ReceiveWaiters {
         }
     }
 
-    /// One receiver of every queue looks for what this broker was not told of.
+    /// Wakes one receiver of every queue to look for updates that this broker does not know of.
     pub(crate) fn wake_one_of_each(&self) {
         let mut all = self.lock();
         let number = all.number();
@@ -409,8 +409,8 @@ impl ReceiveWaiters {
         }
     }
 
-    /// A receive that was given items says how it goes on for the others: throttled, or with so many more to deliver.
-    pub(crate) fn go_on(
+    /// After a receive with items: throttles the other receivers, or wakes them for the items left.
+    pub(crate) fn wake_next(
         &self,
         queue: &QueueName,
         throttle: Option<&Throttle>,
@@ -432,7 +432,7 @@ impl ReceiveWaiters {
         }
     }
 
-    /// No waiter of a queue looks for so long: the store met a fault.
+    /// Throttles a queue for a time, after a fault of the store or at its rate limit.
     pub(crate) fn back_off(&self, queue: &QueueName, wait: Millis, broker: &Arc<Shared>) {
         let mut all = self.lock();
         if let Some(waiting) = all.queues.get_mut(queue).filter(|queue| !queue.waiters.is_empty()) {
@@ -441,7 +441,7 @@ impl ReceiveWaiters {
         }
     }
 
-    /// All receivers leave with nothing: the broker stops.
+    /// Ends all waits without an item: the broker stops.
     pub(crate) fn dismiss(&self) {
         let queues = std::mem::take(&mut self.lock().queues);
         drop(queues);

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// A waiter that is woken looks again: what may have ended need not have.
+/// A woken waiter reads the state again: a wake-up does not prove that the item or group has ended.
 pub(crate) struct Results<K>(Mutex<HashMap<K, Vec<oneshot::Sender<()>>>>);
 
 impl<K> Default for Results<K> {
@@ -35,14 +35,14 @@ impl<K: Copy + Eq + Hash> Results<K> {
         wake(waiters.into_iter());
     }
 
-    /// Wakes every waiter: what ended is not known by name.
+    /// Wakes every waiter, when it is unknown what ended.
     pub(crate) fn look_again_all(&self) {
         let waiting = std::mem::take(&mut *self.lock());
         wake(waiting.into_values().flatten());
     }
 }
 
-/// One waiter. Dropped, it is forgotten.
+/// One waiter, until it is dropped.
 pub(crate) struct Registration<'a, K: Copy + Eq + Hash> {
     results: &'a Results<K>,
     id: K,
@@ -51,7 +51,7 @@ pub(crate) struct Registration<'a, K: Copy + Eq + Hash> {
 
 impl<K: Copy + Eq + Hash> Registration<'_, K> {
     pub(crate) async fn woken(&mut self) {
-        // The sender is gone with the broker: look again all the same.
+        // If the broker is gone, look again as well.
         let _ = (&mut self.woken).await;
     }
 }
@@ -69,7 +69,7 @@ impl<K: Copy + Eq + Hash> Drop for Registration<'_, K> {
     }
 }
 
-/// A waiter that disconnected is passed over.
+/// Ignores waiters that have disconnected.
 fn wake(waiters: impl Iterator<Item = oneshot::Sender<()>>) {
     for waiter in waiters {
         let _ = waiter.send(());

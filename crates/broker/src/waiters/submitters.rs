@@ -1,7 +1,8 @@
 //! Submitters that wait for room in a full queue, queue by queue, first come, first served.
 //!
-//! A submitter waits only while no attempt of its own is under way; refused again, it keeps its place. A submitter that
-//! leaves passes its wake-up on. A queue's wake generation tells whether room was made between a refusal and waiting.
+//! A submitter waits only while no attempt of its own is under way. If it is refused again, it keeps its place. A
+//! submitter that leaves passes its wake-up on. The wake generation of a queue shows whether there was new room since
+//! the refusal.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ struct QueueWaiters {
     guards: usize,
 }
 
-/// A submitter's stay at a queue. Dropped, the submitter leaves, and the next one looks.
+/// A submitter's stay at a queue. When it is dropped, the submitter leaves and the next one is woken.
 pub(crate) struct SubmitterGuard<'a> {
     submitters: &'a SubmitWaiters,
     queue: &'a QueueName,
@@ -59,7 +60,7 @@ impl SubmitWaiters {
         }
     }
 
-    /// There may be room for so many items in a queue.
+    /// Wakes submitters of a queue that may have room for so many items.
     fn wake(&self, queue: &QueueName, count: usize) {
         let mut all = self.lock();
         if all.queues.is_empty() {
@@ -72,7 +73,7 @@ impl SubmitWaiters {
         }
     }
 
-    /// All submitters look once more: the broker stops.
+    /// Wakes all submitters for a last attempt: the broker stops.
     pub(crate) fn dismiss(&self) {
         let mut all = self.lock();
         all.numbers += 1;
@@ -88,14 +89,14 @@ impl QueueWaiters {
         while woken < count
             && let Some((_, waiter)) = self.waiters.pop_first()
         {
-            // A submitter that disconnected left its room to the next.
+            // Skip submitters that have disconnected.
             woken += usize::from(waiter.send(()).is_ok());
         }
     }
 }
 
 impl SubmitterGuard<'_> {
-    /// Read this before an attempt, and give it to [`SubmitterGuard::join`] after it.
+    /// Read this before an attempt, and pass it to [`SubmitterGuard::join`] after it.
     pub(crate) fn generation(&self) -> u64 {
         self.submitters.lock().queues.get(self.queue).map_or(0, |waiting| waiting.generation)
     }
@@ -127,7 +128,7 @@ impl Drop for SubmitterGuard<'_> {
         if waiting.guards == 0 {
             all.queues.remove(self.queue);
         } else {
-            // It may have been woken for room that it did not need.
+            // Pass on a wake-up that it may not have used.
             waiting.wake(generation, 1);
         }
     }
@@ -144,44 +145,44 @@ mod tests {
 
     #[test]
     fn room_wakes_as_many_submitters_in_their_order() {
-        let (room, queue) = (SubmitWaiters::default(), queue());
-        let guards = [room.enter(&queue), room.enter(&queue), room.enter(&queue)];
+        let (waiters, queue) = (SubmitWaiters::default(), queue());
+        let guards = [waiters.enter(&queue), waiters.enter(&queue), waiters.enter(&queue)];
         let mut woken: Vec<_> = guards.iter().map(|guard| guard.join(guard.generation()).unwrap()).collect();
-        room.wake(&queue, 2);
-        let heard: Vec<bool> = woken.iter_mut().map(|woken| woken.try_recv().is_ok()).collect();
-        assert_eq!(heard, [true, true, false]);
+        waiters.wake(&queue, 2);
+        let is_woken: Vec<bool> = woken.iter_mut().map(|woken| woken.try_recv().is_ok()).collect();
+        assert_eq!(is_woken, [true, true, false]);
     }
 
     #[test]
     fn room_made_between_a_refusal_and_joining_is_not_missed() {
-        let (room, queue) = (SubmitWaiters::default(), queue());
-        let guard = room.enter(&queue);
+        let (waiters, queue) = (SubmitWaiters::default(), queue());
+        let guard = waiters.enter(&queue);
         let before = guard.generation();
-        room.wake(&queue, 1);
+        waiters.wake(&queue, 1);
         assert!(guard.join(before).is_none());
         assert!(guard.join(guard.generation()).is_some());
     }
 
     #[test]
     fn a_submitter_that_is_refused_again_keeps_its_place() {
-        let (room, queue) = (SubmitWaiters::default(), queue());
-        let (first, second) = (room.enter(&queue), room.enter(&queue));
+        let (waiters, queue) = (SubmitWaiters::default(), queue());
+        let (first, second) = (waiters.enter(&queue), waiters.enter(&queue));
         let mut later = second.join(second.generation()).unwrap();
         let mut again = first.join(first.generation()).unwrap();
-        room.wake(&queue, 1);
+        waiters.wake(&queue, 1);
         assert!(again.try_recv().is_ok() && later.try_recv().is_err());
     }
 
     #[test]
     fn a_submitter_that_leaves_passes_its_wake_up_on() {
-        let (room, queue) = (SubmitWaiters::default(), queue());
-        let (first, second) = (room.enter(&queue), room.enter(&queue));
+        let (waiters, queue) = (SubmitWaiters::default(), queue());
+        let (first, second) = (waiters.enter(&queue), waiters.enter(&queue));
         let woken = first.join(first.generation()).unwrap();
         let mut next = second.join(second.generation()).unwrap();
-        room.wake(&queue, 1);
+        waiters.wake(&queue, 1);
         drop((woken, first));
         assert!(next.try_recv().is_ok());
         drop(second);
-        assert!(room.is_empty());
+        assert!(waiters.is_empty());
     }
 }

@@ -43,7 +43,7 @@ fn subscribers_get_published_messages() {
     let listens =
         piped(&mut server.command(&["topic", "subscribe", "news", "--count", "1"])).spawn().unwrap();
     until("a subscriber is there", || {
-        server.json(&["-o", "json", "topic", "publish", "news", "two\nlines"])["listeners"] == 1
+        server.json(&["-o", "json", "topic", "publish", "news", "two\nlines"])["subscribers"] == 1
     });
     let heard = Run::end(listens);
     assert_eq!((heard.code, heard.stdout.trim()), (Some(0), "{\"message\":\"two\\nlines\"}"), "{heard:?}");

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::Sleep;
 use towline_api::{Code, CutOff, Published, Span, TopicMessage};
-use towline_broker::{Subscription, Told};
+use towline_broker::{Subscription, TopicEvent};
 
 /// Publish a message to the current subscribers of this server. It is not stored.
 #[utoipa::path(post, path = "/v1/topics/{topic}", operation_id = "publish", tag = "topics", security(("token" = ["topic:publish"])), params(("topic" = String, Path)), request_body = TopicMessage, responses(
@@ -26,7 +26,7 @@ pub(super) async fn publish(
     TopicPath(topic): TopicPath,
     DecodedBody(body): DecodedBody<TopicMessage>,
 ) -> Result<Response, ProblemResponse> {
-    respond.with(&Published { listeners: app.broker.publish(&topic, &body.message)? })
+    respond.with(&Published { subscribers: app.broker.publish(&topic, &body.message)? })
 }
 
 /// Subscribe to a topic.
@@ -88,10 +88,10 @@ impl SubscriberStream {
             () = time_up => return None,
         };
         Some(match received {
-            Told::Message(message) => {
+            TopicEvent::Message(message) => {
                 (event("message", &TopicMessage { message: message.to_string() }), Some(self))
             }
-            Told::Missed(missed) => (event("cut_off", &CutOff { missed }), None),
+            TopicEvent::Missed(missed) => (event("cut_off", &CutOff { missed }), None),
         })
     }
 }

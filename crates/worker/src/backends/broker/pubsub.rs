@@ -3,7 +3,7 @@
 
 use crate::ports::{PortError, PortFuture, PubSub};
 use futures::stream::{self, BoxStream, StreamExt};
-use towline_broker::{Broker, Told};
+use towline_broker::{Broker, TopicEvent};
 use towline_domain::QueueName;
 
 /// One topic for all messages. Subscribers select those they wait for.
@@ -30,9 +30,9 @@ impl PubSub for BrokerPubSub {
         stream::unfold(subscription, |mut subscription| async {
             loop {
                 match subscription.next().await? {
-                    Told::Message(message) => return Some((message.to_string(), subscription)),
+                    TopicEvent::Message(message) => return Some((message.to_string(), subscription)),
                     // Waiters also look into the store at intervals.
-                    Told::Missed(_) => {}
+                    TopicEvent::Missed(_) => {}
                 }
             }
         })

@@ -1,22 +1,22 @@
-//! How much has been done since the start.
+//! Counters of operations since the start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_store::{Answered, Operation, Reply};
 
-/// The verbs of a lease holder, in the order in which they are counted.
+/// The verbs of a lease holder, in the order of their counters.
 pub const VERBS: [&str; 7] = ["heartbeat", "edit", "commit", "fail", "retry", "release", "defer"];
 
-/// What one batch asks for, told before it is handed to the store.
+/// The lease calls of one batch, by verb. Counted before the batch goes to the store.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Asked([u64; VERBS.len()]);
+pub(crate) struct VerbCounts([u64; VERBS.len()]);
 
-impl Asked {
-    pub(crate) fn of(batch: &[Operation]) -> Asked {
-        let mut asked = Asked::default();
-        batch.iter().for_each(|operation| asked.add(operation));
-        asked
+impl VerbCounts {
+    pub(crate) fn of(batch: &[Operation]) -> VerbCounts {
+        let mut counts = VerbCounts::default();
+        batch.iter().for_each(|operation| counts.add(operation));
+        counts
     }
 
     fn add(&mut self, operation: &Operation) {
@@ -34,7 +34,7 @@ impl Asked {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     verbs: [AtomicU64; VERBS.len()],
     submitted: AtomicU64,
     received: AtomicU64,
@@ -42,44 +42,44 @@ pub(crate) struct Tally {
     refused: AtomicU64,
 }
 
-/// Everything that was counted.
+/// The values of all counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Done {
-    /// Calls by holders, by verb as in [`VERBS`], refused ones too.
+pub struct OperationCounts {
+    /// Calls of lease holders, by verb as in [`VERBS`], including refused ones.
     pub verbs: [u64; VERBS.len()],
-    /// Items that are new.
+    /// New items.
     pub submitted: u64,
     /// Deliveries.
     pub received: u64,
-    /// Items that time changed when nothing else did: leases that lapsed, items that expired or were removed.
+    /// Items that a sweep changed: lapsed leases, expired items, removed items.
     pub swept: u64,
-    /// Operations that were refused.
+    /// Refused operations.
     pub refused: u64,
 }
 
-impl Done {
-    /// What producers and workers have asked for.
+impl OperationCounts {
+    /// Operations of clients.
     #[must_use]
     pub fn by_clients(&self) -> u64 {
         self.verbs.iter().sum::<u64>() + self.submitted + self.received
     }
 }
 
-impl Tally {
-    pub(crate) fn add(&self, asked: Asked, answers: &[Answered]) {
+impl Counters {
+    pub(crate) fn add(&self, counts: VerbCounts, answers: &[Answered]) {
         let count = |counter: &AtomicU64, by: u64| {
             if by > 0 {
                 counter.fetch_add(by, Ordering::Relaxed);
             }
         };
-        for (counter, by) in self.verbs.iter().zip(asked.0) {
+        for (counter, by) in self.verbs.iter().zip(counts.0) {
             count(counter, by);
         }
         let (mut submitted, mut received, mut swept, mut refused) = (0, 0, 0, 0);
         for answer in answers {
             match answer {
                 Ok(Reply::Answer(Answer::Submitted { created: true, .. })) => submitted += 1,
-                Ok(Reply::Received(given)) => received += given.items.len() as u64,
+                Ok(Reply::Received(delivered)) => received += delivered.items.len() as u64,
                 Ok(Reply::Swept { changed }) => swept += changed,
                 Ok(_) => {}
                 Err(_) => refused += 1,
@@ -91,9 +91,9 @@ impl Tally {
         count(&self.refused, refused);
     }
 
-    pub(crate) fn read(&self) -> Done {
+    pub(crate) fn read(&self) -> OperationCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Done {
+        OperationCounts {
             verbs: std::array::from_fn(|at| read(&self.verbs[at])),
             submitted: read(&self.submitted),
             received: read(&self.received),

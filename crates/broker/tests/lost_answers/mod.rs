@@ -4,42 +4,41 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_store::{BoxFuture, Operation, Result, Store, StoreError, Updated};
 
-/// It lets the store do what it was asked, and says of submits now and then that it could not.
+/// Lets the store carry out a batch with submits, but sometimes returns a fault instead of the answers.
 #[derive(Default)]
-pub struct Forgetful {
-    asked: AtomicU32,
+pub struct LostAnswers {
+    batches: AtomicU32,
     /// 0: never.
     every: AtomicU32,
 }
 
-/// In front of a store.
-pub fn forgetful(store: ReferenceStore) -> InterceptedStore<Forgetful> {
-    InterceptedStore { store, guard: Forgetful::default() }
+pub fn losing_answers(store: ReferenceStore) -> InterceptedStore<LostAnswers> {
+    InterceptedStore { store, guard: LostAnswers::default() }
 }
 
-impl Forgetful {
-    /// From now on, the first and then one of so many.
-    pub fn forget_every(&self, every: u32) {
+impl LostAnswers {
+    /// From now on, loses the first answer and then one of so many.
+    pub fn lose_every(&self, every: u32) {
         self.every.store(every, Ordering::SeqCst);
     }
 
-    fn forgets(&self, batch: &[Operation]) -> bool {
+    fn loses(&self, batch: &[Operation]) -> bool {
         let every = self.every.load(Ordering::SeqCst);
         every > 0
             && batch.iter().any(|operation| matches!(operation, Operation::Submit { .. }))
-            && self.asked.fetch_add(1, Ordering::SeqCst).is_multiple_of(every)
+            && self.batches.fetch_add(1, Ordering::SeqCst).is_multiple_of(every)
     }
 }
 
-impl Interceptor for Forgetful {
+impl Interceptor for LostAnswers {
     fn update<'a>(
         &'a self,
         store: &'a ReferenceStore,
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Updated>> {
-        let forgets = self.forgets(&batch);
+        let loses = self.loses(&batch);
         let answer = store.update(batch);
-        if forgets {
+        if loses {
             return Box::pin(async {
                 Err(StoreError::Unavailable { cause: "the answer was lost".to_owned() })
             });

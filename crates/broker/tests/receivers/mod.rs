@@ -1,4 +1,4 @@
-//! A queue called "jobs", and those who submit to it and wait at it.
+//! The queue "jobs", with clients that submit to it and receivers that wait.
 
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -9,7 +9,7 @@ use towline_domain::{
 };
 use towline_store::Operation;
 
-/// For how long a receiver waits.
+/// How long a receiver waits.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// One way in which the lease of an item ends.
@@ -32,7 +32,7 @@ pub async fn ok(broker: &Broker, operation: Operation) {
     broker.update(vec![operation]).await.unwrap().pop().unwrap().unwrap();
 }
 
-pub async fn submit_of(broker: &Broker, key: &str) {
+pub async fn submit_with_key(broker: &Broker, key: &str) {
     let body = Body { fairness_key: Some(key.to_owned()), ..Body::default() };
     let submission = Box::new(Submission { body, ..Submission::default() });
     ok(broker, Operation::Submit { queue: queue(), submission }).await;
@@ -62,7 +62,7 @@ pub fn commit(item: &Item) -> Operation {
     settle(item, Verb::Commit(Outcome::default()), Adjust::default())
 }
 
-/// All ways in which a lease ends by somebody's doing. None of them leaves the item ready; one puts it into a queue called "other".
+/// All operations that end a lease. None of them leaves the item ready in "jobs"; one moves it to the queue "other".
 pub fn ends() -> Vec<End> {
     let later = Millis::hours(1);
     let away = Adjust { queue: Some("other".parse().unwrap()), ..Adjust::default() };
@@ -81,8 +81,8 @@ pub fn ends() -> Vec<End> {
     ]
 }
 
-/// Until nobody has anything to do. For tests on one thread.
-pub async fn everybody_waits() {
+/// Lets every task run until it waits. For tests on one thread.
+pub async fn run_until_idle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

@@ -1,9 +1,9 @@
 //! Submits that wait for room in a full queue.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod forgetful;
+mod lost_answers;
 
-use forgetful::{Forgetful, forgetful};
+use lost_answers::{LostAnswers, losing_answers};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -23,14 +23,14 @@ fn submission() -> Operation {
     Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) }
 }
 
-/// A queue with room for so many.
+/// A broker with a queue that has room for so many items.
 async fn full_at(depth: u64) -> Broker {
-    on(depth).await.0
+    start(depth).await.0
 }
 
-async fn on(depth: u64) -> (Broker, Arc<InterceptedStore<Forgetful>>) {
+async fn start(depth: u64) -> (Broker, Arc<InterceptedStore<LostAnswers>>) {
     let clock = Arc::new(SteadyClock::new());
-    let store = Arc::new(forgetful(ReferenceStore::new(clock.clone(), 1)));
+    let store = Arc::new(losing_answers(ReferenceStore::new(clock.clone(), 1)));
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
     let policy = Policy { depth_limit: Some(depth), ..Policy::default() };
     let create = Operation::CreateQueue {
@@ -79,35 +79,35 @@ async fn a_receive_makes_room_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_batch_gets_in_piece_by_piece_and_in_order() {
+async fn a_large_batch_is_submitted_in_parts_and_in_order() {
     let broker = full_at(2).await;
     let waiting = submit(&broker, 7, SOON);
-    let mut given = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..7 {
-        given.extend(receive(&broker).await);
+        received.extend(receive(&broker).await);
     }
-    assert_eq!(ids(&waiting.await.unwrap()), given);
+    assert_eq!(ids(&waiting.await.unwrap()), received);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_wait_and_all_of_them_get_in() {
+async fn all_of_many_waiting_submits_succeed() {
     let broker = full_at(3).await;
     let waiting: Vec<_> = (0..60).map(|n| submit(&broker, 1 + n % 3, SOON)).collect();
-    let mut given = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..120 {
-        given.extend(receive(&broker).await);
+        received.extend(receive(&broker).await);
     }
     let mut submitted = Vec::new();
     for waiting in waiting {
         submitted.extend(ids(&waiting.await.unwrap()));
     }
-    given.sort_unstable();
+    received.sort_unstable();
     submitted.sort_unstable();
-    assert_eq!(given, submitted);
+    assert_eq!(received, submitted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_the_wait_is_over_it_is_refused_as_it_would_be_at_once() {
+async fn after_its_wait_a_submit_is_refused_because_the_queue_is_full() {
     let broker = full_at(1).await;
     let answers = submit(&broker, 3, Duration::from_millis(30)).await.unwrap();
     ids(&answers[..1]);
@@ -120,7 +120,7 @@ async fn when_the_wait_is_over_it_is_refused_as_it_would_be_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelling_and_raising_the_limit_make_room_and_closing_is_told() {
+async fn a_cancel_a_higher_limit_and_a_closed_queue_wake_a_waiting_submit() {
     let broker = full_at(1).await;
     let first = ids(&submit(&broker, 1, Duration::ZERO).await.unwrap());
     let waiting = submit(&broker, 1, SOON);
@@ -142,7 +142,7 @@ async fn cancelling_and_raising_the_limit_make_room_and_closing_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_stops_lets_them_go() {
+async fn a_stopping_broker_ends_waiting_submits() {
     let broker = full_at(1).await;
     ids(&submit(&broker, 1, Duration::ZERO).await.unwrap());
     let waiting = submit(&broker, 1, SOON);
@@ -152,20 +152,20 @@ async fn a_broker_that_stops_lets_them_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_what_was_under_way_at_a_fault_nobody_says_that_it_was_refused() {
-    let (broker, store) = on(1).await;
+async fn a_submit_under_way_at_a_fault_is_answered_as_unknown() {
+    let (broker, store) = start(1).await;
     let waiting = submit(&broker, 2, SOON);
     let listed = async || store.list(Filter::default(), None, 9, FieldSet::NONE).await.unwrap().items;
     while listed().await.is_empty() {
         tokio::task::yield_now().await;
     }
-    store.guard.forget_every(1);
-    // As another server would: the first in line looks by itself.
+    store.guard.lose_every(1);
+    // As another server would, without a wake-up: the first waiting submitter polls.
     let first = listed().await[0].item.head.id;
     let cancel = Operation::Cancel { id: first, reason: String::new() };
     store.store.update(vec![cancel]).await.unwrap().answers.pop().unwrap().unwrap();
     let answers = waiting.await.unwrap();
     assert_eq!(ids(&answers[..1]), [first]);
     assert!(matches!(answers[1..], [Err(OperationError::Failed(_))]), "{answers:?}");
-    assert_eq!(listed().await.len(), 2, "it was made");
+    assert_eq!(listed().await.len(), 2, "the store submitted it");
 }
