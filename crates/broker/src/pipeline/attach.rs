@@ -78,7 +78,11 @@ impl Broker {
 impl Shared {
     /// Checks the buffers that a batch names and offloads large fields, then carries out the batch.
     pub(crate) async fn update_attached(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
-        let Some(attachments) = &self.attachments else { return Arc::clone(&self).update(batch).await };
+        let Some(attachments) = &self.attachments else {
+            let mut answers = Arc::clone(&self).update(batch).await?;
+            answers.iter_mut().for_each(refuse_check);
+            return Ok(answers);
+        };
         let now = self.clock.now();
         if !batch.iter().any(|operation| attachments.concerns(operation, now)) {
             let mut answers = Arc::clone(&self).update(batch).await?;
@@ -183,6 +187,14 @@ fn fitting(items: &[Item]) -> usize {
         bytes <= FETCH_BYTES_MAX
     };
     items.iter().take_while(fits).count().max(1).min(items.len())
+}
+
+/// Without object storage no buffer can be checked.
+fn refuse_check(answer: &mut Answered) {
+    if matches!(answer, Ok(Reply::Answer(Answer::CheckBuffers(_)))) {
+        let message = "this server has no storage for buffers; configure `buffers`, then commit".to_owned();
+        *answer = Err(Refusal::Invalid { what: "outputs", message }.into());
+    }
 }
 
 /// Whether the store carried out the operation, as far as its answer says.

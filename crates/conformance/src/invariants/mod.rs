@@ -258,6 +258,8 @@ impl Checker {
             (Operation::Receive(call), Ok(Reply::Received(received))) => {
                 self.received(call, received, span);
             }
+            // Nothing was decided yet.
+            (Operation::Lease { .. }, Ok(Reply::Answer(Answer::CheckBuffers(_)))) => {}
             (Operation::Lease { id, call }, Ok(Reply::Answer(answer))) => {
                 self.lease_accepted(*id, call, answer, span);
             }

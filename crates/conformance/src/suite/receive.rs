@@ -3,12 +3,14 @@
 use super::Harness;
 use super::operations::*;
 use super::rig::*;
+use towline_domain::change::Answer;
 use towline_domain::command::When;
 use towline_domain::{
     Adjust, Counts, Field, FieldSet, Fields, ItemState, Millis, Order, Policy, QueueState, Schema, State,
     Submission, limits,
 };
 use towline_store::{Operation, Reply};
+
 pub(super) fn nothing_is_received_before_its_ready_time(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
         let rig = Rig::with_queue(harness, Policy { order, ..Policy::default() });
@@ -175,7 +177,10 @@ pub(super) fn a_receiver_may_request_output_buffers(harness: &dyn Harness) {
     let held = Held::of(rig.received(call).items.remove(0));
     let made = held.item.head.lease().and_then(|lease| lease.buffers.as_deref().cloned()).expect("buffers");
     assert_eq!(made["image"].attempted(), Some(id));
-    assert_eq!(code(&rig.lease(&held, commit())), "buffer_not_ready", "the buffers were not checked");
+    let Ok(Reply::Answer(Answer::CheckBuffers(check))) = rig.lease(&held, commit()) else {
+        panic!("the commit must ask for a check of the buffers")
+    };
+    assert_eq!((check.id, &check.buffers), (id, &made));
     let Some(rig) = rig.reopen(harness) else { return };
     let whole = Adjust { buffers_whole: true, ..Adjust::default() };
     assert_eq!(rig.run(held.call_with(commit(), whole)), left(ItemState::Completed));
