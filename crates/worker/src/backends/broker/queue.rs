@@ -146,10 +146,6 @@ fn is_new(answer: Result<Reply, Refusal>) -> Result<bool, PortError> {
     }
 }
 
-fn depth(counts: &Counts) -> u64 {
-    counts.pending + counts.scheduled
-}
-
 fn visibility_timeout(visibility: Duration) -> Millis {
     millis(visibility).clamp(limits::VISIBILITY_MIN, limits::VISIBILITY_MAX)
 }
@@ -265,13 +261,10 @@ impl Queue for BrokerQueue {
     }
 
     fn depth(&self) -> PortFuture<'_, Option<u64>> {
-        Box::pin(async move { Ok(Some(depth(&self.counts().await?))) })
+        Box::pin(async move { self.counts().await.map(|counts| Some(counts.pending + counts.scheduled)) })
     }
 
     fn size(&self) -> PortFuture<'_, Option<u64>> {
-        Box::pin(async move {
-            let counts = self.counts().await?;
-            Ok(Some(depth(&counts) + counts.processing + counts.paused))
-        })
+        Box::pin(async move { self.counts().await.map(|counts| Some(counts.unfinished())) })
     }
 }
