@@ -139,7 +139,7 @@ impl BrokerQueue {
 fn is_new(answer: Result<Reply, Refusal>) -> Result<bool, PortError> {
     match answer {
         Ok(Reply::Answer(Answered::Submitted { created, .. })) => Ok(created),
-        // The item was submitted before with another payload. The first submit stands.
+        // The item was submitted before with another payload. The first submit counts.
         Err(Refusal::KeyConflict { .. }) => Ok(false),
         Err(refusal) => Err(port_error(&refusal)),
         Ok(_) => Err(unavailable(StoreError::Closed)),
