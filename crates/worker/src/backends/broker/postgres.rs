@@ -16,7 +16,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// A backend in a PostgreSQL database, for any number of processes.
 ///
-/// Processes tell each other of ready items by `NOTIFY`, and poll in case a notification is lost. Messages that wake waiters
+/// Processes notify each other of ready items (`NOTIFY`), and poll in case a notification is lost. Messages that wake waiters
 /// stay within a process; waiters of other processes look into the store four times a second.
 #[derive(Debug, Clone)]
 pub struct Postgres {
