@@ -32,7 +32,7 @@ use world::World;
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_killed_again_and_again_keeps_its_promises() {
+async fn a_server_killed_again_and_again_keeps_the_invariants() {
     kill_again_and_again(Server::start()).await;
 }
 
@@ -169,7 +169,7 @@ fn judge(world: &World) {
 async fn wait_for(met: impl Fn() -> bool) {
     let until = clock::instant() + Duration::from_secs(120);
     while !met() {
-        assert!(clock::instant() < until, "the clients do not come on");
+        assert!(clock::instant() < until, "the clients make no progress");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -118,7 +118,7 @@ fn put_back(data: &Path, older: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_honest_server_is_not_accused() {
+async fn a_correct_server_has_no_violation() {
     let mut scene = Scene::new().await;
     for payload in ["a", "b", "c"] {
         scene.submit(payload).await;
