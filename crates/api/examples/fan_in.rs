@@ -28,11 +28,11 @@ async fn main() -> Result<(), Fault> {
         for grouped in [false, true] {
             let group = grouped.then(|| format!("fan-in-{turn}"));
             client.put_queue(QUEUE, &PutQueue::default()).await?;
-            let (start, spent) = (Instant::now(), cpu(pid)?);
+            let (start, cpu_seconds) = (Instant::now(), cpu(pid)?);
             run(&client, children, group).await?;
-            let (taken, spent) = (start.elapsed().as_secs_f64(), cpu(pid)? - spent);
+            let (taken, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu(pid)? - cpu_seconds);
             let what = if grouped { "in a group" } else { "without one" };
-            println!("{children} children {what}: {taken:.1} s, {spent:.1} s of the server's CPU");
+            println!("{children} children {what}: {taken:.1} s, {cpu_seconds:.1} s of the server's CPU");
             client.delete_queue(QUEUE, true).await?;
         }
     }

@@ -121,13 +121,13 @@ async fn list(url: &str, pid: u32, items: usize) -> Result<(), Fault> {
         .body(Empty::<bytes::Bytes>::new())?;
     let start = Instant::now();
     let mut body = Http::builder(TokioExecutor::new()).build_http().request(request).await?.into_body();
-    let (mut lines, mut bytes, mut most, mut looked) = (0, 0, before, Instant::now());
+    let (mut lines, mut bytes, mut most, mut measured) = (0, 0, before, Instant::now());
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         lines += data.iter().filter(|byte| **byte == b'\n').count();
         bytes += data.len();
-        if looked.elapsed() > Duration::from_millis(20) {
-            (most, looked) = (most.max(memory(pid)?), Instant::now());
+        if measured.elapsed() > Duration::from_millis(20) {
+            (most, measured) = (most.max(memory(pid)?), Instant::now());
         }
     }
     assert_eq!(lines, items, "every item has its line");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn an_invalid_dependency_is_refused() {
         for json in [
             "{}",
             r#"{"group":"g","items":[]}"#,

@@ -280,7 +280,7 @@ fn action() -> impl Strategy<Value = Action> {
         let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
         Box::new(FieldsBody { payload, state_blob, metadata, parameters })
     });
-    let who = (option::of(verb()), option::of(id()), option::of(lease()));
+    let target = (option::of(verb()), option::of(id()), option::of(lease()));
     let when = (option::of(span()), option::of(span()), option::of(time()));
     let what = (
         texts(),
@@ -291,7 +291,7 @@ fn action() -> impl Strategy<Value = Action> {
         option::of(fields),
         vec(text(), 0..3),
     );
-    (who, when, what).prop_map(|((verb, id, lease), (visibility_timeout, delay, ready_at), what)| {
+    (target, when, what).prop_map(|((verb, id, lease), (visibility_timeout, delay, ready_at), what)| {
         let (outputs, output_params, reason, priority, queue, set, unset) = what;
         Action {
             verb,

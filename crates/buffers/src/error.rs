@@ -1,8 +1,8 @@
 //! [`BufferError`]: every error of this crate. A message says what is wrong, with which buffer, and what to do.
 
 /// [`Unavailable`](BufferError::Unavailable), [`Damaged`](BufferError::Damaged), [`Full`](BufferError::Full) and
-/// [`Misconfigured`](BufferError::Misconfigured) are faults ([`is_fault`](BufferError::is_fault)). The others are
-/// refusals: answers to the client.
+/// [`Misconfigured`](BufferError::Misconfigured) are faults ([`is_fault`](BufferError::is_fault)). All other
+/// errors are refusals: answers to the client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {

@@ -13,7 +13,7 @@ use towline_api::client::{EventQuery, cursor_has_reached};
 
 /// How many events one call reads.
 const PAGE: usize = 1000;
-/// The pause after a page that brought no progress.
+/// The pause after a page that did not advance the cursor.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The stream itself detects a silent server, so this limit only bounds the rest.
 const AT_ONCE: Duration = Duration::from_secs(60);

@@ -101,6 +101,6 @@ fn greet(server: &Server) {
     for command in ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"] {
         let _ = writeln!(words, "  {elsewhere}{program} {command}");
     }
-    // Served all the same if nobody reads it.
+    // The server also runs if its output is closed.
     let _ = output::text(&words);
 }

@@ -1,4 +1,4 @@
-//! The reference store with something in front of it, for tests that watch it, slow it down or break it.
+//! The reference store behind an interceptor, for tests that watch it, slow it down or make it fail.
 
 use crate::ReferenceStore;
 use towline_domain::kv::KvRecord;
@@ -10,7 +10,7 @@ use towline_store::{Events, EventsFrom};
 use towline_store::{Operation, Result, Updated};
 use towline_store::{TallyRange, TallyRow};
 
-/// What stands in front. Unless it says otherwise it lets everything through.
+/// Passes every call on to the store by default.
 pub trait Interceptor: Send + Sync {
     fn update<'a>(
         &'a self,
@@ -37,7 +37,7 @@ pub trait Interceptor: Send + Sync {
         store.kv_list(page)
     }
 
-    /// Asked before each read; an error is the answer to it.
+    /// Called before each read. An error becomes the answer to the read.
     fn read(&self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The reference store: the simplest code that keeps the contract, for tests and as the model others are compared to.
+//! The reference store: the simplest code that keeps the contract, for tests and as the model of the other stores.
 //!
 //! It scans where a real store has an index, so its behaviour can be checked by reading.
 
@@ -48,19 +48,19 @@ struct Everything {
     tallies: BTreeMap<QueueId, BTreeMap<Hour, HourTally<Tally>>>,
     rates: BTreeMap<QueueId, RateState>,
     round_robins: BTreeMap<QueueId, RoundRobin>,
-    /// The latest, by numbers without a gap.
+    /// The latest events, with consecutive numbers.
     events: VecDeque<Event>,
     last_event: u64,
     metrics: StoreMetrics,
     effects: EffectsRecorder,
     /// Items that became ready up to this time are in the effects of an update.
     promoted_to: Timestamp,
-    /// Items that time changed in this update.
+    /// How many items this update swept.
     swept: u64,
     read_budget: u64,
 }
 
-/// Events that are kept.
+/// How many events are kept.
 const EVENTS_KEPT: usize = 10_000;
 
 impl ReferenceStore {
@@ -123,7 +123,7 @@ impl Everything {
         StoredItem { queue: name, item: with_fields(item, fields) }
     }
 
-    /// Moves time on, and carries out what is due, earliest first.
+    /// Advances the time, and carries out what is due, earliest first.
     fn sweep(&mut self, clock: Timestamp) {
         self.now = self.now.max(clock);
         let before = std::mem::replace(&mut self.promoted_to, self.now);
@@ -145,7 +145,7 @@ impl Everything {
         }
     }
 
-    /// Ready items of a queue by fairness key, each in the queue's order. One key stands for all where keys take no turns.
+    /// Ready items of a queue by fairness key, each in the queue's order. Without fairness, all have the same key.
     fn ready(&self, queue: QueueId) -> BTreeMap<KeyTag, BTreeSet<(OrderKey, u64)>> {
         let mut ready: BTreeMap<KeyTag, BTreeSet<(OrderKey, u64)>> = BTreeMap::new();
         let Some((known, _)) = self.by_id(queue) else { return ready };
@@ -179,26 +179,26 @@ impl Everything {
         }
     }
 
-    fn tell(&mut self, about: Option<QueueId>, change: &Change) {
-        for told in change.events(about) {
+    fn record_events(&mut self, about: Option<QueueId>, change: &Change) {
+        for event in change.events(about) {
             let made = change.queue().and_then(|change| match change {
                 QueueChange::Put(queue) => Some(&**queue),
                 QueueChange::Deleted => None,
             });
-            let known = self.queues.values().chain(made).find(|queue| queue.id == told.queue);
+            let known = self.queues.values().chain(made).find(|queue| queue.id == event.queue);
             let queue = known.map(|queue| queue.name.clone());
             self.last_event += 1;
             let id = EventId { store: EventId::store_of(self.salt), group: self.last_event, nth: 0 };
-            self.events.push_back(Event { id, at: self.now, kind: told.kind, queue, item: told.item });
+            self.events.push_back(Event { id, at: self.now, kind: event.kind, queue, item: event.item });
             if self.events.len() > EVENTS_KEPT {
                 self.events.pop_front();
             }
         }
     }
 
-    /// Everything that any change brings along.
+    /// Applies everything but the item itself.
     fn apply(&mut self, about: Option<QueueId>, change: &Change) {
-        self.tell(about, change);
+        self.record_events(about, change);
         self.metrics.add(change, self.now);
         if let Some(finish) = change.finish() {
             self.tally(&finish);
@@ -209,7 +209,7 @@ impl Everything {
         match change.queue() {
             None => {}
             Some(QueueChange::Put(after)) => {
-                // Fairness that is turned on again begins again.
+                // If fairness is turned on again, it starts at the first key.
                 if !after.policy.flow.takes_turns() {
                     self.round_robins.remove(&after.id);
                 }
@@ -217,12 +217,12 @@ impl Everything {
                 self.queues.insert(after.name.clone(), (**after).clone());
             }
             Some(QueueChange::Deleted) => {
-                let Some(gone) = about else { return };
-                self.queues.retain(|_, queue| queue.id != gone);
-                self.tallies.remove(&gone);
-                self.rates.remove(&gone);
-                self.round_robins.remove(&gone);
-                self.items.retain(|_, item| item.head.queue != gone);
+                let Some(deleted) = about else { return };
+                self.queues.retain(|_, queue| queue.id != deleted);
+                self.tallies.remove(&deleted);
+                self.rates.remove(&deleted);
+                self.round_robins.remove(&deleted);
+                self.items.retain(|_, item| item.head.queue != deleted);
                 self.sequences.retain(|_, sequence| self.items.contains_key(sequence));
             }
         }

@@ -7,6 +7,7 @@ use futures::executor::block_on;
 use rig::tmpfs::Tmpfs;
 use rig::*;
 use std::path::Path;
+use towline_domain::ItemId;
 use towline_embedded::{BackupError, Embedded};
 use towline_store::{Store, StoreError};
 
@@ -21,14 +22,24 @@ fn open_large(path: &Path) -> Embedded {
     Embedded::open(path, options(4 << 20), clock()).expect("the store opens")
 }
 
+fn new_store(path: &Path) -> Embedded {
+    let store = open_large(path);
+    run(&store, create("jobs")).unwrap();
+    store
+}
+
+/// Creates a store with one item, and closes it.
+fn store_one_item(path: &Path) -> ItemId {
+    submit(&new_store(path), "kept")
+}
+
 #[test]
 fn a_full_disk_refuses_submits_but_not_reads_and_settles() {
     let Some(mount) = Tmpfs::mount("24m") else { return };
     let path = mount.path().join("store");
     let ballast = mount.path().join("ballast");
     std::fs::write(&ballast, vec![1; 6 << 20]).unwrap();
-    let store = open_large(&path);
-    run(&store, create("jobs")).unwrap();
+    let store = new_store(&path);
     let mut ids = Vec::new();
     let refused = loop {
         let answered = run(&store, submit_to("jobs", payload(vec![7; 20_000])));
@@ -68,8 +79,7 @@ fn a_full_disk_refuses_submits_but_not_reads_and_settles() {
 fn collection_frees_a_disk_that_is_full_of_deleted_items() {
     let Some(mount) = Tmpfs::mount("24m") else { return };
     let path = mount.path().join("store");
-    let store = open_large(&path);
-    run(&store, create("jobs")).unwrap();
+    let store = new_store(&path);
     let mut ids = Vec::new();
     while let answered = run(&store, submit_to("jobs", payload(vec![7; 20_000])))
         && answered.is_ok()
@@ -90,8 +100,7 @@ fn collection_frees_a_disk_that_is_full_of_deleted_items() {
 fn an_item_too_large_for_the_rest_of_the_last_segment_is_refused_and_the_store_is_not_poisoned() {
     let Some(mount) = Tmpfs::mount("24m") else { return };
     let path = mount.path().join("store");
-    let store = open_large(&path);
-    run(&store, create("jobs")).unwrap();
+    let store = new_store(&path);
     let ballast = mount.path().join("ballast");
     // There is no space for another segment, and the active segment is nearly empty.
     fill(&ballast);
@@ -107,8 +116,7 @@ fn an_item_too_large_for_the_rest_of_the_last_segment_is_refused_and_the_store_i
 #[test]
 fn a_large_receive_on_a_full_disk_delivers_as_many_items_as_fit() {
     let Some(mount) = Tmpfs::mount("13m") else { return };
-    let store = open_large(&mount.path().join("store"));
-    run(&store, create("jobs")).unwrap();
+    let store = new_store(&mount.path().join("store"));
     let batch = || (0..200).map(|_| submit_to("jobs", payload("small"))).collect::<Vec<_>>();
     while block_on(store.update(batch())).unwrap().answers.iter().all(|answered| !is_disk_full(answered)) {}
     let mut held = Vec::new();
@@ -127,8 +135,7 @@ fn a_large_receive_on_a_full_disk_delivers_as_many_items_as_fit() {
 fn a_failed_write_poisons_the_store_until_it_is_reopened() {
     let Some(mount) = Tmpfs::mount("12m") else { return };
     let (path, ballast) = (mount.path().join("store"), mount.path().join("ballast"));
-    let store = open_large(&path);
-    run(&store, create("jobs")).unwrap();
+    let store = new_store(&path);
     let id = submit(&store, "kept");
     let active = segments(&path).pop().unwrap();
     let used = std::fs::read(&active).unwrap().iter().rposition(|&byte| byte != 0).unwrap();
@@ -154,10 +161,7 @@ fn a_failed_write_poisons_the_store_until_it_is_reopened() {
 fn opening_on_a_full_disk_uses_the_spare_segment() {
     let Some(mount) = Tmpfs::mount("24m") else { return };
     let path = mount.path().join("store");
-    let store = open_large(&path);
-    run(&store, create("jobs")).unwrap();
-    let id = submit(&store, "kept");
-    drop(store);
+    let id = store_one_item(&path);
     fill(&mount.path().join("ballast"));
     let store = open_large(&path);
     assert!(blobs(&contents(&store)).contains_key(&id));
@@ -168,10 +172,7 @@ fn opening_on_a_full_disk_uses_the_spare_segment() {
 fn opening_on_a_full_disk_without_a_spare_segment_fails_and_loses_nothing() {
     let Some(mount) = Tmpfs::mount("24m") else { return };
     let path = mount.path().join("store");
-    let store = open_large(&path);
-    run(&store, create("jobs")).unwrap();
-    let id = submit(&store, "kept");
-    drop(store);
+    let id = store_one_item(&path);
     let used = segments(&path);
     let logs = files(&path).into_keys().filter(|name| name.ends_with(".log"));
     for spare in logs.map(|name| path.join(name)).filter(|file| !used.contains(file)) {
@@ -188,8 +189,7 @@ fn opening_on_a_full_disk_without_a_spare_segment_fails_and_loses_nothing() {
 #[test]
 fn an_item_larger_than_the_rest_of_a_segment_is_written_to_the_next() {
     let directory = tempfile::tempdir().unwrap();
-    let store = open_large(directory.path());
-    run(&store, create("jobs")).unwrap();
+    let store = new_store(directory.path());
     let sizes = [1 << 20, 3 << 20, 100, 3 << 20, 3 << 20];
     for size in sizes {
         submit(&store, vec![1; size]);

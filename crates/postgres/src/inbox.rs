@@ -87,9 +87,9 @@ struct InboxDrainer {
 
 impl InboxDrainer {
     async fn wait(&self) {
-        let news = &self.shared.news;
-        let interval = if news.hears() { POLL_INTERVAL_NOTIFIED } else { POLL_INTERVAL };
-        let _ = tokio::time::timeout(interval, news.inbox.notified()).await;
+        let exchange = &self.shared.exchange;
+        let interval = if exchange.is_listening() { POLL_INTERVAL_NOTIFIED } else { POLL_INTERVAL };
+        let _ = tokio::time::timeout(interval, exchange.inbox.notified()).await;
     }
 
     /// Submits the next entries. Returns how many left the inbox.
@@ -116,7 +116,7 @@ impl InboxDrainer {
                     self.full.extend(deferred.iter().map(|&at| queues[at].clone()));
                     for operation in &operations {
                         if let Operation::Submit { queue, .. } = operation {
-                            shared.news.brought_here(queue);
+                            shared.exchange.submitted_from_inbox(queue);
                         }
                     }
                     return Ok(rows.len() - deferred.len());

@@ -88,9 +88,19 @@ statements! {
     reclaim_disk,
     rotate_events,
     ;
-    find_pages: query!("fragments/select_pages", "fragments/pages_holding_items"),
-    lock_pages: query!("fragments/select_pages", "fragments/pages_holding_items", "fragments/lock_in_order"),
+    find_pages: query!(
+        "fragments/with_asked_items",
+        "fragments/select_pages",
+        "fragments/pages_holding_items"
+    ),
+    lock_pages: query!(
+        "fragments/with_asked_items",
+        "fragments/select_pages",
+        "fragments/pages_holding_items",
+        "fragments/lock_in_order"
+    ),
     lock_terminal_pages: query!(
+        "fragments/with_asked_items",
         "fragments/select_terminal_pages",
         "fragments/terminal_pages_holding_items",
         "fragments/lock_in_order"

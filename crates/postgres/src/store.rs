@@ -13,7 +13,7 @@ use crate::maintenance::expiry;
 use crate::maintenance::migrate;
 use crate::maintenance::reclaim::ReclaimTimer;
 use crate::maintenance::sweep_progress::SweepProgress;
-use crate::notify::peers::{self, Listener, News, PeerHints};
+use crate::notify::peers::{self, HintExchange, Listener, PeerHints};
 use crate::options::{EventRetention, Options};
 use crate::read::Reader;
 use crate::statements::query;
@@ -33,7 +33,7 @@ pub struct Postgres {
     calls: mpsc::Sender<Call>,
     reader: Reader,
     waiting_max: usize,
-    news: Arc<News>,
+    exchange: Arc<HintExchange>,
     figures: Arc<StdMutex<StoreMetrics>>,
     /// Tasks that end with the store.
     tasks: Vec<AbortHandle>,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) locks: i32,
     pub(crate) clock: Arc<SteadyClock>,
     pub(crate) catalog: Arc<CatalogCache>,
-    pub(crate) news: Arc<News>,
+    pub(crate) exchange: Arc<HintExchange>,
     pub(crate) hints: ReceiveHints,
     pub(crate) sweeps: SweepProgress,
     pub(crate) reclaim: ReclaimTimer,
@@ -91,14 +91,14 @@ impl Postgres {
         let catalog = Arc::new(CatalogCache::default());
         catalog.put(Arc::new(queue_catalog));
         let reader = Reader::new(&target, &options, salt, clock.clone())?;
-        let news = Arc::new(News::default());
+        let exchange = Arc::new(HintExchange::default());
         let mut tasks = Vec::new();
         if options.notify {
             let listener = Listener {
                 target: target.clone(),
                 schema: options.schema.clone(),
                 channel: format!("towline_{salt:x}"),
-                news: news.clone(),
+                exchange: exchange.clone(),
                 catalog: catalog.clone(),
             };
             tasks.push(tokio::spawn(peers::run(listener)).abort_handle());
@@ -111,7 +111,7 @@ impl Postgres {
             locks: (salt as u32).cast_signed(),
             clock,
             catalog,
-            news: news.clone(),
+            exchange: exchange.clone(),
             hints: ReceiveHints::default(),
             sweeps: SweepProgress::default(),
             reclaim: ReclaimTimer::default(),
@@ -125,12 +125,12 @@ impl Postgres {
         }
         tasks.push(tokio::spawn(expiry::run(reader.clone(), shared.clock.clone())).abort_handle());
         tasks.push(tokio::spawn(inbox::run(shared, reader.clone())).abort_handle());
-        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, news, figures, tasks })
+        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, exchange, figures, tasks })
     }
 
     /// Waits for hints from other servers. Each hint is returned once, so only one task may call this.
     pub async fn peer_hints(&self) -> PeerHints {
-        self.news.next().await
+        self.exchange.next().await
     }
 }
 

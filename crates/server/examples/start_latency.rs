@@ -55,10 +55,10 @@ async fn measure(
     let (listening, store) = (there.clone(), servers[1].0.clone());
     let listener = tokio::spawn(async move {
         loop {
-            let heard = store.peer_hints().await;
-            listening.peers_heard(heard.hears);
-            heard.ready.iter().for_each(|(queue, &count)| listening.peer_hint(queue, count as usize));
-            if heard.anything {
+            let hints = store.peer_hints().await;
+            listening.peers_heard(hints.listening);
+            hints.ready.iter().for_each(|(queue, &count)| listening.peer_hint(queue, count as usize));
+            if hints.anything {
                 listening.peer_hints_missed();
             }
         }

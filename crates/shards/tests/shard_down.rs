@@ -197,7 +197,10 @@ async fn the_other_shards_keep_working() {
         let expected = if rig.home(item.head.id) == 1 { "unavailable" } else { "ok" };
         assert_eq!(code(answer), expected);
     }
-    assert_eq!(rig.shards.health()[1].down.as_deref(), Some("the store cannot be reached: injected fault; try again later"));
+    assert_eq!(
+        rig.shards.health()[1].down.as_deref(),
+        Some("the store cannot be reached: injected fault; try again later")
+    );
     // New items go to the other shards, and receives get them from there.
     for _ in 0..6 {
         let id = rig.submit(Submission::default()).await;

@@ -69,7 +69,7 @@ impl Context {
         self.attempt() >= self.envelope().retry.attempts
     }
 
-    /// Returns `true` for one piece of work of the system, and for its later attempts. All others get `false`.
+    /// Returns `true` for one piece of work of the system, and for its later attempts. All other work gets `false`.
     pub async fn claim(&self, key: &str) -> Result<bool, Error> {
         let key = self.engine.keys.claim(key);
         let store = &self.engine.backend.store;

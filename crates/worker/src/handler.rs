@@ -94,7 +94,7 @@ pub struct BatchEntry<I> {
     pub context: Context,
 }
 
-/// Runs the handler on the entries whose input can be decoded; the others fail without it.
+/// Runs the handler on the entries whose input can be decoded. Entries with other input fail.
 async fn run_batch<I, O, R>(
     handler: &impl Fn(Vec<BatchEntry<I>>) -> R,
     inputs: Vec<HandlerInput>,

@@ -25,7 +25,7 @@
 //! commit, fail, retry, defer, redrive; pending, processing, completed, failed; the lowest priority number first. Three
 //! things differ, because the ports must fit queues other than Towline's:
 //!
-//! - A second submit with a known idempotency key is not refused if its payload differs. The first one stands.
+//! - A second submit with a known idempotency key is not refused if its payload differs. The first one counts.
 //! - There is no release. An item that a worker does not run is deferred, since a release counts as an attempt.
 //! - Work that waits for its dependencies is in the store and not in the queue. Its state is `Waiting`.
 

@@ -1,8 +1,8 @@
-//! The three ports that the library runs on: [`Queue`], [`PubSub`] and [`Store`]. A program can bring its own
+//! The three ports that the library runs on: [`Queue`], [`PubSub`] and [`Store`]. A program can have its own
 //! implementations; [`crate::conformance`] is their contract as a test suite.
 //!
-//! A worker may die between two calls. Steps that must not be torn apart are therefore one call: a retry is not a
-//! commit and a submit, and a counter is told what it counts, so that it counts each thing once.
+//! A worker may die between two calls. Steps that belong together are therefore one call: a retry is not a commit and a
+//! submit, and an increment names what it counts, so that each thing counts once.
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;

@@ -67,8 +67,10 @@ impl Download {
                 Ok(Some(chunk.pieces))
             }
             ChunkLookup::End(totals) if totals == self.at => Ok(None),
-            ChunkLookup::End(_) => Err(self.damaged("is missing, though the buffer is said to be complete")),
-            ChunkLookup::NotYet => Err(self.damaged("was neither there nor waited for")),
+            ChunkLookup::End(_) => {
+                Err(self.damaged("is missing, but the server reports the buffer as complete"))
+            }
+            ChunkLookup::NotYet => Err(self.damaged("is missing, and the server did not wait for it")),
         }
     }
 
@@ -86,7 +88,7 @@ async fn fetch(client: Client, id: String, n: u32) -> Result<ChunkLookup> {
             ChunkLookup::Chunk(chunk) if !is_right(&chunk) => {
                 tries += 1;
                 if tries == TRIES {
-                    let what = format!("chunk {n} of buffer {id:?} has another hash than it is said to have");
+                    let what = format!("chunk {n} of buffer {id:?} does not match its hash; read it again");
                     return Err(ClientError::Protocol { url: client.url().to_owned(), what });
                 }
             }

@@ -111,7 +111,7 @@ impl TallyQuery {
 
 impl Client {
     /// Creates a client of the server at this address, for example `http://127.0.0.1:7420`. With `https` it
-    /// trusts the system's certificate authorities, unless [`Client::ca_file`] names others.
+    /// trusts the system's certificate authorities, unless [`Client::ca_file`] replaces them.
     pub fn new(url: &str) -> Result<Client> {
         Ok(Client { transport: Transport::new(url)? })
     }

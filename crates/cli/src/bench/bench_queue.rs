@@ -98,7 +98,7 @@ impl BenchQueue {
         Ok(self.server.client()?.counts(&self.queue).await?)
     }
 
-    /// Fails unless the queue has exactly the pending items that this many submits leave, and no others.
+    /// Fails unless the queue has exactly the pending items that this many submits leave.
     pub fn expect(&self, counts: &CountsShown, items: u64) -> anyhow::Result<()> {
         let pending = self.workload.left(items);
         let expected =

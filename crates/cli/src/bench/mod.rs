@@ -216,7 +216,7 @@ impl BenchTarget {
     }
 }
 
-/// Measures one run on a queue of its own, and deletes the queue.
+/// Measures one run on a new queue, and deletes the queue.
 async fn measure_on_queue(
     server: &Arc<Server>,
     run: &Run,

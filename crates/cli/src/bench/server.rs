@@ -29,7 +29,7 @@ impl Server {
         Ok(Server { url, connection: Some(connection), format, pid })
     }
 
-    /// A client with a connection of its own. It repeats nothing: a failed call ends the run.
+    /// A client with its own connection. It does not repeat calls: a failed call ends the run.
     pub fn client(&self) -> anyhow::Result<Client> {
         let client = match &self.connection {
             Some(connection) => open(connection)?,

@@ -18,7 +18,7 @@ const FAIL_PATIENCE: Duration = Duration::from_secs(5);
 /// Write standard input or a file to a buffer.
 ///
 /// A buffer is written once. Readers see the bytes as they are written. If the input fails, or on ctrl-C, the
-/// buffer fails and its readers are told.
+/// buffer fails and its readers get an error.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     /// The buffer's id.

@@ -134,6 +134,11 @@ impl LeaseArgs {
         let lease = Some(Text::parse(&self.lease));
         Action { verb: Some(verb.into()), id: Some(self.id.into()), lease, ..Action::default() }
     }
+
+    /// An action that makes the item pending again.
+    fn give_back(&self, verb: VerbName, delay: Option<Millis>, queue: Option<String>) -> Action {
+        Action { delay: delay.map(Span::from), queue, ..self.action(verb) }
+    }
 }
 
 impl ChangeArgs {
@@ -175,33 +180,21 @@ impl FailArgs {
 
 impl RetryArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        self.change.apply(Action {
-            reason: self.reason,
-            delay: self.delay.map(Span::from),
-            queue: self.queue,
-            ..self.lease.action(VerbName::Retry)
-        })
+        let retry = self.lease.give_back(VerbName::Retry, self.delay, self.queue);
+        self.change.apply(Action { reason: self.reason, ..retry })
     }
 }
 
 impl ReleaseArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        self.change.apply(Action {
-            delay: self.delay.map(Span::from),
-            queue: self.queue,
-            ..self.lease.action(VerbName::Release)
-        })
+        self.change.apply(self.lease.give_back(VerbName::Release, self.delay, self.queue))
     }
 }
 
 impl DeferArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        self.change.apply(Action {
-            delay: self.delay.map(Span::from),
-            ready_at: self.until,
-            queue: self.queue,
-            ..self.lease.action(VerbName::Defer)
-        })
+        let defer = self.lease.give_back(VerbName::Defer, self.delay, self.queue);
+        self.change.apply(Action { ready_at: self.until, ..defer })
     }
 }
 

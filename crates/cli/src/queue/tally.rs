@@ -60,7 +60,7 @@ pub async fn run(session: &Session, args: TallyArgs) -> Result<(), Failure> {
 }
 
 fn row(counted: &TallyRowShown, by_tag: bool) -> Vec<String> {
-    let value = counted.value.clone().unwrap_or_else(|| "(others)".to_owned());
+    let value = counted.value.clone().unwrap_or_else(|| "(other values)".to_owned());
     let numbers = [
         counted.completed,
         counted.failed,

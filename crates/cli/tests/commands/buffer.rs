@@ -178,7 +178,7 @@ fn an_idle_writer_is_kept_alive() {
     let sign = || server.json(&["buffer", "show", &id])["last_sign_at"].as_str().map(str::to_owned);
     until("the first bytes are there", || server.json(&["buffer", "show", &id])["bytes"] == 6);
     let first = sign();
-    until("it said that it lives", {
+    until("the writer sends a sign of life", {
         let mut seen = vec![first];
         move || {
             let now = sign();
@@ -202,7 +202,7 @@ fn no_progress_is_printed_to_pipes() {
     assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""));
     let child = piped(&mut server.command(&["buffer", "read", &id])).spawn().unwrap();
     let output = in_time("it is read", move || child.wait_with_output()).unwrap();
-    let mut said = String::new();
-    (&output.stderr[..]).read_to_string(&mut said).unwrap();
-    assert_eq!((output.stdout.len(), said.as_str()), (5 << 20, ""));
+    let mut stderr = String::new();
+    (&output.stderr[..]).read_to_string(&mut stderr).unwrap();
+    assert_eq!((output.stdout.len(), stderr.as_str()), (5 << 20, ""));
 }

@@ -63,7 +63,7 @@ fn an_interrupted_download_resumes() {
     first.kill().unwrap();
     first.wait().unwrap();
     let there = length();
-    assert!(there < content().len() as u64, "{there}: it was whole already");
+    assert!(there < content().len() as u64, "{there} bytes: the transfer was complete already");
     let resume = ["buffer", "read", &id, "--resume", "--output", text(&read)];
     server.ok(&resume);
     assert!(std::fs::read(&read).unwrap() == content());

@@ -40,13 +40,17 @@ fn records_are_set_counted_listed_and_deleted() {
 #[test]
 fn subscribers_get_published_messages() {
     let server = Server::start();
-    let listens =
+    let subscriber =
         piped(&mut server.command(&["topic", "subscribe", "news", "--count", "1"])).spawn().unwrap();
     until("a subscriber is there", || {
         server.json(&["-o", "json", "topic", "publish", "news", "two\nlines"])["subscribers"] == 1
     });
-    let heard = Run::end(listens);
-    assert_eq!((heard.code, heard.stdout.trim()), (Some(0), "{\"message\":\"two\\nlines\"}"), "{heard:?}");
+    let received = Run::end(subscriber);
+    assert_eq!(
+        (received.code, received.stdout.trim()),
+        (Some(0), "{\"message\":\"two\\nlines\"}"),
+        "{received:?}"
+    );
     let long = server.run(&["topic", "publish", "news", &"x".repeat((16 << 10) + 1)]);
     assert!(long.code == Some(1) && long.stderr.contains("16384"), "{long:?}");
 }

@@ -80,7 +80,7 @@ fn a_schedule_submits_items_on_time_and_on_request() {
     server.ok(&["schedule", "resume", "tick"]);
     let submitted = || server.json(&["schedule", "show", "tick"])["submitted"].as_u64().unwrap();
     let before = submitted();
-    until("it goes on", || submitted() > before);
+    until("the schedule continues", || submitted() > before);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_schedule_continues_after_a_restart() {
     server.kill();
     server.restart();
     let submitted = || server.json(&["schedule", "show", "tick"])["submitted"].as_u64().unwrap();
-    until("it goes on", || submitted() >= 2);
+    until("the schedule continues", || submitted() >= 2);
 }
 
 #[test]
@@ -121,5 +121,5 @@ fn a_schedule_without_its_queue_says_so() {
     let error = || server.json(&["schedule", "show", "tick"])["error"]["code"].clone();
     until("it shows its error", || error() == "queue_not_found");
     server.ok(&["queue", "create", "jobs"]);
-    until("it goes on", || error().is_null());
+    until("the schedule continues", || error().is_null());
 }

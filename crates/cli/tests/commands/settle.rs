@@ -113,7 +113,7 @@ fn an_operator_cancels_pauses_resumes_redrives_and_deletes() {
     }
     server.ok(&["item", "delete", &first]);
     let run = both("delete");
-    assert_eq!(run.code, Some(1), "one is gone: {run:?}");
+    assert_eq!(run.code, Some(1), "one item was removed: {run:?}");
     assert!(run.stderr.contains(&first), "{run:?}");
-    assert_eq!(server.run(&["item", "show", &second]).code, Some(1), "the other was deleted all the same");
+    assert_eq!(server.run(&["item", "show", &second]).code, Some(1), "the other item was deleted");
 }

@@ -81,13 +81,13 @@ fn sighup_reloads_the_certificate_without_ending_calls() {
     // Only one of the two files is new: the server keeps the old ones and says so.
     std::fs::write(server.directory().join("cert.pem"), "garbage").unwrap();
     signal(server.pid(), Signal::HUP);
-    until("the bad certificate is told", || server.log().contains("the old one stays in use"));
+    until("the bad certificate is reported", || server.log().contains("the old one stays in use"));
     assert!(server.log().contains("cert.pem"), "{}", server.log());
     assert_eq!(list(&old), Some(0));
 
     write_certificate(server.directory());
     let new = authority(&server, "new.pem");
-    assert_eq!(list(&old), Some(0), "not before it is told to");
+    assert_eq!(list(&old), Some(0), "not before the signal");
     signal(server.pid(), Signal::HUP);
     until("the new certificate is shown", || list(&new) == Some(0));
     assert_eq!(list(&old), Some(1));

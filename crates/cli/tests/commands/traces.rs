@@ -21,7 +21,7 @@ fn an_item_belongs_to_the_trace_of_its_submit() {
         Run::of(command.env("TRACEPARENT", parent).env("TRACESTATE", "congo=2")).ok(args)
     };
     assert_eq!(trace(&within(&submit, FIRST)), json!({"traceparent": FIRST, "tracestate": "congo=2"}));
-    assert_eq!(trace(&within(&flags, FIRST)), own, "the flag is meant");
+    assert_eq!(trace(&within(&flags, FIRST)), own, "the flag overrides the environment");
     assert_eq!(trace(&within(&submit, "nonsense")), json!(null));
     let run = server.run(&[&submit[..], &["--traceparent", "nonsense"]].concat());
     assert_eq!(run.code, Some(2), "{run:?}");

@@ -32,7 +32,7 @@ use world::World;
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_killed_again_and_again_keeps_its_promises() {
+async fn a_server_killed_again_and_again_keeps_the_invariants() {
     kill_again_and_again(Server::start()).await;
 }
 
@@ -56,16 +56,10 @@ async fn kill_again_and_again(mut server: Server) {
     let began = clock::instant();
     let world = Arc::new(World::new(plan, vec![server.url()]));
     world.create_queues().await;
-    let workers: Vec<_> =
-        (0..plan.clients).map(|name| tokio::spawn(Worker::new(Arc::clone(&world), name).run())).collect();
+    let workers = start_workers(&world);
     let mut random = Random::new(plan.seed, 0);
     for kill in 1..=plan.kills {
-        // Submits are spread over the kills. Each kill comes at a random point of its share.
-        let share = plan.items / (plan.kills + 1);
-        world.allowance.store(kill * share, Ordering::SeqCst);
-        let enough = (kill - 1) * share + share * (10 + random.below(80)) / 100;
-        wait_for(|| world.submitted.load(Ordering::SeqCst) >= enough).await;
-        tokio::time::sleep(Duration::from_micros(random.below(40_000))).await;
+        wait_for_kill(&world, kill, &mut random).await;
         server.kill();
         // Every call in flight is lost before the next kill.
         let closed = world.gate.write().await;
@@ -86,6 +80,20 @@ async fn kill_again_and_again(mut server: Server) {
     }
     let servers = [&server];
     end(&world, workers, began, &servers).await;
+}
+
+fn start_workers(world: &Arc<World>) -> Vec<tokio::task::JoinHandle<()>> {
+    let start = |name| tokio::spawn(Worker::new(Arc::clone(world), name).run());
+    (0..world.plan.clients).map(start).collect()
+}
+
+/// Submits are spread over the kills. Each kill comes at a random point of its share.
+async fn wait_for_kill(world: &World, kill: u64, random: &mut Random) {
+    let share = world.plan.items / (world.plan.kills + 1);
+    world.allowance.store(kill * share, Ordering::SeqCst);
+    let enough = (kill - 1) * share + share * (10 + random.below(80)) / 100;
+    wait_for(|| world.submitted.load(Ordering::SeqCst) >= enough).await;
+    tokio::time::sleep(Duration::from_micros(random.below(40_000))).await;
 }
 
 /// Submits the rest, waits until all items have ended, and compares everything.
@@ -122,7 +130,7 @@ async fn end(
         "commits accepted, repetitions among them",
         "settles refused",
         "settles whose answer was lost",
-        "settles with leases of others or of the past",
+        "settles with stale or foreign leases",
     ] {
         assert!(world.history.figure(what) > 0, "no {what}:\n{}", world.history.figures());
     }
@@ -147,13 +155,13 @@ async fn drain(world: &Arc<World>) {
 #[track_caller]
 fn judge(world: &World) {
     let violations = world.history.violations();
-    let told: Vec<String> = violations.iter().take(20).map(ToString::to_string).collect();
+    let messages: Vec<String> = violations.iter().take(20).map(ToString::to_string).collect();
     assert!(
         violations.is_empty(),
-        "{} promises broken (seed {}):\n{}\n{}",
+        "{} invariants violated (seed {}):\n{}\n{}",
         violations.len(),
         world.plan.seed,
-        told.join("\n"),
+        messages.join("\n"),
         world.history.figures()
     );
 }
@@ -161,7 +169,7 @@ fn judge(world: &World) {
 async fn wait_for(met: impl Fn() -> bool) {
     let until = clock::instant() + Duration::from_secs(120);
     while !met() {
-        assert!(clock::instant() < until, "the clients do not come on");
+        assert!(clock::instant() < until, "the clients make no progress");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -63,7 +63,7 @@ impl Scene {
         let (id, lease) =
             (item.id.clone().into_domain("id").unwrap(), item.lease.clone().into_domain("lease").unwrap());
         let action = Action::new(verb, id, lease);
-        let told = |answers: &Vec<Settled>| -> Vec<Answered> {
+        let read = |answers: &Vec<Settled>| -> Vec<Answered> {
             vec![match lie {
                 None => wire::settled(&action, &answers[0]),
                 Some(state) => Ok(Reply::Answer(Answer::State(state))),
@@ -71,14 +71,14 @@ impl Scene {
         };
         let operations = wire::leases(std::slice::from_ref(&action));
         let call = self.client.settle(vec![action.clone()]);
-        assert!(self.world.history.call(operations, None, call, told).await.answer().is_some());
+        assert!(self.world.history.call(operations, None, call, read).await.answer().is_some());
     }
 
-    /// Kills the server, does `meanwhile` to its data, and starts it again.
-    fn restart(&mut self, meanwhile: impl FnOnce(&Path, &Path)) {
+    /// Kills the server, changes its data with `change`, and starts it again.
+    fn restart(&mut self, change: impl FnOnce(&Path, &Path)) {
         self.server.kill();
         let directory = self.server.directory();
-        meanwhile(&directory.join("data"), &directory.join("older"));
+        change(&directory.join("data"), &directory.join("older"));
         self.world.history.restarted();
         self.server.restart();
     }
@@ -118,7 +118,7 @@ fn put_back(data: &Path, older: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_honest_server_is_not_accused() {
+async fn a_correct_server_has_no_violation() {
     let mut scene = Scene::new().await;
     for payload in ["a", "b", "c"] {
         scene.submit(payload).await;

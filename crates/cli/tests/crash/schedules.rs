@@ -40,7 +40,7 @@ fn kill_at_random(mut servers: Vec<Server>) {
     }
     let show = |servers: &[Server]| servers[0].json(&["schedule", "show", "tick"]);
     let before = show(&servers)["submitted"].as_u64().unwrap();
-    until("it goes on", || show(&servers)["submitted"].as_u64().unwrap() >= before + 3);
+    until("the schedule continues", || show(&servers)["submitted"].as_u64().unwrap() >= before + 3);
     servers[0].ok(&["schedule", "pause", "tick"]);
     let shown = show(&servers);
     let items = servers[0].json(&["queue", "item", "list", "jobs", "--limit", "10000"]);

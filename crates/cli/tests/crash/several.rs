@@ -4,12 +4,9 @@ use crate::plan::Plan;
 use crate::postgres::{self, Own};
 use crate::random::Random;
 use crate::rig::{Server, until};
-use crate::worker::Worker;
 use crate::world::World;
-use crate::{block_on, clock, end, judge, wait_for};
+use crate::{block_on, clock, end, judge, start_workers, wait_for_kill};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 const SERVERS: usize = 3;
 
@@ -34,15 +31,10 @@ async fn kill_any(database: &mut Own) {
     let mut servers: Vec<Server> = roles.iter().map(|role| apart(|| start(role))).collect();
     let world = Arc::new(World::new(plan, servers.iter().map(Server::url).collect()));
     world.create_queues().await;
-    let workers: Vec<_> =
-        (0..plan.clients).map(|name| tokio::spawn(Worker::new(Arc::clone(&world), name).run())).collect();
+    let workers = start_workers(&world);
     let mut random = Random::new(plan.seed, 0);
     for kill in 1..=plan.kills {
-        let share = plan.items / (plan.kills + 1);
-        world.allowance.store(kill * share, Ordering::SeqCst);
-        let enough = (kill - 1) * share + share * (10 + random.below(80)) / 100;
-        wait_for(|| world.submitted.load(Ordering::SeqCst) >= enough).await;
-        tokio::time::sleep(Duration::from_micros(random.below(40_000))).await;
+        wait_for_kill(&world, kill, &mut random).await;
         // Every fourth kill is of the database, the rest of servers.
         let victim = usize::try_from(random.below(SERVERS as u64)).unwrap();
         if kill.is_multiple_of(4) {

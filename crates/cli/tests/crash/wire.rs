@@ -120,7 +120,7 @@ pub fn received(answer: &ReceiveAnswer, visibility: Millis) -> Received {
 
 fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item {
     assert_eq!(item.attempt, item.retries + 1, "{item:?}");
-    let told = NewItem {
+    let submission = NewItem {
         inputs: item.inputs.clone(),
         params: item.params.clone(),
         idempotency_key: item.idempotency_key.clone(),
@@ -135,7 +135,7 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
         parameters: item.parameters.clone(),
         ..NewItem::default()
     };
-    let told = Submission::try_from(told).unwrap();
+    let submission = Submission::try_from(submission).unwrap();
     let lease = Lease {
         token: item.lease.clone().into_domain("lease").unwrap(),
         deadline: time(&item.lease_expires_at),
@@ -165,8 +165,8 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
     };
     Item {
         head,
-        body: told.body,
-        fields: told.fields,
+        body: submission.body,
+        fields: submission.fields,
         outcome: Outcome::default(),
         errors: Errors::default(),
     }
@@ -232,7 +232,7 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         other => panic!("{other:?} is not a state"),
     };
     let queue = queue_id(&item.queue);
-    let told = NewItem {
+    let submission = NewItem {
         inputs: item.inputs,
         params: item.params,
         idempotency_key: item.idempotency_key,
@@ -247,10 +247,10 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         parameters: item.parameters,
         ..NewItem::default()
     };
-    let mut told = Submission::try_from(told).unwrap();
+    let mut submission = Submission::try_from(submission).unwrap();
     // The API shows that an item has a key, but not for which content.
-    told.body.claim =
-        told.body.idempotency_key.is_some().then(|| Claim { queue, content: Default::default() });
+    submission.body.claim =
+        submission.body.idempotency_key.is_some().then(|| Claim { queue, content: Default::default() });
     let outcome = Action { outputs: item.outputs, output_params: item.output_params, ..commit_of_nothing() };
     let (_, call) = outcome.into_domain(0).unwrap();
     let towline_domain::command::Verb::Commit(outcome) = call.verb else { unreachable!() };
@@ -273,7 +273,13 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
     };
     StoredItem {
         queue: queue_name(&item.queue),
-        item: Item { head, body: told.body, fields: told.fields, outcome, errors: Errors::default() },
+        item: Item {
+            head,
+            body: submission.body,
+            fields: submission.fields,
+            outcome,
+            errors: Errors::default(),
+        },
     }
 }
 

@@ -60,9 +60,9 @@ impl Worker {
         while !self.world.done.load(Ordering::SeqCst) {
             let world = Arc::clone(&self.world);
             let open = world.gate.read().await;
-            let heard = if world.is_draining() { self.drain().await } else { self.step().await };
+            let progressed = if world.is_draining() { self.drain().await } else { self.step().await };
             drop(open);
-            if !heard {
+            if !progressed {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -307,7 +307,7 @@ impl Worker {
         if actions.is_empty() {
             return false;
         }
-        self.world.history.count("settles with leases of others or of the past", actions.len() as u64);
+        self.world.history.count("settles with stale or foreign leases", actions.len() as u64);
         self.send(actions).await.is_some()
     }
 

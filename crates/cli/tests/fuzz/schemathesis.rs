@@ -32,8 +32,8 @@ fn every_answer_matches_the_openapi_description() {
         .env("COLUMNS", "150")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(!server.log().contains("panicked"), "{}", server.log());
     for args in
         [&["queue", "create", "after"][..], &["queue", "submit", "after"], &["queue", "receive", "after"]]

@@ -30,7 +30,7 @@ fn two_servers_count_each_member_once_and_survive_a_kill() {
         submit(&servers[n % 2], &["--group", "g"]);
     }
     for server in &servers {
-        assert_eq!(members(server), [6, 6, 0], "what either answered is counted by both");
+        assert_eq!(members(server), [6, 6, 0], "each server counts the submits of both");
     }
     for n in 0..4 {
         commit(&servers[n % 2]);

@@ -31,9 +31,9 @@ fn a_schema_is_checked_migrated_and_checked_again() {
 
     let migrated = run(&["migrate", "--store", &store, "-o", "json"]);
     assert_eq!(migrated.code, Some(0), "{migrated:?}");
-    let told: serde_json::Value = serde_json::from_str(&migrated.stdout).unwrap();
-    assert_eq!((&told["schema"], &told["from"]), (&"towline".into(), &0.into()), "{told}");
-    let to = told["to"].as_i64().unwrap();
+    let migration: serde_json::Value = serde_json::from_str(&migrated.stdout).unwrap();
+    assert_eq!((&migration["schema"], &migration["from"]), (&"towline".into(), &0.into()), "{migration}");
+    let to = migration["to"].as_i64().unwrap();
     assert!(to > 0);
 
     let after = run(&check);

@@ -29,11 +29,11 @@ fn a_token_holds_everywhere_and_its_end_too(databases: &[Own]) {
 
     let id = worker.split('_').nth(1).unwrap();
     run(&one, &admin, &["token", "revoke", id]).ok(&["revoke"]);
-    assert_eq!(run(&one, &worker, &["whoami"]).code, Some(1), "at once where it was told");
-    until("the other server has heard", || run(&other, &worker, &["whoami"]).code == Some(1));
+    assert_eq!(run(&one, &worker, &["whoami"]).code, Some(1), "at once at the server that revoked it");
+    until("the other server refuses the token", || run(&other, &worker, &["whoami"]).code == Some(1));
     // Revoking the token also ends a waiting call at the other server.
-    let let_go = Run::end(waiting);
-    assert_eq!(let_go.code, Some(1), "{let_go:?}");
+    let ended = Run::end(waiting);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
     run(&other, &admin, &["queue", "list"]).ok(&["list"]);
 }
 

@@ -83,13 +83,13 @@ fn run(steps: Vec<Step>) {
 
 #[test]
 fn a_step_that_fails_or_prints_other_text_is_reported() {
-    let told = |text: &'static str| {
+    let report = |text: &'static str| {
         let steps = extract::tour(text).unwrap();
         let end = std::panic::catch_unwind(|| run(steps)).unwrap_err();
         *end.downcast::<String>().unwrap()
     };
-    let failed = told("<!-- tour -->\n```sh\ntrue\nfalse\n```\n<!-- /tour -->");
+    let failed = report("<!-- tour -->\n```sh\ntrue\nfalse\n```\n<!-- /tour -->");
     assert!(failed.starts_with("false ended with"), "{failed}");
-    let differs = told("<!-- tour -->\n```sh\necho one\n# => two\n```\n<!-- /tour -->");
+    let differs = report("<!-- tour -->\n```sh\necho one\n# => two\n```\n<!-- /tour -->");
     assert!(differs.contains("prints something else"), "{differs}");
 }

@@ -11,8 +11,8 @@ fn unsupported_tyger_commands_are_refused_with_a_hint() {
         &["codespec", "create", "--kind", "service"],
     ] {
         let output = sandbox.tyger(words).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "{words:?}");
-        assert!(said.contains(&format!("no {}s yet", words[0])), "{words:?}: {said}");
+        assert!(message.contains(&format!("no {}s yet", words[0])), "{words:?}: {message}");
     }
 }

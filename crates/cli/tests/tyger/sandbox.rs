@@ -118,5 +118,5 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("waited in vain: {what}");
+    panic!("timed out: {what}");
 }

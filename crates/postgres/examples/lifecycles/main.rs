@@ -23,7 +23,7 @@ pub struct Arguments {
     url: Config,
     /// The queues to measure.
     #[arg(long, value_delimiter = ',', default_value = "towline,skip-locked,pgmq-like,cyclotron-like")]
-    who: Vec<Contender>,
+    queues: Vec<Contender>,
     /// Payload sizes in bytes.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 4500])]
     bytes: Vec<usize>,
@@ -79,11 +79,11 @@ async fn main() {
     if let Some(items) = arguments.retention {
         return towline::retention(&arguments, items).await;
     }
-    println!("{:14} bytes batch   depth | life-cycles/s | submits/s | drains/s | WAL bytes an item", "who");
+    println!("{:14} bytes batch   depth | life-cycles/s | submits/s | drains/s | WAL bytes an item", "queue");
     for _ in 0..arguments.rounds {
         for &depth in &arguments.depth {
             for &bytes in &arguments.bytes {
-                for &contender in &arguments.who {
+                for &contender in &arguments.queues {
                     measure_all(&arguments, contender, bytes, depth).await;
                 }
             }

@@ -1,11 +1,7 @@
--- The pages that hold items with numbers in these ranges, or with these chosen ids.
+-- The page that the first asked item may be in, and the pages that begin behind it.
 WHERE first_seq = ANY (ARRAY(
     SELECT page.first_seq
-    FROM (
-        SELECT * FROM unnest($1::bigint[], $2::bigint[])
-        UNION ALL
-        SELECT chosen.seq, chosen.seq FROM chosen_ids chosen WHERE chosen.id = ANY ($3::uuid[])
-    ) AS asked (low, high)
+    FROM asked
     CROSS JOIN LATERAL (
         SELECT first_seq FROM (
             SELECT first_seq, last_seq FROM pages

@@ -20,13 +20,13 @@ use towline_store::{Operation, QueueLookup};
 /// How an attempt ended.
 pub(crate) enum Attempt {
     Done(Box<Done>),
-    /// The same again, with these locks too.
+    /// Try again, with these locks too.
     Again(BTreeSet<QueueId>),
-    /// The same again, in a moment.
+    /// Try again after a pause.
     Later,
-    /// The same again: items were put elsewhere between looking for them and locking them.
+    /// Try again: items moved to other pages before these could be locked.
     Moved,
-    /// The connection went away while the commit was under way.
+    /// The connection was lost while the commit was under way.
     Unknown {
         decided: Box<Decided>,
         cause: String,
@@ -40,7 +40,7 @@ pub(crate) struct Done {
     pub(crate) effects: Effects,
 }
 
-/// What was decided and sent, to be answered if it turns out to be committed.
+/// A batch that was sent to the database, and how to answer it if it was committed.
 pub(crate) struct Decided {
     pub(crate) fetched: Fetched,
     pub(crate) outcomes: Vec<Outcome>,
@@ -48,20 +48,18 @@ pub(crate) struct Decided {
     pub(crate) batch: i64,
 }
 
-/// How to go about it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttemptOptions<'a> {
-    /// Queues that turned out to need exact counts.
+    /// Queues that an earlier attempt found to need exact counts.
     pub(crate) locks: &'a BTreeSet<QueueId>,
     /// Carry out what is due.
     pub(crate) sweep: bool,
-    /// Rather than answer that there is nothing, come again later, if others hold it for a moment.
+    /// If other transactions have locked all ready items, try again later instead of answering that there are none.
     pub(crate) patient: bool,
-    /// Look for items by all that may lead to them.
+    /// Look items up by their ids as well as by their numbers.
     pub(crate) thorough: bool,
 }
 
-/// Tries once.
 pub(crate) async fn attempt(
     session: &mut Session,
     shared: &Shared,
@@ -115,7 +113,7 @@ pub(crate) async fn attempt(
     let mut decided = Decided { fetched, outcomes, wanted, batch };
     match write::write(session, &decided.fetched.overlay, &mut decided.wanted, batch).await {
         Ok((contents, anything)) => {
-            // A batch that wrote nothing left no mark.
+            // A batch that wrote nothing recorded no batch number.
             session.batch = if anything { batch } else { session.batch };
             Ok(Attempt::Done(Box::new(decided.committed(shared, contents))))
         }
@@ -138,12 +136,12 @@ fn decide_all(
 }
 
 impl Decided {
-    /// It is committed: let the next ones know where to look, before anybody is told.
+    /// Call this after the commit. Updates the receive hints before the callers get their answers.
     pub(crate) fn committed(self, shared: &Shared, contents: Contents) -> Done {
         let Decided { fetched: Fetched { mut overlay, begins, all_due, removal }, outcomes, .. } = self;
         let mut recorder = std::mem::take(&mut overlay.effects);
         let effects = recorder.take(|id| overlay.by_id(id).map(|(queue, _)| queue.name.clone()));
-        shared.news.committed(&overlay, &effects);
+        shared.exchange.committed(&overlay, &effects);
         let mut figures = shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
         *figures = figures.plus(&overlay.figures);
         drop(figures);
@@ -164,7 +162,7 @@ impl Decided {
             shared.hints.put(queue, place);
         }
         for outcome in &outcomes {
-            // Keys that take turns leave items behind that stand before others.
+            // With fairness, items may remain before the last delivered position.
             if let Outcome::Received(Deliveries { queue, items: given, .. }) = outcome
                 && !overlay.takes_turns(*queue)
                 && let (Some(begin), Some(last)) = (begins.get(queue), given.last())

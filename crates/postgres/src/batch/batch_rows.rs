@@ -79,7 +79,7 @@ impl<'a> BatchRows<'a> {
         let mut rows = BatchRows {
             layout: Layout::of(overlay),
             removed: with_side_rows.map(|(seq, _)| seq.cast_signed()).collect(),
-            removed_ranges: overlay.gone.iter().copied().unzip(),
+            removed_ranges: overlay.removed_pages.iter().copied().unzip(),
             tallies: TallyColumns::of_all(&overlay.tallies),
             tag_tallies: TallyColumns::of_tags(&overlay.tallies),
             ..BatchRows::default()
@@ -106,16 +106,16 @@ impl<'a> BatchRows<'a> {
                 }
             }
         }
-        for (&id, (spent, _)) in overlay.spent.iter().filter(|(_, (_, changed))| *changed) {
+        for (&id, (rate, _)) in overlay.rates.iter().filter(|(_, (_, changed))| *changed) {
             rows.rates.0.push(queue_number(id));
             // A time beyond the year 2262 does not fit into the column. 0 stands for an unused rate.
-            rows.rates.1.push(i64::try_from(spent.0).unwrap_or(0));
+            rows.rates.1.push(i64::try_from(rate.0).unwrap_or(0));
         }
-        for (&id, turn) in overlay.turns.iter().filter(|(_, turn)| turn.changed) {
+        for (&id, slot) in overlay.round_robins.iter().filter(|(_, slot)| slot.changed) {
             rows.round_robins.0.push(queue_number(id));
-            rows.round_robins.1.push(turn.turn.key.number());
-            rows.round_robins.2.push(turn.turn.given.cast_signed());
-            rows.round_robins.3.push(turn.begins);
+            rows.round_robins.1.push(slot.round_robin.key.number());
+            rows.round_robins.2.push(slot.round_robin.given.cast_signed());
+            rows.round_robins.3.push(slot.begins);
         }
         for (&id, queue) in &overlay.queues {
             match queue {

@@ -1,4 +1,4 @@
-//! What an operation came to, before what it brings along has been read.
+//! Outcomes of operations, and the contents that are read to answer them.
 
 use crate::batch::overlay::Entry;
 use crate::batch::receive_hints::OrderPosition;
@@ -16,14 +16,14 @@ use towline_store::{Answered, Reply, StoreError, transaction};
 
 pub(crate) type Outcome = transaction::Outcome<DeliveredItem>;
 
-/// An item that was given out, as it was at that moment.
+/// A delivered item, as it was at the delivery.
 #[derive(Debug)]
 pub(crate) struct DeliveredItem {
     pub(crate) seq: u64,
     pub(crate) place: OrderPosition,
     head: Head,
     pub(crate) kept: PayloadRef,
-    /// Of an item that is new in this batch: nothing has to be read.
+    /// Set if this batch submitted the item: no content has to be read.
     submitted: Option<Box<(Body, Fields)>>,
     replaced: Option<Box<Body>>,
     edits: Vec<FieldEdits>,
@@ -54,17 +54,17 @@ impl DeliveredItem {
     }
 }
 
-/// What was read of items beside their heads.
+/// What was read of items, apart from their heads.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pieces: PayloadPieces,
     bodies: PayloadBytes,
     edits: FxHashMap<u64, FieldEdits>,
-    /// In place of what `bodies` has.
+    /// Replaces the body in `bodies`.
     replaced: FxHashMap<u64, Body>,
     errors: FxHashMap<u64, Vec<AttemptError>>,
     outcomes: FxHashMap<u64, CommitOutcome>,
-    /// Of which something does not read.
+    /// Items that cannot be read.
     damage: FxHashMap<u64, StoreError>,
 }
 
@@ -138,8 +138,8 @@ fn text_of<T: serde::de::DeserializeOwned>(seq: u64, table: &str, text: &str) ->
     code::from_json(text).map_err(|error| damaged(format_args!("{seq} of {table}"), error))
 }
 
-/// The answer, with what was read for it. An item that cannot be read costs itself alone: the leases are committed, so the
-/// receiver gets the other items, and the lease on that one lapses.
+/// The answer, with the contents that were read for it. An item that cannot be read is left out: its lease is committed, and
+/// lapses. The receiver gets the other items.
 pub(crate) fn answer(outcome: Outcome, contents: &mut Contents) -> Answered {
     match outcome {
         Outcome::Decided(decided) => decided.map_err(Into::into),

@@ -1,4 +1,4 @@
-//! A worker: gathers calls into batches, carries them out, answers each.
+//! A worker: gathers calls into batches, carries them out, and answers each call.
 
 use crate::batch::attempt::{Attempt, AttemptOptions, Decided, Done, attempt};
 use crate::batch::outcome;
@@ -15,22 +15,22 @@ use towline_domain::command::Verb;
 use towline_domain::{Effects, Field};
 use towline_store::{Answered, Operation, Reply, Result, StoreError, Updated};
 
-/// A batch is closed when it has this many operations, or payload of that size.
+/// A batch is closed when it has this many operations, or this many bytes of payload.
 const OPERATIONS_MAX: usize = 2048;
 const BYTES_MAX: usize = 8 << 20;
-/// Attempts that others came before, until the callers are told.
+/// After this many conflicts with other transactions, the callers get an error.
 const CONFLICTS_MAX: u32 = 64;
-/// Attempts of a receive to get what others hold for a moment.
+/// How often a receive waits for items that other transactions have locked.
 const LATER_MAX: u32 = 4;
-/// Attempts to find out what became of a commit, and the pause between two.
+/// How often to check whether a commit took place, and the pause between.
 const RESOLVE_MAX: u32 = 60;
 const RESOLVE_PAUSE: Duration = Duration::from_millis(250);
 
-/// A caller's batch, on its way.
+/// A caller's batch that is being carried out.
 pub(crate) struct Call {
     operations: VecDeque<Operation>,
     updated: Updated,
-    /// Items that time changed in this call so far; `None`: it has not begun.
+    /// How many items its sweeps changed so far; `None` before its first batch.
     swept: Option<u64>,
     reply: oneshot::Sender<Result<Updated>>,
 }
@@ -41,7 +41,7 @@ impl Call {
     }
 }
 
-/// Until the store is dropped.
+/// Runs until the store is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, taken: Arc<Mutex<mpsc::Receiver<Call>>>) {
     let mut worker = Worker { shared, session: None };
     while let Some(calls) = gather(&taken).await {
@@ -52,7 +52,7 @@ pub(crate) async fn run(shared: Arc<Shared>, taken: Arc<Mutex<mpsc::Receiver<Cal
     }
 }
 
-/// Waits for a call, and takes along what else is waiting: no delay when idle, large batches when busy.
+/// Waits for a call, then takes all other waiting calls. An idle store adds no delay, a busy one makes large batches.
 async fn gather(taken: &Mutex<mpsc::Receiver<Call>>) -> Option<Vec<Call>> {
     let mut taken = taken.lock().await;
     let mut calls = vec![taken.recv().await?];
@@ -72,25 +72,24 @@ struct Worker {
 }
 
 impl Worker {
-    /// Carries out all of the calls, in as many batches as it takes: what is about a whole queue has one of its own.
+    /// Carries out the calls in one or more batches. An operation on a whole queue gets its own batch.
     async fn serve(&mut self, calls: Vec<Call>) {
         let mut waiting = calls;
         while !waiting.is_empty() {
             let (operations, parts) = next_batch(&mut waiting);
-            // Time stands still within a call: what is due is carried out where one begins.
+            // A call sweeps once, in its first batch.
             let begins = |(call, part): (&Call, &Option<usize>)| part.is_some() && call.swept.is_none();
             let sweep = waiting.iter().zip(&parts).any(begins);
             let mut result = self.carry_out(&operations, sweep).await.map(BatchAnswers::of);
             let mut left = Vec::with_capacity(waiting.len());
             for (mut call, part) in waiting.into_iter().zip(parts) {
                 match (&mut result, part) {
-                    // A call that is no part of this batch may fare better in the next.
                     (_, None) => left.push(call),
                     (Err(error), Some(_)) => drop(call.reply.send(Err(error.clone()))),
                     (Ok(batch), Some(part)) => {
                         call.take(batch, part);
                         match call.operations.is_empty() {
-                            // A caller that went away does not want to know.
+                            // The caller may have disconnected.
                             true => {
                                 call.updated.effects.merge(std::mem::take(&mut batch.effects));
                                 drop(call.reply.send(Ok(call.updated)));
@@ -100,7 +99,7 @@ impl Worker {
                     }
                 }
             }
-            // No call ended with this batch: one that goes on reports its effects.
+            // If no call ended with this batch, the next unfinished call reports its effects.
             if let (Ok(batch), Some(call)) = (result, left.first_mut()) {
                 call.updated.effects.merge(batch.effects);
             }
@@ -128,7 +127,8 @@ impl Worker {
                     thorough = true;
                     conflicts += 1;
                     if conflicts > CONFLICTS_MAX {
-                        let cause = "what it is about is always on the move".to_owned();
+                        let cause =
+                            "other batches keep moving its items to other pages; try again".to_owned();
                         return Err(StoreError::Unavailable { cause });
                     }
                 }
@@ -155,7 +155,7 @@ impl Worker {
                     }
                 }
                 Err(Failure::Fault(error)) => {
-                    // Whatever it was, a connection made anew has nothing to do with it.
+                    // The cause of the fault may be in the connection.
                     self.forget_session();
                     return Err(error);
                 }
@@ -176,11 +176,11 @@ impl Worker {
 
     fn forget_session(&mut self) {
         self.session = None;
-        // What this batch took up may lie before the hints again.
+        // The items of this batch may be ready again before the hints.
         self.shared.hints.forget_all();
     }
 
-    /// Finds out whether the commit that was under way took place: `None`, it did not.
+    /// Finds out whether the commit that was under way took place. Returns `None` if it did not.
     async fn resolve(&mut self, mut decided: Decided, cause: &str) -> Result<Option<Done>> {
         let lost = self.session.take().map_or(0, |session| session.number);
         self.forget_session();
@@ -193,12 +193,12 @@ impl Worker {
                     return Ok(Some(decided.committed(&self.shared, contents)));
                 }
                 Ok(Some(_)) => return Ok(None),
-                Ok(None) => "the lost session is not over".clone_into(&mut last),
+                Ok(None) => "the lost session has not ended".clone_into(&mut last),
                 Err(error) => last = error.to_string(),
             }
             tokio::time::sleep(RESOLVE_PAUSE).await;
         }
-        let cause = format!("{cause}, while it was asked to commit; whether it did is not known: {last}");
+        let cause = format!("{cause}; unknown whether the commit took place: {last}");
         Err(StoreError::Unavailable { cause })
     }
 
@@ -209,7 +209,7 @@ impl Worker {
 }
 
 impl Call {
-    /// Takes its part of a batch's answers.
+    /// Takes the answers to its operations from a batch.
     fn take(&mut self, batch: &mut BatchAnswers, part: usize) {
         let so_far = self.swept.unwrap_or(0) + batch.swept;
         self.swept = Some(so_far);
@@ -220,8 +220,7 @@ impl Call {
     }
 }
 
-/// The answers of a batch, with what they bring along; how many items time changed in it; and its effects, which one of its
-/// calls reports.
+/// The answers of a batch, how many items its sweep changed, and its effects, which one of its calls reports.
 struct BatchAnswers {
     answers: std::vec::IntoIter<Answered>,
     swept: u64,
@@ -237,8 +236,8 @@ impl BatchAnswers {
     }
 }
 
-/// What can be done next for these calls, and how many operations of each are in it. A call of nothing is a part, too:
-/// it carries out what is due.
+/// The operations of the next batch, and how many of them each call has; `None` if a call has no part in it. A call without
+/// operations has a part, too: it sweeps.
 fn next_batch(calls: &mut [Call]) -> (Vec<Operation>, Vec<Option<usize>>) {
     let mut batch = Vec::new();
     let mut parts = vec![None; calls.len()];

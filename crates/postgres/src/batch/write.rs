@@ -167,7 +167,7 @@ fn encode_events(overlay: &Overlay) -> Vec<Vec<u8>> {
         let changed = overlay.queues.get(&id).and_then(Option::as_ref);
         changed.or_else(|| overlay.catalog.by_id(id)).map(|queue| &queue.name)
     };
-    event_codec::encode(&overlay.told, overlay.salt, overlay.now, name)
+    event_codec::encode(&overlay.events, overlay.salt, overlay.now, name)
 }
 
 /// The shard that a batch adds to and, if the batch is the first in that shard, the one before it: a row changes only so

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_when_the_writers_of_that_moment_have_ended() {
+    fn the_watermark_rises_when_the_writers_of_that_moment_have_ended() {
         let watermark = EventWatermark::default();
         let observe =
             |visible, names: &[&str]| watermark.observe(watermark.generation(), visible, writers(names));

@@ -1,8 +1,8 @@
-//! What servers tell each other through PostgreSQL's `NOTIFY`: in which queues something may be ready now.
+//! Peer hints: servers notify each other with PostgreSQL's `NOTIFY` of queues in which items may be ready.
 //!
-//! The server notifies after the commit, on a connection of its own: a transaction that notifies takes a lock of the whole database until
-//! it is committed, and no two of them would ever share a sync. What is ready meanwhile is told together. It is a hint:
-//! what is lost with a server or a connection is found by asking, as if nobody told anything.
+//! A server notifies after the commit, on a separate connection. A transaction that notifies holds a lock of the whole
+//! database until it is committed, so two such commits could not share a sync. One notification covers all batches since
+//! the one before. A hint may be lost with a server or a connection: the receivers then find the items by polling.
 
 use crate::batch::overlay::Overlay;
 use crate::catalog::CatalogCache;
@@ -21,42 +21,42 @@ use tokio_postgres::{AsyncMessage, Client, Notification};
 use towline_domain::{Effects, QueueId, QueueName};
 use towline_store::{QueueLookup, StoreError};
 
-/// Queues that one notification names; of more it says only that there are some.
+/// How many queues one notification names. With more, it names none and sends [`ANYTHING`].
 const QUEUES_MAX: usize = 64;
-/// Between two notifications, at least: a busy server tells of many batches at once.
+/// Minimum time between two notifications.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often a server tells itself something, to know that it hears.
+/// How often a server notifies itself, to check that notifications arrive.
 const PROVE_EVERY: Duration = Duration::from_secs(5);
 const RECONNECT_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
-/// Notifications that wait to be read.
+/// How many notifications may wait to be read.
 const UNREAD_MAX: usize = 1024;
 
-/// Names nothing: the sender wants to hear itself.
+/// The payload of a server's notification to itself.
 const PROOF: &str = "";
 const ANYTHING: &str = "*";
-/// Said by `enqueue` in SQL.
+/// Sent by `enqueue` in SQL.
 const INBOX: &str = "inbox";
 
-/// What other servers have brought, as far as it is not taken yet.
+/// The hints of other servers that were not taken yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PeerHints {
     /// Whether notifications arrive at the moment.
-    pub hears: bool,
-    /// How many items may have become ready in which queue.
+    pub listening: bool,
+    /// How many items may have become ready in each queue.
     pub ready: BTreeMap<QueueName, u32>,
-    /// In any queue: so many that they were not named, or something went by unheard.
+    /// Items may be ready in any queue: too many queues to name, or notifications were missed.
     pub anything: bool,
 }
 
-/// To be told and heard, by all workers of a server.
+/// Hints to send and hints that arrived. The workers of a server share it.
 #[derive(Debug, Default)]
-pub(crate) struct News {
-    tell: Mutex<BTreeMap<QueueId, u32>>,
-    telling: Notify,
-    heard: Mutex<PeerHints>,
-    hearing: Notify,
-    /// There is something in the inbox.
+pub(crate) struct HintExchange {
+    outgoing: Mutex<BTreeMap<QueueId, u32>>,
+    outgoing_added: Notify,
+    incoming: Mutex<PeerHints>,
+    incoming_changed: Notify,
+    /// The inbox has new entries.
     pub(crate) inbox: Notify,
 }
 
@@ -64,13 +64,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl News {
-    /// Tells peers what a committed batch may mean for receivers that wait there.
+impl HintExchange {
+    /// Adds hints of the items that a committed batch may have made deliverable.
     pub(crate) fn committed(&self, overlay: &Overlay, effects: &Effects) {
         let mut ready: BTreeMap<QueueId, u32> = overlay.queues.keys().map(|&id| (id, 1)).collect();
         for (name, queue) in &effects.queues {
             let Some(known) = overlay.by_name(name) else { continue };
-            // The end of a lease lets another item be delivered only where something limits that.
+            // The end of a lease makes another item deliverable only if the queue limits concurrency.
             let flow = &known.policy.flow;
             let freed = match (flow.limits_keys(), flow.concurrency) {
                 (true, _) => queue.key_leases_ended.max(queue.leases_ended),
@@ -86,72 +86,72 @@ impl News {
         if ready.is_empty() {
             return;
         }
-        let mut tell = lock(&self.tell);
+        let mut outgoing = lock(&self.outgoing);
         for (queue, count) in ready {
-            let so_far = tell.entry(queue).or_default();
+            let so_far = outgoing.entry(queue).or_default();
             *so_far = so_far.saturating_add(count);
         }
-        drop(tell);
-        self.telling.notify_one();
+        drop(outgoing);
+        self.outgoing_added.notify_one();
     }
 
-    /// Waits until there is something.
+    /// Waits for hints, or for a change of `listening`.
     pub(crate) async fn next(&self) -> PeerHints {
-        self.hearing.notified().await;
-        let mut heard = lock(&self.heard);
-        let hears = heard.hears;
-        std::mem::replace(&mut *heard, PeerHints { hears, ..PeerHints::default() })
+        self.incoming_changed.notified().await;
+        let mut incoming = lock(&self.incoming);
+        let listening = incoming.listening;
+        std::mem::replace(&mut *incoming, PeerHints { listening, ..PeerHints::default() })
     }
 
-    fn take_told(&self) -> Option<String> {
-        let told = std::mem::take(&mut *lock(&self.tell));
-        (!told.is_empty()).then(|| payload(&told))
+    fn take_outgoing(&self) -> Option<String> {
+        let outgoing = std::mem::take(&mut *lock(&self.outgoing));
+        (!outgoing.is_empty()).then(|| payload(&outgoing))
     }
 
-    fn hear(&self, change: impl FnOnce(&mut PeerHints)) {
-        change(&mut lock(&self.heard));
-        self.hearing.notify_one();
+    fn change_incoming(&self, change: impl FnOnce(&mut PeerHints)) {
+        change(&mut lock(&self.incoming));
+        self.incoming_changed.notify_one();
     }
 
-    pub(crate) fn hears(&self) -> bool {
-        lock(&self.heard).hears
+    pub(crate) fn is_listening(&self) -> bool {
+        lock(&self.incoming).listening
     }
 
-    /// This server itself brought something, past those who wait here.
-    pub(crate) fn brought_here(&self, queue: &QueueName) {
-        self.hear(|heard| {
-            let so_far = heard.ready.entry(queue.clone()).or_default();
+    /// Adds a hint for this server itself: it submitted an item from the inbox, which wakes no receiver of its broker.
+    pub(crate) fn submitted_from_inbox(&self, queue: &QueueName) {
+        self.change_incoming(|incoming| {
+            let so_far = incoming.ready.entry(queue.clone()).or_default();
             *so_far = so_far.saturating_add(1);
         });
     }
 
-    fn heard(&self, payload: &str, catalog: &CatalogCache) {
+    fn receive(&self, payload: &str, catalog: &CatalogCache) {
         if payload == INBOX {
             self.inbox.notify_one();
             return;
         }
         let catalog = catalog.get();
-        self.hear(|heard| {
+        self.change_incoming(|incoming| {
             for part in payload.split(',').filter(|part| !part.is_empty()) {
-                // A queue that is not known here is new.
+                // A queue that this server does not know is new.
                 match read_part(part).and_then(|(id, count)| Some((catalog.by_id(id)?, count))) {
                     Some((queue, count)) => {
-                        let so_far = heard.ready.entry(queue.name.clone()).or_default();
+                        let so_far = incoming.ready.entry(queue.name.clone()).or_default();
                         *so_far = so_far.saturating_add(count);
                     }
-                    None => heard.anything = true,
+                    None => incoming.anything = true,
                 }
             }
         });
     }
 }
 
-fn payload(told: &BTreeMap<QueueId, u32>) -> String {
-    if told.len() > QUEUES_MAX {
+fn payload(hints: &BTreeMap<QueueId, u32>) -> String {
+    if hints.len() > QUEUES_MAX {
         return ANYTHING.to_owned();
     }
     let parts: Vec<String> =
-        told.iter().map(|(&id, count)| format!("{}:{count}", queue_number(id))).collect();
+        hints.iter().map(|(&id, count)| format!("{}:{count}", queue_number(id))).collect();
     parts.join(",")
 }
 
@@ -160,13 +160,13 @@ fn read_part(part: &str) -> Option<(QueueId, u32)> {
     Some((queue_id(id.parse().ok()?), count.parse().ok()?))
 }
 
-/// Tells and hears, until it is dropped, over as many connections as it takes.
+/// Sends and receives notifications. Connects again when a connection fails.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) target: Target,
     pub(crate) schema: String,
     pub(crate) channel: String,
-    pub(crate) news: Arc<News>,
+    pub(crate) exchange: Arc<HintExchange>,
     pub(crate) catalog: Arc<CatalogCache>,
 }
 
@@ -176,12 +176,12 @@ pub(crate) async fn run(listener: Listener) {
         match connect(&listener).await {
             Ok((client, unread)) => {
                 pause = RECONNECT_MIN;
-                let ended = converse(&listener, &client, unread).await;
-                tracing::debug!(ended, "notifications of other servers are not heard");
+                let ended = exchange_hints(&listener, &client, unread).await;
+                tracing::debug!(ended, "notifications of other servers do not arrive; will connect again");
             }
             Err(error) => tracing::debug!(%error, "cannot listen to other servers"),
         }
-        listener.news.hear(|heard| heard.hears = false);
+        listener.exchange.change_incoming(|incoming| incoming.listening = false);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT_MAX);
     }
@@ -199,7 +199,7 @@ async fn connect(listener: &Listener) -> Result<(Client, mpsc::Receiver<Notifica
             }
         }
     });
-    // Nobody waits for a hint to be on disk.
+    // A hint need not be durable.
     let Listener { schema, channel, .. } = listener;
     let begin = format!(
         "SET synchronous_commit = off; SET application_name = 'towline listens to {schema}'; LISTEN {channel}"
@@ -208,9 +208,13 @@ async fn connect(listener: &Listener) -> Result<(Client, mpsc::Receiver<Notifica
     Ok((client, unread))
 }
 
-/// Until the connection fails: why it did.
-async fn converse(listener: &Listener, client: &Client, mut unread: mpsc::Receiver<Notification>) -> String {
-    let Listener { channel, news, catalog, .. } = listener;
+/// Runs until the connection fails. Returns why it failed.
+async fn exchange_hints(
+    listener: &Listener,
+    client: &Client,
+    mut unread: mpsc::Receiver<Notification>,
+) -> String {
+    let Listener { channel, exchange, catalog, .. } = listener;
     let own = match client.query_one("SELECT pg_backend_pid()", &[]).await {
         Ok(row) => row.get::<_, i32>(0),
         Err(error) => return describe(&error),
@@ -220,13 +224,13 @@ async fn converse(listener: &Listener, client: &Client, mut unread: mpsc::Receiv
     let mut pause = tokio::time::interval(PAUSE);
     pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let something = async {
+        let has_outgoing = async {
             pause.tick().await;
-            news.telling.notified().await;
+            exchange.outgoing_added.notified().await;
         };
-        let tell = tokio::select! {
-            () = something => {
-                match news.take_told() {
+        let payload = tokio::select! {
+            () = has_outgoing => {
+                match exchange.take_outgoing() {
                     Some(payload) => payload,
                     None => continue,
                 }
@@ -234,27 +238,27 @@ async fn converse(listener: &Listener, client: &Client, mut unread: mpsc::Receiv
             notification = unread.recv() => {
                 let Some(notification) = notification else { return "the connection ended".to_owned() };
                 if notification.process_id() != own {
-                    news.heard(notification.payload(), catalog);
+                    exchange.receive(notification.payload(), catalog);
                 } else if notification.payload() == PROOF && !proven {
                     proven = true;
-                    // What went by before this one was not heard.
-                    news.hear(|heard| {
-                        heard.anything |= !heard.hears;
-                        heard.hears = true;
+                    // Notifications before this one may have been missed.
+                    exchange.change_incoming(|incoming| {
+                        incoming.anything |= !incoming.listening;
+                        incoming.listening = true;
                     });
                 }
                 continue;
             }
             _ = prove.tick() => {
                 if !std::mem::replace(&mut proven, false) {
-                    return format!("nothing was heard for {PROVE_EVERY:?}");
+                    return format!("no notification arrived for {PROVE_EVERY:?}");
                 }
                 PROOF.to_owned()
             }
         };
-        let parameters: [&(dyn ToSql + Sync); 2] = [channel, &tell];
-        let told = client.execute("SELECT pg_notify($1, $2)", &parameters);
-        match tokio::time::timeout(PROVE_EVERY, told).await {
+        let parameters: [&(dyn ToSql + Sync); 2] = [channel, &payload];
+        let sent = client.execute("SELECT pg_notify($1, $2)", &parameters);
+        match tokio::time::timeout(PROVE_EVERY, sent).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return describe(&error),
             Err(_) => return format!("no answer for {PROVE_EVERY:?}"),
@@ -268,8 +272,8 @@ mod tests {
 
     #[test]
     fn a_notification_names_queues_by_number_and_is_bounded() {
-        let told = BTreeMap::from([(QueueId(3), 7), (QueueId(12), u32::MAX)]);
-        assert_eq!(payload(&told), format!("3:7,12:{}", u32::MAX));
+        let hints = BTreeMap::from([(QueueId(3), 7), (QueueId(12), u32::MAX)]);
+        assert_eq!(payload(&hints), format!("3:7,12:{}", u32::MAX));
         assert_eq!(read_part("12:4294967295"), Some((QueueId(12), u32::MAX)));
         for nonsense in ["", "3", "3:", ":3", "x:1", "1:-1", ANYTHING] {
             assert_eq!(read_part(nonsense), None, "{nonsense:?}");

@@ -27,7 +27,7 @@ impl Layout {
         for (page, numbers) in overlay.pages.values() {
             let present = || numbers.iter().filter_map(|seq| Some((*seq, overlay.entries.get(seq)?)));
             let removed = !overlay.removed.is_empty() && present().count() < numbers.len();
-            let rewritten = overlay.anew.contains(&page.first);
+            let rewritten = overlay.rewritten.contains(&page.first);
             if removed || rewritten || present().any(|(_, entry)| entry.changed) {
                 let items: Vec<PageItem<'_>> = present()
                     .map(|(seq, entry)| page_item(overlay, seq, entry, payload_ref(entry)))
@@ -105,9 +105,9 @@ fn payload_ref(entry: &Entry) -> PayloadRef {
 fn page_item<'a>(overlay: &Overlay, seq: u64, entry: &'a Entry, kept: PayloadRef) -> PageItem<'a> {
     PageItem {
         snapshot: ItemSnapshotRef { seq, head: &entry.head, counted: entry.counted, kept },
-        index: overlay.standing(&entry.head, entry.counted),
+        index: overlay.index_keys(&entry.head, entry.counted),
         order: overlay.key(&entry.head),
-        fairness_key: overlay.whose(&entry.head),
+        fairness_key: overlay.fairness_key(&entry.head),
         counts_leases: overlay.limits_keys(entry.head.queue),
         touched_by: if entry.changed { entry.touch } else { UNTOUCHED },
     }

@@ -171,8 +171,13 @@ impl Reader {
         let mut client = self.client().await?;
         let snapshot = snapshot(&mut client).await?;
         let (pages, terminal_pages) = tokio::try_join!(
-            snapshot.prepare_cached(query!("fragments/select_pages", "fragments/pages_holding_items")),
             snapshot.prepare_cached(query!(
+                "fragments/with_asked_items",
+                "fragments/select_pages",
+                "fragments/pages_holding_items"
+            )),
+            snapshot.prepare_cached(query!(
+                "fragments/with_asked_items",
                 "fragments/select_terminal_pages",
                 "fragments/terminal_pages_holding_items"
             )),

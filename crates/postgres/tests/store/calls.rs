@@ -18,7 +18,7 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("it never happened: {what}");
+    panic!("timed out: {what}");
 }
 
 pub fn create(queue: &str, policy: Policy) -> Operation {

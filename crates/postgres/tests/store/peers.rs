@@ -30,7 +30,7 @@ fn pair() -> (String, Postgres, Postgres) {
     let schema = new_schema();
     let [one, other] = [0, 1].map(|_| open(&SHARED.config(), &schema, Time::Database).unwrap());
     for store in [&one, &other] {
-        wait_for_hints(store, "its own notification", |hints| hints.hears);
+        wait_for_hints(store, "its own notification", |hints| hints.listening);
     }
     run(&one, create("jobs", Policy::default())).unwrap();
     // A server does not know the name of a new queue: its hint covers all queues.
@@ -77,7 +77,7 @@ fn a_listener_that_lost_its_connection_reconnects_and_hints_at_all_queues() {
     assert_eq!(ended, 2, "one listener a server");
     for store in [&one, &other] {
         // The listener may reconnect before the test asks for the first time.
-        wait_for_hints(store, "its own notification again", |hints| hints.hears && hints.anything);
+        wait_for_hints(store, "its own notification again", |hints| hints.listening && hints.anything);
     }
     run(&one, submit("jobs", "after")).unwrap();
     wait_for_hints(&other, "the submit", |hints| hints.anything || ready(hints));

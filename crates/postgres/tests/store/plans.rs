@@ -102,6 +102,7 @@ fn items_are_found_by_their_sequence_numbers() {
     let statement = format!(
         "AS {}",
         query!(
+            "fragments/with_asked_items.sql",
             "fragments/select_pages.sql",
             "fragments/pages_holding_items.sql",
             "fragments/lock_in_order.sql"

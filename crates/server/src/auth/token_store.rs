@@ -120,7 +120,7 @@ fn invalid(what: &'static str, message: String) -> Refusal {
 fn check(new: NewToken, hash: SecretHash, now: Timestamp) -> Result<StoredToken, Refusal> {
     let NewToken { name, scopes, expires_in, rate_limit } = new;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        let message = format!("use 1 to {NAME_BYTES_MAX} bytes that say who has the token");
+        let message = format!("use 1 to {NAME_BYTES_MAX} bytes that name the owner of the token");
         return Err(invalid("name", message));
     }
     if scopes.is_empty() || scopes.len() > SCOPES_MAX {

@@ -90,9 +90,9 @@ impl Backend {
         let broker = broker.clone();
         Some(tokio::spawn(async move {
             loop {
-                let heard = store.peer_hints().await;
-                broker.peers_heard(heard.hears);
-                pass_on(&broker, &heard);
+                let hints = store.peer_hints().await;
+                broker.peers_heard(hints.listening);
+                pass_on(&broker, &hints);
             }
         }))
     }

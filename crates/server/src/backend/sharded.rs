@@ -92,11 +92,11 @@ async fn tidy(shards: Arc<Shards>, back: Arc<Notify>) {
 }
 
 /// Wakes waiters for what a peer reports.
-pub(crate) fn pass_on(broker: &Broker, heard: &PeerHints) {
-    for (queue, &count) in &heard.ready {
+pub(crate) fn pass_on(broker: &Broker, hints: &PeerHints) {
+    for (queue, &count) in &hints.ready {
         broker.peer_hint(queue, count as usize);
     }
-    if heard.anything {
+    if hints.anything {
         broker.peer_hints_missed();
     }
 }

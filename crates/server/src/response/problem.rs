@@ -98,7 +98,6 @@ impl From<BufferError> for ProblemResponse {
             BufferError::ChunkSize { bytes: 0, .. } => Code::Invalid,
             BufferError::ChunkSize { .. } | BufferError::TooManyChunks { .. } => Code::TooLarge,
             BufferError::NotFound { .. } => Code::BufferNotFound,
-            BufferError::Exists { .. } => Code::BufferExists,
             BufferError::BeingWritten { .. } | BufferError::AlreadyWritten { .. } => Code::BufferWritten,
             BufferError::Failed { .. } => Code::BufferFailed,
             BufferError::NotBegun { .. } | BufferError::NotComplete { .. } | BufferError::NotYet { .. } => {
@@ -115,6 +114,7 @@ impl From<BufferError> for ProblemResponse {
             BufferError::Unavailable { .. } => Code::StorageUnavailable,
             BufferError::Full { .. } => Code::DiskFull,
             BufferError::Damaged { .. } => Code::Damaged,
+            // The server chooses the ids of buffers, so `Exists` is a fault of the server, too.
             _ => Code::Internal,
         };
         if code.status() >= 500 {

@@ -37,7 +37,7 @@ impl Responder {
         value: &T,
         elements: usize,
     ) -> Result<Response, ProblemResponse> {
-        // AuditSubject what an element takes at least.
+        // Assumes 256 bytes an element.
         run_blocking_if_large(elements * 256, || self.with(value))
     }
 }

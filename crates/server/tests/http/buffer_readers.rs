@@ -88,7 +88,7 @@ async fn a_reader_gets_an_error_when_the_writer_fails() {
     server.client().fail_buffer(&id, WRITER, "fell over").await.unwrap();
     let (read, end) = read_to_end(content).await;
     assert_eq!(read, b"half");
-    assert!(end.is_err(), "a part was taken for the whole");
+    assert!(end.is_err(), "an incomplete body ended without an error");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! `docs/errors.md` lists every error code, and no other.
+//! `docs/errors.md` lists every error code that a client can get, and no other.
 
 use towline_api::CODES;
 

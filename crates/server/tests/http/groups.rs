@@ -14,7 +14,7 @@ async fn group(server: &TestServer, name: &str) -> Value {
     server.get(&format!("/v1/groups/{name}")).await.success()
 }
 
-fn stands(shown: &Value) -> [u64; 5] {
+fn counts(shown: &Value) -> [u64; 5] {
     ["members", "unfinished", "completed", "failed", "removed"].map(|name| shown[name].as_u64().unwrap())
 }
 
@@ -29,7 +29,7 @@ async fn a_group_spans_queues_and_is_cancelled_as_a_whole() {
     server.submit("jobs", json!([{"group": name}, {"group": name}, {}])).await;
     server.submit("second", json!([{"group": name}])).await;
     let shown = group(&server, path).await;
-    assert_eq!((shown["group"].as_str(), stands(&shown)), (Some(name), [3, 3, 0, 0, 0]));
+    assert_eq!((shown["group"].as_str(), counts(&shown)), (Some(name), [3, 3, 0, 0, 0]));
     let (id, lease) = take(&server).await;
     server.act(&id, "commit", json!({"lease": lease, "output_params": {"pages": 3}})).await.success();
     let cancel = format!("/v1/groups/{path}/cancel");
@@ -38,7 +38,7 @@ async fn a_group_spans_queues_and_is_cancelled_as_a_whole() {
     let done = server.call(Method::POST, &format!("{cancel}?reason=enough"), None).await.success();
     assert_eq!((&done["done"], &done["next"]), (&json!(2), &Value::Null));
     let shown = server.get(&format!("/v1/groups/{path}/wait?timeout=20s&expect=3")).await.success();
-    assert_eq!((&shown["done"], stands(&shown)), (&json!(true), [3, 0, 1, 2, 0]));
+    assert_eq!((&shown["done"], counts(&shown)), (&json!(true), [3, 0, 1, 2, 0]));
     let members = server.get(&format!("/v1/items?group={path}")).await.success();
     let members = members["items"].as_array().unwrap();
     assert_eq!(members.len(), 3);

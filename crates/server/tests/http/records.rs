@@ -102,20 +102,20 @@ async fn a_message_reaches_every_subscriber_of_its_topic_and_no_other() {
     let mut server = TestServer::start().await;
     let client = server.client();
     assert_eq!(client.publish("news", "without subscribers").await.unwrap(), 0);
-    let mut ears = Vec::new();
+    let mut subscribers = Vec::new();
     for _ in 0..3 {
-        ears.push(client.subscribe("news").await.unwrap());
+        subscribers.push(client.subscribe("news").await.unwrap());
     }
     let mut other = client.subscribe("other").await.unwrap();
     let detail = "line\r\none\n\ndata: two \u{1f409}";
     assert_eq!(client.publish("news", detail).await.unwrap(), 3);
     assert_eq!(client.publish("other", "else").await.unwrap(), 1);
-    for ear in &mut ears {
-        assert_eq!(ear.next().await.unwrap(), Some(TopicEvent::Message(detail.to_owned())));
+    for subscriber in &mut subscribers {
+        assert_eq!(subscriber.next().await.unwrap(), Some(TopicEvent::Message(detail.to_owned())));
     }
     assert_eq!(other.next().await.unwrap(), Some(TopicEvent::Message("else".to_owned())));
     // A subscriber that disconnects gets no more messages.
-    drop(ears);
+    drop(subscribers);
     while client.publish("news", "again").await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }

@@ -141,7 +141,7 @@ async fn a_stream_ends_with_an_error_when_its_token_ends() {
     assert_eq!(content.next().await.unwrap().as_deref(), Some(&b"first"[..]));
     server.post(&format!("/v1/tokens/{reader_id}/revoke"), json!({})).await.success();
     let cut_off = content.next().await;
-    assert!(cut_off.is_err(), "not taken for whole: {cut_off:?}");
+    assert!(cut_off.is_err(), "an incomplete body ended without an error: {cut_off:?}");
     // The writer has another token.
     input.send(InputEvent::End).await.unwrap();
     writing.await.unwrap().unwrap();

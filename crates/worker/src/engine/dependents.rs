@@ -95,7 +95,7 @@ impl Engine {
         })
     }
 
-    /// Tells the dependents of this work that it has ended.
+    /// Notifies the dependents of this work that it has ended.
     pub(super) async fn notify_dependents(
         self: &Arc<Engine>,
         id: &str,

@@ -21,7 +21,7 @@ impl Engine {
             self.sleep(pause).await;
             let now = self.clock.now();
             for (number, running) in self.running.take_due(before(now, pause), now) {
-                // In their own tasks: a slow call must not delay the others.
+                // In their own tasks: a slow call must not delay other heartbeats.
                 tokio::spawn(Arc::clone(&self).send_heartbeat(number, running));
             }
         }

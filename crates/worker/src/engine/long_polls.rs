@@ -69,7 +69,7 @@ impl LongPolls {
         true
     }
 
-    /// Waits for the next long poll that received something. The poll loop restarts the others.
+    /// Waits for the next long poll that received something. The poll loop restarts the ones that received nothing.
     pub(super) async fn next(&mut self, engine: &Engine) -> Received {
         while let Some((at, result)) = self.under_way.next().await {
             let places = std::mem::take(&mut self.reserved[at]);

@@ -237,8 +237,8 @@ impl Engine {
         }
     }
 
-    /// Stops receiving, and waits up to `limit` for the running attempts. Returns `true` if all of them ended; the others
-    /// are dropped.
+    /// Stops receiving, and waits up to `limit` for the running attempts. Returns `true` if all of them ended. Drops
+    /// attempts that still run.
     pub(crate) async fn stop(&self, limit: Duration) -> bool {
         self.stopping.send_replace(true);
         let end = self.clock.now().after(limit);

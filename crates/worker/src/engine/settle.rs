@@ -1,4 +1,4 @@
-//! Settling: stores how an attempt ended, tells dependents and the group, and then settles the item in its queue.
+//! Settling: stores how an attempt ended, notifies dependents and the group, and then settles the item in its queue.
 
 use super::running::{Attempt, Source};
 use super::{Backpressure, Engine, Origin, ResultRecord};

@@ -110,10 +110,10 @@ fn read_overlay(overlay: &mut Overlay, plan: &FetchPlan, answers: &FetchedRows) 
     for row in answers.at(index.named).iter().chain(answers.at(index.due)) {
         overlay.fetched(read_page(row, overlay.salt)?);
     }
-    overlay.removed_whole(answers.at(index.removed));
+    overlay.count_removed_pages(answers.at(index.removed));
     for row in index.rewritten.iter().flat_map(|&at| &rows[at]) {
         let page = read_page(row, overlay.salt)?;
-        overlay.anew.insert(page.0.first);
+        overlay.rewritten.insert(page.0.first);
         overlay.fetched(page);
     }
     rows::read_kv(overlay, &plan.kv_keys, answers.at(index.kv));

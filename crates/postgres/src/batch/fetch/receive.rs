@@ -70,7 +70,8 @@ impl ReceiveRequest {
     /// Whether the overlay has too few items for it. With fairness keys, items that were fetched for another reason may not be
     /// the next in turn, so any unusable item asks for a second look.
     pub(super) fn is_short(&self, overlay: &Overlay) -> bool {
-        overlay.usable(self.id) < self.wanted || self.is_by_key() && !overlay.spoiled(self.id).is_empty()
+        overlay.deliverable(self.id) < self.wanted
+            || self.is_by_key() && !overlay.undeliverable(self.id).is_empty()
     }
 
     pub(super) fn statement<'a>(&'a self, statements: &'a Statements) -> (&'a Statement, Parameters<'a>) {
@@ -112,7 +113,7 @@ pub(super) async fn look_again<'a>(
     let nothing = |receive: &&&ReceiveRequest| match receive.leased_max {
         None => overlay.ready.get(&receive.id).is_none_or(BTreeSet::is_empty),
         // Keys at their limit may have ready items. To the database, an expired item still counts as ready.
-        Some(_) => overlay.usable(receive.id) == 0 && overlay.spoiled(receive.id).is_empty(),
+        Some(_) => overlay.deliverable(receive.id) == 0 && overlay.undeliverable(receive.id).is_empty(),
     };
     let statements = &session.statements;
     let is_receivable = |receive: &&'a ReceiveRequest| match &receive.leased_max {
@@ -136,9 +137,9 @@ async fn fetch_until_enough(
     let wanted = receive.wanted;
     loop {
         let unusable: (Vec<i64>, Vec<i64>) =
-            overlay.spoiled(receive.id).into_iter().map(|(key, count)| (key.number(), count)).unzip();
+            overlay.undeliverable(receive.id).into_iter().map(|(key, count)| (key.number(), count)).unzip();
         let enough = match receive.weights {
-            None => overlay.usable(receive.id) >= wanted,
+            None => overlay.deliverable(receive.id) >= wanted,
             Some(_) => unusable == receive.unusable,
         };
         if enough || (!hinted && unusable.0.is_empty()) {

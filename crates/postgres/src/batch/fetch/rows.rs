@@ -1,6 +1,6 @@
 //! Rows of a fetch as parts of the overlay.
 
-use crate::batch::overlay::{KeyOwner, Overlay, ReplaceOwner, Slot, TurnSlot};
+use crate::batch::overlay::{KeyOwner, Overlay, ReplaceOwner, RoundRobinSlot, Slot};
 use crate::batch::plan::read_replace_key;
 use crate::batch::tally::Tallies;
 use crate::catalog::Catalog;
@@ -23,11 +23,11 @@ pub(super) fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> 
         salt: shared.salt,
         catalog: catalog.clone(),
         locked: FxHashMap::default(),
-        spent: BTreeMap::new(),
-        turns: BTreeMap::new(),
+        rates: BTreeMap::new(),
+        round_robins: BTreeMap::new(),
         leased: FxHashMap::default(),
         leases: FxHashMap::default(),
-        anew: BTreeSet::new(),
+        rewritten: BTreeSet::new(),
         entries: FxHashMap::default(),
         by_id: FxHashMap::default(),
         ready: FxHashMap::default(),
@@ -39,14 +39,14 @@ pub(super) fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> 
         pages: BTreeMap::new(),
         touch: 0,
         removed: FxHashMap::default(),
-        gone: Vec::new(),
+        removed_pages: Vec::new(),
         body_slot: 0,
         counted: FxHashMap::default(),
         tallies: Tallies::default(),
         figures: StoreMetrics::default(),
         queues: BTreeMap::new(),
-        tells: shared.events.is_some(),
-        told: Vec::new(),
+        writes_events: shared.events.is_some(),
+        events: Vec::new(),
         event_slot: 0,
         swept: 0,
         read_budget: READ_BYTES_MAX,
@@ -66,11 +66,13 @@ pub(super) fn read_counts(overlay: &mut Overlay, locks: &BTreeSet<QueueId>, rows
 /// How much of the rates is used up, and which fairness keys had the last deliveries.
 pub(super) fn read_flow(overlay: &mut Overlay, rates: &[Row], round_robins: &[Row]) {
     let rate = |row: &Row| (queue_id(row.get(0)), (RateState(row.get::<_, i64>(1).cast_unsigned()), false));
-    overlay.spent = rates.iter().map(rate).collect();
+    overlay.rates = rates.iter().map(rate).collect();
     for row in round_robins {
-        let turn =
+        let round_robin =
             RoundRobin { key: KeyTag::from_number(row.get(1)), given: row.get::<_, i32>(2).cast_unsigned() };
-        overlay.turns.insert(queue_id(row.get(0)), TurnSlot { turn, ..TurnSlot::default() });
+        overlay
+            .round_robins
+            .insert(queue_id(row.get(0)), RoundRobinSlot { round_robin, ..RoundRobinSlot::default() });
     }
 }
 

@@ -7,7 +7,7 @@ use towline_domain::change::QueueChange;
 use towline_domain::{Body, Change, CountKind, Field, FieldEdits, Fields};
 
 impl Overlay {
-    /// Takes the item out of the counts and of the order, before it changes or goes.
+    /// Takes the item out of the counts and the order, before it changes or is removed.
     fn withdraw(&mut self, seq: u64) -> Option<Box<Entry>> {
         let entry = self.entries.remove(&seq)?;
         if let Some(place) = self.place_of(seq, &entry)
@@ -19,7 +19,7 @@ impl Overlay {
         Some(entry)
     }
 
-    /// Puts it back where it stands now.
+    /// Puts the item back under its present count and position.
     fn put(&mut self, seq: u64, mut entry: Box<Entry>) {
         entry.counted = entry.head.count_kind(self.now);
         entry.changed = true;
@@ -39,7 +39,7 @@ impl Overlay {
         }
     }
 
-    /// What waited for a time that has come is ready: nothing is decided, it only stands elsewhere.
+    /// Makes a scheduled item ready, because its time has come. The item itself does not change.
     pub(super) fn promote(&mut self, seq: u64) {
         if let Some(entry) = self.withdraw(seq) {
             self.effects.promoted(entry.head.queue, entry.head.fairness_key);
@@ -51,7 +51,7 @@ impl Overlay {
         let Some(mut entry) = self.withdraw(seq) else {
             return;
         };
-        self.tell(change, None);
+        self.record_events(change, None);
         self.figures.add(change, self.now);
         if let Some(finish) = change.finish() {
             self.tallies.add(&finish);
@@ -97,12 +97,12 @@ impl Overlay {
         }
     }
 
-    /// Takes in a new item.
+    /// Adds a new item.
     pub(super) fn add(&mut self, seq: u64, chosen_id: bool, change: &Change) {
         let (Some(head), Some((body, fields))) = (change.head(), change.submitted()) else {
             return;
         };
-        self.tell(change, None);
+        self.record_events(change, None);
         if let (Some(key), Some(claim)) = (&body.idempotency_key, body.claim) {
             let owner = KeyOwner { seq, id: head.id, content: claim.content, stored: false };
             self.keys.insert((claim.queue, key.clone()), owner);
@@ -132,7 +132,7 @@ impl Overlay {
 }
 
 impl Entry {
-    /// What was submitted now, in place of what was before.
+    /// Replaces the content of the item.
     fn replace(&mut self, body: &Body, fields: &Fields) {
         if self.submitted.is_some() {
             self.submitted = Some(Box::new((body.clone(), fields.clone())));
@@ -144,7 +144,7 @@ impl Entry {
         };
         self.edits = vec![Field::ALL.into_iter().fold(FieldEdits::default(), edit)];
         self.replaced = Some(Box::new(body.clone()));
-        // Nothing of what was submitted before is read again.
+        // The content before is not read again.
         let at = PayloadLocation { has: 0, lengths: [0; PARTS], ..self.kept.at };
         self.kept = PayloadRef { at, edited: Some(payload_bytes(body, fields)), side: true };
     }

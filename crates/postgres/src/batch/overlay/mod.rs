@@ -1,6 +1,6 @@
-//! What a batch fetched, with what was decided so far on top: each operation sees what those before it did.
+//! The overlay: what a batch fetched, and what it decided so far. Each operation sees the changes of the operations before it.
 //!
-//! Nothing here talks to the database. What is written in the end is taken from the entries that changed.
+//! The overlay does not access the database. The batch writes the entries that changed.
 
 mod items;
 pub(crate) mod operations;
@@ -26,7 +26,7 @@ use towline_domain::{
 };
 use towline_store::{QueueLookup, StoreMetrics};
 
-/// The batch has to begin anew, with the lock of this queue: its counts must be exact.
+/// The batch must start again with the lock of this queue, because it needs exact counts.
 #[derive(Debug)]
 pub(crate) struct NeedsLock(pub(crate) QueueId);
 
@@ -35,23 +35,23 @@ pub(crate) struct Overlay {
     pub(crate) now: Timestamp,
     pub(crate) salt: u64,
     pub(crate) catalog: Arc<Catalog>,
-    /// Counts at the beginning, of the queues that are locked.
+    /// The counts of the locked queues before the batch.
     pub(crate) locked: FxHashMap<QueueId, Counts>,
-    /// How far rates are used up, and whether that is news.
-    pub(crate) spent: BTreeMap<QueueId, (RateState, bool)>,
-    /// Whose turn it is, where keys take turns.
-    pub(crate) turns: BTreeMap<QueueId, TurnSlot>,
-    /// How many items of each key were in hand at the beginning, of the queues that are locked and have a limit on that.
+    /// Rate states, and whether the batch changed them.
+    pub(crate) rates: BTreeMap<QueueId, (RateState, bool)>,
+    /// The round robins of queues with fairness.
+    pub(crate) round_robins: BTreeMap<QueueId, RoundRobinSlot>,
+    /// How many items of each key were leased before the batch, in the locked queues that limit it.
     pub(crate) leased: FxHashMap<QueueId, FxHashMap<KeyTag, i64>>,
-    /// How many more or less are since, of all queues with such a limit.
+    /// By how many that changed since, in all queues that limit it.
     pub(crate) leases: FxHashMap<(QueueId, KeyTag), i64>,
-    /// First numbers of pages that are laid out anew though nothing in them changes: they are of no key, in a queue whose keys
-    /// take turns, or what is in hand in them was not counted, in one whose keys have a limit.
-    pub(crate) anew: BTreeSet<u64>,
-    /// Boxed: they are moved about.
+    /// `first_seq` of pages that are written again although their items do not change. Fairness was turned on, and the page has
+    /// no fairness key yet. Or leases of each key got a limit, and the page has no count of its leases yet.
+    pub(crate) rewritten: BTreeSet<u64>,
+    /// Boxed, because entries are moved often.
     pub(crate) entries: FxHashMap<u64, Box<Entry>>,
     pub(crate) by_id: FxHashMap<ItemId, u64>,
-    /// By key where keys take turns; then in the queue's order.
+    /// Sorted by key in queues with fairness, then in the queue's order.
     pub(crate) ready: FxHashMap<QueueId, BTreeSet<(KeyTag, OrderPosition)>>,
     pub(crate) keys: FxHashMap<(QueueId, String), KeyOwner>,
     pub(crate) replace_keys: FxHashMap<(QueueId, String), ReplaceOwner>,
@@ -60,28 +60,29 @@ pub(crate) struct Overlay {
     pub(crate) fresh: Range<u64>,
     pub(crate) fresh_queue: Option<QueueId>,
 
-    /// Pages that were fetched and locked, with the numbers of their items, in order.
+    /// The fetched and locked pages, with the numbers of their items in order.
     pub(crate) pages: BTreeMap<u64, (PageRow, Vec<u64>)>,
-    /// Who is at it: what is touched together is stored together.
+    /// The number of the call that runs now. Items that one call changes share a page.
     pub(crate) touch: u32,
-    /// Stored items that are gone, and whether they had rows in other tables.
+    /// Stored items that were removed, and whether they had side rows.
     pub(crate) removed: FxHashMap<u64, bool>,
-    /// Finished pages that went as a whole and had rows in other tables: their first and last numbers.
-    pub(crate) gone: Vec<(i64, i64)>,
-    /// The partition of `bodies` for what is new.
+    /// Terminal pages with side rows that were removed as a whole: their first and last numbers.
+    pub(crate) removed_pages: Vec<(i64, i64)>,
+    /// The partition of `payloads` for new payloads.
     pub(crate) body_slot: u8,
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
     pub(crate) tallies: Tallies,
     pub(crate) figures: StoreMetrics,
     pub(crate) effects: EffectsRecorder,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
-    /// What this batch tells, in order, if it tells anything, and the partition of `events` for it.
-    pub(crate) tells: bool,
-    pub(crate) told: Vec<EventPayload>,
+    /// Whether the store writes events.
+    pub(crate) writes_events: bool,
+    /// The events of this batch, in order, and the partition of `events` for them.
+    pub(crate) events: Vec<EventPayload>,
     pub(crate) event_slot: i16,
-    /// Items that time changed.
+    /// How many items the sweep changed.
     pub(crate) swept: u64,
-    /// Payload that may still be brought along.
+    /// How many bytes of payload the answers may still read.
     pub(crate) read_budget: u64,
 }
 
@@ -89,25 +90,25 @@ pub(crate) struct Overlay {
 pub(crate) struct Entry {
     pub(crate) head: Head,
     pub(crate) counted: CountKind,
-    /// Of an item that is stored.
+    /// Where the payload of a stored item is.
     pub(crate) kept: PayloadRef,
     pub(crate) stored: bool,
     pub(crate) changed: bool,
-    /// Who touched it last.
+    /// The number of the call that changed it last.
     pub(crate) touch: u32,
-    /// Of an item that is new.
+    /// The content of a new item.
     pub(crate) submitted: Option<Box<(Body, Fields)>>,
     pub(crate) chosen_id: bool,
-    /// Of an item that is stored: submitted in its place.
+    /// The new body of a stored item that a submit replaced.
     pub(crate) replaced: Option<Box<Body>>,
     pub(crate) edits: Vec<FieldEdits>,
-    /// With the revision each came with.
+    /// The errors that this batch adds, each with the revision of the item.
     pub(crate) errors: Vec<(u32, AttemptError)>,
     pub(crate) outcome: Option<Outcome>,
 }
 
 impl Entry {
-    /// At most this much payload.
+    /// Upper bound of the payload in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         match &self.submitted {
             Some(submitted) => payload_bytes(&submitted.0, &submitted.1),
@@ -130,24 +131,23 @@ pub(crate) struct KeyOwner {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct TurnSlot {
-    pub(crate) turn: RoundRobin,
-    /// It is news.
+pub(crate) struct RoundRobinSlot {
+    pub(crate) round_robin: RoundRobin,
     pub(crate) changed: bool,
-    /// Its keys begin to take turns.
+    /// The batch turned fairness on.
     pub(crate) begins: bool,
 }
 
-/// Who was the latest to be submitted with a replace key.
+/// The latest item that was submitted with a replace key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplaceOwner {
     pub(crate) seq: u64,
     pub(crate) id: ItemId,
-    /// Who is stored as such.
+    /// The item that owns the key in the database.
     pub(crate) stored: Option<u64>,
 }
 
-/// A key-value record, there or not.
+/// A key-value record that exists or not.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) record: Option<KvRecord>,
@@ -172,7 +172,7 @@ impl QueueLookup for Overlay {
 }
 
 impl Overlay {
-    /// Counts as they are now; of a queue that is not locked, only what this batch did.
+    /// The present counts. For a queue that is not locked: only the changes of this batch.
     fn counts(&self, id: QueueId) -> Counts {
         let base = self.locked.get(&id).copied().unwrap_or_default();
         let Some(change) = self.counted.get(&id) else {
@@ -189,23 +189,23 @@ impl Overlay {
         }
     }
 
-    /// Takes in a page that was fetched and locked.
-    pub(crate) fn fetched(&mut self, (page, images): (PageRow, Vec<ItemSnapshot>)) {
+    /// Adds a page that was fetched and locked.
+    pub(crate) fn fetched(&mut self, (page, snapshots): (PageRow, Vec<ItemSnapshot>)) {
         if self.pages.contains_key(&page.first) {
             return;
         }
-        self.entries.reserve(images.len());
-        self.pages.insert(page.first, (page, images.iter().map(|image| image.seq).collect()));
-        for ItemSnapshot { seq, head, counted, kept } in images {
+        self.entries.reserve(snapshots.len());
+        self.pages.insert(page.first, (page, snapshots.iter().map(|snapshot| snapshot.seq).collect()));
+        for ItemSnapshot { seq, head, counted, kept } in snapshots {
             self.by_id.insert(head.id, seq);
-            // What another server, a moment ahead, has put there is not ready yet.
+            // If the clock of another server is ahead, it may have promoted an item that is not ready yet by this clock.
             if counted == CountKind::Pending
                 && head.ready_at <= self.now
                 && let Some(queue) = self.catalog.by_id(head.queue)
             {
-                let whose = if queue.policy.flow.takes_turns() { head.fairness_key } else { KeyTag::NONE };
+                let key = if queue.policy.flow.takes_turns() { head.fairness_key } else { KeyTag::NONE };
                 let place = (queue.policy.order.key(&head), seq);
-                self.ready.entry(head.queue).or_default().insert((whose, place));
+                self.ready.entry(head.queue).or_default().insert((key, place));
             }
             let entry = Entry {
                 head,
@@ -225,8 +225,8 @@ impl Overlay {
         }
     }
 
-    /// Keys of ready items of a queue that were fetched and have not expired, in order.
-    fn lasting(&self, queue: QueueId) -> impl Iterator<Item = KeyTag> + '_ {
+    /// The keys of fetched items that are ready and have not expired, in order.
+    fn deliverable_keys(&self, queue: QueueId) -> impl Iterator<Item = KeyTag> + '_ {
         let lasts = |seq: &u64| {
             self.entries.get(seq).is_some_and(|entry| entry.head.expires_at.is_none_or(|at| at > self.now))
         };
@@ -234,35 +234,35 @@ impl Overlay {
         ready.filter(move |(_, (_, seq))| lasts(seq)).map(|(key, _)| *key)
     }
 
-    /// Ready items of a queue that were fetched and can be given out.
-    pub(crate) fn usable(&self, queue: QueueId) -> i64 {
+    /// How many fetched items of a queue can be delivered.
+    pub(crate) fn deliverable(&self, queue: QueueId) -> i64 {
         let Some(flow) = self.flow_of(queue).filter(|flow| flow.limits_keys()) else {
-            return self.lasting(queue).count() as i64;
+            return self.deliverable_keys(queue).count() as i64;
         };
         let (mut last, mut count) = (None, 0);
         let has_room = |key: &KeyTag| {
             count = if last.replace(*key) == Some(*key) { count + 1 } else { 0 };
             flow.has_room(self.leased_of(queue, *key) + count)
         };
-        self.lasting(queue).filter(has_room).count() as i64
+        self.deliverable_keys(queue).filter(has_room).count() as i64
     }
 
-    /// Items of a queue that were fetched as ready and cannot be given out, by key: they have expired, or are not ready by this
-    /// clock.
-    pub(crate) fn spoiled(&self, queue: QueueId) -> BTreeMap<KeyTag, i64> {
-        let mut spoiled: BTreeMap<KeyTag, i64> = BTreeMap::new();
+    /// How many items of each key were fetched as ready but cannot be delivered: they have expired, or are not ready yet by
+    /// this server's clock.
+    pub(crate) fn undeliverable(&self, queue: QueueId) -> BTreeMap<KeyTag, i64> {
+        let mut undeliverable: BTreeMap<KeyTag, i64> = BTreeMap::new();
         for entry in self.entries.values() {
             let head = &entry.head;
             let lasts = head.ready_at <= self.now && head.expires_at.is_none_or(|at| at > self.now);
             if head.queue == queue && entry.counted == CountKind::Pending && !lasts {
-                *spoiled.entry(head.fairness_key).or_default() += 1;
+                *undeliverable.entry(head.fairness_key).or_default() += 1;
             }
         }
-        spoiled
+        undeliverable
     }
 
-    /// Counts finished pages that went as a whole: rows that `queries/remove_due.sql` returns.
-    pub(crate) fn removed_whole(&mut self, rows: &[Row]) {
+    /// Counts the terminal pages that were removed as a whole. Takes the rows of `remove_due_terminal_pages.sql`.
+    pub(crate) fn count_removed_pages(&mut self, rows: &[Row]) {
         for row in rows {
             let (completed, failed): (i32, i32) = (row.get(1), row.get(2));
             let counted = self.counted.entry(queue_id(row.get(0))).or_default();
@@ -270,15 +270,15 @@ impl Overlay {
             counted[CountKind::Failed as usize] -= i64::from(failed);
             self.swept += u64::try_from(completed + failed).unwrap_or(0);
             if row.get(3) {
-                self.gone.push((row.get(4), row.get(5)));
+                self.removed_pages.push((row.get(4), row.get(5)));
             }
         }
     }
 
-    /// `queue`: what the change is about, if it is a queue as a whole.
-    fn tell(&mut self, change: &Change, queue: Option<QueueId>) {
-        if self.tells {
-            self.told.extend(change.events(queue));
+    /// `queue` is set if the change is about a queue as a whole.
+    fn record_events(&mut self, change: &Change, queue: Option<QueueId>) {
+        if self.writes_events {
+            self.events.extend(change.events(queue));
         }
     }
 
@@ -286,13 +286,12 @@ impl Overlay {
         self.by_id(queue).map_or(&Order::Fifo, |(queue, _)| &queue.policy.order)
     }
 
-    /// Its place in the order while it is pending, whether it is ready or not.
+    /// The position of a pending item in the order, whether it is ready or not.
     pub(crate) fn key(&self, head: &Head) -> Option<OrderKey> {
         (head.state == State::Pending).then(|| self.order_of(head.queue).key(head))
     }
 
-    /// Where an item stands that is counted like this.
-    pub(crate) fn standing(&self, head: &Head, counted: CountKind) -> IndexKeys {
+    pub(crate) fn index_keys(&self, head: &Head, counted: CountKind) -> IndexKeys {
         IndexKeys::of(head, self.order_of(head.queue), counted)
     }
 
@@ -308,7 +307,7 @@ impl Overlay {
         self.flow_of(queue).is_some_and(Flow::limits_keys)
     }
 
-    /// How many items of a key are in hand now, in a queue that is locked.
+    /// How many items of a key are leased now, in a locked queue.
     fn leased_of(&self, queue: QueueId, key: KeyTag) -> u64 {
         let before = self.leased.get(&queue).and_then(|by_key| by_key.get(&key)).copied().unwrap_or(0);
         let change = self.leases.get(&(queue, key)).copied().unwrap_or(0);
@@ -322,8 +321,8 @@ impl Overlay {
         keys.filter(|&key| !flow.has_room(self.leased_of(queue, key))).collect()
     }
 
-    /// Whose it is, where keys take turns.
-    pub(crate) fn whose(&self, head: &Head) -> Option<KeyTag> {
+    /// The fairness key of an item; `None` in a queue without fairness.
+    pub(crate) fn fairness_key(&self, head: &Head) -> Option<KeyTag> {
         self.takes_turns(head.queue).then_some(head.fairness_key)
     }
 
@@ -332,7 +331,7 @@ impl Overlay {
             return None;
         }
         let (queue, _) = self.by_id(entry.head.queue)?;
-        let whose = self.whose(&entry.head).unwrap_or_default();
-        Some((whose, (queue.policy.order.key(&entry.head), seq)))
+        let key = self.fairness_key(&entry.head).unwrap_or_default();
+        Some((key, (queue.policy.order.key(&entry.head), seq)))
     }
 }

@@ -1,6 +1,6 @@
 //! The overlay as the transaction driver's workspace.
 
-use super::{KeyOwner, NeedsLock, Overlay, Slot, TurnSlot};
+use super::{KeyOwner, NeedsLock, Overlay, RoundRobinSlot, Slot};
 use crate::batch::outcome::{DeliveredItem, Outcome};
 use crate::batch::receive_hints::START;
 use std::borrow::Cow;
@@ -15,15 +15,15 @@ use towline_domain::{
 use towline_store::Operation;
 use towline_store::transaction::{self, Workspace};
 
-/// Touched by time, by calls about items, by the first receive.
+/// Values of `touch`: the sweep, calls that name items, and the first receive.
 pub(super) const BY_TIME: u32 = 1;
 const BY_CALLS: u32 = 2;
 const FIRST_RECEIVE: u32 = 3;
 
 impl Overlay {
-    /// `number` is that of the operation in its batch.
+    /// `number` is the index of the operation in its batch.
     pub(crate) fn run(&mut self, operation: Operation, number: usize) -> Result<Outcome, NeedsLock> {
-        // The items of one receive have one holder, which settles all of them: they are stored together.
+        // One worker settles all items of a receive, so they share pages.
         self.touch = match operation {
             Operation::Receive(_) => u32::try_from(number).unwrap_or(u32::MAX).saturating_add(FIRST_RECEIVE),
             _ => BY_CALLS,
@@ -37,7 +37,7 @@ impl Overlay {
         match owner.stored {
             true => {
                 !self.removed.contains_key(&owner.seq)
-                    && !self.gone.iter().any(|(first, last)| (*first..=*last).contains(&seq))
+                    && !self.removed_pages.iter().any(|(first, last)| (*first..=*last).contains(&seq))
             }
             false => self.entries.contains_key(&owner.seq),
         }
@@ -141,21 +141,21 @@ impl Workspace for Overlay {
     }
 
     fn rate_state(&self, queue: QueueId) -> RateState {
-        self.spent.get(&queue).map(|spent| spent.0).unwrap_or_default()
+        self.rates.get(&queue).map(|rate| rate.0).unwrap_or_default()
     }
 
     fn round_robin(&self, queue: QueueId) -> (RoundRobin, Arc<Weights>) {
         let weights = self.flow_of(queue).map(Weights::of).unwrap_or_default();
-        (self.turns.get(&queue).map(|slot| slot.turn).unwrap_or_default(), Arc::new(weights))
+        (self.round_robins.get(&queue).map(|slot| slot.round_robin).unwrap_or_default(), Arc::new(weights))
     }
 
     fn record_delivery(&mut self, queue: QueueId, rate: RateState, round_robin: Option<RoundRobin>) {
         if rate != self.rate_state(queue) {
-            self.spent.insert(queue, (rate, true));
+            self.rates.insert(queue, (rate, true));
         }
         if let Some(round_robin) = round_robin {
-            let slot = self.turns.entry(queue).or_default();
-            (slot.turn, slot.changed) = (round_robin, true);
+            let slot = self.round_robins.entry(queue).or_default();
+            (slot.round_robin, slot.changed) = (round_robin, true);
         }
     }
 
@@ -194,12 +194,15 @@ impl Workspace for Overlay {
     }
 
     fn apply_queue(&mut self, queue: Option<QueueId>, change: Change) -> Result<Answer, NeedsLock> {
-        self.tell(&change, queue);
+        self.record_events(&change, queue);
         match (change.queue(), queue) {
             (Some(QueueChange::Put(after)), Some(id))
                 if after.policy.flow.takes_turns() && !self.takes_turns(id) =>
             {
-                self.turns.insert(id, TurnSlot { turn: RoundRobin::default(), changed: true, begins: true });
+                self.round_robins.insert(
+                    id,
+                    RoundRobinSlot { round_robin: RoundRobin::default(), changed: true, begins: true },
+                );
             }
             (Some(QueueChange::Deleted), Some(id)) => drop(self.queues.insert(id, None)),
             _ => {}

@@ -1,4 +1,4 @@
-//! Carrying out what is due, before anything else of the batch.
+//! The sweep of a batch: carries out what is due, before the operations.
 
 use super::operations::BY_TIME;
 use super::{NeedsLock, Overlay};
@@ -7,7 +7,7 @@ use towline_domain::CountKind;
 use towline_store::transaction;
 
 impl Overlay {
-    /// Among all that was fetched: what is ready by now, and what time changes, earliest first.
+    /// Makes scheduled items ready, then elapses due timers, earliest first. Looks at fetched items only.
     pub(crate) fn sweep(&mut self) -> Result<(), NeedsLock> {
         let now = self.now;
         self.touch = BY_TIME;
@@ -30,7 +30,7 @@ impl Overlay {
             if transaction::elapse(self, seq)?.is_ok() {
                 self.swept += 1;
             }
-            // What expired may be due to go at once.
+            // An item that expired may be due for removal at once.
             let again =
                 self.entries.get(&seq).filter(|entry| entry.changed).and_then(|entry| entry.head.timer());
             due.extend(again.filter(|&at| at <= now).map(|at| (at, seq)));

@@ -16,7 +16,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// A backend in a PostgreSQL database, for any number of processes.
 ///
-/// Processes tell each other of ready items by `NOTIFY`, and poll in case a notification is lost. Messages that wake waiters
+/// Processes notify each other of ready items (`NOTIFY`), and poll in case a notification is lost. Messages that wake waiters
 /// stay within a process; waiters of other processes look into the store four times a second.
 #[derive(Debug, Clone)]
 pub struct Postgres {
@@ -76,12 +76,12 @@ async fn pass_notifications(
     used: Weak<dyn crate::ports::Store>,
 ) {
     while used.strong_count() > 0 {
-        let Ok(heard) = tokio::time::timeout(CHECK_EVERY, store.peer_hints()).await else { continue };
-        broker.peers_heard(heard.hears);
-        for (queue, &count) in &heard.ready {
+        let Ok(hints) = tokio::time::timeout(CHECK_EVERY, store.peer_hints()).await else { continue };
+        broker.peers_heard(hints.listening);
+        for (queue, &count) in &hints.ready {
             broker.peer_hint(queue, count as usize);
         }
-        if heard.anything {
+        if hints.anything {
             broker.peer_hints_missed();
         }
     }

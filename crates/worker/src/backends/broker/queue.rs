@@ -141,15 +141,11 @@ impl BrokerQueue {
 fn is_new(answer: Answered) -> Result<bool, PortError> {
     match answer {
         Ok(Reply::Answer(Answer::Submitted { created, .. })) => Ok(created),
-        // The item was submitted before with another payload. The first submit stands.
+        // The item was submitted before with another payload. The first submit counts.
         Err(OperationError::Refused(Refusal::KeyConflict { .. })) => Ok(false),
         Err(error) => Err(port_error(&error)),
         Ok(_) => Err(unavailable(StoreError::Closed)),
     }
-}
-
-fn depth(counts: &Counts) -> u64 {
-    counts.pending + counts.scheduled
 }
 
 fn visibility_timeout(visibility: Duration) -> Millis {
@@ -267,13 +263,10 @@ impl Queue for BrokerQueue {
     }
 
     fn depth(&self) -> PortFuture<'_, Option<u64>> {
-        Box::pin(async move { Ok(Some(depth(&self.counts().await?))) })
+        Box::pin(async move { self.counts().await.map(|counts| Some(counts.pending + counts.scheduled)) })
     }
 
     fn size(&self) -> PortFuture<'_, Option<u64>> {
-        Box::pin(async move {
-            let counts = self.counts().await?;
-            Ok(Some(depth(&counts) + counts.processing + counts.paused))
-        })
+        Box::pin(async move { self.counts().await.map(|counts| Some(counts.unfinished())) })
     }
 }

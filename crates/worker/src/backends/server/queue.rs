@@ -129,7 +129,7 @@ fn is_new(submitted: Submitted) -> Result<bool, PortError> {
     match submitted.error {
         None => Ok(submitted.created.unwrap_or_default()),
         Some(error) => match Code::parse(&error.code) {
-            // The item was submitted before with another payload. The first submit stands.
+            // The item was submitted before with another payload. The first submit counts.
             Some(Code::KeyConflict) => Ok(false),
             Some(code) => Err(port_error_of_code(code, &error.message)),
             None => Err(PortError::Refused(error.message)),
