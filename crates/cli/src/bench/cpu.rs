@@ -1,11 +1,11 @@
 //! CPU use during a run, from /proc: of this client, of a server on this machine, and of all other processes.
 
 use super::clock;
-use std::net::{IpAddr, SocketAddr};
+use procfs::net::TcpState;
+use procfs::process::{FDTarget, Process};
+use procfs::{CurrentSI, KernelStats};
+use std::net::SocketAddr;
 use std::time::Instant;
-
-/// USER_HZ: 100 on every Linux in use.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Above this use by other processes, the peers' benchmark repeats a run.
 pub const DISTURBED_CORES: f64 = 0.12;
@@ -40,8 +40,8 @@ impl CpuMeter {
         CpuMeter {
             at: clock::now(),
             server_pid,
-            client: of_process("self").unwrap_or_default(),
-            server: server_pid.and_then(|pid| of_process(&pid.to_string())),
+            client: of_process(Process::myself()).unwrap_or_default(),
+            server: server_pid.and_then(|pid| of_process(by_id(pid))),
             all_processes_user: all_processes_user(),
         }
     }
@@ -71,22 +71,22 @@ impl std::ops::Sub for Seconds {
     }
 }
 
-fn of_process(pid: &str) -> Option<Seconds> {
-    parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+fn of_process(process: procfs::ProcResult<Process>) -> Option<Seconds> {
+    let stat = process.ok()?.stat().ok()?;
+    Some(Seconds { user: seconds(stat.utime), system: seconds(stat.stime) })
 }
 
-/// Fields 14 and 15 of proc(5), counted from behind the name, which may contain anything.
-fn parse_stat(text: &str) -> Option<Seconds> {
-    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
-    Some(Seconds { user: seconds()?, system: seconds()? })
+fn by_id(pid: u32) -> procfs::ProcResult<Process> {
+    Process::new(pid.cast_signed())
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / procfs::ticks_per_second() as f64
 }
 
 fn all_processes_user() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let mut fields = stat.lines().next()?.split_ascii_whitespace().skip(1);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
+    let total = KernelStats::current().ok()?.total;
+    Some(seconds(total.user + total.nice))
 }
 
 /// The process that listens at this address, if it is on this machine and readable.
@@ -94,31 +94,20 @@ pub fn listener(address: SocketAddr) -> Option<u32> {
     if !address.ip().is_loopback() {
         return None;
     }
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
-    let inode = tables.iter().flatten().find_map(|table| listening_inode(table, address))?;
-    let link = format!("socket:[{inode}]");
-    let pids = std::fs::read_dir("/proc").ok()?.flatten();
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find(|pid| {
-        let sockets = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        sockets.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|target| target.as_os_str() == &*link)
-    })
+    let sockets = [procfs::net::tcp(), procfs::net::tcp6()].into_iter().flatten().flatten();
+    let mut listening = sockets.filter(|socket| socket.state == TcpState::Listen);
+    let inode = listening.find(|socket| serves(socket.local_address, address))?.inode;
+    let holds = |process: &Process| {
+        let files = process.fd().into_iter().flatten().flatten();
+        files.map(|file| file.target).any(|target| matches!(target, FDTarget::Socket(held) if held == inode))
+    };
+    let mut processes = procfs::process::all_processes().ok()?.flatten();
+    processes.find(holds).map(|process| process.pid.cast_unsigned())
 }
 
-/// Finds a listening socket in a table of /proc/net.
-fn listening_inode(table: &str, address: SocketAddr) -> Option<u64> {
-    const LISTEN: &str = "0A";
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (ip, port) = fields.get(1)?.split_once(':')?;
-        let here = u16::from_str_radix(port, 16).ok()? == address.port() && *fields.get(3)? == LISTEN;
-        let any = ip.bytes().all(|digit| digit == b'0');
-        let same = match address.ip() {
-            // The table shows an address as a number in this machine's byte order.
-            IpAddr::V4(v4) => u32::from_str_radix(ip, 16).ok() == Some(u32::from_ne_bytes(v4.octets())),
-            IpAddr::V6(_) => ip.len() == 32,
-        };
-        if here && (any || same) { fields.get(9)?.parse().ok() } else { None }
-    })
+/// Whether a socket that listens at `local` gets connections to `address`.
+fn serves(local: SocketAddr, address: SocketAddr) -> bool {
+    local.port() == address.port() && (local.ip() == address.ip() || local.ip().is_unspecified())
 }
 
 #[cfg(test)]
@@ -126,22 +115,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stat_parses_with_any_process_name() {
-        let line = "7 (a) b) S 1 7 7 0 -1 4194304 90 0 0 0 150 25 0 0 20 0 1 0 5 9 3 0";
-        let seconds = parse_stat(line).unwrap();
-        assert_eq!((seconds.user, seconds.system), (1.5, 0.25));
+    fn a_socket_that_listens_everywhere_serves_every_address() {
+        let serves = |local: &str, address: &str| serves(local.parse().unwrap(), address.parse().unwrap());
+        assert!(serves("127.0.0.1:7420", "127.0.0.1:7420"));
+        assert!(serves("0.0.0.0:80", "127.0.0.1:80"));
+        assert!(!serves("127.0.0.1:7420", "127.0.0.1:81"));
+        assert!(!serves("127.0.0.2:7420", "127.0.0.1:7420"));
     }
 
     #[test]
-    fn the_listener_is_found_by_address_and_port() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
-            0: 0100007F:1CFC 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0\n\
-            1: 0100007F:1CFC 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 22 1 0 100 0 0 10 0\n\
-            2: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 33 1 0 100 0 0 10 0\n";
-        let inode = |address: &str| listening_inode(table, address.parse().unwrap());
-        assert_eq!(inode("127.0.0.1:7420"), Some(22));
-        assert_eq!(inode("127.0.0.1:80"), Some(33), "one that listens everywhere listens here too");
-        assert_eq!(inode("127.0.0.1:81"), None);
+    fn this_process_uses_cpu_time() {
+        assert!(of_process(Process::myself()).is_some());
+        assert!(all_processes_user().is_some());
     }
 
     #[test]

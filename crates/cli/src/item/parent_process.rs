@@ -1,5 +1,6 @@
 //! The process that started this one, and whether it is still alive.
 
+use procfs::process::{Process, Stat};
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 
@@ -24,12 +25,11 @@ impl ParentProcess {
     fn was_gone_at_start(self) -> bool {
         let own = std::process::id();
         self.adopts()
-            && matches!((ProcessIds::of(self.pid), ProcessIds::of(own)), (Some(theirs), Some(ours)) if ours.is_foreign_to(theirs, own))
+            && matches!((ProcessIds::of(self.pid), ProcessIds::of(own)), (Some(theirs), Some(ours)) if ours.is_foreign_to(theirs, own.cast_signed()))
     }
 
     fn adopts(self) -> bool {
-        let name = || std::fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
-        self.pid == 1 || name().trim_end() == "systemd"
+        self.pid == 1 || stat(self.pid).is_some_and(|parent| parent.comm == "systemd")
     }
 
     /// Waits until the parent is gone.
@@ -43,28 +43,25 @@ impl ParentProcess {
     }
 }
 
+fn stat(pid: u32) -> Option<Stat> {
+    Process::new(pid.cast_signed()).and_then(|process| process.stat()).ok()
+}
+
 /// Process group and session. 0 is a leader outside of this process's namespace, which `getsid` of rustix
 /// cannot return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessIds {
-    group: u32,
-    session: u32,
+    group: i32,
+    session: i32,
 }
 
 impl ProcessIds {
     fn of(pid: u32) -> Option<ProcessIds> {
-        ProcessIds::from_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        let Stat { pgrp, session, .. } = stat(pid)?;
+        Some(ProcessIds { group: pgrp, session })
     }
 
-    /// Parses `/proc/PID/stat`. The command's name may contain spaces and brackets. After it come state,
-    /// parent, process group and session.
-    fn from_stat(stat: &str) -> Option<ProcessIds> {
-        let (_, after) = stat.rsplit_once(')')?;
-        let mut numbers = after.split_ascii_whitespace().skip(2).map_while(|field| field.parse().ok());
-        Some(ProcessIds { group: numbers.next()?, session: numbers.next()? })
-    }
-
-    fn is_foreign_to(self, parent: ProcessIds, own: u32) -> bool {
+    fn is_foreign_to(self, parent: ProcessIds, own: i32) -> bool {
         self.session != parent.session || (self.group != parent.group && self.group != own)
     }
 }
@@ -72,15 +69,6 @@ impl ProcessIds {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn group_and_session_are_found_behind_any_name() {
-        let ids = |group, session| Some(ProcessIds { group, session });
-        assert_eq!(ProcessIds::from_stat("2183 (bash) S 2182 2183 2170 34816 0 4194304"), ids(2183, 2170));
-        assert_eq!(ProcessIds::from_stat("2183 (a) R 1 (b) S 2182 2183 2170 34816 0"), ids(2183, 2170));
-        assert_eq!(ProcessIds::from_stat("2 (of a parent namespace) S 1 0 0 0 -1"), ids(0, 0));
-        assert_eq!(ProcessIds::from_stat("2183 (bash) S 2182 2183"), None);
-    }
 
     #[test]
     fn a_child_of_process_one_is_not_an_orphan() {
