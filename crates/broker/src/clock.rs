@@ -1,6 +1,6 @@
 //! A steady wall clock.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use towline_domain::Timestamp;
 use towline_store::Clock;
@@ -34,7 +34,7 @@ impl SteadyClock {
 
 impl Clock for SteadyClock {
     fn now(&self) -> Timestamp {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         // Read under the lock, so that readings are in order.
         let (at, wall) = machine();
         let time = advance(last.time, at.saturating_duration_since(last.at), wall);

@@ -7,9 +7,10 @@
 //! **Invariant:** a follower gets every event in order. If it misses one, it learns that and gets no further events.
 
 use crate::broker::{Broker, Shared};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use towline_domain::limits;
@@ -85,7 +86,7 @@ impl Held {
 
 impl Feed {
     fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Wakes the reader: there may be new events.

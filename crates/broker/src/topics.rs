@@ -4,9 +4,10 @@
 //! oldest messages and learns how many. The messages held for all subscribers together are bounded.
 
 use crate::broker::Broker;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use towline_domain::{QueueName, Refusal, limits};
 
@@ -35,7 +36,7 @@ struct Message {
 
 impl Message {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+        self.text.lock()
     }
 
     fn text(&self) -> Option<Arc<str>> {
@@ -106,7 +107,7 @@ pub enum TopicEvent {
 
 impl Topics {
     fn lock(&self) -> MutexGuard<'_, TopicTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Ends all subscriptions.

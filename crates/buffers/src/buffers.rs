@@ -1,8 +1,9 @@
 //! [`Buffers`], the handle to all buffers of one location. Its operations are in `write/`, `read/`, `blobs.rs` and
 //! `sweep.rs`.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::format::records::{self, END_RECORD_BYTES_MAX, EndRecord, RECORD_BYTES_MAX, WriterRecord};
 use crate::read::chunk_cache::ChunkCache;
@@ -132,6 +133,6 @@ impl Buffers {
     }
 
     fn progresses(&self) -> MutexGuard<'_, HashMap<String, Arc<Progress>>> {
-        self.shared.progresses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.progresses.lock()
     }
 }

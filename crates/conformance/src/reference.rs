@@ -3,10 +3,11 @@
 //! It scans where a real store has an index, so its behaviour can be checked by reading.
 
 use futures::future::{BoxFuture, ready};
+use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use towline_domain::change::{Answer, QueueChange};
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
@@ -70,7 +71,7 @@ impl ReferenceStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Everything> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.now = state.now.max(self.clock.now());
         state
     }

@@ -3,9 +3,10 @@
 use crate::encoding::code;
 use crate::encoding::sql::queue_id;
 use crate::error::damaged;
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio_postgres::Row;
 use towline_domain::{Queue, QueueId, QueueName};
 use towline_store::StoreError;
@@ -65,10 +66,10 @@ pub(crate) struct CatalogCache(Mutex<Arc<Catalog>>);
 
 impl CatalogCache {
     pub(crate) fn get(&self) -> Arc<Catalog> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     pub(crate) fn put(&self, catalog: Arc<Catalog>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = catalog;
+        *self.0.lock() = catalog;
     }
 }

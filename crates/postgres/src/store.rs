@@ -18,7 +18,8 @@ use crate::options::{EventRetention, Options};
 use crate::read::Reader;
 use crate::statements::query;
 use futures::future::ready;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use parking_lot::Mutex as StdMutex;
+use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
@@ -204,7 +205,7 @@ impl Store for Postgres {
     }
 
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
-        let figures = *self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        let figures = *self.figures.lock();
         Box::pin(ready(Ok(figures)))
     }
 

@@ -1,7 +1,7 @@
 //! Which shards are up. A shard that failed gets no calls until a probe finds it up again, so that no call waits for it.
 
 use crate::{Shard, Shards};
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use towline_store::{BoxFuture, Store, StoreError};
 
 /// Why a shard is down; `None` while it is up.
@@ -22,11 +22,11 @@ impl Health {
     }
 
     pub(crate) fn down(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn set(&self, down: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = down;
+        *self.0.lock() = down;
     }
 }
 

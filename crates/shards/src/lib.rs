@@ -25,8 +25,9 @@ pub use health::ShardHealth;
 pub use lazy_store::LazyStore;
 
 use health::Health;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use towline_domain::Effects;
 use towline_store::{Result, Store, StoreError};
 
@@ -49,15 +50,15 @@ struct Shard {
 
 impl Shard {
     fn keep_effects(&self, effects: Effects) {
-        self.unreported.lock().unwrap_or_else(PoisonError::into_inner).merge(effects);
+        self.unreported.lock().merge(effects);
     }
 
     fn take_effects(&self) -> Effects {
-        std::mem::take(&mut *self.unreported.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.unreported.lock())
     }
 
     fn has_unreported_effects(&self) -> bool {
-        !self.unreported.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.unreported.lock().is_empty()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The clock: the machine's, or a virtual one that a test moves.
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -107,7 +107,7 @@ impl VirtualClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sleepers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! How many handlers run at a time, and which waiting work gets the next free slot.
 
 use crate::clock::Time;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// The engine receives more only when at least one slot in this many is free: one receive of several items costs less
@@ -200,7 +201,7 @@ impl ConcurrencyLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, LimiterState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -8,9 +8,10 @@ use super::rhythm::Times;
 use super::step::{self, Step, step};
 use crate::broker::Shared;
 use futures::{StreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use towline_domain::command::RecordGuard;
@@ -60,7 +61,7 @@ impl ScheduleTimers {
     }
 
     fn next_times(&self) -> MutexGuard<'_, BTreeMap<ScheduleName, Option<Timestamp>>> {
-        self.next_times.lock().unwrap_or_else(PoisonError::into_inner)
+        self.next_times.lock()
     }
 
     pub(crate) fn len(&self) -> usize {

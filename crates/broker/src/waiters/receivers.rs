@@ -11,8 +11,9 @@
 
 use crate::broker::Shared;
 use crate::delivery::Delivery;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -282,7 +283,7 @@ impl Drop for WaiterGuard<'_> {
 
 impl ReceiveWaiters {
     fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn enter<'a>(&'a self, queue: &'a QueueName) -> WaiterGuard<'a> {

@@ -1,8 +1,8 @@
 //! Callers that wait for an item or a group to end.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// A woken waiter reads the state again: a wake-up does not prove that the item or group has ended.
@@ -16,7 +16,7 @@ impl<K> Default for Results<K> {
 
 impl<K: Copy + Eq + Hash> Results<K> {
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Vec<oneshot::Sender<()>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn register(&self, id: K) -> Registration<'_, K> {

@@ -4,8 +4,8 @@
 //! submitter that leaves passes its wake-up on. The wake generation of a queue shows whether there was new room since
 //! the refusal.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use towline_domain::{QueueEffects, QueueName};
 
@@ -34,7 +34,7 @@ pub(crate) struct SubmitterGuard<'a> {
 
 impl SubmitWaiters {
     fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn enter<'a>(&'a self, queue: &'a QueueName) -> SubmitterGuard<'a> {

@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** a cached chunk is durable and its hash was checked.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Chunk;
 
@@ -54,7 +54,7 @@ impl ChunkCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheContents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Wakes readers in this process when a buffer changes.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
@@ -32,7 +33,7 @@ impl Notifier {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Notify>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -4,9 +4,9 @@
 //! A cache: a server that has none reads the same from the storage. **Invariant:** every chunk before the position is
 //! stored, belongs to the writer, and continues the hash chain.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::format::chunk_sizes::ChunkSizes;
 use crate::{ChunkHeader, Position, WriterMark, link};
@@ -125,7 +125,7 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -11,8 +11,9 @@ use super::payload;
 use super::task_group::TaskGroup;
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use towline_api::{Client, ReceiveRequest, Span};
 
@@ -96,7 +97,7 @@ pub async fn measure(
     for times in calls_each {
         calls.add(times)?;
     }
-    let starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let starts = arrivals.starts.lock().clone();
     Ok(LatencyResult { starts, calls, cpu })
 }
 
@@ -111,7 +112,7 @@ async fn receive(bench_queue: BenchQueue, client: Client, arrivals: Arc<Arrivals
                 .and_then(|bytes| payload::stamp(&bytes))
                 .context("a received item has a changed payload")?;
             if sent != UNCOUNTED {
-                let mut starts = arrivals.starts.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut starts = arrivals.starts.lock();
                 record(&mut starts, arrived.saturating_sub(Duration::from_nanos(sent)));
             }
         }

@@ -1,8 +1,8 @@
 //! Names of queues by id, shared by the writer thread and event readers.
 
+use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
-use std::sync::{PoisonError, RwLock};
 use towline_domain::{QueueId, QueueName};
 
 /// How many deleted queues are remembered.
@@ -20,19 +20,19 @@ struct Known {
 
 impl QueueNames {
     pub(crate) fn get(&self, id: QueueId) -> Option<QueueName> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).names.get(&id).cloned()
+        self.0.read().names.get(&id).cloned()
     }
 
     pub(crate) fn add(&self, id: QueueId, name: &QueueName) {
         if self.get(id).is_none() {
-            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.0.write();
             known.names.insert(id, name.clone());
         }
     }
 
     /// The queue was deleted. `name` is the name in its last record.
     pub(crate) fn delete(&self, id: QueueId, name: Option<QueueName>) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.write();
         if let Some(name) = name {
             known.names.insert(id, name);
         }

@@ -7,7 +7,8 @@ use super::window::Window;
 use crate::log::frame::{self, FrameHeader};
 use crate::log::record::{self, Record, RecordError, RecordKind};
 use crate::log::segment::{HEADER_BYTES, file_name};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use towline_domain::{EventKind, ItemEvent, ItemEventState, QueueId, Timestamp};
 use towline_store::{Event, EventCursor, EventId, EventPage, StoreError};
 
@@ -179,6 +180,6 @@ impl EventReader {
     }
 
     fn with_positions<T>(&self, with: impl FnOnce(&mut FramePositions) -> T) -> T {
-        with(&mut self.positions.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.positions.lock())
     }
 }

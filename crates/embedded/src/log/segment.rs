@@ -17,9 +17,10 @@
 
 use crate::error::OpenError;
 use crate::log::disk::{Disk, DiskFile, read_full, write_full};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Frames start behind this many bytes.
 pub const HEADER_BYTES: u64 = 4096;
@@ -141,7 +142,7 @@ impl Segment {
     /// Writes to the log's part of the file.
     pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         // A running fill writes at most one more piece before it sees the new value.
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         *used = (*used).max(offset + bytes.len() as u64);
         drop(used);
         write_full(&*self.file, bytes, offset)
@@ -149,7 +150,7 @@ impl Segment {
 
     /// Marks the segment as empty. All of its blocks were written, so it needs no fill.
     pub fn clear(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = 0;
+        *self.used.lock() = 0;
         self.fresh.store(false, Ordering::Relaxed);
     }
 
@@ -167,7 +168,7 @@ impl Segment {
             // The store is closed.
             let Some(segment) = segment.upgrade() else { return Ok(()) };
             let piece = &zeros[..(size - at).min(FILL_BYTES) as usize];
-            let used = segment.used.lock().unwrap_or_else(PoisonError::into_inner);
+            let used = segment.used.lock();
             if *used > at {
                 // At the first piece, the log has just started: continue a piece ahead of it. Later, the log is faster: stop.
                 if at > HEADER_BYTES {
@@ -186,7 +187,7 @@ impl Segment {
 
     /// Makes all bytes written so far durable. After one failure it always fails.
     pub fn sync(&self) -> io::Result<()> {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         if let Some(cause) = &*failed {
             return Err(io::Error::other(cause.clone()));
         }

@@ -12,7 +12,6 @@ use crate::error::Failure;
 use crate::inbox;
 use crate::store::Shared;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 use towline_domain::{CountKind, Effects, QueueId, Timestamp};
 use towline_store::transaction::Deliveries;
 use towline_store::{Operation, QueueLookup};
@@ -142,7 +141,7 @@ impl Decided {
         let mut recorder = std::mem::take(&mut overlay.effects);
         let effects = recorder.take(|id| overlay.by_id(id).map(|(queue, _)| queue.name.clone()));
         shared.exchange.committed(&overlay, &effects);
-        let mut figures = shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut figures = shared.figures.lock();
         *figures = figures.plus(&overlay.figures);
         drop(figures);
         let mut first: BTreeMap<QueueId, OrderPosition> = BTreeMap::new();

@@ -7,9 +7,9 @@
 //! commit and before callers get their answers. An item that another server makes ready before the hint is found by the
 //! next receive that starts at the beginning: every [`FULL_EVERY`]th one, and every one that finds too few items.
 
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use towline_domain::{OrderKey, QueueId, Timestamp};
 
 /// After this many receives of a queue, one looks from the start.
@@ -45,7 +45,7 @@ pub(crate) struct ReceiveStart {
 
 impl ReceiveHints {
     fn with<T>(&self, queue: QueueId, act: impl FnOnce(&mut ReceiveHint) -> T) -> T {
-        let mut hints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hints = self.0.lock();
         act(hints.entry(queue).or_default())
     }
 
@@ -89,7 +89,7 @@ impl ReceiveHints {
     }
 
     pub(crate) fn forget_all(&self) {
-        let mut hints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hints = self.0.lock();
         for hint in hints.values_mut() {
             hint.note(START);
             hint.after = None;

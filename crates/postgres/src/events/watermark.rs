@@ -6,7 +6,7 @@
 //! transactions that held a lock at that moment have ended, no row can appear below `n`: `n` is the watermark, and readers
 //! get no event above it. Transactions that write no events are not waited for.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// The highest watermark that this server knows.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct Candidate {
 
 impl EventWatermark {
     fn with<T>(&self, change: impl FnOnce(&mut WatermarkState) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.lock())
     }
 
     /// Call this before reading locks, and pass it to [`EventWatermark::observe`]: an observation that began before a

@@ -4,9 +4,9 @@
 //! a sweep starts there. Every [`SweepProgress::FULL_EVERY`]th sweep looks from the start, for items that another
 //! server left.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use towline_domain::Timestamp;
 
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl SweepProgress {
     }
 
     fn next_removal(&self) -> MutexGuard<'_, NextRemoval> {
-        self.next_removal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.next_removal.lock()
     }
 
     /// Returns the generation if a terminal page may be due for removal now.

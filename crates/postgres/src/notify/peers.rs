@@ -10,9 +10,10 @@ use crate::connection::address::Target;
 use crate::connection::session;
 use crate::encoding::sql::{queue_id, queue_number};
 use crate::error::describe;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::MissedTickBehavior;
@@ -61,7 +62,7 @@ pub(crate) struct HintExchange {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl HintExchange {

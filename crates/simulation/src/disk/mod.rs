@@ -3,10 +3,11 @@
 //! The disk is in memory, and a seed determines its behaviour. A test sets a fault before the operation that fails.
 
 use fastrand::Rng;
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use towline_embedded::disk::{Disk, DiskFile};
 
 mod file;
@@ -74,7 +75,7 @@ pub struct SimDisk(Arc<Mutex<DiskState>>);
 
 impl SimDisk {
     fn lock_state(&self) -> MutexGuard<'_, DiskState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The number of changing operations so far.

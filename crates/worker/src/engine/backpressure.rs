@@ -7,7 +7,8 @@ use super::submit_batch::BATCH_MAX;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::ports::Queue;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -45,7 +46,7 @@ struct DepthEstimate {
 
 impl BacklogEstimates {
     fn of(&self, queue: &Arc<dyn Queue>) -> Arc<AsyncMutex<DepthEstimate>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if let Some((_, estimate)) = all.iter().find(|(known, _)| Arc::ptr_eq(known, queue)) {
             return Arc::clone(estimate);
         }

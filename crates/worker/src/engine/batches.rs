@@ -5,8 +5,9 @@ use super::run::task_failure;
 use crate::handler::{Handler, HandlerInput, HandlerResult};
 use crate::outcome::Failure;
 use crate::work::Kind;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// The batches that are being filled, by kind.
@@ -82,6 +83,6 @@ impl Batches {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, OpenBatch>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -5,9 +5,10 @@ use crate::clock::Time;
 use crate::envelope::Envelope;
 use crate::ports::{Lease, Queue};
 use crate::work::Kind;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// One attempt at a piece of work.
@@ -95,7 +96,7 @@ struct TableEntry {
 
 impl RunningAttempts {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn cancel_all(&self) {

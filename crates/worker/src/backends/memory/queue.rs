@@ -5,9 +5,10 @@ use crate::ports::{
     DeadLetter, Delivery, IDEMPOTENCY_KEY_TTL, Lease, PortError, PortFuture, Queue, Redelivery, SubmitRequest,
 };
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -82,7 +83,7 @@ impl MemoryQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns when an item may have become ready.

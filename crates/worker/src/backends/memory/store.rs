@@ -2,8 +2,9 @@
 
 use crate::clock::{Clock, Time};
 use crate::ports::{Increment, PortError, PortFuture, Store};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl MemoryStore {
     /// Removes expired records first.
     fn lock(&self) -> (Time, MutexGuard<'_, Records>) {
         let now = self.clock.now();
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.lock();
         while let Some(expired) = records.expiries.first_entry().filter(|entry| entry.key().0 <= now) {
             let key = expired.remove();
             records.by_key.remove(&key);
