@@ -3,14 +3,14 @@
 use crate::connect::Connection;
 use crate::output::Format;
 use crate::{
-    bench, buffer, completions, events, export_import, group, item, kv, man, migrate, queue, schedule, serve,
-    token, topic,
+    bench, buffer, completions, doctor, events, export_import, group, item, kv, man, migrate, queue,
+    schedule, serve, token, topic,
 };
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
 ///
-/// `towline serve` runs a server. `migrate`, `export` and `import` work on its store. Every other command
+/// `towline serve` runs a server. `migrate`, `doctor`, `export` and `import` work on its store. Every other command
 /// calls a server.
 #[derive(Debug, Parser)]
 #[command(
@@ -38,6 +38,8 @@ pub enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Migrate the schema of a PostgreSQL store.
     Migrate(migrate::MigrateArgs),
+    /// Check an embedded store for damage, and save what is intact.
+    Doctor(doctor::DoctorArgs),
     /// Export all queues and items of a store to standard output.
     Export(export_import::ExportArgs),
     /// Import the output of `towline export` into an empty store.

@@ -11,6 +11,7 @@ mod cli;
 mod clock;
 mod completions;
 mod connect;
+mod doctor;
 mod entropy;
 mod events;
 mod exit;
@@ -59,6 +60,7 @@ fn run(cli: Cli, parent: item::ParentProcess) -> Result<(), Failure> {
     let command = match command {
         Command::Serve(args) => return serve::run(*args).map_err(Failure::from),
         Command::Migrate(args) => return migrate::run(&args, output::Output::new(format)),
+        Command::Doctor(args) => return doctor::run(&args, output::Output::new(format)),
         Command::Export(args) => return export_import::export(&args),
         Command::Import(args) => return export_import::import(&args),
         Command::Token(command) => return token::run(&connection, format, command),

@@ -9,6 +9,7 @@ mod auth;
 mod backend;
 pub mod config;
 mod connection;
+pub mod doctor;
 pub mod logging;
 mod metrics;
 mod request;

@@ -9,6 +9,7 @@ mod buffer_memory;
 mod buffer_resume;
 mod bulk;
 mod bulk_actions;
+mod doctor;
 mod events;
 mod exit_codes;
 mod export_import;
