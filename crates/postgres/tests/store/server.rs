@@ -282,7 +282,7 @@ fn server_command(data: &Path, sockets: &Path, durable: bool) -> Vec<OsString> {
     command.push(binary("postgres").into());
     command.push("-D".into());
     command.push(data.into());
-    let mut settings = vec!["listen_addresses=".to_owned(), "max_connections=300".to_owned()];
+    let mut settings = vec!["listen_addresses=".to_owned(), "max_connections=1000".to_owned()];
     settings.push(format!("unix_socket_directories={}", sockets.display()));
     settings.push("shared_buffers=64MB".to_owned());
     if !durable {
