@@ -25,16 +25,16 @@ fmt-check:
 lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# nextest does not run doc tests, so `cargo test` leaves them to `doc` as well.
+# nextest does not run doc tests, so `cargo test` leaves them to `doc` as well. With both, one failure hides no other.
 unit:
 	@if cargo nextest --version >/dev/null 2>&1; then \
 		echo "cargo nextest run --workspace"; cargo nextest run --workspace; \
 	else \
-		echo "cargo test --workspace --tests"; cargo test --workspace --tests; \
+		echo "cargo test --workspace --tests --no-fail-fast"; cargo test --workspace --tests --no-fail-fast; \
 	fi
 
 doc:
-	cargo test --workspace --doc
+	cargo test --workspace --doc --no-fail-fast
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 # `--plant all` breaks the code on purpose, one invariant at a time: the checker must see each.
