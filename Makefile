@@ -1,9 +1,8 @@
 SIMULATE := cargo run --release -p towline-simulation --
 # The schema of deny.toml follows cargo-deny's minor version.
 CARGO_DENY_VERSION := ^0.20
-
 .NOTPARALLEL:
-.PHONY: test tools imports fmt fmt-check lint unit doc simulate soak bench deny deny-if-present advisories
+.PHONY: test tools imports fmt fmt-check lint unit doc simulate soak bare bench deny deny-if-present advisories
 
 # Cheapest first: a wrong import is told before anything is compiled.
 test: tools imports fmt-check lint unit doc simulate deny-if-present
@@ -44,11 +43,18 @@ simulate:
 	$(SIMULATE) --plant all
 
 # TOWLINE_SOAK kills the real server a hundred times under 200,000 items, and sends it a million broken bodies.
+# The check comes first, so that a missing right is not told after hours.
 soak: tools
+	scripts/bare-machine --check
 	TOWLINE_SOAK=1 NEXTEST_PROFILE=soak $(MAKE) unit
 	$(SIMULATE) --seeds 2000 --steps 2000
 	$(SIMULATE) --crash-everywhere --bit-flips 1000
 	$(SIMULATE) --plant all
+	$(MAKE) bare
+
+# The README's commands on a bare Debian 12, as root.
+bare:
+	scripts/bare-machine
 
 bench:
 	cargo run --release -p towline-embedded --example bench
