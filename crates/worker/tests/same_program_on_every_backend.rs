@@ -48,7 +48,7 @@ async fn at_a_server() {
 
 #[tokio::test]
 async fn in_postgres() {
-    let options = towline_postgres::Options { schema: "same_program".to_owned(), ..Default::default() };
+    let options = towline_postgres::Options { schema: postgres::new_schema(), ..Default::default() };
     let address = tokio::task::spawn_blocking(backends::postgres_address).await.unwrap();
     let clock = Arc::new(towline_broker::SteadyClock::new());
     let time = towline_postgres::Time::Database;

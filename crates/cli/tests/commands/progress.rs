@@ -13,11 +13,12 @@ const CHUNK: usize = 4 << 20;
 
 /// A pseudo-terminal and what was written to it so far.
 fn terminal() -> (OwnedFd, Arc<Mutex<String>>) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
     let name = ptsname(&ours, Vec::new()).unwrap();
-    let theirs = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    let theirs =
+        open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let seen = Arc::new(Mutex::new(String::new()));
     let shown = Arc::clone(&seen);
     std::thread::spawn(move || {

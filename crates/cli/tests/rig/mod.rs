@@ -3,6 +3,10 @@
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 #![allow(clippy::print_stderr, reason = "says why a test failed")]
 
+#[path = "../../../postgres/tests/store/reserved_port.rs"]
+mod reserved_port;
+
+use reserved_port::ReservedPort;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,6 +22,8 @@ const LOG: &str = "stderr";
 
 pub struct Server {
     directory: tempfile::TempDir,
+    /// Kept, so that the server can be started again on its port.
+    _port: ReservedPort,
     scheme: String,
     address: String,
     settings: Vec<(String, String)>,
@@ -40,10 +46,11 @@ impl Server {
     }
 
     fn start_in(directory: tempfile::TempDir, settings: Vec<(String, String)>) -> Server {
-        let (child, stdout, url) = spawn(directory.path(), "127.0.0.1:0", &settings);
+        let port = ReservedPort::new();
+        let (child, stdout, url) = spawn(directory.path(), &port.address().to_string(), &settings);
         let (scheme, address) = url.split_once("://").unwrap();
         let (scheme, address) = (scheme.to_owned(), address.to_owned());
-        Server { directory, scheme, address, settings, child, _stdout: stdout }
+        Server { directory, _port: port, scheme, address, settings, child, _stdout: stdout }
     }
 
     /// Starts a server in a directory that `prepare` fills, with the settings that it returns.

@@ -1,14 +1,27 @@
 //! The heartbeat pattern.
 
 use crate::sandbox::{Sandbox, start, wait_for, well};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 
 struct LeasedItem {
     id: String,
     lease: String,
     /// How long to wait for the result.
     buffer: String,
+}
+
+/// A script in its own process group. Dropping it kills the script and what the script started.
+struct RunningScript(Child);
+
+impl Drop for RunningScript {
+    fn drop(&mut self) {
+        // The group may have ended.
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+        let _ = self.0.wait();
+    }
 }
 
 /// A leased item with a visibility timeout of two seconds.
@@ -54,25 +67,25 @@ fn the_heartbeat_stops_when_its_parent_is_killed() {
     let sandbox = Sandbox::new();
     let leased = receive(&sandbox);
     sandbox.program("process.sh", "exec sleep 600");
-    let mut script = start(pattern(&sandbox, &leased));
+    let mut pattern = pattern(&sandbox, &leased);
+    pattern.process_group(0);
+    let mut script = RunningScript(start(pattern));
     let children = wait_for("the heartbeat and the work", || {
-        let children = children(script.id());
+        let children = children(script.0.id());
         (children.len() == 2).then_some(children)
     });
     // After its first heartbeat, the heartbeat process keeps the lease.
     let first = show(&sandbox, &leased)["lease_expires_at"].clone();
     wait_for("a beat", || (show(&sandbox, &leased)["lease_expires_at"] != first).then_some(()));
-    script.kill().unwrap();
-    script.wait().unwrap();
+    script.0.kill().unwrap();
+    script.0.wait().unwrap();
     let again = sandbox.json(&["queue", "receive", "jobs", "--wait", "20s"]);
     assert_eq!(again["items"][0]["id"], leased.id.as_str());
     assert_eq!(again["items"][0]["attempt"], 2);
     let is_heartbeat = |pid: &&u32| command_line(**pid).contains("heartbeat");
     wait_for("the heartbeat's end", || children.iter().find(is_heartbeat).is_none().then_some(()));
-    // The work continues after its parent is killed.
-    for pid in children.iter().filter(|pid| command_line(**pid).starts_with("sleep")) {
-        Command::new("kill").arg(pid.to_string()).status().unwrap();
-    }
+    let continues = |pid: &u32| command_line(*pid).starts_with("sleep");
+    assert!(children.iter().any(continues), "the work continues after its parent is killed");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use crate::rig::Server;
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -39,9 +38,12 @@ impl Sandbox {
 
     /// Puts a program on the path of the scripts.
     pub fn program(&self, name: &str, body: &str) {
-        let path = self.path(name);
-        std::fs::write(&path, format!("#!/bin/bash\nset -euo pipefail\n{body}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let source = self.path("program");
+        std::fs::write(&source, format!("#!/bin/bash\nset -euo pipefail\n{body}\n")).unwrap();
+        // Another process writes the file that is executed. A child that another test starts in this process may inherit
+        // what this process has open for writing, and such a file cannot be executed.
+        let install = Command::new("install").args(["-m", "755"]).args([source, self.path(name)]).status();
+        assert!(install.unwrap().success());
     }
 
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {

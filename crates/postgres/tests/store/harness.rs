@@ -1,8 +1,8 @@
 //! Opens stores for the conformance suite, each in its own schema.
 
+pub use crate::server::new_schema;
 use crate::server::{RUNTIME, SHARED, connect};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use tokio_postgres::Config;
 use towline_conformance::suite::Harness;
@@ -15,12 +15,6 @@ type Opened = (Weak<dyn Store>, String);
 pub struct Schemas {
     /// The schema of each opened store, by the address of the store in memory.
     open: Mutex<HashMap<usize, Opened>>,
-}
-
-/// A schema name that no other test uses.
-pub fn new_schema() -> String {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    format!("case_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 pub fn open(config: &Config, schema: &str, time: Time) -> towline_store::Result<Postgres> {

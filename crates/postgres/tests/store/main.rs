@@ -18,5 +18,6 @@ mod peers;
 mod plans;
 mod races;
 mod reclaim;
+mod reserved_port;
 mod server;
 mod tls;

@@ -82,7 +82,7 @@ fn a_server_refuses_a_newer_schema_that_is_not_compatible() {
     // A running server finds out when it connects again.
     execute(&format!(
         "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN {schema}.sessions ON objid = session::oid
-         WHERE locktype = 'advisory'"
+         WHERE locktype = 'advisory' AND classid::bigint = (SELECT salt & 4294967295 FROM {schema}.catalog)"
     ));
     let cause = cause_of(block_on(towline_store::Store::update(&store, vec![submit("jobs", "late")])));
     assert!(cause.contains("use a newer server"), "{cause}");

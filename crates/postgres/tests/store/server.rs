@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -72,6 +72,12 @@ impl Shared {
     pub fn socket(&self) -> PathBuf {
         self.directory.join(".s.PGSQL.5432")
     }
+}
+
+/// A name for a schema or a role that no other test uses, in this process or in another one. It does not contain the
+/// process id: tests that run as threads share it, and the system reuses it.
+pub fn new_schema() -> String {
+    format!("test_{:016x}", RandomState::new().hash_one("schema"))
 }
 
 /// A durable server of one test, which can be killed and started again.
@@ -276,7 +282,7 @@ fn server_command(data: &Path, sockets: &Path, durable: bool) -> Vec<OsString> {
     command.push(binary("postgres").into());
     command.push("-D".into());
     command.push(data.into());
-    let mut settings = vec!["listen_addresses=".to_owned(), "max_connections=300".to_owned()];
+    let mut settings = vec!["listen_addresses=".to_owned(), "max_connections=1000".to_owned()];
     settings.push(format!("unix_socket_directories={}", sockets.display()));
     settings.push("shared_buffers=64MB".to_owned());
     if !durable {

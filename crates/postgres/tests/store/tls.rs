@@ -1,6 +1,7 @@
 //! TLS to PostgreSQL: trusted certificates are accepted, and the error for another certificate says what to do.
 
 use crate::calls::*;
+use crate::reserved_port::ReservedPort;
 use crate::server::{Own, RUNTIME, connect};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::path::Path;
@@ -16,10 +17,6 @@ fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let own = params.self_signed(&key).unwrap().pem();
     (Issuer::new(params, key), own)
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn open(port: u16, host: &str, query: &str) -> Result<Postgres, String> {
@@ -55,7 +52,8 @@ fn a_certificate_is_checked_as_sslmode_says() {
     let key = KeyPair::generate().unwrap();
     let certificate =
         CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
-    let port = free_port();
+    let reserved = ReservedPort::new();
+    let port = reserved.address().port();
     let settings = [
         "listen_addresses=127.0.0.1".to_owned(),
         format!("port={port}"),
@@ -112,7 +110,8 @@ fn a_certificate_is_checked_as_sslmode_says() {
 
 #[test]
 fn a_server_without_tls_is_refused_if_sslmode_requires_it() {
-    let port = free_port();
+    let reserved = ReservedPort::new();
+    let port = reserved.address().port();
     let settings = ["listen_addresses=127.0.0.1".to_owned(), format!("port={port}")];
     let _server = Own::start_tcp(&settings, &[], port);
     open(port, "127.0.0.1", "sslmode=prefer").unwrap();

@@ -2,6 +2,7 @@
 
 use crate::proxy::{Fate, Proxy};
 use crate::raw::{Raw, head_that_asks, padded};
+use crate::reserved_port::ReservedPort;
 use crate::test_server::TestServer;
 use serde_json::json;
 use std::time::Duration;
@@ -123,9 +124,8 @@ async fn the_client_retries_idempotent_calls() {
 async fn the_client_retries_while_the_server_starts() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let port = ReservedPort::new();
+    let address = port.address();
     let client = Client::new(&format!("http://{address}")).unwrap();
     let refused = client.clone().retry_for(Duration::ZERO).submit("jobs", vec![NewItem::default()]).await;
     assert!(refused.as_ref().unwrap_err().to_string().contains(&address.to_string()), "{refused:?}");

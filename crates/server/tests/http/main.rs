@@ -39,6 +39,8 @@ mod queues;
 mod raw;
 mod receiving;
 mod records;
+#[path = "../../../postgres/tests/store/reserved_port.rs"]
+mod reserved_port;
 #[path = "../../../buffers/tests/contract/s3_server.rs"]
 mod s3_server;
 mod scopes;

@@ -1,5 +1,6 @@
 //! Exported spans, as a collector receives them.
 
+use crate::reserved_port::ReservedPort;
 use crate::test_server::TestServer;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -181,10 +182,9 @@ async fn unsampled_traces_are_not_recorded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_down_delays_no_request() {
-    // The port is free again: no collector listens there.
-    let free_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let unused_port = ReservedPort::new();
     let mut server = TestServer::start_with(|settings| {
-        settings.traces.endpoint = Some(format!("http://{free_address}/v1/traces"));
+        settings.traces.endpoint = Some(format!("http://{}/v1/traces", unused_port.address()));
     })
     .await;
     server.queue("jobs", json!({})).await;

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::oneshot;
 use towline::ports::Queue;
 use towline::{Backend, Embedded, Memory, Postgres, Server, VirtualClock, memory::MemoryQueue};
@@ -82,10 +81,8 @@ impl TestBackend {
 
 /// Opens a new schema in the database that all tests share.
 async fn postgres(clock: Arc<dyn towline_store::Clock>) -> Postgres {
-    static SCHEMAS: AtomicU32 = AtomicU32::new(0);
-    let number = SCHEMAS.fetch_add(1, Ordering::SeqCst);
-    let schema = format!("worker_{}_{number}", std::process::id());
     let address = tokio::task::spawn_blocking(postgres_address).await.unwrap();
+    let schema = crate::postgres::new_schema();
     let options = Options { schema, workers: 1, readers: 1, ..Options::default() };
     Postgres::connect_with(&address, options, Time::Injected(Arc::clone(&clock)), clock).await.unwrap()
 }

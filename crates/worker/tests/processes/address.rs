@@ -22,7 +22,7 @@ impl BackendAddress {
 
     pub async fn postgres() -> BackendAddress {
         let address = tokio::task::spawn_blocking(postgres_address).await.unwrap();
-        let schema = format!("processes_{}", std::process::id());
+        let schema = crate::postgres::new_schema();
         BackendAddress { text: format!("postgres {address} {schema}"), _server: None, _directory: None }
     }
 
