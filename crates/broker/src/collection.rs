@@ -5,6 +5,7 @@
 //! restart loses nothing.
 
 use crate::broker::Shared;
+use crate::ownership::{Ownership, OwnershipError, claim_buffers};
 use crate::pipeline::attachments::{Attachments, BufferBinding, FieldKey, KEPT};
 use futures::FutureExt;
 use std::collections::BTreeMap;
@@ -32,9 +33,13 @@ impl Default for CollectionRule {
     }
 }
 
-/// How much was removed.
+/// How many rounds there were, and how much was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
+    /// Rounds that went through everything.
+    pub rounds: u64,
+    /// Rounds that stopped early; the log says why.
+    pub rounds_stopped: u64,
     /// Buffers made for attempts that ended without committing them.
     pub outputs: u64,
     /// Payload fields that no item names.
@@ -47,6 +52,8 @@ pub struct Collected {
 
 #[derive(Default)]
 pub(crate) struct Totals {
+    rounds: AtomicU64,
+    rounds_stopped: AtomicU64,
     outputs: AtomicU64,
     fields: AtomicU64,
     expired: AtomicU64,
@@ -57,6 +64,8 @@ impl Totals {
     pub(crate) fn read(&self) -> Collected {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Collected {
+            rounds: read(&self.rounds),
+            rounds_stopped: read(&self.rounds_stopped),
             outputs: read(&self.outputs),
             fields: read(&self.fields),
             expired: read(&self.expired),
@@ -71,6 +80,13 @@ impl Totals {
 enum Broke {
     Storage(#[from] BufferError),
     Store(#[from] StoreError),
+    Ownership(#[from] OwnershipError),
+}
+
+impl Collected {
+    fn removed(&self) -> u64 {
+        self.outputs + self.fields + self.expired + self.orphans
+    }
 }
 
 pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
@@ -81,11 +97,21 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
                 return;
             }
             let before = broker.collected.read();
-            if let Err(broke) = broker.collect(rule).await {
-                tracing::warn!(cause = %broke, "collection stopped early, and will begin again");
+            let totals = &broker.collected;
+            match broker.collect(rule).await {
+                Ok(()) => &totals.rounds,
+                Err(Broke::Ownership(error)) => {
+                    tracing::error!("nothing is collected from the place for buffers: {error}");
+                    &totals.rounds_stopped
+                }
+                Err(broke) => {
+                    tracing::warn!(cause = %broke, "collection stopped early, and will begin again");
+                    &totals.rounds_stopped
+                }
             }
+            .fetch_add(1, Ordering::Relaxed);
             let after = broker.collected.read();
-            if after != before {
+            if after.removed() != before.removed() {
                 tracing::info!(total = ?after, "removed from object storage what nothing names");
             }
         }
@@ -96,6 +122,11 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
 impl Shared {
     async fn collect(self: &Arc<Self>, rule: CollectionRule) -> Result<(), Broke> {
         let Some(depot) = &self.attachments else { return Ok(()) };
+        // Another store may have adopted the place since the start, or a database may have joined this one.
+        let owned = claim_buffers(&depot.buffers, &self.store.identity(), false, self.clock.now()).await?;
+        if owned == Ownership::Undecided {
+            return Ok(());
+        }
         self.collect_outputs(depot).boxed().await?;
         self.collect_blobs(depot, rule).boxed().await?;
         let mut from = SweepCursor::default();

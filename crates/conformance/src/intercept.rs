@@ -3,11 +3,11 @@
 use crate::ReferenceStore;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
-use towline_store::StoreMetrics;
 use towline_store::{BoxFuture, KvPage, QueueView, Store, StoredItem};
 use towline_store::{CountPage, Cursor, Filter, Page};
 use towline_store::{Events, EventsFrom};
 use towline_store::{Operation, Result, Updated};
+use towline_store::{StoreIdentity, StoreMetrics};
 use towline_store::{TallyRange, TallyRow};
 
 /// What stands in front. Unless it says otherwise it lets everything through.
@@ -115,5 +115,9 @@ impl<G: Interceptor> Store for InterceptedStore<G> {
 
     fn issued(&self, id: ItemId) -> bool {
         self.store.issued(id)
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        self.store.identity()
     }
 }

@@ -24,7 +24,8 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
     BoxFuture, Clock, CountPage, Cursor, EventPage, Events, EventsFrom, Filter, KvPage, Operation, Page,
-    QueueView, Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
+    QueueView, Result, Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow,
+    Updated,
 };
 
 /// Items whose records are read at a time to count what the index does not know.
@@ -316,6 +317,10 @@ impl Store for Embedded {
 
     fn issued(&self, id: ItemId) -> bool {
         id.sequence(self.meta.salt).is_some()
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity::of(self.meta.salt)
     }
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {

@@ -171,6 +171,9 @@ impl Snapshot {
         let help = "Objects removed from buffer storage: uncommitted outputs, payload fields without an item, expired \
                      buffers, and orphans.";
         self.counters("towline_collected_total", help, "kind", removed.into_iter())?;
+        let rounds = [("complete", collected.rounds), ("stopped", collected.rounds_stopped)];
+        let help = "Rounds of collection from buffer storage, by outcome: complete, or stopped by an error that the log names.";
+        self.counters("towline_collection_rounds_total", help, "outcome", rounds.into_iter())?;
         if let Some(traces) = &app.traces {
             let SpanCounts { sent, dropped, lost } = traces.counts();
             let help = "Spans by outcome: sent, dropped because the queue was full, or lost because the collector did not accept them.";

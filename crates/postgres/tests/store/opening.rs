@@ -7,7 +7,7 @@ use std::thread;
 use tokio_postgres::Config;
 use towline_domain::Policy;
 use towline_postgres::{Options, Postgres, Time};
-use towline_store::StoreError;
+use towline_store::{Store, StoreError};
 
 fn execute(sql: &str) {
     RUNTIME.block_on(async { connect(&SHARED.config()).await.unwrap().batch_execute(sql).await.unwrap() });
@@ -30,6 +30,7 @@ fn servers_that_open_at_the_same_time_create_one_schema() {
     });
     run(&stores[0], create("jobs", Policy::default())).unwrap();
     for store in &stores {
+        assert_eq!(store.identity(), stores[0].identity());
         assert!(submitted(&run(store, submit("jobs", "work"))).1);
     }
     assert_eq!(counts(&stores[5], "jobs").pending, 6, "all servers use the same store");
@@ -43,6 +44,7 @@ fn stores_in_two_schemas_are_separate() {
         store
     });
     run(&one, submit("jobs", "work")).unwrap();
+    assert_ne!(one.identity(), other.identity());
     assert_eq!((counts(&one, "jobs").total(), counts(&other, "jobs").total()), (1, 0));
 }
 

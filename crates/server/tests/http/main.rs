@@ -6,6 +6,7 @@ mod bad_bodies;
 mod bad_paths;
 mod batch_settle;
 mod buffer_ids;
+mod buffer_owner;
 mod buffer_readers;
 mod buffer_slots;
 mod buffer_uploads;
