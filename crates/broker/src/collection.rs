@@ -7,13 +7,14 @@
 use crate::broker::Shared;
 use crate::ownership::{Ownership, OwnershipError, claim_buffers};
 use crate::pipeline::attachments::{Attachments, BufferBinding, FieldKey, KEPT};
+use crate::pipeline::claims::claimed;
 use futures::FutureExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use towline_buffers::{BufferError, SweepCursor};
-use towline_domain::{BufferId, FieldSet, Item, ItemId, Millis, Reference};
+use towline_buffers::{BufferError, BufferState, SweepCursor};
+use towline_domain::{BufferId, Field, FieldSet, Item, ItemId, Millis, Reference};
 use towline_store::{Store, StoreError};
 
 /// Things looked at before others get a turn.
@@ -23,7 +24,8 @@ const PAGE: usize = 500;
 pub struct CollectionRule {
     /// Between two rounds.
     pub every: Duration,
-    /// What is younger is left alone: it may be on its way into an item. Not less than a write can take.
+    /// Nothing younger is removed, except a buffer whose time to live is over: it may be on its way into an item. Not less
+    /// than a write can take.
     pub grace: Millis,
 }
 
@@ -127,7 +129,7 @@ impl Shared {
         if owned == Ownership::Undecided {
             return Ok(());
         }
-        self.collect_outputs(depot).boxed().await?;
+        self.collect_outputs(depot, rule).boxed().await?;
         self.collect_blobs(depot, rule).boxed().await?;
         let mut from = SweepCursor::default();
         while !self.is_stopping() {
@@ -143,22 +145,30 @@ impl Shared {
         Ok(())
     }
 
-    async fn collect_outputs(&self, depot: &Attachments) -> Result<(), Broke> {
+    async fn collect_outputs(&self, depot: &Attachments, rule: CollectionRule) -> Result<(), Broke> {
         let mut after = None;
         loop {
             let page = depot.buffers.list(after.as_deref(), PAGE, &BTreeMap::new()).await?;
-            let ids = page.buffers.iter().filter_map(|listed| listed.id.parse::<BufferId>().ok());
+            let before_ms = self.clock.now().0.saturating_sub(rule.grace.0);
+            let old = page.buffers.iter().filter(|listed| listed.meta.created_at_ms <= before_ms);
+            let ids = old.filter_map(|listed| listed.id.parse::<BufferId>().ok());
             let made: Vec<(BufferId, ItemId)> =
                 ids.filter_map(|id| Some((id.clone(), id.attempted()?))).collect();
-            let items = items(&*self.store, made.iter().map(|(_, item)| *item), FieldSet::NONE).await?;
+            let ids = made.iter().map(|(_, item)| *item);
+            let items = look_up(&*self.store, ids, FieldSet::NONE, |item| item).await?;
             for (id, item) in made {
                 if self.is_stopping() {
                     return Ok(());
                 }
-                if matches!(
-                    depot.tie_to(&id, items.get(&item)).await?,
-                    BufferBinding::Cut | BufferBinding::Gone
-                ) {
+                let item = match items.get(&item) {
+                    Some(Looked::Unreadable) => continue,
+                    Some(Looked::Found(item)) => Some(item),
+                    None => None,
+                };
+                let binding = depot.tie_to(&*self.store, &id, item).await?;
+                if matches!(binding, BufferBinding::Cut | BufferBinding::Gone)
+                    && self.last_written(depot, &id).await? <= before_ms
+                {
                     depot.buffers.delete(id.as_str()).await?;
                     self.collected.outputs.fetch_add(1, Ordering::Relaxed);
                 }
@@ -170,6 +180,22 @@ impl Shared {
         }
     }
 
+    /// When a writer was last active in a buffer.
+    async fn last_written(&self, depot: &Attachments, id: &BufferId) -> Result<u64, Broke> {
+        Ok(match depot.buffers.show(id.as_str(), self.clock.now().0).await {
+            Ok(shown) => match shown.state {
+                BufferState::Empty => shown.meta.created_at_ms,
+                BufferState::Writing { last_activity_ms, .. } => last_activity_ms,
+                BufferState::Complete { finished_at_ms } | BufferState::Failed { finished_at_ms, .. } => {
+                    finished_at_ms
+                }
+            },
+            // Deleted meanwhile, or damaged: nothing in it can be used any more.
+            Err(BufferError::NotFound { .. } | BufferError::Damaged { .. }) => 0,
+            Err(error) => return Err(error.into()),
+        })
+    }
+
     async fn collect_blobs(&self, depot: &Attachments, rule: CollectionRule) -> Result<(), Broke> {
         let mut after = None;
         loop {
@@ -179,22 +205,26 @@ impl Shared {
                 page.blobs.iter().filter(|blob| blob.written_at_ms.saturating_add(rule.grace.0) <= now.0);
             let (mut fields, mut marks) = (Vec::new(), Vec::new());
             for blob in old {
-                match (FieldKey::read(&blob.key), blob.key.strip_prefix(KEPT)) {
+                let marked = blob.key.strip_prefix(KEPT).or_else(|| claimed(&blob.key));
+                match (FieldKey::read(&blob.key), marked) {
                     (Some(key), _) => fields.push((blob.key.clone(), key)),
                     (None, Some(id)) => marks.push((blob.key.clone(), id.to_owned())),
                     // Not ours to judge.
                     (None, None) => {}
                 }
             }
-            let items = items(&*self.store, fields.iter().map(|(_, key)| key.id), FieldSet::ALL).await?;
+            let ids = fields.iter().map(|(_, key)| key.id);
+            let named = look_up(&*self.store, ids, FieldSet::ALL, |item| named_by(&item)).await?;
             for (key, parts) in fields {
                 if self.is_stopping() {
                     return Ok(());
                 }
-                let named = items.get(&parts.id).and_then(|item| item.fields.get(parts.field));
-                let named =
-                    named.and_then(|bytes| Reference::read(bytes)).is_some_and(|named| named.key == key);
-                if !named {
+                let is_named = match named.get(&parts.id) {
+                    Some(Looked::Found(named)) => named.contains(&key),
+                    Some(Looked::Unreadable) => true,
+                    None => false,
+                };
+                if !is_named {
                     depot.buffers.delete_blob(&key).await?;
                     self.collected.fields.fetch_add(1, Ordering::Relaxed);
                 }
@@ -212,14 +242,44 @@ impl Shared {
     }
 }
 
-async fn items(
+/// The keys of the payload fields that an item keeps in object storage.
+fn named_by(item: &Item) -> BTreeSet<String> {
+    let references = Field::ALL.into_iter().filter_map(|field| Reference::read(item.fields.get(field)?));
+    references.map(|reference| reference.key).collect()
+}
+
+/// An item that is there.
+enum Looked<T> {
+    Found(T),
+    /// Its record is damaged: what it refers to is not known.
+    Unreadable,
+}
+
+/// Looks up items, and keeps of each what is needed. Items that are too large for one answer are asked for in smaller parts.
+async fn look_up<T>(
     store: &dyn Store,
     ids: impl Iterator<Item = ItemId>,
     fields: FieldSet,
-) -> Result<BTreeMap<ItemId, Item>, StoreError> {
-    let mut ids: Vec<ItemId> = ids.collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let found = store.get(ids, fields).await?;
-    Ok(found.into_iter().flatten().map(|stored| (stored.item.head.id, stored.item)).collect())
+    keep: impl Fn(Item) -> T,
+) -> Result<BTreeMap<ItemId, Looked<T>>, StoreError> {
+    let ids: BTreeSet<ItemId> = ids.collect();
+    let mut parts = vec![Vec::from_iter(ids)];
+    let mut looked = BTreeMap::new();
+    while let Some(mut part) = parts.pop() {
+        match store.get(part.clone(), fields).await {
+            Ok(found) => {
+                let found = found.into_iter().flatten();
+                looked.extend(found.map(|stored| (stored.item.head.id, Looked::Found(keep(stored.item)))));
+            }
+            Err(StoreError::BatchTooLarge { .. } | StoreError::Corrupt { .. }) if part.len() > 1 => {
+                parts.push(part.split_off(part.len() / 2));
+                parts.push(part);
+            }
+            Err(StoreError::Corrupt { .. }) => {
+                looked.extend(part.into_iter().map(|id| (id, Looked::Unreadable)));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(looked)
 }

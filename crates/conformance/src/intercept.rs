@@ -37,6 +37,15 @@ pub trait Interceptor: Send + Sync {
         store.kv_list(page)
     }
 
+    fn get<'a>(
+        &'a self,
+        store: &'a ReferenceStore,
+        ids: Vec<ItemId>,
+        fields: FieldSet,
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredItem>>>> {
+        store.get(ids, fields)
+    }
+
     /// Asked before each read; an error is the answer to it.
     fn read(&self) -> Result<()> {
         Ok(())
@@ -72,7 +81,7 @@ impl<G: Interceptor> Store for InterceptedStore<G> {
     }
 
     fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
-        self.read(self.store.get(ids, fields))
+        self.read(self.guard.get(&self.store, ids, fields))
     }
 
     fn list(

@@ -35,7 +35,7 @@ impl Broker {
     /// Whether somebody may write to a buffer now. One made for an attempt is written while the attempt lasts.
     pub async fn admit_writer(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
         match self.ask(id) {
-            Ok((attachments, id)) => attachments.admit_writer(&*self.0.store, &id, self.now()).await,
+            Ok((attachments, id)) => attachments.admit_writer(&*self.0.store, &id).await,
             Err(error) => Ok(Err(error)),
         }
     }
@@ -44,7 +44,7 @@ impl Broker {
     /// committed.
     pub async fn admit_reader(&self, id: &str) -> Result<std::result::Result<(), BufferError>> {
         match self.ask(id) {
-            Ok((attachments, id)) => attachments.admit_reader(&*self.0.store, &id, self.now()).await,
+            Ok((attachments, id)) => attachments.admit_reader(&*self.0.store, &id).await,
             Err(error) => Ok(Err(error)),
         }
     }
@@ -160,7 +160,7 @@ impl Shared {
         if !too_many.is_empty() {
             Arc::clone(self).give_back(too_many, When::NOW);
         }
-        let failed = attachments.fetch_all(delivery.items_mut()).await;
+        let failed = attachments.fetch_all(delivery.items_mut(), self.clock.now()).await;
         if failed.is_empty() {
             return Ok(delivery.accept());
         }

@@ -127,7 +127,7 @@ impl Attachments {
             Operation::Lease { id, call } => {
                 if let Verb::Commit(outcome) = &call.verb {
                     for (slot, buffer) in &outcome.outputs {
-                        if let Err(refusal) = self.check_output(store, slot, buffer, now).await? {
+                        if let Err(refusal) = self.check_output(store, *id, (slot, buffer), now).await? {
                             return Ok(Err(refusal));
                         }
                     }
@@ -208,12 +208,22 @@ impl Attachments {
         Ok(())
     }
 
-    /// Fetches for many items; answers which could not be had, and why.
-    pub(crate) async fn fetch_all(&self, items: &mut [Item]) -> Vec<(usize, Refusal)> {
-        let all = items.iter().enumerate().filter(|(_, item)| has_references(&item.fields));
-        let heavy: Vec<(usize, Fields)> = all.map(|(at, item)| (at, item.fields.clone())).collect();
+    /// Makes the buffers of the attempts at many items, and fetches their payload; answers which could not be had, and
+    /// why.
+    pub(crate) async fn fetch_all(&self, items: &mut [Item], now: Timestamp) -> Vec<(usize, Refusal)> {
+        let all = items.iter().enumerate();
+        let all = all.filter(|(_, item)| has_references(&item.fields) || made_for(item).is_some());
+        let heavy: Vec<(usize, Fields, OutputSet)> = all
+            .map(|(at, item)| (at, item.fields.clone(), made_for(item).cloned().unwrap_or_default()))
+            .collect();
         let mut fetching = stream::iter(heavy)
-            .map(|(at, mut fields)| async move { (at, self.fetch(&mut fields).await.map(|()| fields)) })
+            .map(|(at, mut fields, made)| async move {
+                let had = match self.make(&made, now).await {
+                    Ok(()) => self.fetch(&mut fields).await,
+                    Err(refusal) => Err(refusal),
+                };
+                (at, had.map(|()| fields))
+            })
             .buffered(AT_ONCE);
         let mut failed = Vec::new();
         while let Some((at, fetched)) = fetching.next().await {
@@ -244,8 +254,8 @@ impl Attachments {
     async fn check_output(
         &self,
         store: &dyn Store,
-        slot: &SlotName,
-        id: &BufferId,
+        by: ItemId,
+        (slot, id): (&SlotName, &BufferId),
         now: Timestamp,
     ) -> Result<Result<(), Refusal>, StoreError> {
         let what = format!("outputs.{}", slot.as_str());
@@ -253,11 +263,12 @@ impl Attachments {
             Ok(state) => state,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        Ok(match unfinished(&state) {
-            Some((state, remedy)) => Err(not_ready(what, id, state, remedy)),
-            None if id.attempted().is_some() => self.keep(id).await,
-            None => Ok(()),
-        })
+        match (unfinished(&state), id.attempted()) {
+            (Some((state, remedy)), _) => Ok(Err(not_ready(what, id, state, remedy))),
+            (None, Some(item)) if item == by => Ok(self.keep(id).await),
+            (None, Some(_)) => self.claim(store, id, by).await,
+            (None, None) => Ok(Ok(())),
+        }
     }
 
     async fn look(
@@ -267,7 +278,7 @@ impl Attachments {
         id: &BufferId,
         now: Timestamp,
     ) -> Result<Result<State, Refusal>, StoreError> {
-        let shown = match self.admit_reader(store, id, now).await? {
+        let shown = match self.admit_reader(store, id).await? {
             Ok(()) => self.buffers.show(id.as_str(), now.0).await,
             Err(error) => Err(error),
         };
@@ -287,8 +298,7 @@ impl Attachments {
             let state = match self.buffers.show(id.as_str(), now.0).await {
                 Ok(shown) => shown.state,
                 Err(BufferError::NotFound { .. }) => {
-                    self.make(id, now).await.map_err(refusal)?;
-                    State::Empty
+                    return Err(Refusal::BufferGone { what, id: id.to_string() });
                 }
                 Err(error) => return Err(refusal(error)),
             };
@@ -314,18 +324,18 @@ impl Attachments {
         self.buffers.put_blob(&kept_key(id), bytes::Bytes::new()).await.map_err(refusal)
     }
 
-    /// Asked for every chunk, so it looks first: creating is a synced write.
-    async fn make(&self, id: &BufferId, now: Timestamp) -> Result<(), BufferError> {
-        match self.buffers.meta(id.as_str()).await {
-            Err(BufferError::NotFound { .. }) => {}
-            found => return found.map(drop),
+    /// Makes the buffers of an attempt when it begins, and at no other time: a buffer that is missing at the commit was
+    /// deleted, and must not be taken for one that was never written.
+    async fn make(&self, made: &OutputSet, now: Timestamp) -> Result<(), Refusal> {
+        for id in made.values() {
+            let tags = id.attempted().map(|item| ("item".to_owned(), item.to_string()));
+            let new = NewBuffer { tags: BTreeMap::from_iter(tags), expires_at_ms: None };
+            match self.buffers.create(id.as_str(), new, now.0).await {
+                Ok(_) | Err(BufferError::Exists { .. }) => {}
+                Err(error) => return Err(refusal(error)),
+            }
         }
-        let tags = id.attempted().map(|item| ("item".to_owned(), item.to_string()));
-        let new = NewBuffer { tags: BTreeMap::from_iter(tags), expires_at_ms: None };
-        match self.buffers.create(id.as_str(), new, now.0).await {
-            Ok(_) | Err(BufferError::Exists { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        Ok(())
     }
 
     /// Buffers made for an attempt are written while the attempt lasts.
@@ -333,11 +343,9 @@ impl Attachments {
         &self,
         store: &dyn Store,
         id: &BufferId,
-        now: Timestamp,
     ) -> Result<Result<(), BufferError>, StoreError> {
         Ok(match self.tie(store, id).await? {
-            BufferBinding::Free => Ok(()),
-            BufferBinding::Held => self.make(id, now).await,
+            BufferBinding::Free | BufferBinding::Held => Ok(()),
             BufferBinding::Committed | BufferBinding::Kept => {
                 Err(BufferError::AlreadyWritten { id: id.to_string() })
             }
@@ -350,41 +358,43 @@ impl Attachments {
         &self,
         store: &dyn Store,
         id: &BufferId,
-        now: Timestamp,
     ) -> Result<Result<(), BufferError>, StoreError> {
         Ok(match self.tie(store, id).await? {
-            BufferBinding::Free | BufferBinding::Committed | BufferBinding::Kept => Ok(()),
-            BufferBinding::Held => self.make(id, now).await,
+            BufferBinding::Free | BufferBinding::Held | BufferBinding::Committed | BufferBinding::Kept => {
+                Ok(())
+            }
             BufferBinding::Cut | BufferBinding::Gone => Err(BufferError::NotFound { id: id.to_string() }),
         })
     }
 
-    async fn tie(&self, store: &dyn Store, id: &BufferId) -> Result<BufferBinding, StoreError> {
+    pub(crate) async fn tie(&self, store: &dyn Store, id: &BufferId) -> Result<BufferBinding, StoreError> {
         let Some(item) = id.attempted() else { return Ok(BufferBinding::Free) };
         let found = store.get(vec![item], towline_domain::FieldSet::NONE).await?.pop().flatten();
-        self.tie_to(id, found.as_ref().map(|stored| &stored.item)).await
+        self.tie_to(store, id, found.as_ref().map(|stored| &stored.item)).await
     }
 
     /// What binds an attempt's buffer to its item, which may be gone.
     pub(crate) async fn tie_to(
         &self,
+        store: &dyn Store,
         id: &BufferId,
         item: Option<&Item>,
     ) -> Result<BufferBinding, StoreError> {
         let names = |outputs: &OutputSet| outputs.values().any(|output| output == id);
-        if let Some(item) = item {
-            let made = item.head.lease().and_then(|lease| lease.buffers.as_deref());
-            return Ok(if made.is_some_and(names) {
-                BufferBinding::Held
-            } else if names(&item.outcome.outputs) {
-                BufferBinding::Committed
-            } else {
-                BufferBinding::Cut
-            });
-        }
+        let end = match item {
+            Some(item) if made_for(item).is_some_and(names) => return Ok(BufferBinding::Held),
+            Some(item) if names(&item.outcome.outputs) => return Ok(BufferBinding::Committed),
+            Some(_) => BufferBinding::Cut,
+            None if self.is_kept(id).await? => return Ok(BufferBinding::Kept),
+            None => BufferBinding::Gone,
+        };
+        Ok(if self.is_claimed(store, id).await? { BufferBinding::Kept } else { end })
+    }
+
+    async fn is_kept(&self, id: &BufferId) -> Result<bool, StoreError> {
         match self.buffers.get_blob(&kept_key(id), 0).await {
-            Ok(_) => Ok(BufferBinding::Kept),
-            Err(BufferError::BlobNotFound { .. }) => Ok(BufferBinding::Gone),
+            Ok(_) => Ok(true),
+            Err(BufferError::BlobNotFound { .. }) => Ok(false),
             Err(error) => Err(StoreError::Unavailable { cause: error.to_string() }),
         }
     }
@@ -399,12 +409,17 @@ pub(crate) enum BufferBinding {
     Held,
     /// It is the item's output.
     Committed,
-    /// The item is gone, and the buffer was to outlive it.
+    /// It outlives the attempt: its item committed it and is gone, or another item committed it.
     Kept,
     /// The attempt ended otherwise.
     Cut,
     /// The item is gone, and never committed it.
     Gone,
+}
+
+/// The buffers made for the present attempt at an item.
+fn made_for(item: &Item) -> Option<&OutputSet> {
+    item.head.lease().and_then(|lease| lease.buffers.as_deref())
 }
 
 const FINISH: &str = "finish writing it, then commit";

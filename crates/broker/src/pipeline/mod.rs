@@ -8,6 +8,7 @@
 pub(crate) mod attach;
 pub(crate) mod attachments;
 mod check;
+pub(crate) mod claims;
 mod execute;
 mod wake;
 

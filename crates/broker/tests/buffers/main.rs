@@ -1,14 +1,12 @@
 //! What items keep in object storage: buffers in their slots, and payload fields that are large.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod collection;
 mod ownership;
 mod scene;
 
 use bytes::Bytes;
-use scene::{
-    NEVER, Scene, code, commit, commit_with, input, large, made, often, payload, queue, release, token,
-};
-use std::collections::BTreeMap;
+use scene::{NEVER, Scene, code, commit, commit_with, input, large, made, often, payload, queue, release};
 use std::time::Duration;
 use towline_broker::ReceiveRequest;
 use towline_buffers::{BufferError, BufferState as State, WriterId};
@@ -113,6 +111,29 @@ async fn what_is_not_whole_is_not_committed() {
     let own = scene.create("own").await;
     assert_eq!(code(scene.settle(&item, commit_with(&own)).await), "buffer_not_ready");
     assert_eq!(code(scene.settle(&item, commit_with(&"none".parse().unwrap())).await), "buffer_not_found");
+    scene.write(&own, b"mine").await.unwrap();
+    scene.settle(&item, commit_with(&own)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_whose_buffer_is_gone_is_refused() {
+    let scene = Scene::new(NEVER).await;
+    let item = scene.held().await;
+    let id = made(&item);
+    scene.write(&id, b"result").await.unwrap();
+    scene.buffers.delete(id.as_str()).await.unwrap();
+    // A reader and a writer that come now do not make an empty one in its place.
+    assert!(scene.readable(&id).await);
+    assert!(matches!(scene.write(&id, b"again").await, Err(BufferError::NotFound { .. })));
+    let refused = scene.settle(&item, commit()).await;
+    assert!(
+        refused.as_ref().is_err_and(|refusal| refusal.to_string().contains("outputs.result")),
+        "{refused:?}"
+    );
+    assert_eq!(code(refused), "buffer_not_found");
+    assert_eq!(scene.state(&id).await, None);
+    // The lease is kept, and another buffer will do.
+    let own = scene.create("own").await;
     scene.write(&own, b"mine").await.unwrap();
     scene.settle(&item, commit_with(&own)).await.unwrap();
 }
@@ -262,21 +283,6 @@ async fn one_answer_brings_no_more_than_it_may() {
     assert_eq!(code(scene.broker.fetch(&mut items).await), "invalid");
     scene.broker.fetch(&mut items[..2]).await.unwrap();
     assert_eq!(items[1].item.fields.blob, Some(huge));
-}
-
-#[tokio::test]
-async fn nothing_young_is_collected() {
-    let scene = Scene::new(often(3_600_000)).await;
-    let key = format!("{}.blob.{:016x}", uuid::Uuid::from_u128(1), 1);
-    scene.buffers.put_blob(&key, Bytes::from("on its way")).await.unwrap();
-    let other = scene.held().await;
-    scene.write(&made(&other), b"x").await.unwrap();
-    scene.settle(&other, release()).await.unwrap();
-    scene.until("a round was made", || async { scene.broker.collected().outputs == 1 }).await;
-    scene.until("and another", || async { scene.state(&made(&other)).await.is_none() }).await;
-    assert_eq!(scene.blobs().await, [key]);
-    let tags = BTreeMap::new();
-    assert!(scene.buffers.list(None, 10, &tags).await.unwrap().buffers.is_empty());
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ pub fn queue() -> QueueName {
 
 pub struct Scene {
     pub broker: Broker,
-    pub store: Arc<ReferenceStore>,
+    pub store: Arc<dyn Store>,
     pub buffers: Buffers,
     pub directory: Arc<TempDir>,
 }
@@ -38,20 +38,29 @@ pub const NEVER: CollectionRule =
 
 impl Scene {
     pub async fn new(collection: CollectionRule) -> Scene {
-        let directory = Arc::new(tempfile::tempdir().unwrap());
-        Scene::of(directory, 1, collection).await
+        let clock = Arc::new(SteadyClock::new());
+        Scene::on(Arc::new(ReferenceStore::new(clock.clone(), 1)), clock, collection).await
+    }
+
+    pub async fn on(store: Arc<dyn Store>, clock: Arc<SteadyClock>, collection: CollectionRule) -> Scene {
+        Scene::in_directory(Arc::new(tempfile::tempdir().unwrap()), store, clock, collection).await
     }
 
     /// A broker of another store, with the same place for buffers.
     pub async fn beside(other: &Scene, salt: u64, collection: CollectionRule) -> Scene {
-        Scene::of(Arc::clone(&other.directory), salt, collection).await
-    }
-
-    async fn of(directory: Arc<TempDir>, salt: u64, collection: CollectionRule) -> Scene {
-        let place: Location = directory.path().to_str().unwrap().parse().unwrap();
-        let buffers = Buffers::open(&place, Options::default()).unwrap();
         let clock = Arc::new(SteadyClock::new());
         let store = Arc::new(ReferenceStore::new(clock.clone(), salt));
+        Scene::in_directory(Arc::clone(&other.directory), store, clock, collection).await
+    }
+
+    async fn in_directory(
+        directory: Arc<TempDir>,
+        store: Arc<dyn Store>,
+        clock: Arc<SteadyClock>,
+        collection: CollectionRule,
+    ) -> Scene {
+        let place: Location = directory.path().to_str().unwrap().parse().unwrap();
+        let buffers = Buffers::open(&place, Options::default()).unwrap();
         let storage = Storage { buffers: buffers.clone(), offload: OffloadRule::default(), collection };
         let broker = Broker::start(store.clone(), clock, Some(storage), Sharing::Alone);
         let scene = Scene { broker, store, buffers, directory };
