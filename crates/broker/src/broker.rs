@@ -1,6 +1,7 @@
 //! The broker itself: every update goes through here, so it knows what may have become ready and what has ended.
 
 use crate::collection::{self, Totals};
+use crate::damage::DamagedPayloads;
 use crate::feed::Feed;
 use crate::groups::{self, Groups};
 use crate::latency::{CALLS, Latencies, Latency};
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     pub(crate) attachments: Option<Attachments>,
     pub(crate) collected: Totals,
+    pub(crate) damaged: DamagedPayloads,
     pub(crate) tally: Tally,
     pub(crate) latencies: Latencies,
     pub(crate) topics: Arc<Topics>,
@@ -101,6 +103,7 @@ impl Broker {
             peers: Peers::default(),
             attachments,
             collected: Totals::default(),
+            damaged: DamagedPayloads::default(),
             tally: Tally::default(),
             latencies: Latencies::default(),
             topics: Arc::default(),

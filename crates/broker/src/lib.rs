@@ -10,6 +10,7 @@
 mod broker;
 pub mod clock;
 mod collection;
+mod damage;
 mod delivery;
 pub mod entropy;
 mod feed;
@@ -37,6 +38,7 @@ pub use ownership::{Ownership, OwnershipError, claim_buffers};
 pub use pace::Pace;
 pub use pipeline::attach::Storage;
 pub use pipeline::attachments::OffloadRule;
+pub use pipeline::payloads::Payloads;
 pub use receive::ReceiveRequest;
 pub use schedules::PutSchedule;
 pub use tally::{Done, VERBS};

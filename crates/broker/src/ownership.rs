@@ -76,6 +76,13 @@ pub async fn claim_buffers(
     }
 }
 
+/// Whether the place is there and belongs to the store, as far as is known. An empty directory in place of one that is not mounted
+/// has no owner.
+pub(crate) async fn is_own_place(buffers: &Buffers, store: &StoreIdentity) -> bool {
+    let owner = buffers.owner().await.ok().flatten();
+    owner.is_some_and(|owner| !owner.stores.is_disjoint(&store.parts))
+}
+
 /// What the databases of a store are to those of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {

@@ -74,7 +74,15 @@ impl Shared {
         for tried in 1.. {
             match Arc::clone(self).attempt(request.call(), guard.generation()).await? {
                 Ok(delivery) if delivery.was_cut_short() && tried < CUT_SHORT_MAX => {}
-                Ok(delivery) => return Ok(self.fetch_attachments(delivery).await),
+                Ok(delivery) => {
+                    let state = delivery.state();
+                    match self.fetch_attachments(delivery).await {
+                        Ok(Some(received)) => return Ok(Ok(received)),
+                        Ok(None) if tried < CUT_SHORT_MAX => {}
+                        Ok(None) => return Ok(Ok(Received::nothing(state))),
+                        Err(refusal) => return Ok(Err(refusal)),
+                    }
+                }
                 Err(refusal) => return Ok(Err(refusal)),
             }
         }
@@ -132,7 +140,13 @@ impl Shared {
             };
             if delivery.is_useful() {
                 guard.has_looked();
-                return Some(Ok(self.fetch_attachments(delivery).await));
+                if let Some(received) = self.fetch_attachments(delivery).await.transpose() {
+                    return Some(Ok(received));
+                }
+                if self.is_stopping() || over.is_elapsed() {
+                    return None;
+                }
+                continue;
             }
             if self.is_stopping() || over.is_elapsed() {
                 return None;
@@ -162,7 +176,9 @@ impl Shared {
             match wake_up {
                 Ok(WakeUp::Delivered(delivery)) => {
                     guard.has_looked();
-                    return Some(Ok(self.fetch_attachments(delivery).await));
+                    if let Some(received) = self.fetch_attachments(delivery).await.transpose() {
+                        return Some(Ok(received));
+                    }
                 }
                 Ok(WakeUp::Look) => {}
                 Err(_) => return None,

@@ -115,8 +115,10 @@ pub struct Status {
     pub rotations: u64,
     /// Why submits are refused for want of space.
     pub full: Option<String>,
-    /// Damage that collection met: that segment is kept as it is, and nothing in it is lost further.
+    /// Damage that collection or a read met first. A damaged segment is kept as it is, and nothing in it is lost further.
     pub damage: Option<String>,
+    /// How often a read met damage, and whether collection did.
+    pub damages: u64,
 }
 
 impl Outcome {

@@ -127,8 +127,9 @@ impl Embedded {
         async {
             match self.ask(Query::Status).await? {
                 Found::Status(status) => {
+                    let damages = self.shared.damages() + u64::from(status.damage.is_some());
                     let damage = self.shared.damage().or(status.damage);
-                    Ok(Status { damage, ..status })
+                    Ok(Status { damage, damages, ..status })
                 }
                 _ => Err(StoreError::Closed),
             }
@@ -161,6 +162,14 @@ impl Embedded {
         let (reply, answer) = oneshot::channel();
         self.send(Request::Query { query, reply })?;
         answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn noted<T>(&self, read: Result<T>) -> Result<T> {
+        read.inspect_err(|fault| {
+            if matches!(fault, StoreError::Corrupt { .. }) {
+                self.shared.note_damage(fault.to_string());
+            }
+        })
     }
 
     /// A page. It may begin far into a segment: the way there is gone in small steps, between which others have their turn.
@@ -243,7 +252,9 @@ impl Store for Embedded {
         async move {
             StoreError::check_size("ids", ids.len(), limits::BATCH_MAX)?;
             match self.ask(Query::Get { ids, fields }).await? {
-                found @ (Found::Items { .. } | Found::TooLarge { .. }) => found.into_items(&self.reader),
+                found @ (Found::Items { .. } | Found::TooLarge { .. }) => {
+                    self.noted(found.into_items(&self.reader))
+                }
                 _ => Err(StoreError::Closed),
             }
         }
@@ -261,7 +272,7 @@ impl Store for Embedded {
             filter.check()?;
             let fields = if filter.is_of_heads() { fields } else { fields.with_bodies() };
             match self.ask(Query::List { filter: Box::new(filter), after, limit, fields }).await? {
-                found @ Found::Page { .. } => found.into_page(&self.reader),
+                found @ Found::Page { .. } => self.noted(found.into_page(&self.reader)),
                 _ => Err(StoreError::Closed),
             }
         }

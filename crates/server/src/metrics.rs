@@ -233,8 +233,15 @@ impl Snapshot {
     }
 
     async fn store(&self, app: &App) -> Result<(), ProblemResponse> {
-        let Some(store) = app.embedded() else { return Ok(()) };
-        let status = store.status().await?;
+        let embedded = match app.embedded() {
+            Some(store) => Some((store.status().await?, store)),
+            None => None,
+        };
+        let damages = embedded.as_ref().map_or(0, |(status, _)| status.damages);
+        let help = "Damage met since the start: failed reads and collection of the embedded store, and items whose offloaded \
+                     payload is gone or damaged.";
+        self.gauge("towline_store_damaged", help, app.broker.damaged() + damages)?;
+        let Some((status, store)) = embedded else { return Ok(()) };
         self.counter("towline_store_syncs_total", "Syncs of the log.", store.syncs())?;
         self.counter("towline_store_written_bytes_total", "Bytes written to the log.", status.bytes_written)?;
         let carried = "Bytes written to the log by collection, to carry live records forward.";
@@ -248,11 +255,6 @@ impl Snapshot {
             "towline_store_full",
             "Whether the store is full and refuses submits.",
             status.full.is_some().into(),
-        )?;
-        self.gauge(
-            "towline_store_damaged",
-            "Whether the store has found damage.",
-            status.damage.is_some().into(),
         )
     }
 

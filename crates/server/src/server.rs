@@ -38,6 +38,8 @@ pub enum ServerError {
     Listen { address: SocketAddr, error: io::Error },
     #[error("cannot store buffers in {location}: {error}; fix this, or give another location with --buffers")]
     Buffers { location: String, error: BufferError },
+    #[error("there are no buffers in {location}; give the place for buffers with --buffers")]
+    NoBuffers { location: String },
     #[error(
         "cannot use the place for buffers {location}: {error}; check --store and --data, or give another place with --buffers. \
          If this store replaces the owner (a restore, an import), take the place over with --adopt-buffers: \
@@ -90,10 +92,7 @@ impl Server {
     pub async fn open_with_clock(settings: Settings, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         raise_file_limit();
         let tls = settings.tls_files().map(Tls::open).transpose()?.map(Arc::new);
-        let audit = AuditLog::open(settings.audit_log.clone()).map_err(|error| ServerError::Audit {
-            path: settings.audit_log.clone().unwrap_or_default(),
-            error,
-        })?;
+        let audit = open_audit_log(&settings)?;
         // The port first: finding it in use is cheaper than opening the store.
         let listen = |error| ServerError::Listen { address: settings.listen, error };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
@@ -209,6 +208,11 @@ impl Server {
         }
         tracing::info!("stopped");
     }
+}
+
+pub(crate) fn open_audit_log(settings: &Settings) -> Result<AuditLog, ServerError> {
+    AuditLog::open(settings.audit_log.clone())
+        .map_err(|error| ServerError::Audit { path: settings.audit_log.clone().unwrap_or_default(), error })
 }
 
 /// The embedded store keeps each segment open, and each connection needs a file descriptor.

@@ -3,13 +3,15 @@
 use crate::broker::{Broker, Shared};
 use crate::collection::{Collected, CollectionRule};
 use crate::delivery::Delivery;
+use crate::entropy;
+use crate::ownership::is_own_place;
 use crate::pipeline::attachments::{AT_ONCE, Attachments, OffloadRule, Prepared, kept_bytes};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
 use towline_domain::change::Answer;
-use towline_domain::command::When;
-use towline_domain::{BufferId, Item, Millis, Refusal};
+use towline_domain::command::{Verb, When};
+use towline_domain::{Adjust, BufferId, Item, ItemId, LeaseCall, Millis, Refusal};
 use towline_store::{Answered, Operation, Received, Reply, Result, StoredItem};
 
 /// How long an item whose payload cannot be had is left alone before it is given out again.
@@ -67,9 +69,16 @@ impl Broker {
             return Err(Refusal::Invalid { what: "limit", message });
         }
         for stored in items {
-            attachments.fetch(&mut stored.item.fields).await?;
+            let fetched = attachments.fetch(&mut stored.item.fields).await;
+            fetched.inspect_err(|refusal| self.0.note_damage(stored.item.head.id, refusal))?;
         }
         Ok(())
+    }
+
+    /// How many items have been met since the start whose payload in object storage is gone or damaged.
+    #[must_use]
+    pub fn damaged(&self) -> u64 {
+        self.0.damaged.count()
     }
 
     /// What was removed from object storage since the start, because nothing named it any more.
@@ -149,12 +158,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands over what was received, with its payload. Items whose payload cannot be had go back, as they were.
+    /// Hands over what was received, with its payload. Items whose payload cannot be had now go back, as they were. If it is
+    /// lost, the attempt has failed. `None`: all attempts have.
     pub(crate) async fn fetch_attachments(
         self: &Arc<Self>,
         mut delivery: Delivery,
-    ) -> std::result::Result<Received, Refusal> {
-        let Some(attachments) = &self.attachments else { return Ok(delivery.accept()) };
+    ) -> std::result::Result<Option<Received>, Refusal> {
+        let Some(attachments) = &self.attachments else { return Ok(Some(delivery.accept())) };
         let too_many = affordable(delivery.items_mut());
         let too_many = delivery.items_mut().split_off(too_many);
         if !too_many.is_empty() {
@@ -162,20 +172,62 @@ impl Shared {
         }
         let failed = attachments.fetch_all(delivery.items_mut(), self.clock.now()).await;
         if failed.is_empty() {
-            return Ok(delivery.accept());
+            return Ok(Some(delivery.accept()));
         }
-        let mut unreadable: Vec<Item> = Vec::new();
-        let mut why = None;
+        let is_damage = failed.iter().any(|(_, refusal)| is_damage(refusal));
+        let is_lost = is_damage && is_own_place(&attachments.buffers, &self.store.identity()).await;
+        let (mut unreadable, mut lost, mut why) = (Vec::new(), Vec::new(), None);
         for (at, refusal) in failed.into_iter().rev() {
-            unreadable.push(delivery.items_mut().remove(at));
-            why = Some(refusal);
+            let item = delivery.items_mut().remove(at);
+            match is_lost && self::is_damage(&refusal) {
+                true => lost.push((item, refusal)),
+                false => {
+                    unreadable.push(item);
+                    why = Some(match refusal {
+                        Refusal::BuffersDamaged { detail } => {
+                            let cause = "the place for buffers is away, or belongs to another store";
+                            Refusal::BuffersUnavailable { detail: format!("{cause}: {detail}") }
+                        }
+                        refusal => refusal,
+                    });
+                }
+            }
         }
         Arc::clone(self).give_back(unreadable, When::After(UNREADABLE_FOR));
-        match why {
-            Some(refusal) if delivery.items_mut().is_empty() => Err(refusal),
-            _ => Ok(delivery.accept()),
+        self.fail_attempts(lost).await;
+        match (delivery.items_mut().is_empty(), why) {
+            (true, Some(refusal)) => Err(refusal),
+            (true, None) => Ok(None),
+            (false, _) => Ok(Some(delivery.accept())),
         }
     }
+
+    /// Counts an attempt at each item whose payload is lost, and keeps the reason. After its retries the item has failed.
+    async fn fail_attempts(self: &Arc<Self>, lost: Vec<(Item, Refusal)>) {
+        let retry = |(item, refusal): (Item, Refusal)| {
+            self.note_damage(item.head.id, &refusal);
+            let token = item.head.lease()?.token;
+            let verb = Verb::Retry { error: refusal.to_string(), delay: None, seed: entropy::number() };
+            let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
+            Some(Operation::Lease { id: item.head.id, call })
+        };
+        let batch: Vec<Operation> = lost.into_iter().filter_map(retry).collect();
+        if !batch.is_empty() {
+            // In a task, because the receiver may go away. If this fails the leases lapse, which counts, too.
+            let _ = tokio::spawn(Arc::clone(self).update(batch)).await;
+        }
+    }
+
+    fn note_damage(&self, id: ItemId, refusal: &Refusal) {
+        if is_damage(refusal) {
+            self.damaged.note(id, refusal);
+        }
+    }
+}
+
+/// Whether the payload is gone or damaged: trying again later does not help.
+fn is_damage(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::BuffersDamaged { .. })
 }
 
 /// How many of these items, at least one, bring no more payload along than one answer may.

@@ -35,7 +35,7 @@ impl Default for OffloadRule {
 }
 
 impl OffloadRule {
-    fn threshold(&self, ready: When, now: Timestamp) -> usize {
+    pub(super) fn threshold(&self, ready: When, now: Timestamp) -> usize {
         if ready.resolve(now).since(now) >= self.delayed_by {
             self.delayed_above.min(self.above)
         } else {
@@ -44,6 +44,7 @@ impl OffloadRule {
     }
 }
 
+#[derive(Debug)]
 pub(crate) struct Attachments {
     pub(crate) buffers: Buffers,
     pub(crate) offload: OffloadRule,
@@ -142,7 +143,7 @@ impl Attachments {
         Ok(Ok(Prepared { operation, keys }))
     }
 
-    async fn offload_fields(
+    pub(super) async fn offload_fields(
         &self,
         id: ItemId,
         fields: &mut Fields,

@@ -10,6 +10,7 @@ pub(crate) mod attachments;
 mod check;
 pub(crate) mod claims;
 mod execute;
+pub(crate) mod payloads;
 mod wake;
 
 pub(crate) use execute::PIGGYBACKED_MAX;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod collection;
+mod lost_payloads;
 mod ownership;
 mod scene;
 
@@ -15,7 +16,7 @@ use towline_domain::command::{Verb, When};
 use towline_domain::{
     Adjust, Body, Field, FieldEdits, FieldSet, Fields, Millis, Overrides, Reference, Submission,
 };
-use towline_store::{Operation, Reply, Store};
+use towline_store::{Operation, Reply};
 
 #[tokio::test]
 async fn an_input_must_be_there_and_not_have_failed() {
@@ -236,22 +237,6 @@ async fn the_same_key_with_the_same_content_is_the_same_item() {
     assert_eq!(scene.submit(keyed(large(1))).await, Ok((id, false)));
     assert_eq!(code(scene.submit(keyed(large(2))).await), "key_conflict");
     assert_eq!(scene.blobs().await.len(), 1, "what was not taken is gone at once");
-}
-
-#[tokio::test]
-async fn a_payload_that_cannot_be_had_leaves_its_item_as_it_was() {
-    let scene = Scene::new(NEVER).await;
-    let (id, _) = scene.submit(payload(large(1))).await.unwrap();
-    let files = scene.directory.path().join("fields");
-    let away = scene.directory.path().join("away");
-    std::fs::rename(&files, &away).unwrap();
-    assert_eq!(code(scene.receive().await), "damaged");
-    scene.until("it is back", || async { scene.stored(id).await.head.lease().is_none() }).await;
-    let head = scene.stored(id).await.head;
-    assert_eq!((head.retries, head.is_terminal()), (0, false));
-    let _ = std::fs::remove_dir_all(&files);
-    std::fs::rename(&away, &files).unwrap();
-    scene.until("it is given out again", || async { scene.receive().await.unwrap().is_some() }).await;
 }
 
 #[tokio::test]

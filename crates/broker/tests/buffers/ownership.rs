@@ -3,7 +3,7 @@
 use crate::scene::{NEVER, Scene, large, often, payload};
 use towline_broker::{Ownership, OwnershipError, claim_buffers};
 use towline_domain::Timestamp;
-use towline_store::{Store, StoreIdentity};
+use towline_store::StoreIdentity;
 
 const NOW: Timestamp = Timestamp(1);
 

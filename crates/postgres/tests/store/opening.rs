@@ -76,10 +76,9 @@ fn damaged_rows_are_reported_and_not_served() {
         ("UPDATE pages SET items = set_byte(items, 0, 1); DELETE FROM payloads", false),
     ] {
         execute(&format!("SET search_path = {schema}; {damage}"));
-        let read = block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL));
+        let read = block_on(Store::get(&store, vec![id], towline_domain::FieldSet::ALL));
         assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
-        let receive =
-            block_on(towline_store::Store::update(&store, vec![receive_call("jobs", 1, seed(0, 0))]));
+        let receive = block_on(Store::update(&store, vec![receive_call("jobs", 1, seed(0, 0))]));
         match receive {
             Err(StoreError::Corrupt { .. }) if is_named => {}
             Ok(answers) if !is_named => assert_eq!(leases(&answers.answers[0]), []),

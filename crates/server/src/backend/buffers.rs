@@ -8,6 +8,17 @@ use towline_buffers::{Buffers, Location};
 use towline_domain::Timestamp;
 use towline_store::StoreIdentity;
 
+/// Opens the place to read what is there. Creates nothing.
+pub(crate) fn open_to_read(settings: &Settings) -> Result<Buffers, ServerError> {
+    let location = settings.buffers.location(&settings.data);
+    if let Location::Directory(directory) = &location
+        && !directory.is_dir()
+    {
+        return Err(ServerError::NoBuffers { location: location.to_string() });
+    }
+    open(settings, &location)
+}
+
 /// Opens the place and writes a test object, so that a missing bucket is an error at start and not for the first writer. Then
 /// makes the store its owner, or refuses the place of another store.
 pub(crate) async fn open_and_claim(
