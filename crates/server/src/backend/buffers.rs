@@ -4,7 +4,7 @@ use crate::auth::audit::AuditLog;
 use crate::config::Settings;
 use crate::server::ServerError;
 use towline_broker::{Ownership, OwnershipError, claim_buffers, entropy};
-use towline_buffers::{Buffers, Location};
+use towline_buffers::{BufferError, Buffers, Location};
 use towline_domain::Timestamp;
 use towline_store::StoreIdentity;
 
@@ -30,7 +30,13 @@ pub(crate) async fn open_and_claim(
     let location = settings.buffers.location(&settings.data);
     let buffers = open(settings, &location)?;
     let refused = |error| ServerError::Buffers { location: location.to_string(), error };
-    buffers.check(entropy::bytes()).await.map_err(refused)?;
+    match buffers.check(entropy::bytes()).await {
+        // Clients can still read, and delete what they do not need.
+        Err(BufferError::Full { .. }) => {
+            tracing::warn!(%location, "the place for buffers is full: it could not be tested, and writes are refused");
+        }
+        checked => checked.map_err(refused)?,
+    }
     match claim_buffers(&buffers, store, settings.adopt_buffers, now).await {
         Ok(Ownership::Adopted { from }) => {
             tracing::warn!(%location, from, "took the place for buffers over from another store");

@@ -22,6 +22,7 @@ mod disconnected_receivers;
 mod documented_calls;
 mod documented_errors;
 mod events;
+mod full_disk;
 mod groups;
 mod http1;
 mod http2;
