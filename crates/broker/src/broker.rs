@@ -2,6 +2,7 @@
 
 use crate::collection::{self, Totals};
 use crate::counters::{Counters, OperationCounts};
+use crate::damage::DamagedPayloads;
 use crate::feed::Feed;
 use crate::groups::{self, Groups};
 use crate::latency::{CALLS, Latencies, Latency};
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) attachments: Option<Attachments>,
     pub(crate) collected: Totals,
     pub(crate) counters: Counters,
+    pub(crate) damaged: DamagedPayloads,
     pub(crate) latencies: Latencies,
     pub(crate) topics: Arc<Topics>,
     pub(crate) feed: Feed,
@@ -102,6 +104,7 @@ impl Broker {
             attachments,
             collected: Totals::default(),
             counters: Counters::default(),
+            damaged: DamagedPayloads::default(),
             latencies: Latencies::default(),
             topics: Arc::default(),
             feed: Feed::default(),

@@ -5,14 +5,16 @@
 //! rounds, so a restart loses nothing.
 
 use crate::broker::Shared;
+use crate::ownership::{Ownership, OwnershipError, claim_buffers};
 use crate::pipeline::attachments::{Attachments, BufferBinding, FieldKey, KEPT};
+use crate::pipeline::claims::claimed;
 use futures::FutureExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use towline_buffers::{BufferError, SweepCursor};
-use towline_domain::{BufferId, FieldSet, Item, ItemId, Millis, Reference};
+use towline_buffers::{BufferError, BufferState, SweepCursor};
+use towline_domain::{BufferId, Field, FieldSet, Item, ItemId, Millis, Reference};
 use towline_store::{Store, StoreError};
 
 /// Objects in one page.
@@ -22,7 +24,8 @@ const PAGE: usize = 500;
 pub struct CollectionRule {
     /// Between two rounds.
     pub every: Duration,
-    /// Younger objects stay: an item may be about to name them. Must not be shorter than a write takes.
+    /// Nothing younger is removed, except a buffer whose time to live is over: it may be on its way into an item. Not less
+    /// than a write can take.
     pub grace: Millis,
 }
 
@@ -32,9 +35,13 @@ impl Default for CollectionRule {
     }
 }
 
-/// How many objects were deleted.
+/// How many rounds there were, and how much was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
+    /// Rounds that went through everything.
+    pub rounds: u64,
+    /// Rounds that stopped early; the log says why.
+    pub rounds_stopped: u64,
     /// Buffers made for attempts that ended without committing them.
     pub outputs: u64,
     /// Payload fields that no item names.
@@ -47,6 +54,8 @@ pub struct Collected {
 
 #[derive(Default)]
 pub(crate) struct Totals {
+    rounds: AtomicU64,
+    rounds_stopped: AtomicU64,
     outputs: AtomicU64,
     fields: AtomicU64,
     expired: AtomicU64,
@@ -57,6 +66,8 @@ impl Totals {
     pub(crate) fn read(&self) -> Collected {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Collected {
+            rounds: read(&self.rounds),
+            rounds_stopped: read(&self.rounds_stopped),
             outputs: read(&self.outputs),
             fields: read(&self.fields),
             expired: read(&self.expired),
@@ -71,6 +82,13 @@ impl Totals {
 enum CollectionError {
     Storage(#[from] BufferError),
     Store(#[from] StoreError),
+    Ownership(#[from] OwnershipError),
+}
+
+impl Collected {
+    fn removed(&self) -> u64 {
+        self.outputs + self.fields + self.expired + self.orphans
+    }
 }
 
 pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
@@ -81,12 +99,22 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
                 return;
             }
             let before = broker.collected.read();
-            if let Err(error) = broker.collect(rule).await {
-                tracing::warn!(cause = %error, "collection of unused objects failed; the next round starts again");
+            let totals = &broker.collected;
+            match broker.collect(rule).await {
+                Ok(()) => &totals.rounds,
+                Err(CollectionError::Ownership(error)) => {
+                    tracing::error!("nothing is collected from the place for buffers: {error}");
+                    &totals.rounds_stopped
+                }
+                Err(broke) => {
+                    tracing::warn!(cause = %broke, "collection stopped early, and will begin again");
+                    &totals.rounds_stopped
+                }
             }
+            .fetch_add(1, Ordering::Relaxed);
             let after = broker.collected.read();
-            if after != before {
-                tracing::info!(total = ?after, "deleted unused objects from object storage");
+            if after.removed() != before.removed() {
+                tracing::info!(total = ?after, "removed from object storage what nothing names");
             }
         }
         tokio::time::sleep(rule.every).await;
@@ -96,7 +124,13 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
 impl Shared {
     async fn collect(self: &Arc<Self>, rule: CollectionRule) -> Result<(), CollectionError> {
         let Some(attachments) = &self.attachments else { return Ok(()) };
-        self.collect_outputs(attachments).boxed().await?;
+        // Another store may have adopted the place since the start, or a database may have joined this one.
+        let owned =
+            claim_buffers(&attachments.buffers, &self.store.identity(), false, self.clock.now()).await?;
+        if owned == Ownership::Undecided {
+            return Ok(());
+        }
+        self.collect_outputs(attachments, rule).boxed().await?;
         self.collect_blobs(attachments, rule).boxed().await?;
         let mut from = SweepCursor::default();
         while !self.is_stopping() {
@@ -113,22 +147,34 @@ impl Shared {
         Ok(())
     }
 
-    async fn collect_outputs(&self, attachments: &Attachments) -> Result<(), CollectionError> {
+    async fn collect_outputs(
+        &self,
+        attachments: &Attachments,
+        rule: CollectionRule,
+    ) -> Result<(), CollectionError> {
         let mut after = None;
         loop {
             let page = attachments.buffers.list(after.as_deref(), PAGE, &BTreeMap::new()).await?;
-            let ids = page.buffers.iter().filter_map(|listed| listed.id.parse::<BufferId>().ok());
+            let before_ms = self.clock.now().0.saturating_sub(rule.grace.0);
+            let old = page.buffers.iter().filter(|listed| listed.meta.created_at_ms <= before_ms);
+            let ids = old.filter_map(|listed| listed.id.parse::<BufferId>().ok());
             let made: Vec<(BufferId, ItemId)> =
                 ids.filter_map(|id| Some((id.clone(), id.attempted()?))).collect();
-            let items = items(&*self.store, made.iter().map(|(_, item)| *item), FieldSet::NONE).await?;
+            let ids = made.iter().map(|(_, item)| *item);
+            let items = look_up(&*self.store, ids, FieldSet::NONE, |item| item).await?;
             for (id, item) in made {
                 if self.is_stopping() {
                     return Ok(());
                 }
-                if matches!(
-                    attachments.binding_to(&id, items.get(&item)).await?,
-                    BufferBinding::Cut | BufferBinding::Gone
-                ) {
+                let item = match items.get(&item) {
+                    Some(Looked::Unreadable) => continue,
+                    Some(Looked::Found(item)) => Some(item),
+                    None => None,
+                };
+                let binding = attachments.binding_to(&*self.store, &id, item).await?;
+                if matches!(binding, BufferBinding::Cut | BufferBinding::Gone)
+                    && self.last_written(attachments, &id).await? <= before_ms
+                {
                     attachments.buffers.delete(id.as_str()).await?;
                     self.collected.outputs.fetch_add(1, Ordering::Relaxed);
                 }
@@ -138,6 +184,22 @@ impl Shared {
                 return Ok(());
             }
         }
+    }
+
+    /// When a writer was last active in a buffer.
+    async fn last_written(&self, attachments: &Attachments, id: &BufferId) -> Result<u64, CollectionError> {
+        Ok(match attachments.buffers.show(id.as_str(), self.clock.now().0).await {
+            Ok(shown) => match shown.state {
+                BufferState::Empty => shown.meta.created_at_ms,
+                BufferState::Writing { last_activity_ms, .. } => last_activity_ms,
+                BufferState::Complete { finished_at_ms } | BufferState::Failed { finished_at_ms, .. } => {
+                    finished_at_ms
+                }
+            },
+            // Deleted meanwhile, or damaged: nothing in it can be used any more.
+            Err(BufferError::NotFound { .. } | BufferError::Damaged { .. }) => 0,
+            Err(error) => return Err(error.into()),
+        })
     }
 
     async fn collect_blobs(
@@ -153,22 +215,26 @@ impl Shared {
                 page.blobs.iter().filter(|blob| blob.written_at_ms.saturating_add(rule.grace.0) <= now.0);
             let (mut fields, mut kept_marks) = (Vec::new(), Vec::new());
             for blob in old {
-                match (FieldKey::read(&blob.key), blob.key.strip_prefix(KEPT)) {
+                let marked = blob.key.strip_prefix(KEPT).or_else(|| claimed(&blob.key));
+                match (FieldKey::read(&blob.key), marked) {
                     (Some(key), _) => fields.push((blob.key.clone(), key)),
                     (None, Some(id)) => kept_marks.push((blob.key.clone(), id.to_owned())),
                     // Not an object of this broker.
                     (None, None) => {}
                 }
             }
-            let items = items(&*self.store, fields.iter().map(|(_, key)| key.id), FieldSet::ALL).await?;
+            let ids = fields.iter().map(|(_, key)| key.id);
+            let named = look_up(&*self.store, ids, FieldSet::ALL, |item| named_by(&item)).await?;
             for (key, parts) in fields {
                 if self.is_stopping() {
                     return Ok(());
                 }
-                let named = items.get(&parts.id).and_then(|item| item.fields.get(parts.field));
-                let named =
-                    named.and_then(|bytes| Reference::read(bytes)).is_some_and(|named| named.key == key);
-                if !named {
+                let is_named = match named.get(&parts.id) {
+                    Some(Looked::Found(named)) => named.contains(&key),
+                    Some(Looked::Unreadable) => true,
+                    None => false,
+                };
+                if !is_named {
                     attachments.buffers.delete_blob(&key).await?;
                     self.collected.fields.fetch_add(1, Ordering::Relaxed);
                 }
@@ -186,14 +252,44 @@ impl Shared {
     }
 }
 
-async fn items(
+/// The keys of the payload fields that an item keeps in object storage.
+fn named_by(item: &Item) -> BTreeSet<String> {
+    let references = Field::ALL.into_iter().filter_map(|field| Reference::read(item.fields.get(field)?));
+    references.map(|reference| reference.key).collect()
+}
+
+/// An item that is there.
+enum Looked<T> {
+    Found(T),
+    /// Its record is damaged: what it refers to is not known.
+    Unreadable,
+}
+
+/// Looks up items, and keeps of each what is needed. Items that are too large for one answer are asked for in smaller parts.
+async fn look_up<T>(
     store: &dyn Store,
     ids: impl Iterator<Item = ItemId>,
     fields: FieldSet,
-) -> Result<BTreeMap<ItemId, Item>, StoreError> {
-    let mut ids: Vec<ItemId> = ids.collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let found = store.get(ids, fields).await?;
-    Ok(found.into_iter().flatten().map(|stored| (stored.item.head.id, stored.item)).collect())
+    keep: impl Fn(Item) -> T,
+) -> Result<BTreeMap<ItemId, Looked<T>>, StoreError> {
+    let ids: BTreeSet<ItemId> = ids.collect();
+    let mut parts = vec![Vec::from_iter(ids)];
+    let mut looked = BTreeMap::new();
+    while let Some(mut part) = parts.pop() {
+        match store.get(part.clone(), fields).await {
+            Ok(found) => {
+                let found = found.into_iter().flatten();
+                looked.extend(found.map(|stored| (stored.item.head.id, Looked::Found(keep(stored.item)))));
+            }
+            Err(StoreError::BatchTooLarge { .. } | StoreError::Corrupt { .. }) if part.len() > 1 => {
+                parts.push(part.split_off(part.len() / 2));
+                parts.push(part);
+            }
+            Err(StoreError::Corrupt { .. }) => {
+                looked.extend(part.into_iter().map(|id| (id, Looked::Unreadable)));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(looked)
 }

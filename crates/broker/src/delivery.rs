@@ -24,6 +24,10 @@ impl Delivery {
         self.received.take().unwrap_or_else(|| Received::nothing(self.state))
     }
 
+    pub(crate) fn state(&self) -> QueueState {
+        self.state
+    }
+
     pub(crate) fn items_mut(&mut self) -> &mut Vec<Item> {
         &mut self.received.get_or_insert_with(|| Received::nothing(self.state)).items
     }

@@ -68,8 +68,14 @@ impl Shared {
         let guard = self.receivers.enter(&request.queue);
         for tried in 1.. {
             let delivery = Arc::clone(self).attempt(request.call(), guard.generation()).await?;
-            if !delivery.was_cut_short() || tried >= CUT_SHORT_MAX {
-                return self.fetch_attachments(delivery).await;
+            if delivery.was_cut_short() && tried < CUT_SHORT_MAX {
+                continue;
+            }
+            let state = delivery.state();
+            match self.fetch_attachments(delivery).await? {
+                Some(received) => return Ok(received),
+                None if tried < CUT_SHORT_MAX => {}
+                None => return Ok(Received::nothing(state)),
             }
         }
         Err(StoreError::Closed.into())
@@ -129,7 +135,13 @@ impl Shared {
             };
             if delivery.is_useful() {
                 guard.has_looked();
-                return Some(self.fetch_attachments(delivery).await);
+                if let Some(received) = self.fetch_attachments(delivery).await.transpose() {
+                    return Some(received);
+                }
+                if self.is_stopping() || over.is_elapsed() {
+                    return None;
+                }
+                continue;
             }
             if self.is_stopping() || over.is_elapsed() {
                 return None;
@@ -159,7 +171,9 @@ impl Shared {
             match wake_up {
                 Ok(WakeUp::Delivered(delivery)) => {
                     guard.has_looked();
-                    return Some(self.fetch_attachments(delivery).await);
+                    if let Some(received) = self.fetch_attachments(delivery).await.transpose() {
+                        return Some(received);
+                    }
                 }
                 Ok(WakeUp::Look) => {}
                 Err(_) => return None,

@@ -11,6 +11,7 @@
 //! | what the stored bytes look like | `format/` |
 //! | how objects are stored and named | `storage/` |
 //! | what is cleaned up | `sweep.rs` |
+//! | which store the location belongs to | `owner.rs` |
 //!
 //! **Invariant:** acknowledged data is durable. **Invariant:** the hash of data is checked before a reader gets it.
 //! **Invariant:** a reader sees the end of a buffer only if the writer finished it. If the writer vanished, the reader
@@ -25,6 +26,7 @@ mod format;
 mod id;
 mod location;
 mod options;
+mod owner;
 mod read;
 mod storage;
 mod sweep;
@@ -37,6 +39,7 @@ pub use format::chunk_header::{CHUNK_BYTES_MAX, CHUNK_HEADER_LEN, CHUNKS_MAX, Ch
 pub use id::ID_LEN_MAX;
 pub use location::Location;
 pub use options::{Options, S3Options, Secret, WriteOnce};
+pub use owner::Owner;
 pub use read::chunk::{Chunk, ChunkLookup};
 pub use read::list::{ListedBuffer, Page};
 pub use read::status::{BufferState, BufferStatus};

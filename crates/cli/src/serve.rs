@@ -8,10 +8,15 @@ use std::path::PathBuf;
 use towline_server::config::{Flag, SETTINGS};
 use towline_server::{Server, Settings, logging};
 
+/// Not a setting: a configuration file would adopt at every start.
+pub const ADOPT_HELP: &str = "Take the place for buffers over from the store that owns it, for example after a restore. \
+                              Objects that only items of that store refer to are deleted";
+
 /// The flags of `towline serve`: one for each setting of the server, and the configuration file.
 #[derive(Debug)]
 pub struct ServeArgs {
     config: Option<PathBuf>,
+    adopt_buffers: bool,
     /// Names of settings with their values.
     settings: Vec<(&'static str, String)>,
 }
@@ -31,7 +36,9 @@ impl Args for ServeArgs {
                 Flag::Switch | Flag::SwitchOff(..) => arg.action(ArgAction::SetTrue),
             }
         });
-        command.arg(config).args(flags)
+        let adopt =
+            Arg::new("adopt_buffers").long("adopt-buffers").action(ArgAction::SetTrue).help(ADOPT_HELP);
+        command.arg(config).args(flags).arg(adopt)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -41,13 +48,14 @@ impl Args for ServeArgs {
 
 impl FromArgMatches for ServeArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<ServeArgs, clap::Error> {
-        let mut args = ServeArgs { config: None, settings: Vec::new() };
+        let mut args = ServeArgs { config: None, adopt_buffers: false, settings: Vec::new() };
         args.update_from_arg_matches(matches)?;
         Ok(args)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.config = matches.get_one("config").cloned();
+        self.adopt_buffers = matches.get_flag("adopt_buffers");
         let value = |name, flag| match flag {
             Flag::Value(_) | Flag::Repeated(_) => {
                 let values: Vec<&str> = matches.get_many::<String>(name)?.map(String::as_str).collect();
@@ -74,7 +82,8 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<()> {
-    let settings = Settings::load(args.config.as_deref(), environment(), &args.settings)?;
+    let mut settings = Settings::load(args.config.as_deref(), environment(), &args.settings)?;
+    settings.adopt_buffers = args.adopt_buffers;
     logging::start(&settings);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {

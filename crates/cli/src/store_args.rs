@@ -31,13 +31,20 @@ impl StoreArgs {
     }
 
     pub fn settings(&self) -> Result<Settings, Failure> {
+        self.settings_with_buffers(None)
+    }
+
+    /// With the place for buffers, if a flag names one.
+    pub fn settings_with_buffers(&self, buffers: Option<&String>) -> Result<Settings, Failure> {
+        let store = several(&self.store);
         let given = [
-            ("data", &self.data),
-            ("store", &several(&self.store)),
-            ("store_password_file", &self.store_password_file),
+            ("data", self.data.as_ref()),
+            ("store", store.as_ref()),
+            ("store_password_file", self.store_password_file.as_ref()),
+            ("buffers", buffers),
         ];
         let flags: Vec<_> =
-            given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+            given.into_iter().filter_map(|(name, value)| Some((name, value.cloned()?))).collect();
         Settings::load(self.config.as_deref(), environment(), &flags)
             .map_err(|error| Failure::Usage(error.to_string()))
     }

@@ -3,11 +3,11 @@
 use crate::ReferenceStore;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
-use towline_store::StoreMetrics;
 use towline_store::{BoxFuture, KvPage, QueueView, Store, StoredItem};
 use towline_store::{CountPage, Cursor, Filter, Page};
 use towline_store::{Events, EventsFrom};
 use towline_store::{Operation, Result, Updated};
+use towline_store::{StoreIdentity, StoreMetrics};
 use towline_store::{TallyRange, TallyRow};
 
 /// Passes every call on to the store by default.
@@ -35,6 +35,15 @@ pub trait Interceptor: Send + Sync {
         page: KvPage,
     ) -> BoxFuture<'a, Result<Vec<(String, KvRecord)>>> {
         store.kv_list(page)
+    }
+
+    fn get<'a>(
+        &'a self,
+        store: &'a ReferenceStore,
+        ids: Vec<ItemId>,
+        fields: FieldSet,
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredItem>>>> {
+        store.get(ids, fields)
     }
 
     /// Called before each read. An error becomes the answer to the read.
@@ -72,7 +81,7 @@ impl<G: Interceptor> Store for InterceptedStore<G> {
     }
 
     fn get(&self, ids: Vec<ItemId>, fields: FieldSet) -> BoxFuture<'_, Result<Vec<Option<StoredItem>>>> {
-        self.read(self.store.get(ids, fields))
+        self.read(self.guard.get(&self.store, ids, fields))
     }
 
     fn list(
@@ -115,5 +124,9 @@ impl<G: Interceptor> Store for InterceptedStore<G> {
 
     fn issued(&self, id: ItemId) -> bool {
         self.store.issued(id)
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        self.store.identity()
     }
 }

@@ -20,8 +20,8 @@ use towline_domain::{
 use towline_store::transaction::{self, Outcome, Workspace};
 use towline_store::{
     Answered, Clock, CountPage, Cursor, Event, EventCursor, EventId, EventPage, Events, EventsFrom, Filter,
-    KvPage, Operation, Page, QueueLookup, QueueView, Reply, Result, Store, StoreError, StoreMetrics,
-    StoredItem, TallyRange, TallyRow, Updated,
+    KvPage, Operation, Page, QueueLookup, QueueView, Reply, Result, Store, StoreError, StoreIdentity,
+    StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
 pub struct ReferenceStore {
@@ -520,6 +520,10 @@ impl Store for ReferenceStore {
 
     fn issued(&self, id: ItemId) -> bool {
         id.sequence(self.lock().salt).is_some()
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity::of(self.lock().salt)
     }
 
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {

@@ -42,6 +42,11 @@ pub enum Refusal {
     Invalid { what: &'static str, message: String },
     #[error("{what}: no buffer {id}; create it first, and write to it")]
     BufferNotFound { what: String, id: String },
+    #[error(
+        "{what}: buffer {id}, made for this attempt, is gone; write the result to another buffer and commit with \
+         that one, or release the item"
+    )]
+    BufferGone { what: String, id: String },
     #[error("{what}: buffer {id} is {state}; {remedy}")]
     BufferNotReady { what: String, id: String, state: &'static str, remedy: &'static str },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
@@ -105,7 +110,7 @@ impl Refusal {
             Refusal::WrongState { .. } | Refusal::PreconditionFailed { .. } => "wrong_state",
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
-            Refusal::BufferNotFound { .. } => "buffer_not_found",
+            Refusal::BufferNotFound { .. } | Refusal::BufferGone { .. } => "buffer_not_found",
             Refusal::BufferNotReady { .. } => "buffer_not_ready",
             Refusal::TooLarge { .. } => "too_large",
             Refusal::RenewalsExhausted { .. } => "renewals_exhausted",

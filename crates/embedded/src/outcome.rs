@@ -111,8 +111,10 @@ pub struct Status {
     pub rotations: u64,
     /// Why the store has no space for submits.
     pub full: Option<String>,
-    /// Damage that collection or a reader found. Collection leaves the damaged segment as it is.
+    /// Damage that collection or a reader found first. Collection leaves the damaged segment as it is.
     pub damage: Option<String>,
+    /// How often a read met damage, and whether collection did.
+    pub damages: u64,
 }
 
 impl Outcome {

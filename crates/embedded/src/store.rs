@@ -24,7 +24,8 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
     BoxFuture, Clock, CountPage, Cursor, EventPage, Events, EventsFrom, Filter, KvPage, Operation, Page,
-    QueueView, Result, Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
+    QueueView, Result, Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow,
+    Updated,
 };
 
 /// Items read at a time for a count that the index cannot evaluate.
@@ -125,8 +126,9 @@ impl Embedded {
         async {
             match self.ask(Query::Status).await? {
                 Found::Status(status) => {
+                    let damages = self.shared.damages() + u64::from(status.damage.is_some());
                     let damage = self.shared.damage().or(status.damage);
-                    Ok(Status { damage, ..status })
+                    Ok(Status { damage, damages, ..status })
                 }
                 _ => Err(StoreError::Closed),
             }
@@ -159,6 +161,15 @@ impl Embedded {
         let (reply, answer) = oneshot::channel();
         self.send(Request::Query { query, reply })?;
         answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Notes damage that a read found, for the status.
+    fn noted<T>(&self, read: Result<T>) -> Result<T> {
+        read.inspect_err(|fault| {
+            if matches!(fault, StoreError::Corrupt { .. }) {
+                self.shared.note_damage(fault.to_string());
+            }
+        })
     }
 
     /// Reads a page of events. It may start far into a segment: the reader walks there in small steps and yields between
@@ -242,7 +253,9 @@ impl Store for Embedded {
         async move {
             StoreError::check_size("ids", ids.len(), limits::BATCH_MAX)?;
             match self.ask(Query::Get { ids, fields }).await? {
-                found @ (Found::Items { .. } | Found::TooLarge { .. }) => found.into_items(&self.reader),
+                found @ (Found::Items { .. } | Found::TooLarge { .. }) => {
+                    self.noted(found.into_items(&self.reader))
+                }
                 _ => Err(StoreError::Closed),
             }
         }
@@ -260,7 +273,7 @@ impl Store for Embedded {
             filter.check()?;
             let fields = if filter.is_of_heads() { fields } else { fields.with_bodies() };
             match self.ask(Query::List { filter: Box::new(filter), after, limit, fields }).await? {
-                found @ Found::Page { .. } => found.into_page(&self.reader),
+                found @ Found::Page { .. } => self.noted(found.into_page(&self.reader)),
                 _ => Err(StoreError::Closed),
             }
         }
@@ -316,6 +329,10 @@ impl Store for Embedded {
 
     fn issued(&self, id: ItemId) -> bool {
         id.sequence(self.meta.salt).is_some()
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity::of(self.meta.salt)
     }
 
     fn tally(&self, queue: QueueName, range: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {

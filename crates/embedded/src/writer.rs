@@ -53,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) waiting_bytes: AtomicUsize,
     poisoned: Mutex<Option<String>>,
     damage: Mutex<Option<String>>,
+    damages: AtomicU64,
 }
 
 impl Shared {
@@ -64,6 +65,7 @@ impl Shared {
 
     /// Records damage that a reader found.
     pub(crate) fn note_damage(&self, what: String) {
+        self.damages.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut damage) = self.damage.lock() {
             damage.get_or_insert(what);
         }
@@ -71,6 +73,10 @@ impl Shared {
 
     pub(crate) fn damage(&self) -> Option<String> {
         self.damage.lock().ok().and_then(|damage| damage.clone())
+    }
+
+    pub(crate) fn damages(&self) -> u64 {
+        self.damages.load(Ordering::Relaxed)
     }
 
     fn poisoned(&self) -> Option<String> {

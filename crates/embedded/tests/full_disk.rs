@@ -8,7 +8,8 @@ use rig::faulty::{Faults, new_faulty_store, open_faulty};
 use rig::*;
 use std::path::Path;
 use std::sync::Arc;
-use towline_domain::{Item, ItemId};
+use towline_domain::command::Verb;
+use towline_domain::{Item, ItemId, Json, Outcome};
 use towline_embedded::Embedded;
 use towline_store::Store;
 
@@ -137,4 +138,43 @@ fn a_backup_on_a_full_disk_leaves_the_spare_that_opening_needs() {
     drop(store);
     let store = open_faulty(directory.path(), 64 << 10, &faults).expect("the store opens on a full disk");
     assert_eq!(contents(&store).items.len(), ids.len());
+}
+
+/// A commit with a result of this many bytes.
+fn commit_result(item: &Item, bytes: usize) -> towline_store::Operation {
+    let output_params = [("result".to_owned(), Json::string(&"x".repeat(bytes)))].into();
+    lease(item, Verb::Commit(Outcome { output_params, ..Outcome::default() }))
+}
+
+#[test]
+fn large_results_leave_the_last_spare_to_operations_that_free_space() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, faults) = new_faulty_store(directory.path());
+    let mut ids: Vec<ItemId> = (0..40).map(|_| submit(&*store, "held")).collect();
+    let held = received(run(&*store, receive_from("jobs", 40, 1)));
+    assert_eq!(held.len(), 40);
+    faults.set_full(true);
+    fill(&store, &mut ids, 1000);
+    let (large, small) = held.split_at(20);
+    let refused = large.iter().filter(|item| is_disk_full(&run(&*store, commit_result(item, 8000)))).count();
+    assert!(refused > 10, "{refused}");
+    for item in small {
+        run(&*store, commit_result(item, 100)).unwrap();
+    }
+    drop(store);
+    // It can be opened any number of times, and has room to free space each time.
+    let mut left = ids.len();
+    for _ in 0..5 {
+        let store = open_faulty(directory.path(), 64 << 10, &faults).expect("the store opens on a full disk");
+        assert_eq!(contents(&store).items.len(), left);
+        run(&store, delete(ids[ids.len() - left])).unwrap();
+        left -= 1;
+    }
+    let store = open_faulty(directory.path(), 64 << 10, &faults).expect("the store opens on a full disk");
+    for id in &ids[ids.len() - left..] {
+        run(&store, delete(*id)).unwrap();
+    }
+    wait_until("a submit is accepted", || run(&store, submit_to("jobs", payload("new"))).is_ok());
+    drop(store);
+    assert_eq!(contents_of(directory.path()).items.len(), 1);
 }

@@ -168,16 +168,50 @@ fn opening_on_a_full_disk_uses_the_spare_segment() {
     run(&store, delete(id)).unwrap();
 }
 
-#[test]
-fn opening_on_a_full_disk_without_a_spare_segment_fails_and_loses_nothing() {
-    let Some(mount) = Tmpfs::mount("24m") else { return };
-    let path = mount.path().join("store");
-    let id = store_one_item(&path);
-    let used = segments(&path);
-    let logs = files(&path).into_keys().filter(|name| name.ends_with(".log"));
+/// Removes the spare segments of a store that is not open.
+fn remove_spares(path: &Path) {
+    let used = segments(path);
+    let logs = files(path).into_keys().filter(|name| name.ends_with(".log"));
     for spare in logs.map(|name| path.join(name)).filter(|file| !used.contains(file)) {
         std::fs::remove_file(spare).unwrap();
     }
+}
+
+#[test]
+fn opening_on_a_full_disk_without_a_spare_segment_continues_the_newest_segment() {
+    let Some(mount) = Tmpfs::mount("24m") else { return };
+    let path = mount.path().join("store");
+    let store = open_large(&path);
+    run(&store, create("jobs")).unwrap();
+    let mut ids: Vec<_> = (0..5).map(|nth| submit(&store, format!("item {nth}"))).collect();
+    drop(store);
+    remove_spares(&path);
+    let ballast = mount.path().join("ballast");
+    fill(&ballast);
+    for _ in 0..3 {
+        let store = open_large(&path);
+        assert!(block_on(store.status()).unwrap().full.is_some());
+        assert_eq!(blobs(&contents(&store)).into_keys().collect::<Vec<_>>(), ids);
+        run(&store, delete(ids.pop().unwrap())).unwrap();
+    }
+    std::fs::remove_file(&ballast).unwrap();
+    let store = open_large(&path);
+    ids.push(submit(&store, "new"));
+    assert_eq!(blobs(&contents(&store)).into_keys().collect::<Vec<_>>(), ids);
+}
+
+#[test]
+fn opening_on_a_full_disk_without_a_spare_segment_and_without_room_fails_and_loses_nothing() {
+    let Some(mount) = Tmpfs::mount("24m") else { return };
+    let path = mount.path().join("store");
+    let store = open_large(&path);
+    run(&store, create("jobs")).unwrap();
+    let id = submit(&store, "kept");
+    while block_on(store.status()).unwrap().bytes_written < (4 << 20) - (100 << 10) {
+        submit(&store, vec![7; 20_000]);
+    }
+    drop(store);
+    remove_spares(&path);
     let ballast = mount.path().join("ballast");
     fill(&ballast);
     let refused = Embedded::open(&path, options(4 << 20), clock()).unwrap_err().to_string();

@@ -26,7 +26,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
     BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView, Result,
-    Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
+    Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
 /// The store on PostgreSQL. When it is dropped, its workers finish their present batches and end.
@@ -198,6 +198,10 @@ impl Store for Postgres {
 
     fn issued(&self, id: ItemId) -> bool {
         id.sequence(self.reader.salt).is_some()
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity::of(self.reader.salt)
     }
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {

@@ -171,6 +171,9 @@ impl Snapshot {
         let help = "Objects removed from buffer storage: uncommitted outputs, payload fields without an item, expired \
                      buffers, and orphans.";
         self.counters("towline_collected_total", help, "kind", removed.into_iter())?;
+        let rounds = [("complete", collected.rounds), ("stopped", collected.rounds_stopped)];
+        let help = "Rounds of collection from buffer storage, by outcome: complete, or stopped by an error that the log names.";
+        self.counters("towline_collection_rounds_total", help, "outcome", rounds.into_iter())?;
         if let Some(traces) = &app.traces {
             let SpanCounts { sent, dropped, lost } = traces.counts();
             let help = "Spans by outcome: sent, dropped because the queue was full, or lost because the collector did not accept them.";
@@ -230,8 +233,15 @@ impl Snapshot {
     }
 
     async fn store(&self, app: &App) -> Result<(), ProblemResponse> {
-        let Some(store) = app.embedded() else { return Ok(()) };
-        let status = store.status().await?;
+        let embedded = match app.embedded() {
+            Some(store) => Some((store.status().await?, store)),
+            None => None,
+        };
+        let damages = embedded.as_ref().map_or(0, |(status, _)| status.damages);
+        let help = "Damage met since the start: failed reads and collection of the embedded store, and items whose offloaded \
+                     payload is gone or damaged.";
+        self.gauge("towline_store_damaged", help, app.broker.damaged() + damages)?;
+        let Some((status, store)) = embedded else { return Ok(()) };
         self.counter("towline_store_syncs_total", "Syncs of the log.", store.syncs())?;
         self.counter("towline_store_written_bytes_total", "Bytes written to the log.", status.bytes_written)?;
         let carried = "Bytes written to the log by collection, to carry live records forward.";
@@ -245,11 +255,6 @@ impl Snapshot {
             "towline_store_full",
             "Whether the store is full and refuses submits.",
             status.full.is_some().into(),
-        )?;
-        self.gauge(
-            "towline_store_damaged",
-            "Whether the store has found damage.",
-            status.damage.is_some().into(),
         )
     }
 

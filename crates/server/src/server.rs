@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::auth::Auth;
 use crate::auth::audit::AuditLog;
 use crate::auth::token_store::TokenStore;
-use crate::backend::Backend;
+use crate::backend::{Backend, buffers};
 use crate::config::Settings;
 use crate::connection::{self, Tls, TlsError};
 use crate::metrics::Metrics;
@@ -18,8 +18,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
-use towline_broker::{Broker, SteadyClock, Storage, entropy};
-use towline_buffers::{BufferError, Buffers, Location};
+use towline_broker::{Broker, OwnershipError, SteadyClock, Storage};
+use towline_buffers::{BufferError, Buffers};
 use towline_embedded::OpenError;
 use towline_store::{Clock, StoreError};
 
@@ -38,6 +38,14 @@ pub enum ServerError {
     Listen { address: SocketAddr, error: io::Error },
     #[error("cannot store buffers in {location}: {error}; fix this, or give another location with --buffers")]
     Buffers { location: String, error: BufferError },
+    #[error("there are no buffers in {location}; give the place for buffers with --buffers")]
+    NoBuffers { location: String },
+    #[error(
+        "cannot use the place for buffers {location}: {error}; check --store and --data, or give another place with --buffers. \
+         If this store replaces the owner (a restore, an import), take the place over with --adopt-buffers: \
+         what only the owner's items refer to is then deleted"
+    )]
+    BuffersOwner { location: String, error: OwnershipError },
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] TlsError),
     #[error("cannot write to the audit log {path}: {error}; give another file with --audit-log", path = .path.display())]
@@ -84,10 +92,7 @@ impl Server {
     pub async fn open_with_clock(settings: Settings, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         raise_file_limit();
         let tls = settings.tls_files().map(Tls::open).transpose()?.map(Arc::new);
-        let audit = AuditLog::open(settings.audit_log.clone()).map_err(|error| ServerError::Audit {
-            path: settings.audit_log.clone().unwrap_or_default(),
-            error,
-        })?;
+        let audit = open_audit_log(&settings)?;
         // The port first: finding it in use is cheaper than opening the store.
         let listen = |error| ServerError::Listen { address: settings.listen, error };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
@@ -97,7 +102,8 @@ impl Server {
         if settings.requires_tokens() && TokenStore::Store(&*backend.store()).any().await == Ok(false) {
             return Err(ServerError::NoTokens);
         }
-        let buffers = open_buffers(&settings).await?;
+        let identity = backend.store().identity();
+        let buffers = buffers::open_and_claim(&settings, &identity, &audit, clock.now()).await?;
         let traces = Traces::start(&settings.traces).map_err(ServerError::Traces)?;
         Ok(Server {
             traces,
@@ -204,18 +210,9 @@ impl Server {
     }
 }
 
-/// Opens buffer storage and writes a test object, so that a missing bucket is an error at start and not for the first writer.
-async fn open_buffers(settings: &Settings) -> Result<Buffers, ServerError> {
-    let location = settings.buffers.location(&settings.data);
-    let name = match &location {
-        Location::Directory(path) => path.display().to_string(),
-        Location::S3 { bucket, prefix } => format!("s3://{bucket}/{prefix}"),
-    };
-    let refused = |error| ServerError::Buffers { location: name.clone(), error };
-    let open = || Buffers::open(&location, settings.buffers.options());
-    let buffers = tokio::task::block_in_place(open).map_err(refused)?;
-    buffers.check(entropy::bytes()).await.map_err(refused)?;
-    Ok(buffers)
+pub(crate) fn open_audit_log(settings: &Settings) -> Result<AuditLog, ServerError> {
+    AuditLog::open(settings.audit_log.clone())
+        .map_err(|error| ServerError::Audit { path: settings.audit_log.clone().unwrap_or_default(), error })
 }
 
 /// The embedded store keeps each segment open, and each connection needs a file descriptor.

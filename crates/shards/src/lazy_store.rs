@@ -7,7 +7,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp};
 use towline_store::{
     BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView, Result,
-    Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
+    Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
 type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Store>>> + Send + Sync;
@@ -125,5 +125,9 @@ impl Store for LazyStore {
 
     fn issued(&self, id: ItemId) -> bool {
         self.opened.get().is_some_and(|store| store.issued(id))
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        self.opened.get().map_or_else(StoreIdentity::unknown, |store| store.identity())
     }
 }

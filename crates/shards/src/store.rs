@@ -5,7 +5,7 @@ use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
     BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView, Result,
-    Store, StoreError, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
+    Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
 impl Store for Shards {
@@ -68,5 +68,9 @@ impl Store for Shards {
 
     fn issued(&self, id: ItemId) -> bool {
         self.issuer(id).is_some()
+    }
+
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity::merge(self.shards.iter().map(|shard| shard.store.identity()))
     }
 }

@@ -403,10 +403,15 @@ async fn a_shard_that_is_down_at_the_start_joins_later() {
     assert_eq!(rig.receive(4).await.items.len(), 4);
     rig.shards.probe().await;
     assert!(rig.shards.health()[1].down.is_some());
+    assert_eq!(
+        (rig.shards.identity().parts, rig.shards.identity().unknown),
+        (rig.parts[0].identity().parts, 1)
+    );
 
     rig.set_down(1, false);
     rig.shards.probe().await;
     assert!(rig.shards.health()[1].down.is_none());
+    assert_eq!((rig.shards.identity().parts.len(), rig.shards.identity().unknown), (2, 0));
     let homes: BTreeSet<usize> =
         [rig.submit(Submission::default()).await, rig.submit(Submission::default()).await]
             .map(|id| rig.home(id))

@@ -2,7 +2,8 @@
 
 use crate::operation::{Result, Updated};
 use crate::{
-    CountPage, Cursor, Events, EventsFrom, Filter, Operation, Page, StoreMetrics, TallyRange, TallyRow,
+    CountPage, Cursor, Events, EventsFrom, Filter, Operation, Page, StoreIdentity, StoreMetrics, TallyRange,
+    TallyRow,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -143,4 +144,7 @@ pub trait Store: Send + Sync {
 
     /// Whether this store derived the id. `false` for an id that a submitter chose.
     fn issued(&self, id: ItemId) -> bool;
+
+    /// Which store this is. The same after every reopening, and on every server of the store.
+    fn identity(&self) -> StoreIdentity;
 }

@@ -3,14 +3,18 @@
 use crate::broker::{Broker, Shared};
 use crate::collection::{Collected, CollectionRule};
 use crate::delivery::Delivery;
+use crate::entropy;
+use crate::ownership::is_own_place;
 use crate::pipeline::attachments::{AT_ONCE, AccessError, Attachments, OffloadRule, Prepared, kept_bytes};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
 use towline_domain::change::{Answer, BufferCheck};
-use towline_domain::command::When;
-use towline_domain::{BufferId, Item, Millis, Refusal};
-use towline_store::{Answered, Operation, OperationResult, Received, Reply, Result, StoredItem};
+use towline_domain::command::{Verb, When};
+use towline_domain::{Adjust, BufferId, Item, ItemId, LeaseCall, Millis, Refusal};
+use towline_store::{
+    Answered, Operation, OperationError, OperationResult, Received, Reply, Result, StoreError, StoredItem,
+};
 
 /// Delay before an item whose payload cannot be fetched is delivered again.
 const UNREADABLE_FOR: Millis = Millis(1000);
@@ -35,14 +39,14 @@ impl Broker {
     /// Whether a client may write to a buffer now. A buffer made for an attempt can be written during the attempt.
     pub async fn admit_writer(&self, id: &str) -> std::result::Result<(), AccessError> {
         let (attachments, id) = self.ask(id)?;
-        attachments.admit_writer(&*self.0.store, &id, self.now()).await
+        attachments.admit_writer(&*self.0.store, &id).await
     }
 
     /// Whether a client may read a buffer now. A buffer made for an attempt can be read during the attempt, or after it
     /// was committed.
     pub async fn admit_reader(&self, id: &str) -> std::result::Result<(), AccessError> {
         let (attachments, id) = self.ask(id)?;
-        attachments.admit_reader(&*self.0.store, &id, self.now()).await
+        attachments.admit_reader(&*self.0.store, &id).await
     }
 
     fn ask(&self, id: &str) -> std::result::Result<(&Attachments, BufferId), BufferError> {
@@ -63,9 +67,16 @@ impl Broker {
             return Err(Refusal::Invalid { what: "limit", message }.into());
         }
         for stored in items {
-            attachments.fetch(&mut stored.item.fields).await?;
+            let fetched = attachments.fetch(&mut stored.item.fields).await;
+            fetched.inspect_err(|error| self.0.note_damage(stored.item.head.id, error))?;
         }
         Ok(())
+    }
+
+    /// How many items were found since the start whose payload in object storage is gone or damaged.
+    #[must_use]
+    pub fn damaged(&self) -> u64 {
+        self.0.damaged.count()
     }
 
     /// What was deleted from object storage since the start because no item used it.
@@ -150,33 +161,76 @@ impl Shared {
         Ok(())
     }
 
-    /// Fetches the payload of a delivery. Items whose payload cannot be fetched go back, as they were.
+    /// Fetches the payload of a delivery. Items whose payload cannot be fetched now go back, as they were. If a payload is
+    /// lost, the attempt has failed. `None`: all attempts have.
     pub(crate) async fn fetch_attachments(
         self: &Arc<Self>,
         mut delivery: Delivery,
-    ) -> OperationResult<Received> {
-        let Some(attachments) = &self.attachments else { return Ok(delivery.accept()) };
+    ) -> OperationResult<Option<Received>> {
+        let Some(attachments) = &self.attachments else { return Ok(Some(delivery.accept())) };
         let count = fitting(delivery.items_mut());
         let excess = delivery.items_mut().split_off(count);
         if !excess.is_empty() {
             Arc::clone(self).give_back(excess, When::NOW);
         }
-        let failed = attachments.fetch_all(delivery.items_mut()).await;
+        let failed = attachments.fetch_all(delivery.items_mut(), self.clock.now()).await;
         if failed.is_empty() {
-            return Ok(delivery.accept());
+            return Ok(Some(delivery.accept()));
         }
-        let mut unreadable: Vec<Item> = Vec::new();
-        let mut why = None;
+        let is_damage = failed.iter().any(|(_, error)| is_damage(error));
+        let is_lost = is_damage && is_own_place(&attachments.buffers, &self.store.identity()).await;
+        let (mut unreadable, mut lost, mut why) = (Vec::new(), Vec::new(), None);
         for (at, error) in failed.into_iter().rev() {
-            unreadable.push(delivery.items_mut().remove(at));
-            why = Some(error);
+            let item = delivery.items_mut().remove(at);
+            match is_lost && self::is_damage(&error) {
+                true => lost.push((item, error)),
+                false => {
+                    unreadable.push(item);
+                    why = Some(match error {
+                        OperationError::Failed(StoreError::PayloadDamaged { detail }) => {
+                            let reason = "the place for buffers is away, or belongs to another store";
+                            StoreError::ObjectStorage { cause: format!("{reason}: {detail}") }.into()
+                        }
+                        error => error,
+                    });
+                }
+            }
         }
         Arc::clone(self).give_back(unreadable, When::After(UNREADABLE_FOR));
-        match why {
-            Some(error) if delivery.items_mut().is_empty() => Err(error),
-            _ => Ok(delivery.accept()),
+        self.fail_attempts(lost).await;
+        match (delivery.items_mut().is_empty(), why) {
+            (true, Some(error)) => Err(error),
+            (true, None) => Ok(None),
+            (false, _) => Ok(Some(delivery.accept())),
         }
     }
+
+    /// Counts an attempt at each item whose payload is lost, and keeps the reason. After its retries the item has failed.
+    async fn fail_attempts(self: &Arc<Self>, lost: Vec<(Item, OperationError)>) {
+        let retry = |(item, error): (Item, OperationError)| {
+            self.note_damage(item.head.id, &error);
+            let token = item.head.lease()?.token;
+            let verb = Verb::Retry { error: error.to_string(), delay: None, seed: entropy::number() };
+            let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
+            Some(Operation::Lease { id: item.head.id, call })
+        };
+        let batch: Vec<Operation> = lost.into_iter().filter_map(retry).collect();
+        if !batch.is_empty() {
+            // In a task, because the receiver may go away. If this fails the leases lapse, which counts, too.
+            let _ = tokio::spawn(Arc::clone(self).update(batch)).await;
+        }
+    }
+
+    fn note_damage(&self, id: ItemId, error: &OperationError) {
+        if is_damage(error) {
+            self.damaged.note(id, error);
+        }
+    }
+}
+
+/// Whether the payload is gone or damaged: trying again later does not help.
+fn is_damage(error: &OperationError) -> bool {
+    matches!(error, OperationError::Failed(StoreError::PayloadDamaged { .. }))
 }
 
 /// How many of these items, at least one, fit into one answer with their payload.

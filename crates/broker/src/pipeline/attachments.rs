@@ -35,7 +35,7 @@ impl Default for OffloadRule {
 }
 
 impl OffloadRule {
-    fn threshold(&self, ready: When, now: Timestamp) -> usize {
+    pub(super) fn threshold(&self, ready: When, now: Timestamp) -> usize {
         if ready.resolve(now).since(now) >= self.delayed_by {
             self.delayed_above.min(self.above)
         } else {
@@ -44,6 +44,7 @@ impl OffloadRule {
     }
 }
 
+#[derive(Debug)]
 pub(crate) struct Attachments {
     pub(crate) buffers: Buffers,
     pub(crate) offload: OffloadRule,
@@ -120,7 +121,7 @@ impl Attachments {
             Operation::Lease { id, call } => {
                 if let Verb::Commit(outcome) = &call.verb {
                     for (slot, buffer) in &outcome.outputs {
-                        self.check_output(store, slot, buffer, now).await?;
+                        self.check_output(store, *id, (slot, buffer), now).await?;
                     }
                 }
                 self.offload_edits(*id, &mut call.adjust.edits, &mut keys).await?;
@@ -130,7 +131,7 @@ impl Attachments {
         Ok(Prepared { operation, keys })
     }
 
-    async fn offload_fields(
+    pub(super) async fn offload_fields(
         &self,
         id: ItemId,
         fields: &mut Fields,
@@ -198,12 +199,21 @@ impl Attachments {
         Ok(())
     }
 
-    /// Fetches for many items. Returns the failed ones and why.
-    pub(crate) async fn fetch_all(&self, items: &mut [Item]) -> Vec<(usize, OperationError)> {
-        let all = items.iter().enumerate().filter(|(_, item)| has_references(&item.fields));
-        let offloaded: Vec<(usize, Fields)> = all.map(|(at, item)| (at, item.fields.clone())).collect();
-        let mut fetching = stream::iter(offloaded)
-            .map(|(at, mut fields)| async move { (at, self.fetch(&mut fields).await.map(|()| fields)) })
+    /// Makes the buffers of the attempts at many items, and fetches their payload. Returns the failed ones and why.
+    pub(crate) async fn fetch_all(&self, items: &mut [Item], now: Timestamp) -> Vec<(usize, OperationError)> {
+        let all = items.iter().enumerate();
+        let all = all.filter(|(_, item)| has_references(&item.fields) || made_for(item).is_some());
+        let wanted: Vec<(usize, Fields, OutputSet)> = all
+            .map(|(at, item)| (at, item.fields.clone(), made_for(item).cloned().unwrap_or_default()))
+            .collect();
+        let mut fetching = stream::iter(wanted)
+            .map(|(at, mut fields, made)| async move {
+                let fetched = match self.make(&made, now).await {
+                    Ok(()) => self.fetch(&mut fields).await,
+                    Err(error) => Err(error),
+                };
+                (at, fetched.map(|()| fields))
+            })
             .buffered(AT_ONCE);
         let mut failed = Vec::new();
         while let Some((at, fetched)) = fetching.next().await {
@@ -236,16 +246,17 @@ impl Attachments {
     async fn check_output(
         &self,
         store: &dyn Store,
-        slot: &SlotName,
-        id: &BufferId,
+        by: ItemId,
+        (slot, id): (&SlotName, &BufferId),
         now: Timestamp,
     ) -> OperationResult<()> {
         let what = format!("outputs.{}", slot.as_str());
         let state = self.look(store, &what, id, now).await?;
-        match unfinished(&state) {
-            Some((state, remedy)) => Err(not_ready(what, id, state, remedy).into()),
-            None if id.attempted().is_some() => self.keep(id).await,
-            None => Ok(()),
+        match (unfinished(&state), id.attempted()) {
+            (Some((state, remedy)), _) => Err(not_ready(what, id, state, remedy).into()),
+            (None, Some(item)) if item == by => self.keep(id).await,
+            (None, Some(_)) => self.claim(store, id, by).await,
+            (None, None) => Ok(()),
         }
     }
 
@@ -256,7 +267,7 @@ impl Attachments {
         id: &BufferId,
         now: Timestamp,
     ) -> OperationResult<State> {
-        let shown = match self.admit_reader(store, id, now).await {
+        let shown = match self.admit_reader(store, id).await {
             Ok(()) => self.buffers.show(id.as_str(), now.0).await,
             Err(AccessError::Buffer(error)) => Err(error),
             Err(AccessError::Store(fault)) => return Err(fault.into()),
@@ -277,8 +288,7 @@ impl Attachments {
             let state = match self.buffers.show(id.as_str(), now.0).await {
                 Ok(shown) => shown.state,
                 Err(BufferError::NotFound { .. }) => {
-                    self.make(id, now).await.map_err(operation_error)?;
-                    State::Empty
+                    return Err(Refusal::BufferGone { what, id: id.to_string() }.into());
                 }
                 Err(error) => return Err(operation_error(error)),
             };
@@ -309,30 +319,24 @@ impl Attachments {
         self.buffers.put_blob(&kept_key(id), bytes::Bytes::new()).await.map_err(operation_error)
     }
 
-    /// Called for every chunk, so it first checks whether the buffer exists: creating is a synced write.
-    async fn make(&self, id: &BufferId, now: Timestamp) -> Result<(), BufferError> {
-        match self.buffers.meta(id.as_str()).await {
-            Err(BufferError::NotFound { .. }) => {}
-            found => return found.map(drop),
+    /// Makes the buffers of an attempt when it begins, and at no other time: a buffer that is missing at the commit was
+    /// deleted, and must not be taken for one that was never written.
+    async fn make(&self, made: &OutputSet, now: Timestamp) -> OperationResult<()> {
+        for id in made.values() {
+            let tags = id.attempted().map(|item| ("item".to_owned(), item.to_string()));
+            let new = NewBuffer { tags: BTreeMap::from_iter(tags), expires_at_ms: None };
+            match self.buffers.create(id.as_str(), new, now.0).await {
+                Ok(_) | Err(BufferError::Exists { .. }) => {}
+                Err(error) => return Err(operation_error(error)),
+            }
         }
-        let tags = id.attempted().map(|item| ("item".to_owned(), item.to_string()));
-        let new = NewBuffer { tags: BTreeMap::from_iter(tags), expires_at_ms: None };
-        match self.buffers.create(id.as_str(), new, now.0).await {
-            Ok(_) | Err(BufferError::Exists { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        Ok(())
     }
 
     /// A buffer made for an attempt can be written during the attempt.
-    pub(crate) async fn admit_writer(
-        &self,
-        store: &dyn Store,
-        id: &BufferId,
-        now: Timestamp,
-    ) -> Result<(), AccessError> {
+    pub(crate) async fn admit_writer(&self, store: &dyn Store, id: &BufferId) -> Result<(), AccessError> {
         match self.binding(store, id).await? {
-            BufferBinding::Free => Ok(()),
-            BufferBinding::Held => Ok(self.make(id, now).await?),
+            BufferBinding::Free | BufferBinding::Held => Ok(()),
             BufferBinding::Committed | BufferBinding::Kept => {
                 Err(BufferError::AlreadyWritten { id: id.to_string() }.into())
             }
@@ -343,47 +347,49 @@ impl Attachments {
     }
 
     /// A buffer made for an attempt can be read during the attempt, or after it was committed.
-    pub(crate) async fn admit_reader(
-        &self,
-        store: &dyn Store,
-        id: &BufferId,
-        now: Timestamp,
-    ) -> Result<(), AccessError> {
+    pub(crate) async fn admit_reader(&self, store: &dyn Store, id: &BufferId) -> Result<(), AccessError> {
         match self.binding(store, id).await? {
-            BufferBinding::Free | BufferBinding::Committed | BufferBinding::Kept => Ok(()),
-            BufferBinding::Held => Ok(self.make(id, now).await?),
+            BufferBinding::Free | BufferBinding::Held | BufferBinding::Committed | BufferBinding::Kept => {
+                Ok(())
+            }
             BufferBinding::Cut | BufferBinding::Gone => {
                 Err(BufferError::NotFound { id: id.to_string() }.into())
             }
         }
     }
 
-    async fn binding(&self, store: &dyn Store, id: &BufferId) -> Result<BufferBinding, StoreError> {
+    pub(crate) async fn binding(
+        &self,
+        store: &dyn Store,
+        id: &BufferId,
+    ) -> Result<BufferBinding, StoreError> {
         let Some(item) = id.attempted() else { return Ok(BufferBinding::Free) };
         let found = store.get(vec![item], towline_domain::FieldSet::NONE).await?.pop().flatten();
-        self.binding_to(id, found.as_ref().map(|stored| &stored.item)).await
+        self.binding_to(store, id, found.as_ref().map(|stored| &stored.item)).await
     }
 
     /// `item`: the item of the attempt, if it still exists.
     pub(crate) async fn binding_to(
         &self,
+        store: &dyn Store,
         id: &BufferId,
         item: Option<&Item>,
     ) -> Result<BufferBinding, StoreError> {
         let names = |outputs: &OutputSet| outputs.values().any(|output| output == id);
-        if let Some(item) = item {
-            let made = item.head.lease().and_then(|lease| lease.buffers.as_deref());
-            return Ok(if made.is_some_and(names) {
-                BufferBinding::Held
-            } else if names(&item.outcome.outputs) {
-                BufferBinding::Committed
-            } else {
-                BufferBinding::Cut
-            });
-        }
+        let end = match item {
+            Some(item) if made_for(item).is_some_and(names) => return Ok(BufferBinding::Held),
+            Some(item) if names(&item.outcome.outputs) => return Ok(BufferBinding::Committed),
+            Some(_) => BufferBinding::Cut,
+            None if self.is_kept(id).await? => return Ok(BufferBinding::Kept),
+            None => BufferBinding::Gone,
+        };
+        Ok(if self.is_claimed(store, id).await? { BufferBinding::Kept } else { end })
+    }
+
+    async fn is_kept(&self, id: &BufferId) -> Result<bool, StoreError> {
         match self.buffers.get_blob(&kept_key(id), 0).await {
-            Ok(_) => Ok(BufferBinding::Kept),
-            Err(BufferError::BlobNotFound { .. }) => Ok(BufferBinding::Gone),
+            Ok(_) => Ok(true),
+            Err(BufferError::BlobNotFound { .. }) => Ok(false),
             Err(error) => Err(StoreError::ObjectStorage { cause: error.to_string() }),
         }
     }
@@ -407,12 +413,17 @@ pub(crate) enum BufferBinding {
     Held,
     /// It is the item's output.
     Committed,
-    /// The item was removed after it committed the buffer.
+    /// The buffer outlives the attempt: its item committed it and was removed, or another item committed it.
     Kept,
     /// Its attempt ended without committing it.
     Cut,
     /// The item was removed without committing it.
     Gone,
+}
+
+/// The buffers made for the present attempt at an item.
+fn made_for(item: &Item) -> Option<&OutputSet> {
+    item.head.lease().and_then(|lease| lease.buffers.as_deref())
 }
 
 const FINISH: &str = "finish writing it, then commit";

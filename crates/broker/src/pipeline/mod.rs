@@ -8,7 +8,9 @@
 pub(crate) mod attach;
 pub(crate) mod attachments;
 mod check;
+pub(crate) mod claims;
 mod execute;
+pub(crate) mod payloads;
 mod wake;
 
 pub(crate) use execute::PIGGYBACKED_MAX;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::chunk_sizes::ChunkSizes;
 use crate::storage::ErrorContext;
-use crate::{BufferError, BufferState, Meta, Position, Result, WriterMark};
+use crate::{BufferError, BufferState, Meta, Owner, Position, Result, WriterMark};
 
 const VERSION: u32 = 1;
 
@@ -90,6 +90,10 @@ impl Record for Meta {
     const NAME: &'static str = "its description";
 }
 
+impl Record for Owner {
+    const NAME: &'static str = "the owner record";
+}
+
 impl Record for WriterRecord {
     const NAME: &'static str = "its writer record";
 }
@@ -151,6 +155,11 @@ mod tests {
         let text = r#"{"version":1,"created_at_ms":5,"tags":{"k":"v"},"expires_at_ms":6}"#;
         assert_eq!(String::from_utf8(encode(&meta, AT).unwrap()).unwrap(), text);
         assert_eq!(decode::<Meta>(text.as_bytes(), AT).unwrap(), meta);
+
+        let owner = Owner { stores: ["b".into(), "a".into()].into(), since_ms: 5 };
+        let text = r#"{"version":1,"stores":["a","b"],"since_ms":5}"#;
+        assert_eq!(String::from_utf8(encode(&owner, AT).unwrap()).unwrap(), text);
+        assert_eq!(decode::<Owner>(text.as_bytes(), AT).unwrap(), owner);
     }
 
     #[test]

@@ -5,6 +5,10 @@ use object_store::path::Path;
 use super::Storage;
 
 impl Storage {
+    pub fn owner(&self) -> Path {
+        self.prefix.clone().join("owner")
+    }
+
     pub fn metas(&self) -> Path {
         self.prefix.clone().join("meta")
     }

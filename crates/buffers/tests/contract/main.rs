@@ -8,6 +8,7 @@ mod damage;
 mod faulty_proxy;
 mod full_disk;
 mod list;
+mod owner;
 mod presign;
 mod read;
 mod s3_faults;

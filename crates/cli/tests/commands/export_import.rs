@@ -134,3 +134,68 @@ fn import_needs_an_empty_store_and_export_needs_a_store() {
     assert!(nowhere.stderr.contains("--data"), "{nowhere:?}");
     assert!(!data.join("nowhere").exists());
 }
+
+/// A payload that is offloaded.
+fn large() -> String {
+    (0..40_000).map(|n| format!("{:x}", n * 7919)).collect()
+}
+
+#[test]
+fn offloaded_payloads_go_along_to_a_new_place() {
+    let mut from = Server::start();
+    from.ok(&["queue", "create", "jobs"]);
+    let file = from.directory().join("payload");
+    std::fs::write(&file, large()).unwrap();
+    let id =
+        from.ok(&["queue", "submit", "jobs", "--payload-file", file.to_str().unwrap()]).trim().to_owned();
+    let before = from.json(&["item", "show", &id, "-o", "json"]);
+    from.stop();
+    let data = from.directory().join("data");
+    let whole = export(&data).ok(&["export"]);
+    assert!(whole.len() > large().len(), "the payload is in the export");
+
+    let mut to = Server::start();
+    to.stop();
+    let target = to.directory().join("data");
+    import(&whole, &target).ok(&["import"]);
+    // The old place is not needed any more.
+    std::fs::remove_dir_all(&data).unwrap();
+    let kept = std::fs::read_dir(target.join("buffers/fields")).unwrap().count();
+    assert_eq!(kept, 1, "the new store has offloaded it again");
+    to.restart();
+    assert_eq!(to.json(&["item", "show", &id, "-o", "json"]), before);
+    to.receive(&["jobs"]);
+}
+
+#[test]
+fn an_export_whose_payload_is_gone_and_an_import_into_a_foreign_place_are_refused() {
+    let mut from = Server::start();
+    from.ok(&["queue", "create", "jobs"]);
+    let file = from.directory().join("payload");
+    std::fs::write(&file, large()).unwrap();
+    let id =
+        from.ok(&["queue", "submit", "jobs", "--payload-file", file.to_str().unwrap()]).trim().to_owned();
+    from.stop();
+    let (data, target) = (from.directory().join("data"), from.directory().join("target"));
+    let whole = export(&data).ok(&["export"]);
+    let place = data.join("buffers");
+
+    let import_to = |more: &[&str]| {
+        let file = from.directory().join("export");
+        std::fs::write(&file, &whole).unwrap();
+        let mut command = towline(&["import", "--data"]);
+        command.arg(&target).arg("--buffers").arg(&place).args(more);
+        Run::of(command.stdin(Stdio::from(std::fs::File::open(&file).unwrap())))
+    };
+    let refused = import_to(&[]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("--adopt-buffers"), "{refused:?}");
+    import_to(&["--adopt-buffers"]).ok(&["import"]);
+
+    std::fs::remove_dir_all(place.join("fields")).unwrap();
+    let refused = export(&data);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for words in [id.as_str(), "--buffers", "delete the item"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+}

@@ -26,9 +26,11 @@ fn everything_goes_to_a_database_and_back() {
     let mut back = Server::start();
     back.stop();
     let second = back.directory().join("data");
+    let place = from.directory().join("place");
+    let place = ["--buffers", place.to_str().unwrap()];
     for (source, target) in [
-        (["--data", first.to_str().unwrap()], ["--store", store.as_str()]),
-        (["--store", store.as_str()], ["--data", second.to_str().unwrap()]),
+        (vec!["--data", first.to_str().unwrap()], [&["--store", store.as_str()][..], &place].concat()),
+        ([&["--store", store.as_str()][..], &place].concat(), vec!["--data", second.to_str().unwrap()]),
     ] {
         let mut export = towline(&[&["export"][..], &source].concat());
         let mut exporting = piped(&mut export).spawn().unwrap();

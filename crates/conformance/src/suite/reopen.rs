@@ -51,8 +51,11 @@ fn drop_queue(queue: &str) -> Operation {
 
 pub(super) fn an_empty_store_can_be_reopened(harness: &dyn Harness) {
     let rig = Rig::open(harness);
+    let identity = rig.store.identity();
+    assert!(identity.is_known() && !identity.parts.is_empty(), "{identity:?}");
     let rig = reopen!(rig, harness);
     let rig = reopen!(rig, harness);
+    assert_eq!(rig.store.identity(), identity);
     assert!(rig.queues().is_empty());
     rig.create("jobs", Policy::default());
     let held = rig.hold("jobs");

@@ -5,7 +5,7 @@ use crate::log::segment::HEADER_BYTES;
 use std::collections::BTreeMap;
 use towline_domain::command::Verb;
 use towline_domain::kv::KvCommand;
-use towline_domain::{Body, Fields, Item, Json, Outcome, Refusal, limits};
+use towline_domain::{Body, Fields, Item, Json, LeaseCall, Outcome, Refusal, limits};
 use towline_store::Operation;
 
 /// An upper bound on the bytes of the tallies that one finished item changes.
@@ -14,6 +14,9 @@ const TALLIES: usize =
 
 /// An upper bound on the bytes of a dependency: ids, or a name.
 const AFTER_BYTES: usize = limits::AFTER_ITEMS_MAX * 20 + limits::LABEL_BYTES_MAX;
+
+/// Results and fields up to this size are kept even on a full disk.
+const SETTLE_BYTES_SMALL: usize = 4096;
 
 impl Engine {
     /// Whether there is no spare segment and the active segment is nearly full.
@@ -35,8 +38,8 @@ impl Engine {
         self.segment_bytes.saturating_sub(self.active_offset + taken as u64)
     }
 
-    /// Refuses an operation that is too large for a segment. On a full disk, it refuses submits first, then leases, and operations
-    /// that free space last.
+    /// Refuses an operation that is too large for a segment. On a full disk, it refuses submits first, then leases and large
+    /// results, then settles, and operations that free space last.
     pub(super) fn check_room(&mut self, operation: &Operation) -> Option<Refusal> {
         let bytes = operation_bytes(operation) as u64;
         let max = self.segment_bytes - 4 * HEADER_BYTES;
@@ -49,25 +52,29 @@ impl Engine {
             self.make_spare();
         }
         let detail = self.status.full.as_ref()?;
-        let (needed, may_rotate) = match operation.asked() {
+        let share = |part: u64| self.segment_bytes / part;
+        let (needed, may_use_spare) = match operation.asked() {
             Operation::Submit { .. } | Operation::Restore(_) | Operation::CreateQueue { .. } => {
-                (self.segment_bytes / 4, false)
+                (share(4), false)
             }
-            Operation::Receive(_) => (self.segment_bytes / 8, false),
+            Operation::Receive(_) => (share(8), false),
             Operation::Lease { call, .. } if matches!(call.verb, Verb::Heartbeat { .. } | Verb::Edit) => {
-                (self.segment_bytes / 8, false)
+                (share(8), false)
             }
+            // The last spare is for operations that free space, so it must not be used up by a few results.
+            Operation::Lease { call, .. } if settle_bytes(call) > SETTLE_BYTES_SMALL => (share(8), false),
             Operation::Kv {
                 command:
                     KvCommand::Set { .. }
                     | KvCommand::SetIfAbsent { .. }
                     | KvCommand::Replace { value: Some(_), .. },
                 ..
-            } => (self.segment_bytes / 8, false),
+            } => (share(8), false),
             Operation::Sweep => return None,
-            _ => (0, !self.free.is_empty()),
+            Operation::Delete { .. } | Operation::DeleteQueue { .. } | Operation::Kv { .. } => (0, true),
+            _ => (share(16), true),
         };
-        let fits = left >= bytes + needed || may_rotate;
+        let fits = left >= bytes + needed || (may_use_spare && !self.free.is_empty());
         (!fits).then(|| Refusal::DiskFull { detail: detail.clone() })
     }
 }
@@ -88,14 +95,8 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
             content_bytes(body, fields) + outcome_bytes(outcome) + errors.sum::<usize>() + after
         }
         Operation::Lease { call, .. } => {
-            let edits = &call.adjust.edits;
-            let fields =
-                towline_domain::Field::ALL.into_iter().filter_map(|field| edits.get(field)?.as_ref());
-            let outcome = match &call.verb {
-                Verb::Commit(outcome) => outcome_bytes(outcome),
-                _ => limits::REASON_BYTES_MAX,
-            };
-            fields.map(bytes::Bytes::len).sum::<usize>() + outcome
+            let reason = if matches!(call.verb, Verb::Commit(_)) { 0 } else { limits::REASON_BYTES_MAX };
+            settle_bytes(call) + reason
         }
         Operation::Kv { key, command } => {
             key.len()
@@ -110,6 +111,17 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         _ => 0,
     };
     OVERHEAD + variable
+}
+
+/// The bytes of the results and fields that a call brings.
+fn settle_bytes(call: &LeaseCall) -> usize {
+    let edits = &call.adjust.edits;
+    let fields = towline_domain::Field::ALL.into_iter().filter_map(|field| edits.get(field)?.as_ref());
+    let outcome = match &call.verb {
+        Verb::Commit(outcome) => outcome_bytes(outcome),
+        _ => 0,
+    };
+    fields.map(bytes::Bytes::len).sum::<usize>() + outcome
 }
 
 fn content_bytes(body: &Body, fields: &Fields) -> usize {

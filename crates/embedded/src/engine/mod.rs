@@ -131,6 +131,7 @@ impl Engine {
         self.release_retired();
         self.reclaim();
         self.ensure_spare();
+        self.leave_dead_segment()?;
         (self.swept, self.up_to_date) = (0, false);
         self.stalled = self.status.damage.is_some();
         if self.index.reaping() {

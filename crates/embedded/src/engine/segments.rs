@@ -83,6 +83,17 @@ impl Engine {
         }
     }
 
+    /// Collection needs a segment to write to besides the one that it empties. If the log is one used segment of which little
+    /// lives, a full disk would stay full. So the log goes on in the last spare, and collection makes that segment the spare.
+    pub(super) fn leave_dead_segment(&mut self) -> Result<(), StoreError> {
+        let Some(&active) = self.log.back().filter(|_| self.log.len() == 1) else { return Ok(()) };
+        let is_stuck = self.status.full.is_some() && self.room_left() < self.segment_bytes / 2;
+        if is_stuck && !self.free.is_empty() && self.index.live_bytes_of(active) <= self.segment_bytes / 4 {
+            self.rotate()?;
+        }
+        Ok(())
+    }
+
     fn request_fill(&mut self, segment: &Arc<Segment>) {
         if self.options.fill && segment.wants_fill() {
             let size = self.segment_bytes;

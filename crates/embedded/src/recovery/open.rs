@@ -19,6 +19,9 @@ use std::sync::atomic::AtomicU64;
 use towline_domain::Timestamp;
 use towline_store::StoreMetrics;
 
+/// Cleared at a time behind the end of the log.
+const CLEAR_BYTES: u64 = 1 << 20;
+
 impl Engine {
     /// Opens the store in a directory, or creates one. The caller holds the directory's lock.
     pub fn open(disk: Arc<dyn Disk>, options: Options, clock: Timestamp) -> Result<Engine, OpenError> {
@@ -68,6 +71,10 @@ impl Engine {
         engine.next_queue = recovered.next_queue;
         // A torn tail may follow the end. A new segment avoids it.
         engine.active_offset = engine.segment_bytes;
+        engine.make_spare();
+        if engine.status.full.is_some() && engine.continue_newest()? {
+            return Ok(engine);
+        }
         engine.rotate().map_err(|error| {
             let full = engine.status.full.clone();
             match full {
@@ -84,6 +91,37 @@ impl Engine {
 }
 
 impl Engine {
+    /// Continues the log in its newest segment, if that has room enough: on a full disk, opening must not use up the last spare.
+    /// Returns whether it did.
+    ///
+    /// Clears the rest of the segment first, so that nothing of a torn tail can follow a new frame.
+    fn continue_newest(&mut self) -> Result<bool, OpenError> {
+        let Some(newest) = self.log.back().and_then(|number| self.segments.get(number)) else {
+            return Ok(false);
+        };
+        let (segment, end) = (newest.segment.clone(), newest.end);
+        // The segments of a backup are cut to their content.
+        let is_whole = newest.header.size == self.segment_bytes && segment.has_room(self.segment_bytes);
+        let least = if self.free.is_empty() { self.segment_bytes / 32 } else { self.segment_bytes / 8 };
+        if !is_whole || self.segment_bytes - end < least {
+            return Ok(false);
+        }
+        let zeros = vec![0; CLEAR_BYTES.min(self.segment_bytes - end) as usize];
+        let mut at = end;
+        let mut clear = || {
+            while at < self.segment_bytes {
+                let piece = &zeros[..CLEAR_BYTES.min(self.segment_bytes - at) as usize];
+                write_full(&*segment.file, piece, at)?;
+                at += piece.len() as u64;
+            }
+            segment.sync()
+        };
+        clear().map_err(|error| OpenError::io(&*self.disk, &segment::file_name(segment.number), error))?;
+        self.active_offset = end;
+        self.rotated_at = self.index.now;
+        Ok(true)
+    }
+
     /// Keeps files that the log does not need as spares, and removes the rest. The log is durable at this point: before
     /// that, its tail could be in the page cache only, and a crash could make these files part of the log again.
     fn take_unused(&mut self, unused: Vec<(Arc<Segment>, u64)>, leftovers: &[String]) {

@@ -7,7 +7,7 @@ use std::thread;
 use tokio_postgres::Config;
 use towline_domain::Policy;
 use towline_postgres::{Options, Postgres, Time};
-use towline_store::StoreError;
+use towline_store::{Store, StoreError};
 
 fn execute(sql: &str) {
     RUNTIME.block_on(async { connect(&SHARED.config()).await.unwrap().batch_execute(sql).await.unwrap() });
@@ -30,6 +30,7 @@ fn servers_that_open_at_the_same_time_create_one_schema() {
     });
     run(&stores[0], create("jobs", Policy::default())).unwrap();
     for store in &stores {
+        assert_eq!(store.identity(), stores[0].identity());
         assert!(submitted(&run(store, submit("jobs", "work"))).1);
     }
     assert_eq!(counts(&stores[5], "jobs").pending, 6, "all servers use the same store");
@@ -43,6 +44,7 @@ fn stores_in_two_schemas_are_separate() {
         store
     });
     run(&one, submit("jobs", "work")).unwrap();
+    assert_ne!(one.identity(), other.identity());
     assert_eq!((counts(&one, "jobs").total(), counts(&other, "jobs").total()), (1, 0));
 }
 
@@ -74,10 +76,9 @@ fn damaged_rows_are_reported_and_not_served() {
         ("UPDATE pages SET items = set_byte(items, 0, 1); DELETE FROM payloads", false),
     ] {
         execute(&format!("SET search_path = {schema}; {damage}"));
-        let read = block_on(towline_store::Store::get(&store, vec![id], towline_domain::FieldSet::ALL));
+        let read = block_on(Store::get(&store, vec![id], towline_domain::FieldSet::ALL));
         assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
-        let receive =
-            block_on(towline_store::Store::update(&store, vec![receive_call("jobs", 1, seed(0, 0))]));
+        let receive = block_on(Store::update(&store, vec![receive_call("jobs", 1, seed(0, 0))]));
         match receive {
             Err(StoreError::Corrupt { .. }) if is_named => {}
             Ok(answers) if !is_named => assert_eq!(leases(&answers.answers[0]), []),

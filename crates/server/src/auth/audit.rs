@@ -20,17 +20,20 @@ pub(crate) struct AuditSubject(pub(crate) String);
 #[derive(Debug, Serialize)]
 pub(super) struct AuditEntry<'a> {
     pub(super) time: Time,
-    /// The operation id in `/v1/openapi.json`.
+    /// The operation id in `/v1/openapi.json`, or what an operator asked for when starting the server.
     pub(super) operation: &'a str,
-    pub(super) method: &'a str,
-    pub(super) path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) path: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<&'a str>,
     /// `null` if the server does not require tokens.
     pub(super) token: Option<u64>,
     pub(super) name: Option<&'a str>,
     pub(super) from: Option<SocketAddr>,
-    pub(super) status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<u16>,
     /// The error code, if the call failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<&'a str>,
@@ -77,6 +80,22 @@ impl AuditLog {
         let new = open(path)?;
         *file.lock() = new;
         Ok(())
+    }
+
+    /// Writes what an operator asked for when starting the server.
+    pub(crate) fn write_start(&self, time: Time, operation: &str, subject: &str) {
+        self.write(&AuditEntry {
+            time,
+            operation,
+            method: None,
+            path: None,
+            subject: Some(subject),
+            token: None,
+            name: None,
+            from: None,
+            status: None,
+            code: None,
+        });
     }
 
     pub(super) fn write(&self, entry: &AuditEntry<'_>) {

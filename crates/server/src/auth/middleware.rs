@@ -49,13 +49,13 @@ pub(crate) async fn authorize(
         app.auth.audit.write(&AuditEntry {
             time: app.now().into(),
             operation,
-            method: method.as_str(),
-            path: &path,
+            method: Some(method.as_str()),
+            path: Some(&path),
             subject: extensions.get::<AuditSubject>().map(|subject| subject.0.as_str()),
             token: token.as_ref().map(|token| token.record.id),
             name: token.as_ref().map(|token| token.record.name()),
             from: address,
-            status: response.status().as_u16(),
+            status: Some(response.status().as_u16()),
             code: extensions.get::<Code>().map(|code| code.name()),
         });
     }

@@ -1,5 +1,6 @@
 //! The store behind the server: embedded, one PostgreSQL database, or several databases as shards.
 
+pub(crate) mod buffers;
 mod schema;
 mod sharded;
 

@@ -53,6 +53,9 @@ pub struct Settings {
     /// Bytes of all request bodies in memory.
     pub bodies_bytes_max: usize,
     pub buffers: BufferSettings,
+    /// Whether to take the place for buffers over from another store, at this start only. Set by a flag alone, because
+    /// a configuration file would adopt at every start.
+    pub adopt_buffers: bool,
     pub offload: OffloadRule,
     pub collection: CollectionRule,
     pub traces: TraceSettings,
@@ -132,6 +135,7 @@ impl Default for Settings {
             body_bytes_max: towline_api::BODY_BYTES_MAX,
             bodies_bytes_max: 512 << 20,
             buffers: BufferSettings::default(),
+            adopt_buffers: false,
             offload: OffloadRule::default(),
             collection: CollectionRule::default(),
             traces: TraceSettings::default(),

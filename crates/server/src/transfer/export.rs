@@ -1,10 +1,12 @@
 //! Writes everything in a store.
 
 use super::{BATCH_ITEMS, ExportLine, TransferError, TransferSummary, VERSION, open};
+use crate::backend::buffers::open_to_read;
 use crate::config::{Settings, StoreChoice};
 use std::collections::BTreeMap;
 use std::io::Write;
-use towline_domain::{FieldSet, QueueId, QueueName, limits};
+use towline_broker::Payloads;
+use towline_domain::{Field, FieldSet, Item, QueueId, QueueName, Reference, limits};
 use towline_store::{Cursor, Filter, Restore};
 
 /// Writes everything in the configured store. No server may use the store meanwhile.
@@ -15,6 +17,7 @@ pub async fn export(settings: &Settings, mut out: impl Write) -> Result<Transfer
     }
     let backend = open(settings).await?;
     let store = backend.store();
+    let mut payloads = OffloadedPayloads { settings, opened: None };
     let mut summary = TransferSummary::default();
     write_line(&mut out, &ExportLine::Towline { export: VERSION })?;
     let mut names: BTreeMap<QueueId, QueueName> = BTreeMap::new();
@@ -32,7 +35,8 @@ pub async fn export(settings: &Settings, mut out: impl Write) -> Result<Transfer
     let mut after: Option<Cursor> = None;
     loop {
         let page = store.list(Filter::default(), after, BATCH_ITEMS, FieldSet::ALL).await?;
-        for stored in page.items {
+        for mut stored in page.items {
+            payloads.fetch(&mut stored.item).await?;
             write_line(&mut out, &ExportLine::Item(Box::new(Restore::of(stored, &names).into())))?;
             summary.items += 1;
         }
@@ -44,6 +48,32 @@ pub async fn export(settings: &Settings, mut out: impl Write) -> Result<Transfer
     write_line(&mut out, &ExportLine::End(summary))?;
     out.flush().map_err(TransferError::Output)?;
     Ok(summary)
+}
+
+/// The payload fields in object storage. Opened when the first item has one.
+struct OffloadedPayloads<'a> {
+    settings: &'a Settings,
+    opened: Option<Payloads>,
+}
+
+impl OffloadedPayloads<'_> {
+    /// Replaces references by the payload that they stand for: they mean nothing in another store.
+    async fn fetch(&mut self, item: &mut Item) -> Result<(), TransferError> {
+        if !Field::ALL
+            .iter()
+            .any(|&field| item.fields.get(field).is_some_and(|bytes| Reference::is_marked(bytes)))
+        {
+            return Ok(());
+        }
+        let payloads = match &mut self.opened {
+            Some(payloads) => payloads,
+            opened => opened.insert(Payloads::new(open_to_read(self.settings)?, self.settings.offload)),
+        };
+        payloads.fetch(item).await.map_err(|problem| {
+            let location = self.settings.buffers.location(&self.settings.data).to_string();
+            TransferError::Payload { id: item.head.id, location, problem }
+        })
+    }
 }
 
 fn write_line(out: &mut impl Write, line: &ExportLine) -> Result<(), TransferError> {

@@ -1,16 +1,20 @@
 //! Reads an export into an empty store.
 
 use super::{BATCH_ITEMS, ExportLine, ExportedItem, TransferError, TransferSummary, VERSION, open};
+use crate::backend::buffers::open_and_claim;
 use crate::config::Settings;
+use crate::server::open_audit_log;
 use std::io::{BufRead, Read};
 use std::sync::Arc;
-use towline_domain::{Queue, QueueState, limits};
-use towline_store::{Operation, Restore, Store};
+use towline_broker::{Payloads, SteadyClock};
+use towline_domain::{Field, Queue, QueueState, limits};
+use towline_store::{Clock, Operation, Restore, Store};
 
 /// A batch is written when it has this many bytes, even if it has fewer than [`BATCH_ITEMS`] items.
 const BATCH_BYTES: usize = 8 << 20;
-/// The largest item in base64, plus everything else an item can have.
-const LINE_BYTES_MAX: u64 = (limits::ITEM_BYTES_MAX as u64 / 3 + 1) * 4 + (8 << 20);
+/// The largest payload fields in base64, plus everything else an item can have.
+const LINE_BYTES_MAX: u64 =
+    (limits::FIELD_BYTES_MAX as u64 / 3 + 1) * 4 * Field::ALL.len() as u64 + (8 << 20);
 
 /// Reads an export into the configured store, which must be empty.
 pub async fn import(settings: &Settings, input: impl BufRead) -> Result<TransferSummary, TransferError> {
@@ -19,8 +23,13 @@ pub async fn import(settings: &Settings, input: impl BufRead) -> Result<Transfer
     if !store.queues(None, 1).await?.is_empty() {
         return Err(TransferError::NotEmpty);
     }
+    let audit = open_audit_log(settings)?;
+    let clock = SteadyClock::new();
+    let buffers = open_and_claim(settings, &store.identity(), &audit, clock.now()).await?;
+    let payloads = Payloads::new(buffers, settings.offload);
     let summary = TransferSummary::default();
-    let mut import = Import { store, summary, queues: Vec::new(), batch: Vec::new(), bytes: 0 };
+    let mut import =
+        Import { store, payloads, clock, summary, queues: Vec::new(), batch: Vec::new(), bytes: 0 };
     let mut lines = LineReader { input, line: 0 };
     match lines.next()? {
         Some(ExportLine::Towline { export }) if export <= VERSION => {}
@@ -80,6 +89,8 @@ impl<R: BufRead> LineReader<R> {
 
 struct Import {
     store: Arc<dyn Store>,
+    payloads: Payloads,
+    clock: SteadyClock,
     summary: TransferSummary,
     queues: Vec<Queue>,
     /// Each operation with the line it comes from.
@@ -101,10 +112,12 @@ impl Import {
     }
 
     async fn item(&mut self, item: ExportedItem, line: u64) -> Result<(), TransferError> {
-        let restore = Restore::try_from(item).map_err(|error| {
+        let mut restore = Restore::try_from(item).map_err(|error| {
             let problem = format!("a field is not in base64: {error}");
             TransferError::Line { line, problem }
         })?;
+        let offloaded = self.payloads.offload(&mut restore.item, self.clock.now()).await;
+        offloaded.map_err(|refusal| TransferError::Line { line, problem: refusal.to_string() })?;
         self.bytes += restore.item.fields.bytes();
         self.batch.push((line, Operation::Restore(Box::new(restore))));
         self.summary.items += 1;

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use towline_broker::SteadyClock;
-use towline_domain::{AttemptError, Body, Field, Fields, Head, Item, Outcome, Queue, QueueName};
-use towline_store::{Restore, StoreError};
+use towline_domain::{AttemptError, Body, Field, Fields, Head, Item, ItemId, Outcome, Queue, QueueName};
+use towline_store::{OperationError, Restore, StoreError};
 
 /// The format version that export writes, and the latest that import reads.
 const VERSION: u32 = 1;
@@ -57,6 +57,11 @@ pub enum TransferError {
     NoStore(String),
     #[error("the store already has queues; import into an empty store")]
     NotEmpty,
+    #[error(
+        "the payload of item {id} cannot be exported from {location}: {problem}; give the right place with --buffers. If the payload \
+         is lost, delete the item and export again"
+    )]
+    Payload { id: ItemId, location: String, problem: OperationError },
     #[error("line {line} of the export: {problem}")]
     Line { line: u64, problem: String },
 }

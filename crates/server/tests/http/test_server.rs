@@ -307,8 +307,12 @@ impl TestServer {
     }
 
     /// Stops the server and starts another one on the same data.
-    pub async fn restart(mut self) -> TestServer {
+    pub async fn restart(self) -> TestServer {
+        self.restart_with(|_| {}).await
+    }
+
+    pub async fn restart_with(mut self, change: impl FnOnce(&mut Settings)) -> TestServer {
         self.stopped().await;
-        TestServer::start_in(self.directory, |_| {}).await
+        TestServer::start_in(self.directory, change).await
     }
 }

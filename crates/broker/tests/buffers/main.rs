@@ -1,190 +1,24 @@
 //! What items keep in object storage: buffers in their slots, and offloaded payload fields.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod collection;
+mod lost_payloads;
+mod ownership;
+mod scene;
+
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use scene::{
+    NEVER, Scene, code, commit, commit_with, input, large, often, output_buffer, payload, queue, release,
+};
 use std::time::Duration;
-use tempfile::TempDir;
-use towline_broker::{
-    AccessError, Broker, CollectionRule, OffloadRule, ReceiveRequest, Sharing, SteadyClock, Storage,
-};
-use towline_buffers::{
-    BufferError, BufferState as State, Buffers, Location, NewBuffer, NewChunk, Options, Position, WriterId,
-};
-use towline_conformance::ReferenceStore;
+use towline_broker::{AccessError, ReceiveRequest};
+use towline_buffers::{BufferError, BufferState as State, WriterId};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, BufferId, Field, FieldEdits, FieldSet, Fields, Item, ItemId, LeaseCall, LeaseToken, Millis,
-    Outcome, OutputSet, Overrides, Policy, QueueName, Reference, Schema, Submission,
+    Adjust, Body, Field, FieldEdits, FieldSet, Fields, Millis, Overrides, Reference, Submission,
 };
-use towline_store::{Answered, Operation, OperationResult, Reply, Store};
-
-fn queue() -> QueueName {
-    "jobs".parse().unwrap()
-}
-
-struct Scene {
-    broker: Broker,
-    store: Arc<ReferenceStore>,
-    buffers: Buffers,
-    directory: TempDir,
-}
-
-/// Collection every 20 ms.
-fn often(grace: u64) -> CollectionRule {
-    CollectionRule { every: Duration::from_millis(20), grace: Millis(grace) }
-}
-
-const NEVER: CollectionRule =
-    CollectionRule { every: Duration::from_secs(1 << 30), grace: Millis::days(1000) };
-
-impl Scene {
-    async fn new(collection: CollectionRule) -> Scene {
-        let directory = tempfile::tempdir().unwrap();
-        let place: Location = directory.path().to_str().unwrap().parse().unwrap();
-        let buffers = Buffers::open(&place, Options::default()).unwrap();
-        let clock = Arc::new(SteadyClock::new());
-        let store = Arc::new(ReferenceStore::new(clock.clone(), 1));
-        let storage = Storage { buffers: buffers.clone(), offload: OffloadRule::default(), collection };
-        let broker = Broker::start(store.clone(), clock, Some(storage), Sharing::Alone);
-        let scene = Scene { broker, store, buffers, directory };
-        let schema = Schema {
-            inputs: [("data".parse().unwrap(), false)].into(),
-            outputs: [("result".parse().unwrap(), true)].into(),
-            ..Schema::default()
-        };
-        let policy = Policy { max_retries: 100, ..Policy::default() };
-        let create =
-            Operation::CreateQueue { queue: queue(), schema: Box::new(schema), policy: Box::new(policy) };
-        scene.run(create).await.unwrap();
-        scene
-    }
-
-    async fn run(&self, operation: Operation) -> Answered {
-        self.broker.update(vec![operation]).await.unwrap().pop().unwrap()
-    }
-
-    async fn submit(&self, submission: Submission) -> OperationResult<(ItemId, bool)> {
-        let submit = Operation::Submit { queue: queue(), submission: Box::new(submission) };
-        self.run(submit).await.map(|reply| match reply {
-            Reply::Answer(Answer::Submitted { id, created }) => (id, created),
-            other => panic!("{other:?}"),
-        })
-    }
-
-    async fn receive(&self) -> OperationResult<Option<Item>> {
-        let request = ReceiveRequest {
-            queue: queue(),
-            max: 1,
-            wait: Duration::ZERO,
-            visibility: None,
-            fields: FieldSet::ALL,
-            make_buffers: true,
-        };
-        self.broker.receive(request).await.map(|mut received| received.items.pop())
-    }
-
-    /// Submits an item and receives it.
-    async fn held(&self) -> Item {
-        self.submit(Submission::default()).await.unwrap();
-        self.receive().await.unwrap().unwrap()
-    }
-
-    async fn settle(&self, item: &Item, verb: Verb) -> Answered {
-        self.settle_with(item, verb, Adjust::default()).await
-    }
-
-    async fn settle_with(&self, item: &Item, verb: Verb, adjust: Adjust) -> Answered {
-        let call = Box::new(LeaseCall { token: token(item), verb, adjust });
-        self.run(Operation::Lease { id: item.head.id, call }).await
-    }
-
-    /// The item in the store, with references in place of offloaded fields.
-    async fn stored(&self, id: ItemId) -> Item {
-        self.store.get(vec![id], FieldSet::ALL).await.unwrap().pop().flatten().unwrap().item
-    }
-
-    /// Writes a whole buffer as a client would.
-    async fn write(&self, id: &BufferId, content: &'static [u8]) -> Result<(), AccessError> {
-        self.broker.admit_writer(id.as_str()).await?;
-        let (writer, now) = (WriterId::from_bytes([7; 16]), self.broker.now().0);
-        self.buffers.begin(id.as_str(), writer, now).await?;
-        let hash = blake3::hash(content);
-        let chain = towline_buffers::link(&towline_buffers::CHAIN_START, 0, content.len() as u64, &hash);
-        let data = vec![Bytes::from_static(content)];
-        self.buffers.put_chunk(id.as_str(), writer, NewChunk { n: 0, hash, chain, data }, now).await?;
-        let totals = Position { chunks: 1, bytes: content.len() as u64, chain };
-        Ok(self.buffers.finish(id.as_str(), writer, totals, now).await?)
-    }
-
-    async fn create(&self, id: &str) -> BufferId {
-        self.buffers.create(id, NewBuffer::default(), self.broker.now().0).await.unwrap();
-        id.parse().unwrap()
-    }
-
-    async fn readable(&self, id: &BufferId) -> bool {
-        self.broker.admit_reader(id.as_str()).await.is_ok()
-    }
-
-    async fn state(&self, id: &BufferId) -> Option<State> {
-        self.buffers.show(id.as_str(), self.broker.now().0).await.ok().map(|shown| shown.state)
-    }
-
-    async fn blobs(&self) -> Vec<String> {
-        let page = self.buffers.list_blobs(None, 1000).await.unwrap();
-        page.blobs.into_iter().map(|blob| blob.key).collect()
-    }
-
-    async fn until<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) {
-        for _ in 0..1000 {
-            if condition().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("timed out: {what}");
-    }
-}
-
-fn token(item: &Item) -> LeaseToken {
-    item.head.lease().unwrap().token
-}
-
-fn output_buffer(item: &Item) -> BufferId {
-    item.head.lease().unwrap().buffers.as_ref().unwrap()["result"].clone()
-}
-
-fn commit() -> Verb {
-    Verb::Commit(Outcome::default())
-}
-
-fn commit_with(buffer: &BufferId) -> Verb {
-    let outputs: OutputSet = [("result".parse().unwrap(), buffer.clone())].into();
-    Verb::Commit(Outcome { outputs, ..Outcome::default() })
-}
-
-fn release() -> Verb {
-    Verb::Release { delay: Millis::ZERO }
-}
-
-fn code<T: std::fmt::Debug>(answered: OperationResult<T>) -> &'static str {
-    answered.unwrap_err().code()
-}
-
-fn input(buffer: &str) -> Submission {
-    let inputs = [("data".parse().unwrap(), buffer.parse().unwrap())].into();
-    Submission { body: Body { inputs, ..Body::default() }, ..Submission::default() }
-}
-
-fn payload(content: Bytes) -> Submission {
-    Submission { fields: Fields { blob: Some(content), ..Fields::default() }, ..Submission::default() }
-}
-
-fn large(seed: u8) -> Bytes {
-    (0..200_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect::<Vec<u8>>().into()
-}
+use towline_store::{Operation, Reply};
 
 #[tokio::test]
 async fn an_input_must_exist_and_not_have_failed() {
@@ -291,7 +125,33 @@ async fn an_incomplete_buffer_is_not_committed() {
 }
 
 #[tokio::test]
-async fn a_buffer_never_written_is_empty_and_complete() {
+async fn a_commit_whose_buffer_is_gone_is_refused() {
+    let scene = Scene::new(NEVER).await;
+    let item = scene.held().await;
+    let id = output_buffer(&item);
+    scene.write(&id, b"result").await.unwrap();
+    scene.buffers.delete(id.as_str()).await.unwrap();
+    // A reader and a writer that come now do not make an empty one in its place.
+    assert!(scene.readable(&id).await);
+    assert!(matches!(
+        scene.write(&id, b"again").await,
+        Err(AccessError::Buffer(BufferError::NotFound { .. }))
+    ));
+    let refused = scene.settle(&item, commit()).await;
+    assert!(
+        refused.as_ref().is_err_and(|refusal| refusal.to_string().contains("outputs.result")),
+        "{refused:?}"
+    );
+    assert_eq!(code(refused), "buffer_not_found");
+    assert_eq!(scene.state(&id).await, None);
+    // The lease is kept, and another buffer will do.
+    let own = scene.create("own").await;
+    scene.write(&own, b"mine").await.unwrap();
+    scene.settle(&item, commit_with(&own)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_buffer_never_written_is_empty_and_whole() {
     let scene = Scene::new(NEVER).await;
     let item = scene.held().await;
     scene.settle(&item, commit()).await.unwrap();
@@ -391,23 +251,7 @@ async fn the_same_key_with_the_same_content_is_the_same_item() {
 }
 
 #[tokio::test]
-async fn an_item_whose_payload_cannot_be_fetched_goes_back_unchanged() {
-    let scene = Scene::new(NEVER).await;
-    let (id, _) = scene.submit(payload(large(1))).await.unwrap();
-    let files = scene.directory.path().join("fields");
-    let away = scene.directory.path().join("away");
-    std::fs::rename(&files, &away).unwrap();
-    assert_eq!(code(scene.receive().await), "damaged");
-    scene.until("the item is back", || async { scene.stored(id).await.head.lease().is_none() }).await;
-    let head = scene.stored(id).await.head;
-    assert_eq!((head.retries, head.is_terminal()), (0, false));
-    let _ = std::fs::remove_dir_all(&files);
-    std::fs::rename(&away, &files).unwrap();
-    scene.until("the item is delivered again", || async { scene.receive().await.unwrap().is_some() }).await;
-}
-
-#[tokio::test]
-async fn the_payload_of_one_answer_is_limited() {
+async fn one_answer_brings_no_more_than_it_may() {
     let scene = Scene::new(NEVER).await;
     let huge = Bytes::from(vec![1; 4 << 20]);
     for _ in 0..20 {
@@ -438,24 +282,7 @@ async fn the_payload_of_one_answer_is_limited() {
 }
 
 #[tokio::test]
-async fn young_objects_are_not_collected() {
-    let scene = Scene::new(often(3_600_000)).await;
-    let key = format!("{}.blob.{:016x}", uuid::Uuid::from_u128(1), 1);
-    scene.buffers.put_blob(&key, Bytes::from("young")).await.unwrap();
-    let other = scene.held().await;
-    scene.write(&output_buffer(&other), b"x").await.unwrap();
-    scene.settle(&other, release()).await.unwrap();
-    scene.until("a round is over", || async { scene.broker.collected().outputs == 1 }).await;
-    scene
-        .until("another round is over", || async { scene.state(&output_buffer(&other)).await.is_none() })
-        .await;
-    assert_eq!(scene.blobs().await, [key]);
-    let tags = BTreeMap::new();
-    assert!(scene.buffers.list(None, 10, &tags).await.unwrap().buffers.is_empty());
-}
-
-#[tokio::test]
-async fn fields_of_submits_with_a_replace_key_are_not_offloaded() {
+async fn what_replaces_stays_in_the_store_and_is_no_reference() {
     let scene = Scene::new(NEVER).await;
     let with_key = |content| {
         let body = Body { replace_key: Some("k".to_owned()), ..Body::default() };

@@ -1,0 +1,99 @@
+//! Claims: an item can commit a buffer that was made for an attempt at another item. A claim, stored before that commit, keeps
+//! the buffer when the attempt ends without it.
+
+use super::attachments::{Attachments, BufferBinding, operation_error};
+use bytes::Bytes;
+use towline_buffers::BufferError;
+use towline_domain::{BufferId, FieldSet, Item, ItemId, Refusal};
+use towline_store::{OperationResult, Store, StoreError};
+
+/// Claims of one buffer. A committed claim makes further ones unnecessary, so this bounds commits that are under way or came to
+/// nothing.
+const CLAIMS_MAX: u32 = 64;
+/// The text of an item id.
+const CLAIM_BYTES_MAX: u64 = 36;
+
+pub(crate) const CLAIM: &str = "claim.";
+
+fn key(n: u32, id: &BufferId) -> String {
+    format!("{CLAIM}{n}.{id}")
+}
+
+/// The buffer that a key of a claim names.
+pub(crate) fn claimed(key: &str) -> Option<&str> {
+    Some(key.strip_prefix(CLAIM)?.split_once('.')?.1)
+}
+
+/// What a claim is worth.
+enum Claim {
+    Committed,
+    /// Its item can still commit.
+    Open,
+    /// Its item was removed, and may have committed.
+    Unknown,
+    Void,
+}
+
+impl Attachments {
+    /// Says that an item is about to commit a buffer of an attempt at another item.
+    pub(crate) async fn claim(&self, store: &dyn Store, id: &BufferId, by: ItemId) -> OperationResult<()> {
+        if self.binding(store, id).await? == BufferBinding::Committed {
+            return Ok(());
+        }
+        for n in 0..CLAIMS_MAX {
+            match self.buffers.put_blob(&key(n, id), Bytes::from(by.to_string())).await {
+                Ok(()) => return Ok(()),
+                Err(BufferError::BlobConflict { .. }) => {}
+                Err(error) => return Err(operation_error(error)),
+            }
+            if matches!(self.read_claim(store, id, n).await?, Some(Claim::Committed)) {
+                return Ok(());
+            }
+        }
+        let (id, state) = (id.to_string(), "named by too many commits that did not succeed");
+        let remedy = "copy it and commit the copy";
+        Err(Refusal::BufferNotReady { what: "outputs".to_owned(), id, state, remedy }.into())
+    }
+
+    /// Whether another item committed a buffer of an attempt, or may do so now.
+    pub(crate) async fn is_claimed(&self, store: &dyn Store, id: &BufferId) -> Result<bool, StoreError> {
+        for n in 0..CLAIMS_MAX {
+            match self.read_claim(store, id, n).await? {
+                Some(Claim::Void) => {}
+                Some(Claim::Committed | Claim::Open | Claim::Unknown) => return Ok(true),
+                None => break,
+            }
+        }
+        Ok(false)
+    }
+
+    async fn read_claim(
+        &self,
+        store: &dyn Store,
+        id: &BufferId,
+        n: u32,
+    ) -> Result<Option<Claim>, StoreError> {
+        let by = match self.buffers.get_blob(&key(n, id), CLAIM_BYTES_MAX).await {
+            Ok(content) => content,
+            Err(BufferError::BlobNotFound { .. }) => return Ok(None),
+            Err(error) => return Err(StoreError::ObjectStorage { cause: error.to_string() }),
+        };
+        let Some(by) = std::str::from_utf8(&by).ok().and_then(|text| text.parse::<ItemId>().ok()) else {
+            return Ok(Some(Claim::Unknown));
+        };
+        let found = store.get(vec![by], FieldSet::NONE).await?.pop().flatten();
+        Ok(Some(found.map_or(Claim::Unknown, |stored| Claim::of(&stored.item, id))))
+    }
+}
+
+impl Claim {
+    fn of(item: &Item, id: &BufferId) -> Claim {
+        if item.outcome.outputs.values().any(|output| output == id) {
+            Claim::Committed
+        } else if item.head.lease().is_some() {
+            Claim::Open
+        } else {
+            Claim::Void
+        }
+    }
+}
