@@ -165,7 +165,7 @@ fn shuffle(rig: &Rig) -> Vec<ItemId> {
     let plain = rig.submit("jobs", payload("plain"));
     rig.ok(Operation::Resume { id: ids[4] });
     rig.run(held[2].call_with(retry("e"), to_priority(-1))).expect("retried");
-    vec![ids[2], ids[4], ids[5], ids[6], ids[7], ids[0], plain, ids[1], tied, later]
+    vec![ids[2], ids[0], ids[4], ids[5], ids[6], ids[7], plain, ids[1], tied, later]
 }
 
 pub(super) fn the_order_survives_a_reopen(harness: &dyn Harness) {

@@ -1,6 +1,6 @@
 //! Decisions about calls by the holder of a lease.
 
-use super::{Context, error, fail, item_change, step, unchanged};
+use super::{Context, error, fail, item_change, ready_at, step, unchanged};
 use crate::change::{Answer, Change};
 use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
 use crate::digest;
@@ -254,10 +254,15 @@ fn give_back(
         let (name, state) = (other.name.to_string(), other.state.name());
         return Err(Refusal::QueueClosed { name, state, since });
     }
+    // Without a delay the item keeps its place. A retry goes behind: the next worker may fail it as well.
+    let place = |when: When| match when {
+        When::NOW => head.ready_at.min(now),
+        when => ready_at(when, target.unwrap_or(queue), now),
+    };
     let (ready_at, counted, event) = match &how {
         GiveBack::Counted { delay, error: Some(_) } => (now.after(*delay), true, EventKind::Retried),
-        GiveBack::Counted { delay, error: None } => (now.after(*delay), true, EventKind::Released),
-        GiveBack::Deferred { until } => (until.resolve(now), false, EventKind::Deferred),
+        GiveBack::Counted { delay, error: None } => (place(When::After(*delay)), true, EventKind::Released),
+        GiveBack::Deferred { until } => (place(*until), false, EventKind::Deferred),
     };
     let error_kept = match how {
         GiveBack::Counted { error, .. } => error,

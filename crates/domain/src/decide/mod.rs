@@ -17,7 +17,7 @@ pub use restore::restore;
 pub(crate) use submit::check_content;
 
 use crate::change::{Answer, Before, Change, ItemChange, QueueChange};
-use crate::command::Command;
+use crate::command::{Command, When};
 use crate::counts::Counts;
 use crate::digest::ContentDigest;
 use crate::event::EventKind;
@@ -112,6 +112,12 @@ fn step(head: &Head, state: State) -> Head {
     after.revision = after.revision.wrapping_add(1);
     after.transitions = after.transitions.saturating_add(1);
     after
+}
+
+/// The `ready_at` of an item that is submitted to a queue or given back to it. Not before the queue was created: an older
+/// time would make every age in the queue meaningless.
+fn ready_at(when: When, queue: &Queue, now: Timestamp) -> Timestamp {
+    when.resolve(now).max(queue.created_at.min(now))
 }
 
 fn before(head: &Head) -> Before {

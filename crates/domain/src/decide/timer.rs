@@ -6,7 +6,7 @@ use crate::event::EventKind;
 use crate::id::ItemId;
 use crate::item::{ErrorKind, FailureKind, Head, Lease, State};
 use crate::refusal::Refusal;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 
 pub(super) fn elapse(context: &Context<'_>, now: Timestamp) -> Result<Change, Refusal> {
     let head = context.item()?;
@@ -58,7 +58,11 @@ fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> R
     after.retries = after.retries.saturating_add(1);
     // Nobody brought a seed: the item's own identity spreads the retries of a crashed fleet.
     let seed = seed(head.id, head.deliveries);
-    after.ready_at = now.after(head.backoff(&queue.policy).delay(head.id, head.retries, seed));
+    after.ready_at = match head.backoff(&queue.policy).delay(head.id, head.retries, seed) {
+        // Without a backoff it keeps its place.
+        Millis::ZERO => head.ready_at.min(now),
+        delay => now.after(delay),
+    };
     let mut change = item_change(head, after, EventKind::Lapsed, Answer::State("pending"));
     if let Some(item) = &mut change.item {
         item.error = Some(error);

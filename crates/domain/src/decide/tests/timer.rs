@@ -36,6 +36,7 @@ fn a_lapse_counts_as_a_retry_with_its_error() {
     assert_eq!(elapse(&mut scene), Ok(Answer::State("pending")));
     assert_eq!(scene.change().event(), Some(EventKind::Lapsed));
     assert_eq!((scene.head().retries, scene.head().deliveries), (1, 1));
+    assert_eq!(scene.head().ready_at, Timestamp(START), "without a backoff it keeps its place");
     assert_eq!(scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind, ErrorKind::Lapsed);
     for number in 2..=4 {
         scene.receive(number).unwrap();
