@@ -355,7 +355,7 @@ fn a_creation_that_was_interrupted_begins_again() {
     // Another creation has another salt.
     let other = towline_embedded::Options { salt: 99, ..options(64 << 10) };
     let disk = RealDisk::new(directory.path()).unwrap();
-    drop(Engine::open(Arc::new(disk), other, START).unwrap());
+    drop(Engine::open(Arc::new(disk), other, &*clock()).unwrap());
     std::fs::rename(&meta, &temporary).unwrap();
     let store = new_store(directory.path());
     let id = submit(&store, "kept");

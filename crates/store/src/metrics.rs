@@ -2,6 +2,7 @@
 //!
 //! A count costs an addition, and a length of time a search among a few bounds: nothing is kept of an item.
 
+use crate::ClockState;
 use towline_domain::item::ErrorKind;
 use towline_domain::{Change, EventKind, Head, Millis, Tally, Timestamp};
 
@@ -90,6 +91,7 @@ pub struct StoreMetrics {
     pub waited: DurationHistogram,
     /// From being given out to being settled by its holder.
     pub ran: DurationHistogram,
+    pub clock: ClockState,
 }
 
 impl StoreMetrics {
@@ -132,6 +134,12 @@ impl StoreMetrics {
         }
     }
 
+    /// The same, with what the store's clock says of itself.
+    #[must_use]
+    pub fn with_clock(self, clock: ClockState) -> StoreMetrics {
+        StoreMetrics { clock, ..self }
+    }
+
     /// Both together.
     #[must_use]
     pub fn plus(&self, other: &StoreMetrics) -> StoreMetrics {
@@ -140,6 +148,7 @@ impl StoreMetrics {
         sum.retried.iter_mut().zip(other.retried).for_each(|(sum, other)| *sum += other);
         sum.waited.join(&other.waited);
         sum.ran.join(&other.ran);
+        sum.clock = sum.clock.worse(other.clock);
         sum
     }
 }

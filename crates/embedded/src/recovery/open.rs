@@ -17,17 +17,20 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use towline_domain::Timestamp;
-use towline_store::StoreMetrics;
+use towline_store::{Clock, StoreMetrics};
 
 impl Engine {
     /// Opens the store in a directory, or creates one. The caller holds the directory's lock.
-    pub fn open(disk: Arc<dyn Disk>, options: Options, clock: Timestamp) -> Result<Engine, OpenError> {
+    pub fn open(disk: Arc<dyn Disk>, options: Options, clock: &dyn Clock) -> Result<Engine, OpenError> {
         options.check()?;
         if let Some(recovered) = Recovered::read(&*disk, &options)? {
-            return Engine::start(disk, options, recovered, clock);
+            if !options.plant.has(Bug::TimeGoesBack) && !options.plant.has(Bug::TimeStandsStill) {
+                clock.resume(recovered.time);
+            }
+            return Engine::start(disk, options, recovered, clock.now());
         }
         let recovered = Recovered::create(&*disk, &options)?;
-        let engine = Engine::start(disk, options, recovered, clock)?;
+        let engine = Engine::start(disk, options, recovered, clock.now())?;
         let disk = &*engine.disk;
         Meta::publish(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
         Ok(engine)
