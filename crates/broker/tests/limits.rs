@@ -407,9 +407,11 @@ async fn a_rate_is_used_up_within_two_percent_by_receivers_that_wait() {
     let store = Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard });
     let broker = Broker::start(store, clock.clone(), None, Sharing::Alone);
     let rate = "1000/s,burst=20".parse().ok();
-    // The store looks through all it has: what is done goes at once, and what is to do comes a second ahead.
+    // The store looks through all it has: what is done goes soon, and what is to do comes a second ahead.
     let completed_ttl = Some(Millis::ZERO);
-    let policy = Policy { flow: Flow { rate, ..Flow::default() }, completed_ttl, ..Policy::default() };
+    let visibility_timeout = Millis(200);
+    let flow = Flow { rate, ..Flow::default() };
+    let policy = Policy { flow, completed_ttl, visibility_timeout, ..Policy::default() };
     ok(&broker, create("jobs", policy)).await;
     let more = |broker: Broker| async move {
         let submit = || Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) };

@@ -289,7 +289,8 @@ macro_rules! with_conformance_cases {
             timers {
                 a_terminal_item_is_removed_when_its_ttl_ends
                 without_a_ttl_a_terminal_item_is_kept
-                a_ttl_of_zero_removes_at_once
+                a_settle_can_be_repeated_until_its_lease_would_have_ended
+                a_ttl_of_zero_removes_at_once_what_no_lease_holder_settled
                 a_ttl_does_not_remove_unfinished_items
                 becoming_ready_needs_no_update
                 a_sweep_reports_how_many_items_changed

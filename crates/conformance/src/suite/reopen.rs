@@ -287,7 +287,10 @@ pub(super) fn timers_that_ran_out_while_closed_are_carried_out(harness: &dyn Har
     let mut brief = delayed(9000);
     brief.overrides.expire_after = Some(Millis(3000));
     let expiring = rig.submit("jobs", brief);
-    let done = rig.hold("jobs");
+    rig.submit("jobs", payload("work"));
+    let mut brief = rig.receive_call("jobs", 1);
+    brief.visibility = Some(Millis(500));
+    let done = Held::of(rig.received(brief).items.remove(0));
     rig.commit(&done);
     let lapsing = rig.hold("jobs");
     let value = "v".into();

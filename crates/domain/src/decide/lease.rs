@@ -1,6 +1,6 @@
 //! Decisions about calls by the holder of a lease.
 
-use super::{Context, error, fail, item_change, ready_at, step, unchanged};
+use super::{Context, error, fail, item_change, ready_at, remove_at, step, unchanged};
 use crate::change::{Answer, Change};
 use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
 use crate::digest;
@@ -217,7 +217,7 @@ fn commit(
     queue.schema.check_outputs(&outcome.outputs, &outcome.output_params)?;
     let ttl = head.overrides().and_then(|o| o.completed_ttl).or(queue.policy.completed_ttl);
     let mut after = settled(head, settle, Settled::Completed);
-    after.state = State::Completed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)) };
+    after.state = State::Completed { at: now, remove_at: remove_at(context, ttl, Some(lease), now) };
     let mut change = item_change(head, after, EventKind::Completed, Answer::State("completed"));
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {

@@ -114,11 +114,11 @@ fn an_item_expires_wherever_it_is_and_that_is_a_recorded_failure() {
 
 #[test]
 fn a_finished_item_is_removed_at_its_ttl_and_not_before() {
-    let settles: [(Verb, u64); 2] = [(commit(), 70), (fail("no"), 90)];
+    let settles: [(Verb, u64); 2] = [(commit(), 7000), (fail("no"), 9000)];
     for (verb, ttl) in settles {
         let mut scene = Scene::with(|policy| {
-            policy.completed_ttl = Some(Millis(70));
-            policy.failed_ttl = Some(Millis(90));
+            policy.completed_ttl = Some(Millis(7000));
+            policy.failed_ttl = Some(Millis(9000));
         })
         .held();
         scene.by(1, verb).unwrap();
