@@ -1,55 +1,65 @@
 //! A steady wall clock.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use towline_domain::Timestamp;
-use towline_store::Clock;
-
-/// A larger jump ahead is followed at once: otherwise schedules would be late for too long.
-const JUMP_MAX: Duration = Duration::from_secs(600);
+use towline_store::{Clock, ClockNews, ClockState, SteadyTime};
 
 /// The machine's clock without its jumps, for a store that never lets time go back.
-///
-/// When the machine's clock is set ahead by minutes, leases must not all lapse at that moment. When it is set back,
-/// time must not stand still. So this clock runs at twice or half the speed until the two agree again. A worker that
-/// sends a heartbeat every third of its lease keeps it.
 #[derive(Debug)]
 pub struct SteadyClock(Mutex<Reading>);
 
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     at: Instant,
-    /// Since 1970.
-    time: Duration,
+    time: SteadyTime,
 }
 
 impl SteadyClock {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it reads the machine's clock")]
     pub fn new() -> SteadyClock {
-        let (at, time) = machine();
-        SteadyClock(Mutex::new(Reading { at, time }))
+        let (at, wall) = machine();
+        SteadyClock(Mutex::new(Reading { at, time: SteadyTime::new(wall) }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reading> {
+        self.0.lock()
     }
 }
 
 impl Clock for SteadyClock {
     fn now(&self) -> Timestamp {
-        let mut last = self.0.lock();
+        let mut last = self.lock();
         // Read under the lock, so that readings are in order.
         let (at, wall) = machine();
-        let time = advance(last.time, at.saturating_duration_since(last.at), wall);
-        *last = Reading { at, time };
-        Timestamp(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).min(Timestamp::MAX)
+        let elapsed = at.saturating_duration_since(last.at);
+        last.at = at;
+        let now = last.time.advance(elapsed, wall);
+        let news = last.time.take_news();
+        drop(last);
+        log(news);
+        now
+    }
+
+    fn resume(&self, latest: Timestamp) {
+        let mut last = self.lock();
+        last.time.resume(latest);
+        let news = last.time.take_news();
+        drop(last);
+        log(news);
+    }
+
+    fn state(&self) -> ClockState {
+        self.lock().time.state()
     }
 }
 
-/// The next reading: `elapsed` after the reading `time`, when the machine's clock shows `wall`.
-fn advance(time: Duration, elapsed: Duration, wall: Duration) -> Duration {
-    let steady = time.saturating_add(elapsed);
-    match wall.checked_sub(steady) {
-        Some(behind) if behind > JUMP_MAX => wall,
-        Some(behind) => steady + behind.min(elapsed),
-        None => steady - (steady - wall).min(elapsed / 2),
+fn log(news: Option<ClockNews>) {
+    match news {
+        Some(ClockNews::Agrees) => tracing::info!("{}", ClockNews::Agrees),
+        Some(news) => tracing::warn!("{news}"),
+        None => {}
     }
 }
 
@@ -76,36 +86,17 @@ fn machine() -> (Instant, Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const S: u64 = 1_000_000;
-
-    fn after(elapsed: u64, wall: u64) -> u64 {
-        advance(Duration::from_secs(S), Duration::from_secs(elapsed), Duration::from_secs(wall)).as_secs() - S
-    }
+    use towline_domain::Millis;
 
     #[test]
-    fn it_follows_the_machines_clock() {
-        assert_eq!(after(10, S + 10), 10);
-        assert_eq!(after(0, S), 0);
-    }
-
-    #[test]
-    fn a_jump_ahead_is_caught_up_at_twice_the_speed() {
-        assert_eq!(after(10, S + 10 + 300), 20);
-        assert_eq!(after(10, S + 10 + 4), 14);
-        assert_eq!(after(0, S + 300), 0);
-    }
-
-    #[test]
-    fn a_large_jump_is_followed_at_once() {
-        assert_eq!(after(10, S + 10 + 600), 20);
-        assert_eq!(after(10, S + 10 + 601), 611);
-    }
-
-    #[test]
-    fn after_a_step_back_it_runs_at_half_the_speed() {
-        assert_eq!(after(10, S + 10 - 3600), 5);
-        assert_eq!(after(10, S + 10 - 2), 8);
+    fn it_goes_on_from_the_latest_time_of_a_store() {
+        let clock = SteadyClock::new();
+        let latest = clock.now().after(Millis::hours(1));
+        clock.resume(latest);
+        assert!(clock.now() >= latest);
+        assert!(clock.state().ahead_ms > 3_500_000, "{:?}", clock.state());
+        let moved = std::iter::repeat_with(|| clock.now()).take(10_000_000).any(|now| now > latest);
+        assert!(moved, "the time stands still");
     }
 
     #[test]

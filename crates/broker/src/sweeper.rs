@@ -10,6 +10,8 @@ use towline_store::Operation;
 
 /// Minimum time between two questions to the store after updates: a lease may lapse this much late.
 const ASK_EVERY: Duration = Duration::from_millis(25);
+/// The longest sleep. The store's clock may be ahead of this server's, and would be waited for too long.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// How long to wait after a fault of the store.
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 
@@ -76,7 +78,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             timer.wake.notified().await;
             true
         } else {
-            let sleep = Duration::from_millis(Timestamp(at).since(broker.clock.now()).0);
+            let sleep = Duration::from_millis(Timestamp(at).since(broker.clock.now()).0).min(SLEEP_MAX);
             !sleep.is_zero() && tokio::time::timeout(sleep, timer.wake.notified()).await.is_ok()
         };
         if broker.is_stopping() {

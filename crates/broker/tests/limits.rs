@@ -407,9 +407,11 @@ async fn waiting_receivers_use_a_rate_within_two_percent() {
     let store = Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard });
     let broker = Broker::start(store, clock.clone(), None, Sharing::Alone);
     let rate = "1000/s,burst=20".parse().ok();
-    // The reference store scans all its items: keep few. Remove completed items at once and submit a second ahead.
+    // The reference store scans all its items: keep few. Completed items are removed soon, and new ones come a second ahead.
     let completed_ttl = Some(Millis::ZERO);
-    let policy = Policy { flow: Flow { rate, ..Flow::default() }, completed_ttl, ..Policy::default() };
+    let visibility_timeout = Millis(200);
+    let flow = Flow { rate, ..Flow::default() };
+    let policy = Policy { flow, completed_ttl, visibility_timeout, ..Policy::default() };
     ok(&broker, create("jobs", policy)).await;
     let more = |broker: Broker| async move {
         let submit = || Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) };

@@ -76,12 +76,12 @@ pub enum When {
 impl When {
     pub const NOW: When = When::After(Millis::ZERO);
 
-    /// A time in the past means now.
+    /// A time in the past stays what it is: the item is ready now, and stands in the queue's order by that time.
     #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             When::After(span) => now.after(span),
-            When::At(time) => time.max(now),
+            When::At(time) => time,
         }
     }
 }

@@ -19,6 +19,11 @@ pub enum OpenError {
         "{directory} has {file}, but no towline.meta, so it is not a complete store; restore towline.meta or a backup"
     )]
     NoMeta { directory: String, file: String },
+    #[error(
+        "{directory} has towline.meta, but no segment with a readable header: the log is missing or was emptied; \
+         restore the segment files or a backup"
+    )]
+    NoLog { directory: String },
     #[error("{directory} is not a store; give the directory of a store")]
     NotAStore { directory: String },
     #[error("{directory}/{file}: {source}; {remedy}")]

@@ -49,6 +49,8 @@ bugs! {
     /// Damage in the middle of the log is treated as a torn tail.
     CutAtDamage = "cut-at-damage",
     TimeGoesBack = "time-goes-back",
+    /// A clock that is behind the store's latest time stops the store's time.
+    TimeStandsStill = "time-stands-still",
     SequenceReused = "sequence-reused",
     LapseNotCounted = "lapse-not-counted",
     EditOverwritesAll = "edit-overwrites-all",

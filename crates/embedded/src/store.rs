@@ -41,6 +41,7 @@ pub struct Embedded {
     waiting_bytes_max: usize,
     threads: Vec<JoinHandle<()>>,
     disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
     meta: Meta,
     _lock: Box<dyn Any + Send + Sync>,
 }
@@ -78,7 +79,7 @@ impl Embedded {
         };
         let (waiting_max, waiting_bytes_max) = (options.waiting_max, options.waiting_bytes_max);
         let (durability, alone_bytes) = (options.durability, options.alone_bytes);
-        let engine = Engine::open(disk.clone(), options, clock.now())?;
+        let engine = Engine::open(disk.clone(), options, &*clock)?;
         let salt = engine.salt;
         let meta = Meta { salt, segment_bytes: engine.segment_bytes };
         let event_reader = EventReader::new(salt, engine.index.queue_names.clone());
@@ -88,7 +89,7 @@ impl Embedded {
         let (chores, to_do) = crossbeam_channel::bounded(1024);
         let writer = Writer {
             engine,
-            clock,
+            clock: clock.clone(),
             requests: incoming,
             written,
             chores,
@@ -117,6 +118,7 @@ impl Embedded {
             waiting_bytes_max,
             threads,
             disk,
+            clock,
             meta,
             _lock: lock,
         })
@@ -348,7 +350,7 @@ impl Store for Embedded {
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         async {
             match self.ask(Query::StoreMetrics).await? {
-                Found::StoreMetrics(figures) => Ok(*figures),
+                Found::StoreMetrics(figures) => Ok(figures.with_clock(self.clock.state())),
                 _ => Err(StoreError::Closed),
             }
         }

@@ -7,8 +7,10 @@ use rig::tmpfs::Tmpfs;
 use rig::*;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use towline_domain::ItemId;
-use towline_embedded::{Embedded, salvage, verify};
+use towline_embedded::disk::RealDisk;
+use towline_embedded::{Embedded, Engine, salvage, verify};
 
 /// A closed store of at least four segments. The first half of its items is in sealed segments.
 fn several_segments(path: &Path) -> Vec<ItemId> {
@@ -279,4 +281,87 @@ fn a_damaged_stale_foreign_or_missing_sidecar_is_harmless() {
     }
     remove_sidecars(directory.path());
     assert_eq!(blobs(&contents_of(directory.path())).into_keys().collect::<Vec<_>>(), ids);
+}
+
+#[test]
+fn a_log_that_was_removed_or_emptied_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let ids = several_segments(directory.path());
+    let original = files(directory.path());
+    let logs =
+        || original.keys().filter(|name| name.ends_with(".log")).map(|name| directory.path().join(name));
+    let damages: [fn(&Path); 3] = [
+        |file| std::fs::remove_file(file).unwrap(),
+        |file| std::fs::write(file, "").unwrap(),
+        |file| std::fs::write(file, vec![0; 64 << 10]).unwrap(),
+    ];
+    for damage in damages {
+        logs().for_each(|file| damage(&file));
+        let parts =
+            ["towline.meta", "the log is missing or was emptied", "restore the segment files or a backup"];
+        refuses(directory.path(), &parts);
+        assert!(!verify(directory.path()).unwrap().is_whole());
+        write_files(directory.path(), &original);
+    }
+    assert_eq!(blobs(&contents_of(directory.path())).into_keys().collect::<Vec<_>>(), ids);
+}
+
+#[test]
+fn a_newest_segment_that_lost_its_header_and_its_first_frames_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    several_segments(directory.path());
+    let (newest, at) = find(directory.path(), b"<59>");
+    let mut bytes = std::fs::read(&newest).unwrap();
+    bytes[..at].fill(0);
+    std::fs::write(&newest, bytes).unwrap();
+    refuses(
+        directory.path(),
+        &[file_name(&newest), "both copies of its header are damaged", "towline doctor"],
+    );
+    assert!(!verify(directory.path()).unwrap().is_whole());
+}
+
+#[test]
+fn a_segment_of_unreadable_bytes_is_refused_and_not_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    several_segments(directory.path());
+    let newest = segments(directory.path()).pop().unwrap();
+    std::fs::write(&newest, vec![0xa5; 64 << 10]).unwrap();
+    refuses(directory.path(), &[file_name(&newest), "it is not blank", "towline doctor"]);
+    let findings = verify(directory.path()).unwrap().findings;
+    assert!(findings.iter().any(|finding| finding.what.contains("it is not blank")), "{findings:?}");
+}
+
+#[test]
+fn a_removed_lock_file_does_not_let_a_second_process_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = new_store(directory.path());
+    let id = submit(&store, "before");
+    std::fs::remove_file(directory.path().join("LOCK")).unwrap();
+    assert_says(&refusal(directory.path()), &["is in use by another process"]);
+    let verified = verify(directory.path()).unwrap_err().to_string();
+    assert_says(&verified, &["is in use by another process"]);
+    submit(&store, "after");
+    drop(store);
+    let found = blobs(&contents_of(directory.path()));
+    assert!(found.len() == 2 && found.contains_key(&id));
+}
+
+#[test]
+fn a_creation_that_was_interrupted_begins_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (meta, temporary) =
+        (directory.path().join("towline.meta"), directory.path().join("towline.meta.new"));
+    // Another creation has another salt.
+    let other = towline_embedded::Options { salt: 99, ..options(64 << 10) };
+    let disk = RealDisk::new(directory.path()).unwrap();
+    drop(Engine::open(Arc::new(disk), other, &*clock()).unwrap());
+    std::fs::rename(&meta, &temporary).unwrap();
+    let store = new_store(directory.path());
+    let id = submit(&store, "kept");
+    drop(store);
+    assert!(blobs(&contents_of(directory.path())).contains_key(&id));
+    // A store that was in use is not taken for one.
+    std::fs::rename(&meta, &temporary).unwrap();
+    refuses(directory.path(), &["segment-0", "no towline.meta", "restore towline.meta or a backup"]);
 }

@@ -22,7 +22,7 @@ struct Steps(Engine);
 impl Steps {
     fn open(path: &Path) -> Steps {
         let disk = Arc::new(RealDisk::new(path).unwrap());
-        Steps(Engine::open(disk, options(8 << 20), START).unwrap())
+        Steps(Engine::open(disk, options(8 << 20), &*clock()).unwrap())
     }
 
     fn group(&mut self, after_ms: u64, batch: Vec<Operation>) -> Vec<Outcome> {

@@ -34,7 +34,7 @@ fn bless() -> bool {
 /// Runs the history on the engine directly. The threads of a store would make frames of varying size.
 fn write_history(path: &Path) -> Timestamp {
     let disk = Arc::new(RealDisk::new(path).unwrap());
-    let mut engine = Engine::open(disk.clone(), options(64 << 10), START).unwrap();
+    let mut engine = Engine::open(disk.clone(), options(64 << 10), &*clock()).unwrap();
     let reader = ItemReader { salt: SALT, unchecked: false };
     let mut step = |now: Timestamp, operation: Operation| {
         engine.begin(now).unwrap();

@@ -78,15 +78,16 @@ impl Postgres {
         let target = configure(address, &options)?;
         let client = session::connect(&target).await?;
         migrate::prepare(&client, &options).await?;
-        let clock = Arc::new(SteadyClock::new(time));
         let read = async {
             let salt: i64 = client.query_one("SELECT salt FROM catalog", &[]).await?.get(0);
             let latest = client.query_one("SELECT max(decided_at) FROM sessions", &[]).await?;
-            clock.steady(latest.get::<_, Option<i64>>(0).map_or(Timestamp(0), timestamp));
+            let latest = latest.get::<_, Option<i64>>(0).map_or(Timestamp(0), timestamp);
+            let reading = timestamp(client.query_one(query!("read_clock"), &[]).await?.get(0));
             let queues = client.query(query!("read_changed_queues"), &[&-1_i64]).await?;
-            Ok((salt.cast_unsigned(), queues))
+            Ok((salt.cast_unsigned(), SteadyClock::new(time, reading, latest), queues))
         };
-        let (salt, queues) = read.await.map_err(|error| fault(&error))?;
+        let (salt, clock, queues) = read.await.map_err(|error| fault(&error))?;
+        let clock = Arc::new(clock);
         let mut queue_catalog = Catalog::default();
         queue_catalog.learn(&queues)?;
         let catalog = Arc::new(CatalogCache::default());
@@ -210,7 +211,7 @@ impl Store for Postgres {
 
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         let figures = *self.figures.lock();
-        Box::pin(ready(Ok(figures)))
+        Box::pin(ready(Ok(figures.with_clock(self.reader.clock.state()))))
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

@@ -8,8 +8,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 use std::time::{Duration, Instant};
 use towline_api::Code;
@@ -182,9 +182,20 @@ impl Snapshot {
         }
         let followers = app.broker.followers() as u64;
         self.gauge("towline_event_followers", "Open event streams.", followers)?;
+        self.clock(metrics)?;
         self.shards(app)?;
         self.queues(app).await?;
         self.store(app).await
+    }
+
+    fn clock(&self, metrics: &StoreMetrics) -> Result<(), ProblemResponse> {
+        let help =
+            "How far the store's time is ahead of the machine's clock, or PostgreSQL's. Negative: behind.";
+        let ahead = Gauge::with_opts(Opts::new("towline_clock_ahead_seconds", help)).map_err(internal)?;
+        ahead.set(metrics.clock.ahead_ms as f64 / 1000.0);
+        self.0.register(Box::new(ahead)).map_err(internal)?;
+        let help = "Steps of the store's time that were cut to 30 days because the clock was further ahead.";
+        self.counter("towline_clock_steps_cut_total", help, metrics.clock.steps_cut)
     }
 
     fn shards(&self, app: &App) -> Result<(), ProblemResponse> {

@@ -6,6 +6,7 @@
 //! [`bit_flips`] damages single bits.
 
 pub mod bit_flips;
+pub mod clock;
 pub mod crash_everywhere;
 pub mod disk;
 pub mod trial;

@@ -1,16 +1,17 @@
 //! One simulated world: a store, its disk, its clients and the invariant checker.
 
+use crate::clock::SimClock;
 use crate::disk::{Crash, Fault, SimDisk};
 use crate::workload::{self, Client};
 use fastrand::Rng;
 use std::sync::Arc;
 use towline_conformance::invariants::{Checker, Snapshot};
-use towline_domain::{FieldSet, Timestamp};
+use towline_domain::FieldSet;
 use towline_embedded::outcome::{Found, Outcome, Query};
 use towline_embedded::plant::{Bug, Plant};
 use towline_embedded::reader::ItemReader;
 use towline_embedded::{Chore, Engine, OpenError, Options};
-use towline_store::{Operation, StoreError};
+use towline_store::{Clock, Operation, StoreError};
 
 pub const SALT: u64 = 0x0074_6f77_6c69_6e65;
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -34,7 +35,7 @@ pub struct World {
     pub checker: Checker,
     plant: Plant,
     engine: Option<Engine>,
-    clock: u64,
+    clock: SimClock,
     clients: Vec<Client>,
     in_flight: Vec<InFlight>,
     chores: Vec<Chore>,
@@ -48,7 +49,7 @@ pub struct World {
 
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "World({:?} at {}, {} calls)", self.engine, self.clock, self.next_call)
+        write!(f, "World({:?} at {}, {} calls)", self.engine, self.clock.now(), self.next_call)
     }
 }
 
@@ -82,7 +83,8 @@ impl World {
     }
 
     pub fn try_open(&mut self) -> Result<(), OpenError> {
-        let engine = Engine::open(Arc::new(self.disk.clone()), self.options(), Timestamp(self.clock))?;
+        self.clock.restart();
+        let engine = Engine::open(Arc::new(self.disk.clone()), self.options(), &self.clock)?;
         self.engine = Some(engine);
         Ok(())
     }
@@ -104,15 +106,15 @@ impl World {
             0..=549 => self.call_randomly()?,
             550..=749 => self.sync()?,
             750..=849 => {
-                // The machine's clock may jump, forwards or back.
+                // Time passes, and the machine's clock may be set back.
                 let jump = match self.rng.u32(0..50) {
                     0 => self.rng.u64(1000..5000),
                     1..=10 => self.rng.u64(100..500),
                     _ => self.rng.u64(0..20),
                 };
-                self.clock += jump;
+                self.clock.pass(jump);
                 if self.rng.u32(0..60) == 0 {
-                    self.clock -= self.rng.u64(0..3000);
+                    self.clock.set_back(self.rng.u64(0..3000));
                 }
             }
             850..=919 => self.collect()?,
@@ -145,7 +147,7 @@ impl World {
     pub fn call(&mut self, client: usize, batch: Vec<Operation>) -> Result<(), Failure> {
         let call = self.next_call;
         self.next_call += 1;
-        let (clock, mark) = (Timestamp(self.clock), self.rng.u32(0..40) == 0);
+        let (clock, mark) = (self.clock.now(), self.rng.u32(0..40) == 0);
         let engine = self.engine()?;
         // The store's clock counts, because it never goes back.
         let invoked_at = engine.now().max(clock);
@@ -214,7 +216,7 @@ impl World {
     }
 
     fn collect(&mut self) -> Result<(), Failure> {
-        let (clock, budget) = (Timestamp(self.clock), self.rng.usize(1..40_000));
+        let (clock, budget) = (self.clock.now(), self.rng.usize(1..40_000));
         let engine = self.engine()?;
         let result = engine.begin(clock).and_then(|()| engine.collect(budget)).and_then(|_| engine.seal());
         self.take_chores();
@@ -319,6 +321,10 @@ impl World {
         self.clients.iter_mut().for_each(|client| client.waiting = None);
         self.checker.restarted();
         self.disk.crash(how, &mut self.rng);
+        // The machine's clock may be set back while the store is closed, to long before the store's latest time.
+        if self.rng.u32(0..8) == 0 {
+            self.clock.set_back(self.rng.u64(0..600_000));
+        }
         // Sometimes the power goes off during opening too.
         if self.rng.u32(0..6) == 0 {
             let at = self.disk.operations() + self.rng.u64(1..8);
@@ -347,7 +353,7 @@ impl World {
         self.call(0, resume.collect())?;
         self.sync()?;
         for _round in 0..400 {
-            self.clock += 250;
+            self.clock.pass(250);
             for nth in 0..workload::QUEUES.len() {
                 let mut rng = self.rng.fork();
                 self.clients[0].held.clear();
@@ -383,7 +389,7 @@ impl World {
             checker: Checker::new(),
             plant: bug.map_or_else(Plant::default, Plant::bug),
             engine: None,
-            clock: 1_700_000_000_000,
+            clock: SimClock::new(1_700_000_000_000),
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
             in_flight: Vec::new(),
             chores: Vec::new(),
@@ -405,7 +411,7 @@ impl World {
         match self.rng.u32(0..20) {
             0..=11 => self.call_randomly()?,
             12..=15 => self.sync()?,
-            16 | 17 => self.clock += self.rng.u64(0..60),
+            16 | 17 => self.clock.pass(self.rng.u64(0..60)),
             18 => self.collect()?,
             _ => self.do_chores(),
         }

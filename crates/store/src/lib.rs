@@ -15,6 +15,7 @@ mod lookup;
 mod metrics;
 mod operation;
 mod port;
+mod steady_time;
 mod tally;
 pub mod transaction;
 
@@ -29,4 +30,5 @@ pub use operation::{
     Answered, Operation, OperationResult, ReceiveCall, Received, Reply, Restore, Result, Updated,
 };
 pub use port::{BoxFuture, Clock, KvPage, ManualClock, QueueView, Store, StoredItem};
+pub use steady_time::{ClockNews, ClockState, SteadyTime};
 pub use tally::{TallyRange, TallyRow};

@@ -2,6 +2,7 @@
 //!
 //! A count costs an addition, a duration a search among a few bounds. Nothing is kept per item.
 
+use crate::ClockState;
 use towline_domain::item::ErrorKind;
 use towline_domain::{Change, EventKind, Head, Millis, Tally, Timestamp};
 
@@ -90,6 +91,7 @@ pub struct StoreMetrics {
     pub waited: DurationHistogram,
     /// From the delivery to the settle.
     pub ran: DurationHistogram,
+    pub clock: ClockState,
 }
 
 impl StoreMetrics {
@@ -132,6 +134,12 @@ impl StoreMetrics {
         }
     }
 
+    /// The same, with what the store's clock says of itself.
+    #[must_use]
+    pub fn with_clock(self, clock: ClockState) -> StoreMetrics {
+        StoreMetrics { clock, ..self }
+    }
+
     #[must_use]
     pub fn plus(&self, other: &StoreMetrics) -> StoreMetrics {
         let mut sum = *self;
@@ -139,6 +147,7 @@ impl StoreMetrics {
         sum.retried.iter_mut().zip(other.retried).for_each(|(sum, other)| *sum += other);
         sum.waited.join(&other.waited);
         sum.ran.join(&other.ran);
+        sum.clock = sum.clock.worse(other.clock);
         sum
     }
 }

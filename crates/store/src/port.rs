@@ -2,8 +2,8 @@
 
 use crate::operation::{Result, Updated};
 use crate::{
-    CountPage, Cursor, Events, EventsFrom, Filter, Operation, Page, StoreIdentity, StoreMetrics, TallyRange,
-    TallyRow,
+    ClockState, CountPage, Cursor, Events, EventsFrom, Filter, Operation, Page, StoreIdentity, StoreMetrics,
+    TallyRange, TallyRow,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,6 +16,15 @@ pub use futures::future::BoxFuture;
 /// The store's clock. A store never lets time go back.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
+
+    /// A store was opened whose latest time is this. A clock that is behind it goes on from there, so that the store's time does
+    /// not stand still.
+    fn resume(&self, _latest: Timestamp) {}
+
+    /// How it differs from the clock that it reads.
+    fn state(&self) -> ClockState {
+        ClockState::default()
+    }
 }
 
 /// A clock that changes only when it is set.

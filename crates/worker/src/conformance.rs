@@ -68,6 +68,7 @@ pub async fn queue(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {
     depth_and_size_are_exact(queue).await;
     only_a_valid_lease_settles(queue, pass).await;
     a_defer_is_no_attempt_and_a_retry_is_one(queue, pass).await;
+    an_item_given_back_without_a_delay_keeps_its_place(queue, pass).await;
     dead_letters_wait_for_a_redrive(queue, pass).await;
     a_long_poll_receives_what_is_submitted(queue).await;
     an_idempotency_key_is_submitted_once(queue).await;
@@ -152,7 +153,7 @@ async fn only_a_valid_lease_settles(queue: &dyn Queue, pass: &impl AsyncFn(Durat
     // A lapsed lease is refused even if no other worker has received the item.
     pass(VISIBILITY * 3 / 2).await;
     assert_eq!(queue.commit(&next.lease).await, Err(PortError::LeaseLost));
-    // An item whose lease lapsed is ready from that moment on, like any other.
+    // An item whose lease lapsed keeps its place.
     for (payload, priority) in [("new", 0), ("urgent", -9)] {
         queue.submit(SubmitRequest { priority, ..item(payload) }).await.unwrap();
     }
@@ -185,6 +186,35 @@ async fn a_defer_is_no_attempt_and_a_retry_is_one(queue: &dyn Queue, pass: &impl
     let delivery = receive_one(queue).await;
     assert_eq!(delivery.attempt, 2);
     queue.commit(&delivery.lease).await.unwrap();
+}
+
+async fn an_item_given_back_without_a_delay_keeps_its_place(
+    queue: &dyn Queue,
+    pass: &impl AsyncFn(Duration),
+) {
+    for payload in ["a", "b", "c"] {
+        queue.submit(item(payload)).await.unwrap();
+        pass(Duration::from_millis(5)).await;
+    }
+    for _ in 0..2 {
+        let received = receive(queue, 2).await;
+        assert_eq!(payloads(&received), ["a", "b"]);
+        for delivery in received.iter().rev() {
+            queue.defer(&delivery.lease, Redelivery::default()).await.unwrap();
+        }
+    }
+    assert_eq!(payloads(&receive(queue, 2).await), ["a", "b"]);
+    pass(VISIBILITY * 3 / 2).await;
+    let received = receive(queue, 3).await;
+    assert_eq!(payloads(&received), ["a", "b", "c"], "a lapse keeps the place, too");
+    // A retry goes behind.
+    queue.retry(&received[0].lease, Redelivery::default(), "an error").await.unwrap();
+    pass(Duration::from_millis(5)).await;
+    queue.submit(item("d")).await.unwrap();
+    let again = receive(queue, 2).await;
+    assert_eq!(payloads(&again), ["a", "d"]);
+    commit_all(queue, &again).await;
+    commit_all(queue, &received[1..]).await;
 }
 
 async fn dead_letters_wait_for_a_redrive(queue: &dyn Queue, pass: &impl AsyncFn(Duration)) {

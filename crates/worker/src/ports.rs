@@ -76,9 +76,9 @@ pub struct DeadLetter {
 /// **Contract.** The queue delivers a submitted item at least once, and again until it is committed or failed. It
 /// refuses a lease that lapsed or was used with [`PortError::LeaseLost`], even if no other worker holds the item now;
 /// only the same call may be answered twice. [`Queue::receive`] delivers ready items by priority, then in the order in
-/// which they became ready: by a submit, when a delay ended, when a lease lapsed. Each call is one step: if a process
-/// dies in the middle, the call happened in full or not at all. A backend that limits the delay may deliver an item
-/// early.
+/// which they became ready: by a submit, by a retry, or when a delay ended. An item whose lease lapsed, or that was
+/// deferred without a delay, keeps its place. Each call is one step: if a process dies in the middle, the call happened
+/// in full or not at all. A backend that limits the delay may deliver an item early.
 pub trait Queue: Send + Sync {
     /// Returns `false` if the queue knows the idempotency key already.
     fn submit(&self, request: SubmitRequest) -> PortFuture<'_, bool>;
@@ -111,7 +111,7 @@ pub trait Queue: Send + Sync {
     /// Completes the item.
     fn commit<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, ()>;
 
-    /// Returns the item to the queue. The attempt does not count.
+    /// Returns the item to the queue. The attempt does not count. Without a delay, the item keeps its place.
     fn defer<'a>(&'a self, lease: &'a Lease, redelivery: Redelivery) -> PortFuture<'a, ()>;
 
     /// Returns the item to the queue for its next attempt.

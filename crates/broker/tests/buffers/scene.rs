@@ -8,14 +8,14 @@ use towline_broker::{
     AccessError, Broker, CollectionRule, OffloadRule, ReceiveRequest, Sharing, SteadyClock, Storage,
 };
 use towline_buffers::{
-    BufferError, BufferState as State, Buffers, Location, NewBuffer, NewChunk, Options, Position, WriterId,
+    BufferState as State, Buffers, Location, NewBuffer, NewChunk, Options, Position, WriterId,
 };
 use towline_conformance::ReferenceStore;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
     Adjust, Body, BufferId, FieldSet, Fields, Item, ItemId, LeaseCall, LeaseToken, Millis, Outcome,
-    OutputSet, Policy, QueueName, Refusal, Schema, Submission,
+    OutputSet, Policy, QueueName, Schema, Submission,
 };
 use towline_store::{Answered, Operation, OperationResult, Reply, Store};
 

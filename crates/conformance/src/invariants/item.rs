@@ -72,6 +72,7 @@ pub(super) struct Delivery {
     /// `None` if only a snapshot showed it.
     pub(super) received: Option<Span>,
     pub(super) retries: u32,
+    pub(super) ready_at: Timestamp,
     pub(super) expires_at: Option<Timestamp>,
     pub(super) deadline_least: Timestamp,
     pub(super) deadline_most: Timestamp,
@@ -168,6 +169,7 @@ impl Delivery {
             token: lease.token,
             received,
             retries: head.retries,
+            ready_at: head.ready_at,
             expires_at: head.expires_at,
             deadline_least: lease.deadline,
             deadline_most: lease.deadline,

@@ -5,8 +5,8 @@ use super::history::{Cause, Open, Span};
 use super::item::{Delivery, Record, lease_call, settle_verb};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use towline_domain::command::Verb;
-use towline_domain::{Item, Order, SettleVerb};
+use towline_domain::command::{Verb, When};
+use towline_domain::{Item, LeaseCall, Millis, Order, SettleVerb};
 use towline_store::{ReceiveCall, Received};
 
 impl Checker {
@@ -210,6 +210,15 @@ impl Checker {
         if later.number != earlier.number + 1 {
             return;
         }
+        let settle = record.settles.iter().find(|settle| settle.token == earlier.token);
+        let keeps_place = settle.and_then(|settle| settle.call.as_ref()).is_some_and(keeps_place);
+        if keeps_place && later.ready_at != earlier.ready_at {
+            let message = format!(
+                "item {id}: given back without a delay, its ready time went from {} to {}",
+                earlier.ready_at, later.ready_at
+            );
+            found.push((11, record.redrive(since, open), message));
+        }
         let verb = earlier.settled.map(|(_, verb)| verb);
         let counted = match verb {
             Some(SettleVerb::Defer) => 0,
@@ -232,4 +241,9 @@ impl Checker {
             found.push((7, cause, message));
         }
     }
+}
+
+/// Whether the call gives the item back without a delay: it stays where it was in the queue's order.
+fn keeps_place(call: &LeaseCall) -> bool {
+    matches!(call.verb, Verb::Release { delay: Millis::ZERO } | Verb::Defer { until: When::NOW })
 }

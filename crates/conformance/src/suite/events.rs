@@ -156,7 +156,9 @@ pub(super) fn each_transition_emits_one_event(harness: &dyn Harness) {
 }
 
 pub(super) fn transitions_by_time_emit_events(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(50)), ..lenient() });
+    let visibility_timeout = Millis(100);
+    let rig =
+        Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(50)), visibility_timeout, ..lenient() });
     let overrides = Overrides { expire_after: Some(Millis(10)), ..Overrides::default() };
     rig.create("late", lenient());
     let expired = rig.submit("late", Submission { overrides, ..payload("late") });
@@ -165,7 +167,7 @@ pub(super) fn transitions_by_time_emit_events(harness: &dyn Harness) {
     rig.at(rig.now().after(Millis(10)));
     let (kind, _, after) = rig.last_of(expired);
     assert_eq!((kind, after.failure), (EventKind::Expired, Some(FailureKind::Expired)));
-    rig.at(rig.now().after(Millis(50)));
+    rig.at(rig.now().after(Millis(100)));
     for held in &done {
         rig.assert_gone(held.id);
         assert_eq!(rig.kinds_of(held.id), ["item.submitted", "item.received", "item.completed"]);

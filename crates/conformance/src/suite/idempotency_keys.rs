@@ -106,7 +106,8 @@ pub(super) fn a_key_stays_in_its_queue_when_the_item_moves(harness: &dyn Harness
 }
 
 pub(super) fn a_key_is_free_after_its_item_is_removed(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(1000)), ..Policy::default() });
+    let (completed_ttl, visibility_timeout) = (Some(Millis(1000)), Millis(500));
+    let rig = Rig::with_queue(harness, Policy { completed_ttl, visibility_timeout, ..Policy::default() });
     let first = rig.submit("jobs", keyed("k", "1"));
     rig.delete(first);
     let held = rig.hold_this("jobs", keyed("k", "2"));

@@ -147,7 +147,6 @@ macro_rules! with_conformance_cases {
                 every_part_of_a_submit_is_stored
                 an_item_of_the_maximum_size_fits
                 a_submit_outside_the_limits_is_refused_without_effect
-                a_ready_time_in_the_past_means_now
                 the_depth_limit_applies_within_a_batch
                 a_submit_that_violates_the_schema_is_refused_without_effect
                 a_refused_operation_does_not_affect_its_batch
@@ -210,10 +209,11 @@ macro_rules! with_conformance_cases {
                 items_with_equal_ready_times_are_in_order_of_submission
                 a_chosen_id_does_not_change_the_order
                 an_item_that_becomes_ready_between_updates_keeps_its_position
-                a_returned_item_is_ordered_by_its_ready_time
+                an_item_given_back_without_a_delay_keeps_its_place
+                a_retried_item_goes_behind_items_that_were_already_ready
+                a_ready_time_in_the_past_is_a_place_in_the_queue
                 an_item_returned_with_a_delay_is_ordered_by_its_new_ready_time
                 a_resumed_item_keeps_its_position
-                a_lapsed_item_comes_after_items_that_were_already_ready
                 a_changed_priority_applies_at_once
                 an_item_moved_from_another_queue_is_ordered_by_its_ready_time
                 many_items_keep_their_order_across_batches_of_any_size
@@ -289,7 +289,8 @@ macro_rules! with_conformance_cases {
             timers {
                 a_terminal_item_is_removed_when_its_ttl_ends
                 without_a_ttl_a_terminal_item_is_kept
-                a_ttl_of_zero_removes_at_once
+                a_settle_can_be_repeated_until_its_lease_would_have_ended
+                a_ttl_of_zero_removes_at_once_what_no_lease_holder_settled
                 a_ttl_does_not_remove_unfinished_items
                 becoming_ready_needs_no_update
                 a_sweep_reports_how_many_items_changed

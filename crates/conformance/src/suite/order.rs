@@ -3,8 +3,11 @@
 use super::Harness;
 use super::operations::*;
 use super::rig::*;
-use towline_domain::command::When;
-use towline_domain::{Backoff, ItemId, Millis, Order, Policy, ScoreWeights, Submission, backoff::Growth};
+use towline_domain::command::{Verb, When};
+use towline_domain::{
+    Backoff, Fairness, Flow, ItemId, Millis, Order, Policy, ScoreWeights, Submission, Timestamp,
+    backoff::Growth,
+};
 use towline_store::Operation;
 
 fn ordered(order: Order) -> Policy {
@@ -151,23 +154,93 @@ pub(super) fn an_item_that_becomes_ready_between_updates_keeps_its_position(harn
     assert_eq!(drain(&rig, 1), [scheduled, plain]);
 }
 
-pub(super) fn a_returned_item_is_ordered_by_its_ready_time(harness: &dyn Harness) {
-    for order in [Order::Fifo, Order::Priority] {
-        for verb in [release(), retry("again"), defer(0)] {
-            let rig = Rig::with_queue(harness, ordered(order.clone()));
-            let a = rig.hold("jobs");
-            let b = rig.submit("jobs", payload("b"));
-            // Returned in the same millisecond, it has an equal ready time and was submitted first.
-            rig.lease(&a, verb.clone()).expect("the item is returned");
-            let a = rig.take("jobs");
-            assert_ne!(a.id, b);
-            rig.advance(1);
-            rig.lease(&a, verb).expect("the item is returned");
-            let c = rig.submit("jobs", payload("c"));
-            rig.advance(1);
-            let d = rig.submit("jobs", payload("d"));
-            assert_eq!(drain(&rig, 10), [b, a.id, c, d]);
+/// `fifo`, `priority`, and `fifo` with keys that take turns.
+fn timed_orders() -> [Policy; 3] {
+    let flow = Flow { fairness: Some(Fairness::default()), ..Flow::default() };
+    [ordered(Order::Fifo), ordered(Order::Priority), Policy { flow, ..ordered(Order::Fifo) }]
+}
+
+pub(super) fn an_item_given_back_without_a_delay_keeps_its_place(harness: &dyn Harness) {
+    for policy in timed_orders() {
+        // `None` is a lapse.
+        for (how, reopens) in
+            [(Some(release()), false), (Some(release()), true), (Some(defer(0)), false), (None, false)]
+        {
+            let rig = Rig::with_queue(harness, policy.clone());
+            let mut ids = Vec::new();
+            for _ in 0..4 {
+                ids.extend(rig.submit_many("jobs", 50));
+                rig.advance(1);
+            }
+            let held = rig.receive("jobs", 70);
+            // The last item of the queue leaves, and comes back to its end.
+            let rest = rig.receive("jobs", 130);
+            rig.advance(10);
+            for held in held.iter().rev().chain(&rest) {
+                match &how {
+                    Some(verb) => drop(rig.lease(held, verb.clone()).expect("the item is given back")),
+                    None => rig.at(held.deadline()),
+                }
+            }
+            assert_eq!(rig.item(ids[0]).head.ready_at, START);
+            assert_eq!(rig.view("jobs").oldest_ready, Some(START));
+            ids.push(rig.submit("jobs", payload("new")));
+            // Again: it is not given out twice.
+            let again = rig.take("jobs");
+            assert_eq!(again.id, ids[0]);
+            rig.lease(&again, release()).expect("released");
+            let Some(rig) = (if reopens { rig.reopen(harness) } else { Some(rig) }) else { continue };
+            assert_eq!(drain(&rig, 60), ids);
         }
+    }
+}
+
+pub(super) fn a_retried_item_goes_behind_items_that_were_already_ready(harness: &dyn Harness) {
+    for policy in timed_orders() {
+        let rig = Rig::with_queue(harness, policy);
+        let a = rig.hold("jobs");
+        let b = rig.submit("jobs", payload("b"));
+        rig.advance(1);
+        rig.lease(&a, retry("again")).expect("retried");
+        rig.advance(1);
+        let c = rig.submit("jobs", payload("c"));
+        assert_eq!(drain(&rig, 10), [b, a.id, c]);
+    }
+}
+
+pub(super) fn a_ready_time_in_the_past_is_a_place_in_the_queue(harness: &dyn Harness) {
+    for (policy, reopens) in
+        timed_orders().into_iter().flat_map(|policy| [(policy.clone(), false), (policy, true)])
+    {
+        let rig = Rig::with_queue(harness, policy);
+        let at = |millis| Submission { ready: When::At(START.after(Millis(millis))), ..payload("past") };
+        rig.advance(10);
+        let first = rig.submit("jobs", payload("first"));
+        rig.advance(10);
+        let second = rig.submit("jobs", payload("second"));
+        rig.advance(10);
+        let between = rig.submit("jobs", at(15));
+        let front = rig.submit("jobs", at(5));
+        // No item is older than its queue.
+        let ancient = Submission { ready: When::At(Timestamp(5)), ..payload("ancient") };
+        let ancient = rig.submit("jobs", ancient);
+        for (id, ready_at) in [(between, 15), (front, 5), (ancient, 0)] {
+            let head = rig.item(id).head;
+            assert_eq!((head.created_at, head.ready_at), (rig.now(), START.after(Millis(ready_at))));
+        }
+        assert_eq!((rig.counts("jobs").pending, rig.counts("jobs").scheduled), (5, 0));
+        assert_eq!(rig.view("jobs").oldest_ready, Some(START));
+        let Some(rig) = (if reopens { rig.reopen(harness) } else { Some(rig) }) else { continue };
+        let held = rig.receive("jobs", 5);
+        let ids: Vec<ItemId> = held.iter().map(|held| held.id).collect();
+        assert_eq!(ids, [ancient, front, first, between, second]);
+        // A defer to a time in the past is the same.
+        let until = When::At(START.after(Millis(7)));
+        rig.lease(&held[4], Verb::Defer { until }).expect("deferred");
+        let until = When::At(Timestamp(0));
+        rig.lease(&held[3], Verb::Defer { until }).expect("deferred");
+        rig.lease(&held[2], release()).expect("released");
+        assert_eq!(drain(&rig, 10), [between, second, first]);
     }
 }
 
@@ -212,16 +285,6 @@ pub(super) fn a_resumed_item_keeps_its_position(harness: &dyn Harness) {
     }
 }
 
-pub(super) fn a_lapsed_item_comes_after_items_that_were_already_ready(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, ordered(Order::Fifo));
-    let held = rig.hold("jobs");
-    let waiting = rig.submit("jobs", payload("waiting"));
-    rig.at(held.deadline());
-    rig.advance(1);
-    let fresh = rig.submit("jobs", payload("fresh"));
-    assert_eq!(drain(&rig, 3), [waiting, held.id, fresh]);
-}
-
 pub(super) fn a_changed_priority_applies_at_once(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy::default());
     let ids = rig.submit_many("jobs", 6);
@@ -239,13 +302,18 @@ pub(super) fn a_changed_priority_applies_at_once(harness: &dyn Harness) {
 pub(super) fn an_item_moved_from_another_queue_is_ordered_by_its_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, ordered(Order::Fifo));
     rig.create("other", Policy::default());
-    let moved = rig.hold("other");
     let before = rig.submit("jobs", payload("before"));
     rig.advance(1);
+    let moved = rig.hold("other");
+    let late = rig.hold("other");
+    rig.advance(1);
+    let between = rig.submit("jobs", payload("between"));
+    rig.advance(1);
+    rig.run(late.call_with(retry("elsewhere"), to_queue("jobs"))).expect("moved");
     rig.run(moved.call_with(release(), to_queue("jobs"))).expect("moved");
     rig.advance(1);
     let after = rig.submit("jobs", payload("after"));
-    assert_eq!(drain(&rig, 10), [before, moved.id, after]);
+    assert_eq!(drain(&rig, 10), [before, moved.id, between, late.id, after]);
     assert!(rig.receive("other", 10).is_empty());
 }
 

@@ -168,7 +168,7 @@ fn shuffle(rig: &Rig) -> Vec<ItemId> {
     let plain = rig.submit("jobs", payload("plain"));
     rig.ok(Operation::Resume { id: ids[4] });
     rig.run(held[2].call_with(retry("e"), to_priority(-1))).expect("retried");
-    vec![ids[2], ids[4], ids[5], ids[6], ids[7], ids[0], plain, ids[1], tied, later]
+    vec![ids[2], ids[0], ids[4], ids[5], ids[6], ids[7], plain, ids[1], tied, later]
 }
 
 pub(super) fn the_order_survives_a_reopen(harness: &dyn Harness) {
@@ -290,7 +290,10 @@ pub(super) fn timers_that_ran_out_while_closed_are_carried_out(harness: &dyn Har
     let mut brief = delayed(9000);
     brief.overrides.expire_after = Some(Millis(3000));
     let expiring = rig.submit("jobs", brief);
-    let done = rig.hold("jobs");
+    rig.submit("jobs", payload("work"));
+    let mut brief = rig.receive_call("jobs", 1);
+    brief.visibility = Some(Millis(500));
+    let done = Held::of(rig.received(brief).items.remove(0));
     rig.commit(&done);
     let lapsing = rig.hold("jobs");
     let value = "v".into();

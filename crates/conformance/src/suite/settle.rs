@@ -269,10 +269,11 @@ pub(super) fn a_commit_must_satisfy_the_schema(harness: &dyn Harness) {
 }
 
 pub(super) fn a_repeated_settle_of_a_removed_item_is_refused(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(10)), ..lenient() });
+    let (completed_ttl, visibility_timeout) = (Some(Millis(1000)), Millis(500));
+    let rig = Rig::with_queue(harness, Policy { completed_ttl, visibility_timeout, ..lenient() });
     let held = rig.hold("jobs");
     rig.commit(&held);
-    rig.advance(9);
+    rig.advance(999);
     rig.commit(&held);
     rig.advance(1);
     assert_eq!(code(&rig.lease(&held, commit())), "item_not_found");

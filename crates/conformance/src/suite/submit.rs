@@ -190,13 +190,6 @@ pub(super) fn a_submit_outside_the_limits_is_refused_without_effect(harness: &dy
     rig.submit("jobs", body(key));
 }
 
-pub(super) fn a_ready_time_in_the_past_means_now(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    let id = rig.submit("jobs", Submission { ready: When::At(Timestamp(5)), ..payload("work") });
-    assert_eq!(rig.item(id).head.ready_at, START);
-    assert_eq!(rig.take("jobs").id, id);
-}
-
 pub(super) fn the_depth_limit_applies_within_a_batch(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, Policy { depth_limit: Some(3), ..Policy::default() });
     let batch = (0..5).map(|_| submit("jobs", payload("work"))).collect();

@@ -110,9 +110,9 @@ pub(super) fn every_item_of_a_batch_is_counted(harness: &dyn Harness) {
 }
 
 pub(super) fn a_tally_outlives_its_items(harness: &dyn Harness) {
-    let ttl = Some(Millis(100));
-    let rig =
-        Rig::with_queue(harness, Policy { completed_ttl: ttl, failed_ttl: Some(Millis::ZERO), ..lenient() });
+    let (completed_ttl, failed_ttl) = (Some(Millis(100)), Some(Millis::ZERO));
+    let visibility_timeout = Millis(100);
+    let rig = Rig::with_queue(harness, Policy { completed_ttl, failed_ttl, visibility_timeout, ..lenient() });
     let (done, failed) = (rig.hold("jobs"), rig.hold("jobs"));
     rig.commit(&done);
     rig.fail(&failed);

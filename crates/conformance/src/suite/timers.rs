@@ -3,13 +3,18 @@
 use super::Harness;
 use super::operations::*;
 use super::rig::*;
-use towline_domain::{Counts, Millis, Policy, State, Timestamp};
+use towline_domain::{Counts, ItemState, Millis, Policy, State, Timestamp, limits};
 use towline_store::{Operation, Reply};
 
 pub(super) fn a_terminal_item_is_removed_when_its_ttl_ends(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy { completed_ttl: Some(Millis(1000)), failed_ttl: Some(Millis(2000)), ..Policy::default() },
+        Policy {
+            completed_ttl: Some(Millis(1000)),
+            failed_ttl: Some(Millis(2000)),
+            visibility_timeout: Millis(500),
+            ..Policy::default()
+        },
     );
     let completed = rig.hold("jobs");
     let failed = rig.hold("jobs");
@@ -49,12 +54,60 @@ pub(super) fn without_a_ttl_a_terminal_item_is_kept(harness: &dyn Harness) {
     rig.stored(failed.id);
 }
 
-pub(super) fn a_ttl_of_zero_removes_at_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { completed_ttl: Some(Millis::ZERO), ..Policy::default() });
-    let held = rig.hold("jobs");
+pub(super) fn a_settle_can_be_repeated_until_its_lease_would_have_ended(harness: &dyn Harness) {
+    let none = Some(Millis::ZERO);
+    let policy = Policy {
+        completed_ttl: none,
+        failed_ttl: none,
+        max_retries: 0,
+        visibility_timeout: Millis(1000),
+        ..Policy::default()
+    };
+    let rig = Rig::with_queue(harness, policy);
+    for (verb, state) in [
+        (commit(), ItemState::Completed),
+        (fail("broken"), ItemState::Failed),
+        (retry("the last"), ItemState::Failed),
+        (release(), ItemState::Failed),
+    ] {
+        let held = rig.hold("jobs");
+        rig.advance(100);
+        assert_eq!(rig.lease(&held, verb.clone()), left(state));
+        rig.at(Timestamp(held.deadline().0 - 1));
+        assert_eq!(rig.lease(&held, verb.clone()), left(state), "the same answer");
+        assert_eq!(rig.counts("jobs").total(), 1);
+        assert_eq!(rig.next_wake(), Some(held.deadline()));
+        rig.at(held.deadline());
+        rig.assert_gone(held.id);
+        assert_eq!(code(&rig.lease(&held, verb)), "item_not_found");
+        assert_eq!(rig.counts("jobs"), Counts::default());
+    }
+    // A long lease keeps the item for a minute.
+    let mut call = rig.receive_call("jobs", 1);
+    call.visibility = Some(Millis::hours(1));
+    let id = rig.submit("jobs", payload("work"));
+    let held = Held::of(rig.received(call).items.remove(0));
     rig.commit(&held);
+    let minute = rig.now().after(limits::REPEATABLE_FOR);
+    rig.at(Timestamp(minute.0 - 1));
+    assert_eq!(rig.lease(&held, commit()), left(ItemState::Completed));
+    rig.at(minute);
+    rig.assert_gone(id);
+}
+
+pub(super) fn a_ttl_of_zero_removes_at_once_what_no_lease_holder_settled(harness: &dyn Harness) {
+    let none = Some(Millis::ZERO);
+    let rig = Rig::with_queue(harness, Policy { failed_ttl: none, max_retries: 0, ..Policy::default() });
+    let pending = rig.submit("jobs", payload("work"));
+    rig.cancel(pending);
+    let held = rig.hold("jobs");
+    rig.cancel(held.id);
+    let lapsed = rig.hold("jobs");
+    rig.at(lapsed.deadline());
     rig.sweep();
-    rig.assert_gone(held.id);
+    for id in [pending, held.id, lapsed.id] {
+        rig.assert_gone(id);
+    }
     assert_eq!(rig.counts("jobs"), Counts::default());
 }
 

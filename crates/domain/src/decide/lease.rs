@@ -1,6 +1,6 @@
 //! Decisions about calls by the worker that holds a lease.
 
-use super::{Context, error, fail, item_change, step, unchanged};
+use super::{Context, error, fail, item_change, ready_at, remove_at, step, unchanged};
 use crate::change::{Answer, BufferCheck, Change};
 use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
 use crate::digest;
@@ -211,7 +211,7 @@ fn commit(
     queue.schema.check_outputs(&outcome.outputs, &outcome.output_params)?;
     let ttl = head.overrides().and_then(|o| o.completed_ttl).or(queue.policy.completed_ttl);
     let mut after = settled(head, settle, Settled::Completed);
-    after.state = State::Completed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)) };
+    after.state = State::Completed { at: now, remove_at: remove_at(context, ttl, Some(lease), now) };
     let mut change = item_change(head, after, EventKind::Completed, Answer::State(ItemState::Completed));
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {
@@ -243,10 +243,15 @@ fn give_back(
         _ => None,
     };
     target.map_or(Ok(()), Queue::check_open)?;
+    // Without a delay the item keeps its place. A retry goes behind: the next worker may fail it as well.
+    let place = |when: When| match when {
+        When::NOW => head.ready_at.min(now),
+        when => ready_at(when, target.unwrap_or(queue), now),
+    };
     let (ready_at, counted, event) = match &how {
         GiveBack::Counted { delay, error: Some(_) } => (now.after(*delay), true, EventKind::Retried),
-        GiveBack::Counted { delay, error: None } => (now.after(*delay), true, EventKind::Released),
-        GiveBack::Deferred { until } => (until.resolve(now), false, EventKind::Deferred),
+        GiveBack::Counted { delay, error: None } => (place(When::After(*delay)), true, EventKind::Released),
+        GiveBack::Deferred { until } => (place(*until), false, EventKind::Deferred),
     };
     let error_kept = match how {
         GiveBack::Counted { error, .. } => error,

@@ -17,19 +17,19 @@ pub use restore::restore;
 pub(crate) use submit::check_content;
 
 use crate::change::{Answer, Before, Change, ItemChange, QueueChange};
-use crate::command::Command;
+use crate::command::{Command, When};
 use crate::counts::Counts;
 use crate::digest::ContentDigest;
 use crate::event::EventKind;
 use crate::fields::FieldEdits;
 use crate::id::ItemId;
-use crate::item::{AttemptError, ErrorKind, FailureKind, Head, Origin, State};
+use crate::item::{AttemptError, ErrorKind, FailureKind, Head, Lease, Origin, State};
 use crate::item_state::ItemState;
 use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 
 /// What a store looked up for a command. What the command does not need is `None`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -115,6 +115,27 @@ fn step(head: &Head, state: State) -> Head {
     after
 }
 
+/// The `ready_at` of an item that is submitted to a queue or given back to it. Not before the queue was created: an older
+/// time would make every age in the queue meaningless.
+fn ready_at(when: When, queue: &Queue, now: Timestamp) -> Timestamp {
+    when.resolve(now).max(queue.created_at.min(now))
+}
+
+/// When a finished item is removed. One that its lease holder settled stays until the lease would have ended, so that the same
+/// call again gets the same answer: for a minute at most, and only while the queue keeps few finished items.
+fn remove_at(
+    context: &Context<'_>,
+    ttl: Option<Millis>,
+    lease: Option<&Lease>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let remove_at = now.after(ttl?);
+    let finished = context.counts.completed.saturating_add(context.counts.failed);
+    let lease = lease.filter(|_| finished < limits::REPEATABLE_MAX);
+    let repeatable = lease.map_or(now, |lease| lease.deadline.min(now.after(limits::REPEATABLE_FOR)));
+    Some(remove_at.max(repeatable))
+}
+
 fn before(head: &Head) -> Before {
     let leaves = head.group.filter(|_| !head.is_terminal());
     Before {
@@ -196,8 +217,10 @@ fn fail(
         Some(ttl) => Some(ttl),
         None => dead_letters.unwrap_or(queue).policy.failed_ttl,
     };
+    let settled_by = |lease: &&Lease| after.last_settle.is_some_and(|settle| settle.token == lease.token);
+    let remove_at = remove_at(context, ttl, head.lease().filter(settled_by), now);
     after.clear_dependency();
-    after.state = State::Failed { at: now, remove_at: ttl.map(|ttl| now.after(ttl)), kind };
+    after.state = State::Failed { at: now, remove_at, kind };
     if let Some(other) = dead_letters {
         after.queue = other.id;
         after.extras_mut().origin =

@@ -73,7 +73,7 @@ fn new_item(
     now: Timestamp,
 ) -> ItemChange {
     let created_at = replaces.map_or(now, |head| head.created_at);
-    let ready_at = ready_at(&submission, replaces, now);
+    let ready_at = ready_at_of(&submission, queue, replaces, now);
     let Submission { priority, overrides, mut body, fields, after, .. } = submission;
     body.claim = match (&body.idempotency_key, &body.replace_key) {
         (Some(_), _) => Some(Claim { queue: queue.id, content: digest::content(&body, &fields) }),
@@ -119,12 +119,12 @@ fn new_item(
 }
 
 /// When a new item or a replacement becomes ready.
-fn ready_at(submission: &Submission, replaces: Option<&Head>, now: Timestamp) -> Timestamp {
-    let ready_at = submission.ready.resolve(now);
+fn ready_at_of(submission: &Submission, queue: &Queue, replaces: Option<&Head>, now: Timestamp) -> Timestamp {
+    let ready_at = super::ready_at(submission.ready, queue, now);
     let (first, ready_at) = match replaces {
         None => (now, ready_at),
         // A ready item that is replaced keeps its position. Otherwise an item that is replaced often would never be first.
-        Some(head) if ready_at == now => (head.created_at, head.ready_at.min(now)),
+        Some(head) if ready_at <= now => (head.created_at, head.ready_at.min(ready_at)),
         Some(head) => (head.created_at, ready_at),
     };
     submission.delay_max.map_or(ready_at, |max| ready_at.min(first.after(max)))

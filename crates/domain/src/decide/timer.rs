@@ -7,7 +7,7 @@ use crate::id::ItemId;
 use crate::item::{ErrorKind, FailureKind, Head, Lease, State};
 use crate::item_state::ItemState;
 use crate::refusal::Refusal;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 
 pub(super) fn elapse(context: &Context<'_>, now: Timestamp) -> Result<Change, Refusal> {
     let head = context.item()?;
@@ -59,7 +59,11 @@ fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> R
     after.retries = after.retries.saturating_add(1);
     // There is no seed in a lapse. The item's id spreads the retries of a crashed fleet.
     let seed = seed(head.id, head.deliveries);
-    after.ready_at = now.after(head.backoff(&queue.policy).delay(head.id, head.retries, seed));
+    after.ready_at = match head.backoff(&queue.policy).delay(head.id, head.retries, seed) {
+        // Without a backoff it keeps its place.
+        Millis::ZERO => head.ready_at.min(now),
+        delay => now.after(delay),
+    };
     let mut change = item_change(head, after, EventKind::Lapsed, Answer::State(ItemState::Pending));
     if let Some(item) = &mut change.item {
         item.error = Some(error);

@@ -120,6 +120,14 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn std::any::Any + Send + Sync>>> {
+        // The lock file can be removed while a process holds it, and a second process would lock a new file. So lock the
+        // directory as well.
+        let directory = File::open(&self.path)?;
+        match directory.try_lock() {
+            // Some file systems lock files only.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        }
         let path = self.path.join(LOCK_FILE);
         let mut options = OpenOptions::new();
         if self.read_only {
@@ -128,14 +136,14 @@ impl Disk for RealDisk {
             options.create(true).truncate(false).write(true).mode(0o600);
         }
         let file = match options.open(path) {
-            // A process that has the store open has created this file. Without it, the store is not in use.
+            // The lock of the directory is enough for a reader.
             Err(error) if self.read_only && error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Some(Box::new(())));
+                return Ok(Some(Box::new(directory)));
             }
             file => file?,
         };
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
+            Ok(()) => Ok(Some(Box::new((directory, file)))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }

@@ -1,6 +1,7 @@
 //! `towline.meta`: marks a directory as a store, and holds its format number. Written once, when the store is created.
 //!
-//! **Invariant:** opening compares the format number with [`FORMAT`] before it reads any other file.
+//! **Invariant:** opening compares the format number with [`FORMAT`] before it reads any other file. A directory with this file
+//! has a segment: the file gets its name after the first segment is durable.
 //!
 //! ```text
 //!  0 magic     8 bytes "TOWLINE\0"
@@ -16,7 +17,7 @@ use crate::log::disk::{Disk, read_full, write_full};
 use std::io;
 
 pub const META_FILE: &str = "towline.meta";
-const TEMPORARY: &str = "towline.meta.new";
+pub const TEMPORARY: &str = "towline.meta.new";
 const MAGIC: [u8; 8] = *b"TOWLINE\0";
 const BYTES: usize = 36;
 
@@ -43,9 +44,20 @@ impl Meta {
 
     /// Writes the file atomically: to a temporary name, then renamed.
     pub fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+        self.prepare(disk)?;
+        Meta::publish(disk)
+    }
+
+    /// Writes the file to its temporary name. A directory that has only this one is not a store yet.
+    pub fn prepare(&self, disk: &dyn Disk) -> io::Result<()> {
         let file = disk.create(TEMPORARY)?;
         write_full(&*file, &self.encode(), 0)?;
         file.sync()?;
+        disk.sync_directory()
+    }
+
+    /// Renames the prepared file: the directory is a store from now on.
+    pub fn publish(disk: &dyn Disk) -> io::Result<()> {
         disk.rename(TEMPORARY, META_FILE)?;
         disk.sync_directory()
     }

@@ -89,10 +89,18 @@ impl SegmentBytes {
         Ok(end)
     }
 
-    /// The first frame, of any generation.
-    pub fn first_frame(&self, checks: Checks) -> Option<FrameHeader> {
-        let generation = frame::claimed_generation(self.from(HEADER_BYTES)?)?;
-        self.frame(HEADER_BYTES, generation, checks).map(|(found, _)| found)
+    /// The first frame of the highest generation in the file.
+    pub fn newest_frame(&self, checks: Checks) -> Option<FrameHeader> {
+        let mut newest: Option<FrameHeader> = None;
+        let mut at = HEADER_BYTES;
+        while let Some(rest) = self.from(at).filter(|rest| rest.len() >= frame::HEADER_BYTES) {
+            let found = frame::claimed_generation(rest)
+                .filter(|&generation| newest.is_none_or(|newest| generation > newest.generation))
+                .and_then(|generation| self.frame(at, generation, checks));
+            newest = found.map(|(found, _)| found).or(newest);
+            at += 8;
+        }
+        newest
     }
 
     /// The last frames up to `end`, from the first that no frame calls durable: their offset and their bytes.

@@ -119,6 +119,9 @@ pub struct Segment {
 /// A fill writes and syncs this many bytes at a time, so that the log's own syncs have little extra to write.
 const FILL_BYTES: u64 = 1 << 20;
 
+/// What is wrong with a segment without a header and without a frame that is not blank either.
+pub const UNREADABLE: &str = "it is not blank, but neither its header nor any of its frames reads";
+
 pub fn file_name(number: u32) -> String {
     format!("segment-{number:08}.log")
 }
@@ -222,6 +225,22 @@ impl Segment {
     pub fn write_header(&self, header: &SegmentHeader, salt: u64) -> io::Result<()> {
         self.write(&header.encode(salt), 0)?;
         self.sync()
+    }
+
+    /// The first byte behind the header that is not zero. `None`: no frame was ever written to the file.
+    pub fn first_byte_in_use(&self) -> io::Result<Option<u64>> {
+        let (zeros, mut piece) = (vec![0; FILL_BYTES as usize], vec![0; FILL_BYTES as usize]);
+        let mut at = HEADER_BYTES;
+        loop {
+            let length = read_full(&*self.file, &mut piece, at)?;
+            if length == 0 {
+                return Ok(None);
+            }
+            if piece[..length] != zeros[..length] {
+                return Ok(piece[..length].iter().position(|&byte| byte != 0).map(|byte| at + byte as u64));
+            }
+            at += length as u64;
+        }
     }
 
     /// Whether the file is large enough for a whole segment. The segments of a backup are cut to their content.

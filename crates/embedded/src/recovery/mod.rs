@@ -10,7 +10,7 @@ use crate::engine::SegmentInUse;
 use crate::error::OpenError;
 use crate::index::Index;
 use crate::log::disk::Disk;
-use crate::log::meta::{META_FILE, Meta};
+use crate::log::meta::{self, META_FILE, Meta};
 use crate::log::scan::{Checks, SegmentBytes};
 use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use crate::options::Options;
@@ -39,10 +39,16 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// Creates a store in a directory without one.
+    /// Begins a store in a directory without one. It is a store when [`Meta::publish`] has named its `towline.meta`, after
+    /// the first segment.
     fn create(disk: &dyn Disk, options: &Options) -> Result<Recovered, OpenError> {
+        let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
+        // Blank segments of a creation that a crash interrupted. They may have another salt.
+        for name in names.iter().filter(|name| segment::parse_name(name).is_some()) {
+            disk.remove(name).map_err(|error| OpenError::io(disk, name, error))?;
+        }
         let meta = Meta { salt: options.salt, segment_bytes: options.segment_bytes };
-        meta.write(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
+        meta.prepare(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
         Ok(Recovered::empty(meta))
     }
 
@@ -68,10 +74,12 @@ impl Recovered {
     fn read(disk: &dyn Disk, options: &Options) -> Result<Option<Recovered>, OpenError> {
         let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
         let Some(meta) = Meta::read(disk)? else {
-            if let Some(file) = names.iter().find(|name| segment::parse_name(name).is_some()) {
-                return Err(OpenError::NoMeta { directory: disk.directory(), file: file.clone() });
-            }
-            return Ok(None);
+            return match names.iter().find(|name| segment::parse_name(name).is_some()) {
+                Some(file) if !is_unfinished(disk, &names)? => {
+                    Err(OpenError::NoMeta { directory: disk.directory(), file: file.clone() })
+                }
+                _ => Ok(None),
+            };
         };
         let checks = Checks {
             salt: meta.salt,
@@ -85,11 +93,11 @@ impl Recovered {
 
         let next_number = files.iter().map(|file| file.segment.number + 1).max().unwrap_or(1);
         let newest = files.iter().rev().find_map(|file| Some((file, file.header?)));
-        let (tail, newest) = match newest {
-            // Later frames have a newer tail than the segment header.
-            Some((file, header)) => reader.tail(file, &header)?,
-            None => (0, None),
+        let Some((file, header)) = newest else {
+            return Err(OpenError::NoLog { directory: disk.directory() });
         };
+        // Later frames have a newer tail than the segment header.
+        let (tail, newest) = reader.tail(file, &header)?;
         let (used, unused): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| file.header.is_some_and(|header| header.generation >= tail));
         let mut recovered = Recovered { next_number, ..Recovered::empty(meta) };
@@ -99,6 +107,21 @@ impl Recovered {
         recovered.leftovers = names.into_iter().filter(|name| name.ends_with(".new")).collect();
         Ok(Some(recovered))
     }
+}
+
+/// Whether a crash interrupted the creation of the store: `towline.meta` has its temporary name, and no frame was written.
+fn is_unfinished(disk: &dyn Disk, names: &[String]) -> Result<bool, OpenError> {
+    if !names.iter().any(|name| name == meta::TEMPORARY) {
+        return Ok(false);
+    }
+    for number in names.iter().filter_map(|name| segment::parse_name(name)) {
+        let segment = Segment::open(disk, number)?;
+        let in_use = segment.first_byte_in_use();
+        if in_use.map_err(|error| OpenError::io(disk, &segment::file_name(number), error))?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 struct LogReader<'a> {

@@ -6,7 +6,7 @@ use crate::error::OpenError;
 use crate::index::Index;
 use crate::log::disk::{Disk, write_full};
 use crate::log::frame;
-use crate::log::meta::Meta;
+use crate::log::meta::{META_FILE, Meta};
 use crate::log::segment::{self, HEADER_BYTES, Segment};
 use crate::log::sidecar::SidecarBuilder;
 use crate::options::Options;
@@ -17,20 +17,26 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use towline_domain::Timestamp;
-use towline_store::StoreMetrics;
+use towline_store::{Clock, StoreMetrics};
 
 /// Cleared at a time behind the end of the log.
 const CLEAR_BYTES: u64 = 1 << 20;
 
 impl Engine {
     /// Opens the store in a directory, or creates one. The caller holds the directory's lock.
-    pub fn open(disk: Arc<dyn Disk>, options: Options, clock: Timestamp) -> Result<Engine, OpenError> {
+    pub fn open(disk: Arc<dyn Disk>, options: Options, clock: &dyn Clock) -> Result<Engine, OpenError> {
         options.check()?;
-        let recovered = match Recovered::read(&*disk, &options)? {
-            Some(recovered) => recovered,
-            None => Recovered::create(&*disk, &options)?,
-        };
-        Engine::start(disk, options, recovered, clock)
+        if let Some(recovered) = Recovered::read(&*disk, &options)? {
+            if !options.plant.has(Bug::TimeGoesBack) && !options.plant.has(Bug::TimeStandsStill) {
+                clock.resume(recovered.time);
+            }
+            return Engine::start(disk, options, recovered, clock.now());
+        }
+        let recovered = Recovered::create(&*disk, &options)?;
+        let engine = Engine::start(disk, options, recovered, clock.now())?;
+        let disk = &*engine.disk;
+        Meta::publish(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
+        Ok(engine)
     }
 
     /// Starts an engine that writes behind the recovered log.

@@ -2,10 +2,8 @@
 
 use super::LogReader;
 use crate::error::OpenError;
-use crate::log::disk::read_full;
-use crate::log::frame;
 use crate::log::scan::SegmentBytes;
-use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
+use crate::log::segment::{self, Segment, SegmentHeader};
 use std::sync::Arc;
 
 /// A segment file in the directory.
@@ -31,7 +29,7 @@ impl LogReader<'_> {
 
     /// Refuses files of another store, renamed files, and a segment in use whose header is damaged.
     ///
-    /// A file without a valid header is not in use, unless it contains a frame newer than all headers.
+    /// A file without a valid header is not in use if it is blank, or if all its frames are older than the newest header.
     pub(super) fn check_headers(&self, files: &[SegmentFile]) -> Result<(), OpenError> {
         let newest = files.iter().filter_map(|file| file.header).map(|header| header.generation).max();
         for file in files {
@@ -48,16 +46,15 @@ impl LogReader<'_> {
                     if SegmentHeader::read_any(&*file.segment.file).map_err(error)?.is_some() {
                         return Err(self.damaged(&name, "it belongs to another store".to_owned()));
                     }
-                    // Most such files are spares that were never used. Their first bytes show it.
-                    let mut start = [0; frame::HEADER_BYTES];
-                    read_full(&*file.segment.file, &mut start, HEADER_BYTES).map_err(error)?;
-                    if frame::claimed_generation(&start).is_none() {
+                    // Most such files are spares that were never used, and blank.
+                    if file.segment.first_byte_in_use().map_err(error)?.is_none() {
                         continue;
                     }
                     let bytes = SegmentBytes::read(&file.segment, file.size, Vec::new()).map_err(error)?;
-                    let in_use = bytes
-                        .first_frame(self.checks)
-                        .is_some_and(|found| newest.is_none_or(|newest| found.generation > newest));
+                    let Some(found) = bytes.newest_frame(self.checks) else {
+                        return Err(self.damaged(&name, segment::UNREADABLE.to_owned()));
+                    };
+                    let in_use = newest.is_none_or(|newest| found.generation > newest);
                     if in_use {
                         return Err(self.damaged(&name, "both copies of its header are damaged".to_owned()));
                     }

@@ -31,7 +31,7 @@ pub(crate) async fn run(reader: Reader, clock: Arc<SteadyClock>) {
 async fn remove(reader: &Reader, clock: &SteadyClock) -> Result<u64, Failure> {
     let client = reader.client().await?;
     let remove = client.prepare_cached(query!("expire_kv")).await?;
-    let until = clock.injected().map(millis);
+    let until = clock.present().map(millis);
     let records = client.execute(&remove, &[&until, &REMOVED_MAX]).await?;
     let remove = client.prepare_cached(query!("expire_tallies")).await?;
     let kept = limits::TALLY_KEPT.0.cast_signed();

@@ -47,7 +47,7 @@ pub(crate) struct Reader {
     pool: Pool,
     runtime: tokio::runtime::Handle,
     pub(crate) salt: u64,
-    clock: Arc<SteadyClock>,
+    pub(crate) clock: Arc<SteadyClock>,
     pub(crate) watermark: Arc<EventWatermark>,
 }
 

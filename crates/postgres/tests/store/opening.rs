@@ -4,8 +4,9 @@ use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use std::thread;
+use std::time::Duration;
 use tokio_postgres::Config;
-use towline_domain::Policy;
+use towline_domain::{Millis, Policy};
 use towline_postgres::{Options, Postgres, Time};
 use towline_store::{Store, StoreError};
 
@@ -62,6 +63,27 @@ fn a_database_that_confirms_commits_before_they_are_durable_is_refused() {
     hasty.options("-c synchronous_commit=off");
     let cause = refusal(&hasty, &new_schema());
     assert!(cause.contains("synchronous_commit"), "{cause}");
+}
+
+#[test]
+fn the_time_goes_on_although_the_clock_is_behind_the_latest_batch() {
+    let schema = new_schema();
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, create("jobs", Policy { visibility_timeout: Millis(500), ..Policy::default() })).unwrap();
+    run(&store, submit("jobs", "work")).unwrap();
+    drop(store);
+    // As if the clock had been an hour ahead at that batch.
+    execute(&format!("UPDATE {schema}.sessions SET decided_at = decided_at + 3600000 WHERE decided_at > 0"));
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    assert_eq!(leases(&run(&store, receive_call("jobs", 1, seed(0, 0)))).len(), 1);
+    let metrics = block_on(Store::metrics(&store)).unwrap();
+    assert!(metrics.clock.ahead_ms > 3_500_000, "{:?}", metrics.clock);
+    // The lease lapses by the store's time, which runs at half speed.
+    let lapsed = (1..600).any(|call| {
+        thread::sleep(Duration::from_millis(50));
+        !leases(&run(&store, receive_call("jobs", 1, seed(0, call)))).is_empty()
+    });
+    assert!(lapsed, "the store's time stands still");
 }
 
 #[test]

@@ -125,6 +125,25 @@ fn the_acknowledgement_is_not_a_renewal() {
 }
 
 #[test]
+fn a_settled_item_stays_until_its_lease_would_have_ended() {
+    let removed = |finished: u64, visibility: u64, verb: Verb| {
+        let mut scene = Scene::with(|policy| {
+            (policy.completed_ttl, policy.failed_ttl) = (Some(Millis(10)), Some(Millis(10)));
+            policy.visibility_timeout = Millis(visibility);
+        })
+        .held();
+        scene.other_counts.completed = finished;
+        scene.by(1, verb).unwrap();
+        scene.head().timer().unwrap().0 - START
+    };
+    for verb in [commit(), fail("broken")] {
+        assert_eq!(removed(0, 1000, verb.clone()), 1000);
+        assert_eq!(removed(0, 3_600_000, verb.clone()), 60_000, "a minute at most");
+        assert_eq!(removed(limits::REPEATABLE_MAX, 1000, verb), 10, "the queue keeps enough");
+    }
+}
+
+#[test]
 fn no_heartbeat_extends_beyond_the_items_expiry() {
     let mut scene = Scene::with(|policy| policy.expire_after = Some(Millis(1200))).held();
     scene.later(600);
@@ -134,12 +153,12 @@ fn no_heartbeat_extends_beyond_the_items_expiry() {
 
 #[test]
 fn a_commit_completes_the_item_and_keeps_its_result_for_its_ttl() {
-    let mut scene = Scene::with(|policy| policy.completed_ttl = Some(Millis(70))).held();
+    let mut scene = Scene::with(|policy| policy.completed_ttl = Some(Millis(7000))).held();
     let outcome =
         Outcome { output_params: [("r".to_owned(), Json::string("x"))].into(), ..Outcome::default() };
     assert_eq!(scene.by(1, Verb::Commit(outcome.clone())), Ok(Answer::State(ItemState::Completed)));
     let at = Timestamp(START);
-    let remove_at = Some(Timestamp(START + 70));
+    let remove_at = Some(Timestamp(START + 7000));
     assert_eq!(scene.head().state, State::Completed { at, remove_at });
     assert_eq!(scene.item.as_ref().unwrap().outcome, outcome);
     assert_eq!(scene.head().retries, 0);
@@ -246,8 +265,10 @@ fn three_retries_are_four_attempts_and_every_error_is_kept() {
 #[test]
 fn a_release_is_counted_without_an_error() {
     let mut scene = Scene::with(|policy| policy.max_retries = 1).held();
+    let ready_at = scene.head().ready_at;
+    scene.later(10);
     scene.by(1, release()).unwrap();
-    assert_eq!((scene.head().retries, scene.head().ready_at), (1, scene.now));
+    assert_eq!((scene.head().retries, scene.head().ready_at), (1, ready_at), "it keeps its place");
     assert!(scene.item.as_ref().unwrap().errors.is_empty());
     scene.receive(2).unwrap();
     assert_eq!(scene.by(2, release()), Ok(Answer::State(ItemState::Failed)));
@@ -395,13 +416,13 @@ fn the_last_item_to_leave_a_closed_queue_completes_it() {
 #[test]
 fn a_dead_letter_is_the_same_item_in_another_queue_with_its_origin_kept() {
     let mut scene = Scene::with(|policy| policy.dead_letter_queue = Some("dead".parse().unwrap())).held();
-    scene.dead_letters = Some(queue(3, "dead", |policy| policy.failed_ttl = Some(Millis(11))));
+    scene.dead_letters = Some(queue(3, "dead", |policy| policy.failed_ttl = Some(Millis(1100))));
     scene.by(1, fail("no")).unwrap();
     let head = scene.head();
     assert_eq!(head.queue.0, 3);
     let origin = head.extras.as_ref().unwrap().origin.as_ref().unwrap();
     assert_eq!((origin.queue.as_str(), origin.queue_id.0, origin.moved_at), ("q", 1, Timestamp(START)));
-    assert_eq!(head.timer(), Some(Timestamp(START + 11)), "the dead-letter queue's TTL");
+    assert_eq!(head.timer(), Some(Timestamp(START + 1100)), "the dead-letter queue's TTL");
     assert_eq!(failed_as(&scene), Some(FailureKind::Explicit));
 }
 

@@ -32,13 +32,15 @@ fn a_submitted_item_is_pending() {
 }
 
 #[test]
-fn a_ready_time_in_the_past_means_now() {
+fn a_ready_time_in_the_past_stays_down_to_the_creation_of_the_queue() {
     for (ready, expected) in [
         (When::At(Timestamp(5)), START),
         (When::At(Timestamp(START + 5)), START + 5),
-        (When::After(Millis(7)), START + 7),
+        (When::At(Timestamp(START + 25)), START + 25),
+        (When::After(Millis(7)), START + 17),
     ] {
         let mut scene = Scene::new();
+        scene.later(10);
         scene.submit(|submission| submission.ready = ready).unwrap();
         assert_eq!(scene.head().ready_at, Timestamp(expected));
     }

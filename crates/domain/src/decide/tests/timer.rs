@@ -40,6 +40,7 @@ fn a_lapse_counts_as_a_retry_with_its_error() {
     assert_eq!(elapse(&mut scene), Ok(Answer::State(ItemState::Pending)));
     assert_eq!(scene.change().event(), Some(EventKind::Lapsed));
     assert_eq!((scene.head().retries, scene.head().deliveries), (1, 1));
+    assert_eq!(scene.head().ready_at, Timestamp(START), "without a backoff it keeps its place");
     assert_eq!(scene.item.as_ref().unwrap().errors.iter().next().unwrap().kind, ErrorKind::Lapsed);
     for number in 2..=4 {
         scene.receive(number).unwrap();
@@ -117,11 +118,11 @@ fn an_item_expires_in_any_unfinished_state_with_a_recorded_error() {
 
 #[test]
 fn a_finished_item_is_removed_at_its_ttl_and_not_before() {
-    let settles: [(Verb, u64); 2] = [(commit(), 70), (fail("no"), 90)];
+    let settles: [(Verb, u64); 2] = [(commit(), 7000), (fail("no"), 9000)];
     for (verb, ttl) in settles {
         let mut scene = Scene::with(|policy| {
-            policy.completed_ttl = Some(Millis(70));
-            policy.failed_ttl = Some(Millis(90));
+            policy.completed_ttl = Some(Millis(7000));
+            policy.failed_ttl = Some(Millis(9000));
         })
         .held();
         scene.by(1, verb).unwrap();

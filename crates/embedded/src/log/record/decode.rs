@@ -158,7 +158,7 @@ pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -
         state: stored.state.into_owned(),
         priority: stored.priority,
         created_at: stored.created_at,
-        ready_at: Timestamp(stored.created_at.0.saturating_add(stored.ready_after)),
+        ready_at: Timestamp(stored.created_at.0.wrapping_add(stored.ready_after)),
         retries: stored.retries,
         deliveries: stored.deliveries,
         revision: stored.revision,

@@ -154,7 +154,7 @@ pub fn encode_head(encoder: &mut RecordEncoder<'_>, head: &Head) {
         state: Cow::Borrowed(&head.state),
         priority: head.priority,
         created_at: head.created_at,
-        ready_after: head.ready_at.since(head.created_at).0,
+        ready_after: head.ready_at.0.wrapping_sub(head.created_at.0),
         retries: head.retries,
         deliveries: head.deliveries,
         revision: head.revision,

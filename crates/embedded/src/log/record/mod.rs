@@ -136,7 +136,7 @@ struct StoredHead<'a> {
     state: Cow<'a, State>,
     priority: i16,
     created_at: Timestamp,
-    /// Relative to creation, which is 0 and one byte for most items.
+    /// Relative to creation, which is 0 and one byte for most items. Wraps around for a time before creation.
     ready_after: u64,
     retries: u32,
     deliveries: u32,
@@ -243,11 +243,14 @@ mod tests {
             fairness_key: KeyTag::of("tenant"),
             extras: Some(Box::new(extras)),
         };
-        let mut buffer = Vec::new();
-        let mut encoder = RecordEncoder::new(&mut buffer, RecordKind::Item, None, 9);
-        encode_head(&mut encoder, &head);
-        encoder.finish(1);
-        let record = Record::read(&buffer, 1).unwrap();
-        assert_eq!(decode_head(record.need(HEAD).unwrap(), 9, None, 1).unwrap(), head);
+        for ready_at in [8, 5, 2] {
+            let head = Head { ready_at: Timestamp(ready_at), ..head.clone() };
+            let mut buffer = Vec::new();
+            let mut encoder = RecordEncoder::new(&mut buffer, RecordKind::Item, None, 9);
+            encode_head(&mut encoder, &head);
+            encoder.finish(1);
+            let record = Record::read(&buffer, 1).unwrap();
+            assert_eq!(decode_head(record.need(HEAD).unwrap(), 9, None, 1).unwrap(), head);
+        }
     }
 }

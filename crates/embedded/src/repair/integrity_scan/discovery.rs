@@ -3,9 +3,8 @@
 use super::{IntegrityScan, ScannedSegment, Totals};
 use crate::error::OpenError;
 use crate::log::disk::Disk;
-use crate::log::frame::{self, FrameHeader};
+use crate::log::frame::FrameHeader;
 use crate::log::meta::{META_FILE, Meta};
-use crate::log::scan::SegmentBytes;
 use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,6 +57,9 @@ impl<'a> IntegrityScan<'a> {
         let tail = self.tail(&segments)?.max(tail);
         self.log = segments.into_values().filter(|file| file.header.generation >= tail).collect();
         self.find_missing(tail);
+        if self.log.is_empty() {
+            self.damaged(META_FILE, 0, "no segment has a readable header: the log is missing or was emptied");
+        }
         Ok(())
     }
 
@@ -81,9 +83,14 @@ impl<'a> IntegrityScan<'a> {
                 (None, Some(_)) => self.damaged(&name, 0, "it belongs to another store"),
                 (None, None) => {
                     let file = scanned(SegmentHeader::default());
+                    let Some(byte) = file.segment.first_byte_in_use().map_err(error)? else { continue };
                     let bytes = self.read(&file)?;
-                    if let Some(header) = header_from_frames(&bytes, number, self.meta) {
-                        headless.push(ScannedSegment { header, ..file });
+                    match bytes.newest_frame(self.checks()) {
+                        Some(found) => {
+                            let header = header_from_frame(&found, number, bytes.len());
+                            headless.push(ScannedSegment { header, ..file });
+                        }
+                        None => self.damaged(&name, byte, segment::UNREADABLE),
                     }
                 }
                 (Some(header), _) => {
@@ -132,18 +139,9 @@ impl<'a> IntegrityScan<'a> {
     }
 }
 
-/// Rebuilds a header from the newest frames in the file.
-fn header_from_frames(bytes: &SegmentBytes, number: u32, meta: Meta) -> Option<SegmentHeader> {
-    let mut newest: Option<FrameHeader> = None;
-    let mut at = HEADER_BYTES;
-    while let Some(rest) = bytes.from(at).filter(|rest| rest.len() >= frame::HEADER_BYTES) {
-        let found = frame::claimed_generation(rest)
-            .filter(|&generation| newest.is_none_or(|newest| generation > newest.generation))
-            .and_then(|generation| frame::read(rest, generation, meta.salt));
-        newest = found.map(|(found, _)| found).or(newest);
-        at += 8;
-    }
-    newest.map(|found| SegmentHeader {
+/// Rebuilds a header from a frame of the segment's latest use.
+fn header_from_frame(found: &FrameHeader, number: u32, size: u64) -> SegmentHeader {
+    SegmentHeader {
         number,
         next_queue: found.next_queue,
         generation: found.generation,
@@ -151,8 +149,8 @@ fn header_from_frames(bytes: &SegmentBytes, number: u32, meta: Meta) -> Option<S
         time: found.time,
         next_item: found.next_item,
         tail: found.tail,
-        size: bytes.len(),
-    })
+        size,
+    }
 }
 
 /// Rebuilds the meta from the segment headers, which also contain the salt and the segment size.

@@ -19,6 +19,7 @@ pub(super) struct FetchParameters {
     counts_leases: Option<i32>,
     /// What an injected clock says; `None` if the database's clock decides.
     pub(super) injected: Option<Timestamp>,
+    /// The present time; `None` if it is that of the database's clock.
     until: Option<i64>,
     since: i64,
     pub(super) starts: BTreeMap<QueueId, ReceiveStart>,
@@ -32,7 +33,7 @@ pub(super) struct FetchParameters {
 
 impl FetchParameters {
     pub(super) fn new(shared: &Shared, plan: &FetchPlan, catalog: &Catalog) -> FetchParameters {
-        let injected = shared.clock.injected();
+        let (injected, now) = (shared.clock.injected(), shared.clock.present());
         let starts: BTreeMap<QueueId, ReceiveStart> =
             plan.receives.keys().map(|&queue| (queue, shared.hints.begin(queue))).collect();
         let receive = |(&queue, &wanted): (&QueueId, &usize)| {
@@ -44,14 +45,14 @@ impl FetchParameters {
         };
         let receives = plan.receives.iter().map(receive).collect();
         // Terminal pages are in many partitions. They are searched only if one may be due.
-        let present = injected.unwrap_or_else(|| shared.clock.latest());
+        let present = now.unwrap_or_else(|| shared.clock.latest());
         let removal = if plan.sweeps { shared.sweeps.removal(present) } else { None };
         FetchParameters {
             locks: shared.locks,
             locked_queues: plan.locks.iter().map(|&id| queue_number(id)).collect(),
             counts_leases: plan.counts_leases.map(queue_number),
             injected,
-            until: injected.map(millis),
+            until: now.map(millis),
             since: shared.sweeps.since(),
             starts,
             receives,

@@ -40,6 +40,8 @@ struct MemoryItem {
     priority: i16,
     attempt: u32,
     deliveries: u32,
+    /// Its place among the ready items of its priority. It keeps it while it is leased.
+    place: u64,
     state: ItemState,
 }
 
@@ -48,9 +50,7 @@ struct MemoryItem {
 enum ItemState {
     /// In none: a dead letter, or an item that is being changed.
     Unindexed,
-    Ready {
-        since: u64,
-    },
+    Ready,
     Delayed {
         until: Time,
     },
@@ -139,6 +139,7 @@ impl QueueState {
             priority: request.priority,
             attempt: 1,
             deliveries: 0,
+            place: 0,
             state: ItemState::Unindexed,
         };
         self.insert(id, item, now, request.delay);
@@ -148,14 +149,19 @@ impl QueueState {
     fn insert(&mut self, id: u64, mut item: MemoryItem, now: Time, delay: Duration) {
         if delay.is_zero() {
             self.serial += 1;
-            let since = self.serial;
-            self.ready.insert((item.priority, since, id));
-            item.state = ItemState::Ready { since };
-        } else {
-            let until = now.after(delay);
-            self.delayed.insert((until, id));
-            item.state = ItemState::Delayed { until };
+            item.place = self.serial;
+            return self.insert_ready(id, item);
         }
+        let until = now.after(delay);
+        self.delayed.insert((until, id));
+        item.state = ItemState::Delayed { until };
+        self.items.insert(id, item);
+    }
+
+    /// Makes an item ready at its place.
+    fn insert_ready(&mut self, id: u64, mut item: MemoryItem) {
+        self.ready.insert((item.priority, item.place, id));
+        item.state = ItemState::Ready;
         self.items.insert(id, item);
     }
 
@@ -168,15 +174,19 @@ impl QueueState {
         while let Some((_, id)) = self.next_due().filter(|(at, _)| *at <= now) {
             let Some(mut item) = self.remove(id) else { break };
             // A lapsed lease counts as an attempt.
-            item.attempt += u32::from(matches!(item.state, ItemState::Leased { .. }));
-            self.insert(id, item, now, Duration::ZERO);
+            if matches!(item.state, ItemState::Leased { .. }) {
+                item.attempt += 1;
+                self.insert_ready(id, item);
+            } else {
+                self.insert(id, item, now, Duration::ZERO);
+            }
         }
     }
 
     fn remove(&mut self, id: u64) -> Option<MemoryItem> {
         let item = self.items.remove(&id)?;
         match item.state {
-            ItemState::Ready { since } => self.ready.remove(&(item.priority, since, id)),
+            ItemState::Ready => self.ready.remove(&(item.priority, item.place, id)),
             ItemState::Delayed { until } => self.delayed.remove(&(until, id)),
             ItemState::Leased { until, .. } => self.leased.remove(&(until, id)),
             ItemState::Unindexed => false,
@@ -295,7 +305,11 @@ impl Queue for MemoryQueue {
     fn defer<'a>(&'a self, lease: &'a Lease, redelivery: Redelivery) -> PortFuture<'a, ()> {
         ready(self.settle(lease, |state, mut item, id, now| {
             item.payload = redelivery.payload.unwrap_or(item.payload);
-            state.insert(id, item, now, redelivery.delay);
+            if redelivery.delay.is_zero() {
+                state.insert_ready(id, item);
+            } else {
+                state.insert(id, item, now, redelivery.delay);
+            }
         }))
     }
 

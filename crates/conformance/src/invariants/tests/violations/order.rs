@@ -37,3 +37,21 @@ fn equal_items_are_not_in_the_order_of_submission() {
     history.received(items);
     assert_eq!(history.violated(), [11]);
 }
+
+#[test]
+fn an_item_given_back_without_a_delay_loses_its_place() {
+    for verb in [release(), Verb::Defer { until: When::NOW }] {
+        let mut history = History::new();
+        history.submit("a");
+        let held = history.receive(1).remove(0);
+        history.clock.advance(10);
+        history.call(by(&held, verb)).unwrap();
+        let Ok(Reply::Received(received)) = history.carry_out(receive(1, 7)) else {
+            panic!("no item received");
+        };
+        let mut items = received.items;
+        items[0].head.ready_at = history.now();
+        history.received(items);
+        assert_eq!(history.violated(), [11]);
+    }
+}
