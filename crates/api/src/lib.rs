@@ -9,6 +9,7 @@
 //! a batch fails alone.
 
 pub mod backoff;
+mod budget;
 pub mod buffer;
 pub mod client;
 mod code;
@@ -40,6 +41,7 @@ mod topic;
 mod trace;
 
 pub use backoff::BackoffBody;
+pub use budget::DecodeBudget;
 pub use client::{Client, ClientError};
 pub use code::{CODES, Code};
 pub use event::{EventPage, EventShown};

@@ -1,11 +1,13 @@
 //! Deserializers that accept an object only as a map. A derived `Deserialize` also accepts a list of the
 //! field values in order, so `[]` would be a valid, empty item.
 
+use crate::budget;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
+use towline_domain::limits::BATCH_MAX;
 
 /// For a whole body.
 pub(crate) struct Object<T>(pub(crate) T);
@@ -38,7 +40,7 @@ pub(crate) fn object_if_any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Ok(Option::deserialize(deserializer)?.map(|Object(value)| value))
 }
 
-/// For a list of objects.
+/// For a list of objects: the operations of one batch.
 pub(crate) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -56,7 +58,7 @@ pub(crate) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
             Ok(values)
         }
     }
-    deserializer.deserialize_seq(Visitor(PhantomData))
+    deserializer.deserialize_tuple_struct(budget::LIST, BATCH_MAX, Visitor(PhantomData))
 }
 
 /// A setting that is a name or an object. Unlike an untagged enum, it reports what is wrong inside the

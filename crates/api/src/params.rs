@@ -4,7 +4,7 @@
 //! MessagePack numbers have at most 64 bits; a larger JSON number becomes the nearest float. JSON has neither
 //! infinite numbers nor bytes, so a MessagePack value with one of them is refused.
 
-use serde::de::{self, MapAccess, SeqAccess};
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -56,55 +56,96 @@ impl Serialize for Large<'_> {
     }
 }
 
-/// A JSON value from a format that has more kinds of values than JSON.
-struct Foreign(serde_json::Value);
+/// Writes a value from a format that has more kinds of values than JSON as JSON text. A tree of the value would take many times
+/// the memory of the text.
+struct Transcoder<'a>(&'a mut Vec<u8>);
 
-impl<'de> Deserialize<'de> for Foreign {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Foreign, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = serde_json::Value;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value that JSON has")
-            }
-            fn visit_bool<E>(self, value: bool) -> Result<serde_json::Value, E> {
-                Ok(value.into())
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<serde_json::Value, E> {
-                Ok(value.into())
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<serde_json::Value, E> {
-                Ok(value.into())
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<serde_json::Value, E> {
-                let number = serde_json::Number::from_f64(value);
-                number.map(Into::into).ok_or_else(|| E::custom(format!("{value} is not a number in JSON")))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<serde_json::Value, E> {
-                Ok(text.into())
-            }
-            fn visit_string<E>(self, text: String) -> Result<serde_json::Value, E> {
-                Ok(text.into())
-            }
-            fn visit_unit<E>(self) -> Result<serde_json::Value, E> {
-                Ok(serde_json::Value::Null)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<serde_json::Value, A::Error> {
-                let mut array = Vec::new();
-                while let Some(Foreign(value)) = seq.next_element()? {
-                    array.push(value);
-                }
-                Ok(array.into())
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<serde_json::Value, A::Error> {
-                let mut object = serde_json::Map::new();
-                while let Some((name, Foreign(value))) = map.next_entry()? {
-                    object.insert(name, value);
-                }
-                Ok(object.into())
-            }
+impl Transcoder<'_> {
+    fn write<T: Serialize + ?Sized, E: de::Error>(self, value: &T) -> Result<(), E> {
+        serde_json::to_writer(self.0, value).map_err(E::custom)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Transcoder<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> de::Visitor<'de> for Transcoder<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value that JSON has")
+    }
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
+        self.write(&value)
+    }
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        self.write(&value)
+    }
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<(), E> {
+        self.write(&value)
+    }
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
+        if !value.is_finite() {
+            return Err(E::custom(format!("{value} is not a number in JSON")));
         }
-        deserializer.deserialize_any(Visitor).map(Foreign)
+        self.write(&value)
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        self.write(text)
+    }
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.write(&())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        self.0.push(b'[');
+        let empty = self.0.len();
+        while seq.next_element_seed(Transcoder(self.0))?.is_some() {
+            self.0.push(b',');
+        }
+        end(self.0, empty, b']');
+        Ok(())
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        self.0.push(b'{');
+        let empty = self.0.len();
+        while map.next_key_seed(NameTranscoder(self.0))?.is_some() {
+            self.0.push(b':');
+            map.next_value_seed(Transcoder(self.0))?;
+            self.0.push(b',');
+        }
+        end(self.0, empty, b'}');
+        Ok(())
+    }
+}
+
+/// Ends a list or an object, in place of the last comma.
+fn end(out: &mut Vec<u8>, empty: usize, bracket: u8) {
+    if out.len() > empty {
+        out.pop();
+    }
+    out.push(bracket);
+}
+
+/// The same for the name of an entry, which is a string.
+struct NameTranscoder<'a>(&'a mut Vec<u8>);
+
+impl<'de> DeserializeSeed<'de> for NameTranscoder<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl de::Visitor<'_> for NameTranscoder<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        Transcoder(self.0).write(text)
     }
 }
 
@@ -115,7 +156,9 @@ impl<'de> Deserialize<'de> for OwnedValue {
         let json = if deserializer.is_human_readable() {
             Json::parse(Box::<RawValue>::deserialize(deserializer)?.get())
         } else {
-            Json::parse(&Foreign::deserialize(deserializer)?.0.to_string())
+            let mut text = Vec::new();
+            Transcoder(&mut text).deserialize(deserializer)?;
+            Json::parse(std::str::from_utf8(&text).map_err(de::Error::custom)?)
         };
         json.map(OwnedValue).map_err(de::Error::custom)
     }

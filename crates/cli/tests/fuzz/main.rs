@@ -7,6 +7,7 @@
 
 mod calls;
 mod connection;
+mod decode_memory;
 mod mutate;
 #[path = "../crash/random.rs"]
 mod random;
@@ -107,7 +108,7 @@ fn resident_after_cleaning(server: &Server) -> u64 {
             .map(|queue| queue["name"].as_str().unwrap().to_owned())
             .collect();
         if queues.is_empty() {
-            return resident_bytes(server.pid());
+            return status_bytes(server.pid(), "VmRSS:");
         }
         for queue in queues {
             connection.json("DELETE", &format!("/v1/queues/{queue}?force=true"), "");
@@ -115,9 +116,10 @@ fn resident_after_cleaning(server: &Server) -> u64 {
     }
 }
 
-fn resident_bytes(pid: u32) -> u64 {
+/// A number of bytes from the status of a process.
+fn status_bytes(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 

@@ -118,7 +118,7 @@ pub(super) async fn cancel(
     _: NoQuery,
     respond: Responder,
     ItemPath(id): ItemPath,
-    DecodedBody(body): DecodedBody<CancelRequest>,
+    DecodedBody(body, ..): DecodedBody<CancelRequest>,
 ) -> Result<Response, ProblemResponse> {
     let reason = body.reason.unwrap_or_default();
     change(&app, respond, id, Operation::Cancel { id, reason }).await

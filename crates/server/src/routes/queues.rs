@@ -75,7 +75,7 @@ pub(super) async fn put(
     respond: Responder,
     QueuePath(queue): QueuePath,
     caller: Caller,
-    DecodedBody(body): DecodedBody<PutQueue>,
+    DecodedBody(body, ..): DecodedBody<PutQueue>,
 ) -> Result<Response, ProblemResponse> {
     let (schema, policy) = body.into_domain()?;
     caller.check_target(policy.dead_letter_queue.as_ref())?;
@@ -94,7 +94,7 @@ pub(super) async fn change(
     respond: Responder,
     QueuePath(queue): QueuePath,
     caller: Caller,
-    DecodedBody(body): DecodedBody<PatchQueue>,
+    DecodedBody(body, ..): DecodedBody<PatchQueue>,
 ) -> Result<Response, ProblemResponse> {
     let patch = Box::new(PolicyPatch::try_from(body.policy)?);
     caller.check_target(patch.dead_letter_queue.as_ref().and_then(Option::as_ref))?;

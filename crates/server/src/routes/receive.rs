@@ -22,7 +22,7 @@ pub(super) async fn receive(
     respond: Responder,
     QueuePath(queue): QueuePath,
     request_span: RequestSpan,
-    DecodedBody(body): DecodedBody<ReceiveRequest>,
+    DecodedBody(body, ..): DecodedBody<ReceiveRequest>,
 ) -> Result<Response, ProblemResponse> {
     if app.is_stopping() {
         return Err(ProblemResponse::new(

@@ -65,7 +65,7 @@ pub(super) async fn set(
     _: NoQuery,
     respond: Responder,
     KeyPath(key): KeyPath,
-    DecodedBody(body): DecodedBody<SetRecord>,
+    DecodedBody(body, ..): DecodedBody<SetRecord>,
 ) -> Result<Response, ProblemResponse> {
     let set = match app.broker.kv(&key, KvCommand::try_from(body)?).await?? {
         KvAnswer::Done => true,
@@ -88,7 +88,7 @@ pub(super) async fn increment(
     _: NoQuery,
     respond: Responder,
     KeyPath(key): KeyPath,
-    DecodedBody(body): DecodedBody<IncrementRecord>,
+    DecodedBody(body, ..): DecodedBody<IncrementRecord>,
 ) -> Result<Response, ProblemResponse> {
     let KvAnswer::Number(value) = app.broker.kv(&key, KvCommand::try_from(body)?).await?? else {
         return Err(unexpected());

@@ -66,7 +66,7 @@ pub(super) async fn put(
     respond: Responder,
     caller: Caller,
     SchedulePath(name): SchedulePath,
-    DecodedBody(body): DecodedBody<PutSchedule>,
+    DecodedBody(body, ..): DecodedBody<PutSchedule>,
 ) -> Result<Response, ProblemResponse> {
     let (spec, paused) = body.into_domain()?;
     caller.check_target(Some(&spec.queue))?;

@@ -33,7 +33,7 @@ pub(super) async fn settle(
     respond: Responder,
     caller: Caller,
     request_span: RequestSpan,
-    DecodedBody(body): DecodedBody<SettleRequest>,
+    DecodedBody(body, ..): DecodedBody<SettleRequest>,
 ) -> Result<Response, ProblemResponse> {
     let count = body.actions.len();
     StoreError::check_size("actions", count, limits::BATCH_MAX)?;
@@ -132,7 +132,7 @@ pub(super) async fn settle_one(
     ItemPath(id): ItemPath,
     VerbPath(verb): VerbPath,
     caller: Caller,
-    DecodedBody(mut action): DecodedBody<Action>,
+    DecodedBody(mut action, ..): DecodedBody<Action>,
 ) -> Result<Response, ProblemResponse> {
     let same_id = action.id.as_ref().is_none_or(|named| *named == Text::from(id));
     if !same_id || action.verb.as_ref().is_some_and(|named| *named != Text::from(verb)) {

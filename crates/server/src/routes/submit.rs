@@ -32,7 +32,7 @@ pub(super) async fn submit(
     QueuePath(queue): QueuePath,
     headers: HeaderMap,
     request_span: RequestSpan,
-    DecodedBody(body): DecodedBody<SubmitRequest>,
+    DecodedBody(body, ..): DecodedBody<SubmitRequest>,
 ) -> Result<Response, ProblemResponse> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;

@@ -25,7 +25,7 @@ pub(super) async fn create(
     State(app): State<App>,
     _: NoQuery,
     respond: Responder,
-    DecodedBody(body): DecodedBody<NewToken>,
+    DecodedBody(body, ..): DecodedBody<NewToken>,
 ) -> Result<Response, ProblemResponse> {
     let seed = entropy::token_seed().0;
     let (text, record) = TokenStore::Broker(&app.broker).create(body, seed, app.now()).await??;

@@ -24,7 +24,7 @@ pub(super) async fn publish(
     _: NoQuery,
     respond: Responder,
     TopicPath(topic): TopicPath,
-    DecodedBody(body): DecodedBody<TopicMessage>,
+    DecodedBody(body, ..): DecodedBody<TopicMessage>,
 ) -> Result<Response, ProblemResponse> {
     respond.with(&Published { listeners: app.broker.publish(&topic, &body.message)? })
 }

@@ -31,7 +31,7 @@ pub(crate) async fn create(
     State(app): State<App>,
     _: NoQuery,
     respond: Responder,
-    DecodedBody(body): DecodedBody<NewBuffer>,
+    DecodedBody(body, ..): DecodedBody<NewBuffer>,
 ) -> Result<Response, ProblemResponse> {
     let (buffers, now) = (storage(&app)?, app.now());
     let id = entropy::uuid(now).to_string();
@@ -124,7 +124,7 @@ pub(crate) async fn copy(
     _: NoQuery,
     respond: Responder,
     BufferPath(id): BufferPath,
-    DecodedBody(body): DecodedBody<NewBuffer>,
+    DecodedBody(body, ..): DecodedBody<NewBuffer>,
 ) -> Result<Response, ProblemResponse> {
     let (buffers, now) = (readable(&app, &id).await?, app.now());
     let copy = entropy::uuid(now).to_string();

@@ -47,7 +47,7 @@ pub(crate) async fn put(
     respond: Responder,
     BufferPath(id): BufferPath,
     ChunkPath(n): ChunkPath,
-    DecodedBody(body): DecodedBody<SignPut>,
+    DecodedBody(body, ..): DecodedBody<SignPut>,
 ) -> Result<Response, ProblemResponse> {
     let (writer, expires_in) = (writer(&body.writer)?, expires_in(body.expires_in)?);
     let (hash, chain) = (body.hash.into_domain("hash")?, body.chain.into_domain("chain")?);
@@ -76,7 +76,7 @@ pub(crate) async fn get(
     respond: Responder,
     BufferPath(id): BufferPath,
     ChunkPath(n): ChunkPath,
-    DecodedBody(body): DecodedBody<SignGet>,
+    DecodedBody(body, ..): DecodedBody<SignGet>,
 ) -> Result<Response, ProblemResponse> {
     let expires_in = expires_in(body.expires_in)?;
     let signed = readable(&app, &id).await?.sign_chunk_get(&id, n, expires_in).await?;
@@ -96,7 +96,7 @@ pub(crate) async fn adopt(
     _: NoQuery,
     BufferPath(id): BufferPath,
     ChunkPath(n): ChunkPath,
-    DecodedBody(body): DecodedBody<AdoptChunk>,
+    DecodedBody(body, ..): DecodedBody<AdoptChunk>,
 ) -> Result<Response, ProblemResponse> {
     let (writer, check_data) = (writer(&body.writer)?, body.check_data.unwrap_or(true));
     writable(&app, &id).await?;

@@ -24,7 +24,7 @@ pub(crate) async fn begin(
     _: NoQuery,
     respond: Responder,
     BufferPath(id): BufferPath,
-    DecodedBody(body): DecodedBody<BeginBuffer>,
+    DecodedBody(body, ..): DecodedBody<BeginBuffer>,
 ) -> Result<Response, ProblemResponse> {
     let writer = match &body.writer {
         Some(text) => writer(text)?,
@@ -45,7 +45,7 @@ pub(crate) async fn touch(
     State(app): State<App>,
     _: NoQuery,
     BufferPath(id): BufferPath,
-    DecodedBody(body): DecodedBody<TouchBuffer>,
+    DecodedBody(body, ..): DecodedBody<TouchBuffer>,
 ) -> Result<Response, ProblemResponse> {
     let writer = writer(&body.writer)?;
     writable(&app, &id).await?.touch(&id, writer, app.now().0).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn finish(
     _: NoQuery,
     respond: Responder,
     BufferPath(id): BufferPath,
-    DecodedBody(body): DecodedBody<FinishBuffer>,
+    DecodedBody(body, ..): DecodedBody<FinishBuffer>,
 ) -> Result<Response, ProblemResponse> {
     let writer = writer(&body.writer)?;
     let totals = Position { chunks: body.chunks, bytes: body.bytes, chain: body.chain.into_domain("chain")? };
@@ -85,7 +85,7 @@ pub(crate) async fn fail(
     _: NoQuery,
     respond: Responder,
     BufferPath(id): BufferPath,
-    DecodedBody(body): DecodedBody<FailBuffer>,
+    DecodedBody(body, ..): DecodedBody<FailBuffer>,
 ) -> Result<Response, ProblemResponse> {
     let writer = writer(&body.writer)?;
     let (buffers, now_ms) = (writable(&app, &id).await?, app.now().0);
