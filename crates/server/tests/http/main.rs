@@ -42,6 +42,7 @@ mod records;
 #[path = "../../../buffers/tests/contract/s3_server.rs"]
 mod s3_server;
 mod scopes;
+mod slow_bodies;
 mod span_export;
 mod stopping;
 mod submitting;
