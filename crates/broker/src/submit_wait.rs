@@ -11,17 +11,20 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 
 impl Broker {
     /// Submits to one queue. While the queue is full, waits for room, for `wait` at most. Items that find no room in
-    /// that time are refused with `QueueFull`.
-    pub async fn submit(
+    /// that time are refused with `QueueFull`. Before the first wait, `admit` reserves what a waiting batch needs, for as
+    /// long as it waits. If it cannot, the batch does not wait.
+    pub async fn submit<T>(
         &self,
         queue: &QueueName,
         batch: Vec<Operation>,
         wait: Duration,
+        admit: impl FnOnce() -> Option<T>,
     ) -> Result<Vec<Answered>> {
         if wait.is_zero() {
             return self.update(batch).await;
         }
         let guard = self.0.submitters.enter(queue);
+        let (mut admit, mut admitted) = (Some(admit), None);
         let mut over = pin!(tokio::time::sleep(wait));
         let mut answers: Vec<Option<Answered>> = vec![None; batch.len()];
         let mut left: Vec<(usize, Operation)> = batch.into_iter().enumerate().collect();
@@ -48,6 +51,12 @@ impl Broker {
             }
             left = full;
             if left.is_empty() || over.is_elapsed() || self.0.is_stopping() {
+                break;
+            }
+            if let Some(admit) = admit.take() {
+                admitted = admit();
+            }
+            if admitted.is_none() {
                 break;
             }
             let Some(mut woken) = guard.join(generation) else { continue };

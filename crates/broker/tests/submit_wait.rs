@@ -45,7 +45,7 @@ async fn start(depth: u64) -> (Broker, Arc<InterceptedStore<LostAnswers>>) {
 fn submit(broker: &Broker, count: usize, wait: Duration) -> JoinHandle<Vec<Answered>> {
     let broker = broker.clone();
     let batch = (0..count).map(|_| submission()).collect();
-    tokio::spawn(async move { broker.submit(&queue(), batch, wait).await.unwrap() })
+    tokio::spawn(async move { broker.submit(&queue(), batch, wait, || Some(())).await.unwrap() })
 }
 
 fn ids(answers: &[Answered]) -> Vec<ItemId> {

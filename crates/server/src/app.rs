@@ -4,17 +4,15 @@ use crate::auth::Auth;
 use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::Metrics;
+use crate::request::BodyRoom;
 use crate::traces::Traces;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use towline_broker::Broker;
 use towline_domain::Timestamp;
 use towline_embedded::Embedded;
 use towline_shards::{ShardHealth, Shards};
-
-/// The memory of request bodies is counted in units of this many bytes.
-pub(crate) const BODY_MEMORY_UNIT: usize = 1024;
 
 /// Clones share the state.
 #[derive(Clone)]
@@ -23,9 +21,7 @@ pub(crate) struct App(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) broker: Broker,
     pub(crate) body_bytes_max: usize,
-    /// Free memory for request bodies, in units of [`BODY_MEMORY_UNIT`].
-    pub(crate) body_memory: Arc<Semaphore>,
-    pub(crate) body_memory_units: usize,
+    pub(crate) body_room: Arc<BodyRoom>,
     /// Whether the `Host` header must be a loopback name. This stops DNS rebinding.
     pub(crate) loopback_only: bool,
     /// Whether this server itself terminates TLS.
@@ -57,12 +53,10 @@ impl App {
         auth: Auth,
         settings: &Settings,
     ) -> App {
-        let body_memory_units = settings.bodies_bytes_max / BODY_MEMORY_UNIT;
         App(Arc::new(Inner {
             broker,
             body_bytes_max: settings.body_bytes_max,
-            body_memory: Arc::new(Semaphore::new(body_memory_units)),
-            body_memory_units,
+            body_room: BodyRoom::new(settings.bodies_bytes_max),
             loopback_only: settings.listen.ip().is_loopback(),
             tls: settings.tls_files().is_some(),
             auth,

@@ -32,7 +32,7 @@ pub(super) async fn submit(
     QueuePath(queue): QueuePath,
     headers: HeaderMap,
     request_span: RequestSpan,
-    DecodedBody(body, ..): DecodedBody<SubmitRequest>,
+    DecodedBody(body, memory): DecodedBody<SubmitRequest>,
 ) -> Result<Response, ProblemResponse> {
     let count = body.items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
@@ -45,7 +45,7 @@ pub(super) async fn submit(
         find(&app, queue).await?;
         Vec::new()
     } else {
-        app.broker.submit(&queue, batch, wait).await?
+        app.broker.submit(&queue, batch, wait, || memory.wait()).await?
     };
     drop(span);
     // If the queue does not exist, every item is refused for this reason, so the whole request is.

@@ -46,6 +46,7 @@ mod reserved_port;
 #[path = "../../../buffers/tests/contract/s3_server.rs"]
 mod s3_server;
 mod scopes;
+mod slow_bodies;
 mod span_export;
 mod stopping;
 mod submitting;

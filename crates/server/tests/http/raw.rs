@@ -1,6 +1,6 @@
 //! Raw HTTP/1.1, for requests that no client library would send.
 
-use crate::test_server::TestResponse;
+use crate::test_server::{TestResponse, TestServer};
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -35,6 +35,22 @@ pub fn request(method: &str, path: &str, body: &Value) -> String {
 }
 
 impl Raw {
+    /// Sends all of a large body but its last byte, and waits until the server holds the memory for it.
+    pub async fn hold_memory(server: &TestServer, body: &str) -> Raw {
+        loop {
+            let mut raw = Raw::connect(server.address).await;
+            raw.send(head("POST", "/v1/queues/jobs/items", body.len())).await;
+            raw.send(&body[..body.len() - 1]).await;
+            // A body without items changes nothing. Once the first body is slow, the server cuts it.
+            for _ in 0..100 {
+                let probe = padded(r#"{"items":[]}"#, 900_000);
+                if server.post_text("/v1/queues/jobs/items", probe).await.status.as_u16() == 503 {
+                    return raw;
+                }
+            }
+        }
+    }
+
     pub async fn connect(address: SocketAddr) -> Raw {
         Raw { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
     }

@@ -53,7 +53,7 @@ pub(crate) async fn put(
     let writer = writer(&header::<String>(headers, buffer::WRITER, "the id of the writer")?)?;
     let digits = "64 hexadecimal digits";
     let (hash, chain) = (header(headers, buffer::HASH, digits)?, header(headers, buffer::CHAIN, digits)?);
-    let (data, _memory) = BodyStream::new(request, &app, CHUNK_BYTES_MAX)?.all(&app).await?;
+    let (data, _memory) = BodyStream::new(request, &app, CHUNK_BYTES_MAX)?.all().await?;
     // After reading the body, which may take long.
     let buffers = writable(&app, &id).await?;
     buffers.put_chunk(&id, writer, NewChunk { n, hash, chain, data }, app.now().0).await?;

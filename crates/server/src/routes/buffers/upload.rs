@@ -2,7 +2,7 @@
 
 use super::{describe, writable};
 use crate::app::App;
-use crate::request::{BodyMemory, BufferPath, NoQuery, broken_off, excerpt, silent};
+use crate::request::{BodyMemory, BufferPath, Frames, NoQuery, broken_off, excerpt, silent};
 use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -10,11 +10,14 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures::FutureExt;
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use sha2::{Digest, Sha256};
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Sleep;
 use towline_api::buffer::BufferShown;
 use towline_api::{CHUNK_BYTES, Code, chain};
 use towline_broker::entropy;
@@ -23,6 +26,10 @@ use towline_buffers::{Buffers, NewChunk, Position, WriterId};
 const PARALLEL: usize = 4;
 /// If the client pauses for this long, the server stores what it has, so that readers see it.
 const PAUSE: Duration = Duration::from_secs(1);
+/// A client that sends without pauses, but slowly, does not hold the memory of a chunk for longer than this.
+const CHUNK_AGE_MAX: Duration = Duration::from_secs(5);
+/// How long an upload waits for memory before it fails.
+const MEMORY_WAIT: Duration = Duration::from_secs(30);
 const TOUCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Longer than for other bodies: the program that produces the data may be slow.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
@@ -48,15 +55,20 @@ pub(crate) async fn put(
     request: Request,
 ) -> Result<Response, ProblemResponse> {
     let digest = digest(request.headers())?;
-    let memory = BodyMemory::reserve(&app, (PARALLEL + 2) * CHUNK_BYTES)?;
     let buffers = writable(&app, &id).await?.clone();
     let writer = WriterId::from_bytes(entropy::bytes());
     buffers.begin(&id, writer, app.now().0).await?;
-    let mut upload =
-        Upload { app, buffers, id, writer, position: Position::START, in_flight: JoinSet::new() };
+    let mut upload = Upload {
+        app,
+        buffers,
+        id,
+        writer,
+        position: Position::START,
+        in_flight: JoinSet::new(),
+        chunk: None,
+    };
     // In a separate task: if the client disconnects, this call ends, and the buffer must still be marked as failed.
     let written = tokio::spawn(async move {
-        let _memory = memory;
         let result = upload.run(request.into_body(), digest).await;
         if let Err((_, reason)) = &result {
             upload.in_flight.shutdown().await;
@@ -82,24 +94,39 @@ struct Upload {
     /// The position after all chunks that were sent to the storage.
     position: Position,
     in_flight: JoinSet<Result<(), ProblemResponse>>,
+    chunk: Option<PartialChunk>,
+}
+
+/// A chunk whose data is arriving, and the memory reserved for it.
+struct PartialChunk {
+    frames: Frames,
+    memory: BodyMemory,
+    /// Elapses when the chunk must be stored even if it is small.
+    old: Pin<Box<Sleep>>,
+}
+
+impl PartialChunk {
+    fn new(app: &App) -> PartialChunk {
+        let old = Box::pin(tokio::time::sleep(CHUNK_AGE_MAX));
+        PartialChunk { frames: Frames::default(), memory: BodyMemory::new(&app.body_room), old }
+    }
 }
 
 impl Upload {
     async fn run(&mut self, mut body: Body, digest: Option<Vec<u8>>) -> Result<BufferShown, UploadFailure> {
         let mut sha256 = digest.as_ref().map(|_| Sha256::new());
-        let mut chunk = Vec::new();
-        let mut length = 0;
         let mut silent_for = Duration::ZERO;
         loop {
-            let pause = if chunk.is_empty() { TOUCH_INTERVAL } else { PAUSE };
+            let pause = if self.chunk.is_some() { PAUSE } else { TOUCH_INTERVAL };
             let Ok(frame) = tokio::time::timeout(pause, body.frame()).await else {
                 silent_for += pause;
                 if silent_for > SILENCE_MAX {
                     return Err((silent(SILENCE_MAX), "the writer was silent for too long".to_owned()));
                 }
-                match std::mem::take(&mut length) {
-                    0 => self.touch().await?,
-                    _ => self.send(std::mem::take(&mut chunk)).await?,
+                if self.chunk.is_some() {
+                    self.send().await?;
+                } else {
+                    self.touch().await?;
                 }
                 continue;
             };
@@ -114,19 +141,15 @@ impl Upload {
             if let Some(sha256) = &mut sha256 {
                 sha256.update(&data);
             }
-            while length + data.len() >= CHUNK_BYTES {
-                chunk.push(data.split_to(CHUNK_BYTES - length));
-                length = 0;
-                self.send(std::mem::take(&mut chunk)).await?;
+            while !data.is_empty() {
+                let room = CHUNK_BYTES - self.chunk.as_ref().map_or(0, |chunk| chunk.frames.len());
+                self.add(data.split_to(room.min(data.len()))).await?;
             }
-            if !data.is_empty() {
-                length += data.len();
-                chunk.push(data);
+            if self.chunk.as_mut().is_some_and(|chunk| (&mut chunk.old).now_or_never().is_some()) {
+                self.send().await?;
             }
         }
-        if !chunk.is_empty() {
-            self.send(chunk).await?;
-        }
+        self.send().await?;
         while let Some(stored) = self.in_flight.join_next().await {
             check_stored(stored)?;
         }
@@ -157,7 +180,33 @@ impl Upload {
             .map_err(|error| storage_failure(error.into()))
     }
 
-    async fn send(&mut self, data: Vec<Bytes>) -> Result<(), UploadFailure> {
+    /// Adds data that fits into the current chunk. The memory of a chunk is reserved as its data arrives.
+    async fn add(&mut self, data: Bytes) -> Result<(), UploadFailure> {
+        let chunk = self.chunk.get_or_insert_with(|| PartialChunk::new(&self.app));
+        if !chunk.memory.try_grow(chunk.frames.len() + data.len(), 0) {
+            // Without a partial chunk, this upload holds no memory while it waits for some.
+            self.send().await?;
+            while let Some(stored) = self.in_flight.join_next().await {
+                check_stored(stored)?;
+            }
+            let chunk = self.chunk.insert(PartialChunk::new(&self.app));
+            chunk.memory.grow_within(MEMORY_WAIT, data.len()).await.map_err(storage_failure)?;
+        }
+        let chunk = self.chunk.get_or_insert_with(|| PartialChunk::new(&self.app));
+        chunk.frames.push(data);
+        if chunk.frames.len() == CHUNK_BYTES {
+            self.send().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the current chunk to the storage, if there is one.
+    async fn send(&mut self) -> Result<(), UploadFailure> {
+        let Some(PartialChunk { mut frames, memory, .. }) = self.chunk.take() else { return Ok(()) };
+        let data = frames.take();
+        if data.is_empty() {
+            return Ok(());
+        }
         while self.in_flight.len() >= PARALLEL {
             if let Some(stored) = self.in_flight.join_next().await {
                 check_stored(stored)?;
@@ -173,6 +222,7 @@ impl Upload {
         self.in_flight.spawn(async move {
             writable(&app, &id).await?;
             buffers.put_chunk(&id, writer, NewChunk { n, hash, chain: after, data }, app.now().0).await?;
+            drop(memory);
             Ok(())
         });
         Ok(())
