@@ -86,7 +86,7 @@ async fn a_place_that_is_away_costs_no_attempt() {
     for name in ["fields", "owner"] {
         std::fs::rename(scene.directory.path().join(name), away.join(name)).unwrap();
     }
-    assert_eq!(code(scene.receive().await), "unavailable");
+    assert_eq!(code(scene.receive().await), "storage_unavailable");
     scene.until("it is back", || async { scene.stored(id).await.head.lease().is_none() }).await;
     let head = scene.stored(id).await.head;
     assert_eq!((head.retries, head.is_terminal()), (0, false));
