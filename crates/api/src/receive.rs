@@ -82,6 +82,9 @@ pub struct ReceivedItem {
     pub priority: i16,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Time,
+    /// The time that orders the item among the ready items of its queue.
+    #[schema(value_type = String, format = DateTime)]
+    pub ready_at: Time,
     #[schema(value_type = String, format = DateTime)]
     pub lease_expires_at: Time,
     /// Buffers by input slot.
@@ -138,6 +141,7 @@ impl ReceivedItem {
             deliveries: head.deliveries,
             priority: head.priority,
             created_at: head.created_at.into(),
+            ready_at: head.ready_at.into(),
             lease_expires_at: lease.deadline.into(),
             inputs: buffers_shown(&body.inputs),
             outputs: lease.buffers.as_deref().map(buffers_shown).unwrap_or_default(),

@@ -114,11 +114,11 @@ fn queue_state(name: &str, since: Option<&Time>) -> QueueState {
 
 /// `visibility` is the requested visibility timeout, or the queue's.
 pub fn received(answer: &ReceiveAnswer, visibility: Millis) -> Received {
-    let items = answer.items.iter().enumerate().map(|(place, item)| received_item(item, place, visibility));
+    let items = answer.items.iter().map(|item| received_item(item, visibility));
     Received { queue: queue_state(&answer.status, None), items: items.collect(), throttle: None, more: 0 }
 }
 
-fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item {
+fn received_item(item: &ReceivedItem, visibility: Millis) -> Item {
     assert_eq!(item.attempt, item.retries + 1, "{item:?}");
     let submission = NewItem {
         inputs: item.inputs.clone(),
@@ -150,9 +150,7 @@ fn received_item(item: &ReceivedItem, place: usize, visibility: Millis) -> Item 
         state: State::Processing(lease),
         priority: item.priority,
         created_at: time(&item.created_at),
-        // The API does not show the order. Assume the order of submission, so that only priorities can be
-        // wrong.
-        ready_at: Timestamp(place as u64),
+        ready_at: time(&item.ready_at),
         retries: item.retries,
         deliveries: item.deliveries,
         revision: 0,
