@@ -1,4 +1,5 @@
 SIMULATE := cargo run --release -p towline-simulation --
+
 .NOTPARALLEL:
 .PHONY: test tools imports fmt fmt-check lint unit doc simulate soak bare bench deny deny-or-say-so
 
