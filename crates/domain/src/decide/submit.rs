@@ -7,7 +7,7 @@ use crate::dependency::GroupTag;
 use crate::digest::{self, ContentDigest};
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
-use crate::item::{Body, Claim, Extras, Head, State};
+use crate::item::{Body, Claim, Extras, Head, Offer, State};
 use crate::kv::{self, KvCommand, KvRecord};
 use crate::limits;
 use crate::queue::{Queue, QueueState};
@@ -64,17 +64,11 @@ pub(super) fn submit(
         (None, Some(_)) => Some(Claim { queue: queue.id, content: ContentDigest::default() }),
         (None, None) => None,
     };
-    let score = match &queue.policy.order {
-        Order::Score(weights) => {
-            let size = body.size_bytes.unwrap_or(fields.bytes() as u64);
-            weights.static_score(body.fee.unwrap_or(0), size, body.tier.as_deref(), now)
-        }
-        _ => 0,
-    };
+    let (score, offer) = score(queue, &body, &fields, now);
     let expire_after = overrides.expire_after.or(queue.policy.expire_after);
     let tally_tags = tally_tags(queue, &body);
     let state = if after.is_some() { State::Paused } else { State::Pending };
-    let extras = Extras { overrides, score, tally_tags, after, ..Extras::default() };
+    let extras = Extras { overrides, score, tally_tags, after, offer, ..Extras::default() };
     let head = Head {
         id,
         queue: queue.id,
@@ -105,6 +99,17 @@ pub(super) fn submit(
         None => (EventKind::Submitted, Answer::Submitted { id, created: true }),
     };
     Ok(Change { event: Some(event), answer, item: Some(item), queue: None, record })
+}
+
+/// The score of a new item, and its offer, if it makes one.
+fn score(queue: &Queue, body: &Body, fields: &Fields, now: Timestamp) -> (i64, Option<Box<Offer>>) {
+    let offer = Offer::of(body, fields.bytes() as u64);
+    let score = match &queue.policy.order {
+        Order::Score(weights) => offer.score(weights, now),
+        _ => 0,
+    };
+    let is_made = body.fee.is_some() || body.size_bytes.is_some() || body.tier.is_some();
+    (score, is_made.then(|| Box::new(offer)))
 }
 
 /// When a new item, or one that is replaced, is given out.
