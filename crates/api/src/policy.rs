@@ -101,7 +101,7 @@ pub struct FairnessBody {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LeaseRuleBody {
-    /// A worker must acknowledge an assigned lease with a first heartbeat within this time.
+    /// Reserved for leases that a dispatcher assigns. There is no dispatcher yet, so only `null` is accepted.
     pub ack_timeout: Option<Span>,
     /// How far a heartbeat moves the deadline, in thousandths of the visibility timeout.
     #[schema(minimum = 1, maximum = 1000)]
@@ -210,9 +210,14 @@ impl TryFrom<LeaseRuleBody> for LeaseRule {
     type Error = Refusal;
 
     fn try_from(body: LeaseRuleBody) -> Result<LeaseRule, Refusal> {
+        if body.ack_timeout.is_some() {
+            let message =
+                "it applies to leases that a dispatcher assigns, and this server has none; leave it out";
+            return Err(invalid("lease.ack_timeout", message));
+        }
         let permille = |value| count("lease.renewal_permille", value);
         Ok(LeaseRule {
-            ack_timeout: body.ack_timeout.map(|span| span.into_domain("lease.ack_timeout")).transpose()?,
+            ack_timeout: None,
             renewal_permille: body.renewal_permille.map(permille).transpose()?,
             renewals_max: body.renewals_max.map(|value| count("lease.renewals_max", value)).transpose()?,
         })

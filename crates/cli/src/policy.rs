@@ -60,9 +60,6 @@ pub struct PolicyArgs {
     /// Maximum number of items in processing for each fairness key. Keys take turns.
     #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
     concurrency_per_key: Option<Limit<i64>>,
-    /// A worker must acknowledge an assigned lease within this time.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    lease_ack_timeout: Option<Millis>,
     /// How far a heartbeat moves the deadline, in thousandths of the visibility timeout.
     #[arg(long, value_name = "N")]
     lease_renewal_permille: Option<i64>,
@@ -78,7 +75,7 @@ fn span(limit: Option<Limit<Millis>>) -> Option<Option<Span>> {
 impl PolicyArgs {
     pub fn body(self, order: Option<OrderBody>) -> PolicyBody {
         let lease = LeaseRuleBody {
-            ack_timeout: self.lease_ack_timeout.map(Span::from),
+            ack_timeout: None,
             renewal_permille: self.lease_renewal_permille,
             renewals_max: self.lease_renewals_max,
         };

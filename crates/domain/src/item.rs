@@ -12,9 +12,10 @@ use crate::json::Json;
 use crate::name::{BufferId, QueueName, SlotName};
 use crate::policy::{Overrides, Policy};
 use crate::round_robin::KeyTag;
+use crate::score::ScoreWeights;
 use crate::time::{Millis, Timestamp};
 use crate::trace::Trace;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// The small part of an item that every decision needs, and the only part that most decisions change.
@@ -65,6 +66,37 @@ pub struct Extras {
     /// The item's dependency. **Invariant:** the item is paused while it waits.
     #[serde(default)]
     pub after: Option<Box<Dependency>>,
+    /// What its submitter offers for it: a queue in `score` order that it moves to computes its score from this. The last
+    /// field, and left out if there is none: stores of earlier builds end before it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "offer_if_any")]
+    pub offer: Option<Box<Offer>>,
+}
+
+/// What counts for a score, besides the age.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Offer {
+    pub fee: u64,
+    pub size_bytes: u64,
+    pub tier: Option<String>,
+}
+
+impl Offer {
+    /// The offer of a submit. `payload_bytes` is the size if the submit does not say one.
+    #[must_use]
+    pub fn of(body: &Body, payload_bytes: u64) -> Offer {
+        let size_bytes = body.size_bytes.unwrap_or(payload_bytes);
+        Offer { fee: body.fee.unwrap_or(0), size_bytes, tier: body.tier.clone() }
+    }
+
+    #[must_use]
+    pub fn score(&self, weights: &ScoreWeights, submitted_at: Timestamp) -> i64 {
+        weights.static_score(self.fee, self.size_bytes, self.tier.as_deref(), submitted_at)
+    }
+}
+
+fn offer_if_any<'de, D: Deserializer<'de>>(stored: D) -> Result<Option<Box<Offer>>, D::Error> {
+    // An encoding without names ends here if there is no offer.
+    Ok(Option::deserialize(stored).unwrap_or(None))
 }
 
 /// Where a dead letter came from.

@@ -53,8 +53,8 @@ pub use fields::{Field, FieldEdits, FieldSet, Fields};
 pub use flow::{Fairness, Flow, FullKeys, Rate, RateState, Throttle};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};
 pub use item::{
-    AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Origin, Outcome, SettleVerb, State,
-    StateKind,
+    AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Offer, Origin, Outcome, SettleVerb,
+    State, StateKind,
 };
 pub use item_state::ItemState;
 pub use json::Json;

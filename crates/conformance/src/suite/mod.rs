@@ -205,6 +205,7 @@ macro_rules! with_conformance_cases {
                 fifo_order_is_by_ready_time_then_submission
                 priority_order_is_lower_first_then_ready_time_then_submission
                 score_order_is_highest_first_and_grows_with_age
+                an_item_that_moves_to_a_scored_queue_gets_its_score
                 a_scheduled_item_of_a_scored_queue_waits_for_its_ready_time
                 items_with_equal_ready_times_are_in_order_of_submission
                 a_chosen_id_does_not_change_the_order

@@ -106,6 +106,33 @@ pub(super) fn score_order_is_highest_first_and_grows_with_age(harness: &dyn Harn
     assert_eq!(drain(&rig, 10), order[2..]);
 }
 
+pub(super) fn an_item_that_moves_to_a_scored_queue_gets_its_score(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, scored());
+    rig.create("other", ordered(Order::Fifo));
+    rig.create("doomed", Policy { dead_letter_queue: Some(name("jobs")), ..ordered(Order::Fifo) });
+    let offer = |fee| {
+        let mut submission = payload("work");
+        submission.body.fee = Some(fee);
+        submission
+    };
+    let given_back = rig.hold_this("other", offer(50));
+    let rich = rig.submit("other", offer(100_000));
+    let poor = rig.submit("other", offer(10));
+    let failed = rig.hold_this("doomed", offer(5000));
+    let middle = rig.submit("jobs", offer(1000));
+    rig.advance(10_000);
+    let late = rig.submit("jobs", offer(100_000));
+    for id in [poor, rich] {
+        rig.ok(Operation::Move { id, to: name("jobs") });
+    }
+    rig.run(given_back.call_with(release(), to_queue("jobs"))).expect("moved");
+    // A dead letter whose home is gone is tried again where it lies.
+    rig.fail(&failed);
+    rig.ok(Operation::DeleteQueue { queue: name("doomed"), force: true });
+    rig.ok(Operation::Redrive { id: failed.id });
+    assert_eq!(drain(&rig, 2), [rich, failed.id, middle, given_back.id, poor, late]);
+}
+
 pub(super) fn a_scheduled_item_of_a_scored_queue_waits_for_its_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, scored());
     let mut best = delayed(100);

@@ -1,6 +1,6 @@
 //! Decisions about calls by the worker that holds a lease.
 
-use super::{Context, error, fail, item_change, ready_at, remove_at, step, unchanged};
+use super::{Context, error, fail, item_change, ready_at, remove_at, rescore, step, unchanged};
 use crate::change::{Answer, BufferCheck, Change};
 use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
 use crate::digest;
@@ -271,6 +271,7 @@ fn give_back(
         change.queue = context.completes(head, now);
         if let Some(after) = change.item.as_mut().and_then(|item| item.after.as_mut()) {
             after.queue = other.id;
+            rescore(after, other);
         }
     }
     if let Some(item) = &mut change.item {

@@ -29,6 +29,7 @@ use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
+use crate::score::Order;
 use crate::time::{Millis, Timestamp};
 
 /// What a store looked up for a command. What the command does not need is `None`.
@@ -119,6 +120,16 @@ fn step(head: &Head, state: State) -> Head {
 /// time would make every age in the queue meaningless.
 fn ready_at(when: When, queue: &Queue, now: Timestamp) -> Timestamp {
     when.resolve(now).max(queue.created_at.min(now))
+}
+
+/// Gives an item that moves to a queue in `score` order the score that it has there.
+fn rescore(after: &mut Head, target: &Queue) {
+    if let Order::Score(weights) = &target.policy.order {
+        let submitted_at = after.created_at;
+        let extras = after.extras_mut();
+        let offer = extras.offer.as_deref().cloned().unwrap_or_default();
+        extras.score = offer.score(weights, submitted_at);
+    }
 }
 
 /// When a finished item is removed. One that its lease holder settled stays until the lease would have ended, so that the same

@@ -1,6 +1,6 @@
 //! Decisions about calls by an operator or a submitter, without a lease.
 
-use super::{Context, error, fail, item_change, removal, step, unchanged};
+use super::{Context, error, fail, item_change, removal, rescore, step, unchanged};
 use crate::change::{Answer, Change};
 use crate::event::EventKind;
 use crate::item::{ErrorKind, FailureKind, Head, State};
@@ -102,6 +102,9 @@ pub(super) fn redrive(context: &Context<'_>, now: Timestamp) -> Result<Change, R
         extras.first_received_at = None;
         extras.origin = None;
     }
+    if origin.is_some() && target.id == head.queue {
+        rescore(&mut after, target);
+    }
     Ok(item_change(head, after, EventKind::Redriven, Answer::State(ItemState::Pending)))
 }
 
@@ -162,7 +165,8 @@ pub(super) fn move_to(context: &Context<'_>, to: &QueueName, now: Timestamp) -> 
     target.check_open()?;
     // Counted as a transition, so that the item is no longer replaceable, even if it is moved back.
     let transitions = head.transitions.saturating_add(1);
-    let after = Head { queue: target.id, transitions, ..revised(head) };
+    let mut after = Head { queue: target.id, transitions, ..revised(head) };
+    rescore(&mut after, target);
     let mut change = item_change(head, after, EventKind::Moved, answer);
     change.queue = context.completes(head, now);
     Ok(change)

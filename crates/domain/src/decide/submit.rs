@@ -8,7 +8,7 @@ use crate::digest::{self, ContentDigest};
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::ItemId;
-use crate::item::{Body, Claim, Extras, Head, State};
+use crate::item::{Body, Claim, Extras, Head, Offer, State};
 use crate::kv::{self, KvCommand, KvRecord};
 use crate::limits;
 use crate::queue::Queue;
@@ -80,17 +80,11 @@ fn new_item(
         (None, Some(_)) => Some(Claim { queue: queue.id, content: ContentDigest::default() }),
         (None, None) => None,
     };
-    let score = match &queue.policy.order {
-        Order::Score(weights) => {
-            let size = body.size_bytes.unwrap_or(fields.bytes() as u64);
-            weights.static_score(body.fee.unwrap_or(0), size, body.tier.as_deref(), now)
-        }
-        _ => 0,
-    };
+    let (score, offer) = score(queue, &body, &fields, now);
     let expire_after = overrides.expire_after.or(queue.policy.expire_after);
     let tally_tags = tally_tags(queue, &body);
     let state = if after.is_some() { State::Paused } else { State::Pending };
-    let extras = Extras { overrides, score, tally_tags, after, ..Extras::default() };
+    let extras = Extras { overrides, score, tally_tags, after, offer, ..Extras::default() };
     let head = Head {
         id,
         queue: queue.id,
@@ -116,6 +110,17 @@ fn new_item(
         outcome: None,
         error: None,
     }
+}
+
+/// The score of a new item, and its offer, if it makes one.
+fn score(queue: &Queue, body: &Body, fields: &Fields, now: Timestamp) -> (i64, Option<Box<Offer>>) {
+    let offer = Offer::of(body, fields.bytes() as u64);
+    let score = match &queue.policy.order {
+        Order::Score(weights) => offer.score(weights, now),
+        _ => 0,
+    };
+    let is_made = body.fee.is_some() || body.size_bytes.is_some() || body.tier.is_some();
+    (score, is_made.then(|| Box::new(offer)))
 }
 
 /// When a new item or a replacement becomes ready.

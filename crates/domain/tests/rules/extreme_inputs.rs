@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use towline_domain::backoff::Growth;
 use towline_domain::command::{NewQueue, OutputSet, Receive, Verb, When};
-use towline_domain::item::{Extras, Origin, Settle, SettleVerb, Settled};
+use towline_domain::item::{Extras, Offer, Origin, Settle, SettleVerb, Settled};
 use towline_domain::limits;
 use towline_domain::{
     Adjust, Backoff, Body, Command, Context, Counts, FailureKind, Field, FieldEdits, Fields, Flow, Head,
@@ -225,6 +225,8 @@ fn head() -> BoxedStrategy<Head> {
             score,
             tally_tags: vec![("team".to_owned(), "blue".to_owned())],
             after: None,
+            offer: is_dead_letter
+                .then(|| Box::new(Offer { fee: u64::MAX, size_bytes: u64::MAX, tier: None })),
         },
     );
     let numbers = (small(), small(), small(), small());

@@ -68,7 +68,7 @@ fn bodies(id: &str, lease: &str) -> Vec<(Method, String, Value)> {
             "/v1/queues/q".to_owned(),
             json!({"schema": {"inputs": ["a", "b?"], "output_params": ["c"]}, "policy": {"visibility_timeout": "1m", "max_retries": 3,
             "backoff": {"base": "1s", "factor": 2, "max": "5m", "hash_jitter": 0.5, "round": "1s"}, "order": {"score": {"fee_half": 1, "age_unit": "1h", "tiers_permille": {"a": 1}}},
-            "item_ttl": "7d", "failed_ttl": null, "depth_limit": 10, "dead_letter_queue": "jobs", "lease": {"ack_timeout": "5s"}}}),
+            "item_ttl": "7d", "failed_ttl": null, "depth_limit": 10, "dead_letter_queue": "jobs", "lease": {"renewals_max": 5}}}),
         ),
         (
             Method::PATCH,

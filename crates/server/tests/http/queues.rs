@@ -127,6 +127,10 @@ async fn invalid_numbers_and_names_of_a_policy_are_refused() {
         (json!({"backoff": {"base": "1s", "factor": 1e300}}), "factor"),
         (json!({"dead_letter_queue": "no/where"}), "no/where"),
         (json!({"lease": {"renewal_permille": 0}}), "renewal_permille"),
+        (
+            json!({"lease": {"ack_timeout": "5s"}}),
+            "lease.ack_timeout: it applies to leases that a dispatcher assigns",
+        ),
     ] {
         let detail = server.put("/v1/queues/a", json!({"policy": policy})).await.problem("invalid");
         assert!(detail.contains(expected), "{policy}: {detail}");

@@ -169,7 +169,7 @@ fn check(bytes: &[u8], salt: u64) -> u32 {
 mod tests {
     use super::*;
     use towline_domain::dependency::{Condition, Dependency, DependsOn};
-    use towline_domain::{Fairness, Flow, Head, Policy, Queue, QueueState, Schema, Trace};
+    use towline_domain::{Fairness, Flow, Head, Offer, Policy, Queue, QueueState, Schema, Trace};
 
     fn assert_queue_is_read_back(policy: Policy) {
         let (id, name, created_at) = (QueueId(7), "jobs".parse().unwrap(), Timestamp(5));
@@ -243,8 +243,10 @@ mod tests {
             fairness_key: KeyTag::of("tenant"),
             extras: Some(Box::new(extras)),
         };
-        for ready_at in [8, 5, 2] {
-            let head = Head { ready_at: Timestamp(ready_at), ..head.clone() };
+        let offer = Offer { fee: 7, size_bytes: 9, tier: Some("PRO".to_owned()) };
+        for (ready_at, offer) in [(8, None), (5, Some(Box::new(offer))), (2, None)] {
+            let mut head = Head { ready_at: Timestamp(ready_at), ..head.clone() };
+            head.extras.as_mut().unwrap().offer = offer;
             let mut buffer = Vec::new();
             let mut encoder = RecordEncoder::new(&mut buffer, RecordKind::Item, None, 9);
             encode_head(&mut encoder, &head);
