@@ -22,6 +22,7 @@ mod documented_calls;
 mod documented_errors;
 mod events;
 mod groups;
+mod held_connections;
 mod http1;
 mod http2;
 mod item_actions;
