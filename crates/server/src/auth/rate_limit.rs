@@ -1,5 +1,6 @@
 //! Rate limits: of each token, and of addresses that send invalid tokens.
 
+use crate::connection::network;
 use parking_lot::Mutex;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -59,12 +60,7 @@ impl FailureLimiter {
     }
 
     fn slot(&self, address: IpAddr) -> &AtomicU64 {
-        let network = match address.to_canonical() {
-            IpAddr::V4(address) => u64::from(address.to_bits()),
-            // A client with one address of a /64 network usually has all of them.
-            IpAddr::V6(address) => (address.to_bits() >> 64) as u64 | 1 << 63,
-        };
-        &self.slots[self.seed.hash_one(network) as usize % SLOTS]
+        &self.slots[self.seed.hash_one(network(address)) as usize % SLOTS]
     }
 
     /// How many seconds the address must wait, if it must.

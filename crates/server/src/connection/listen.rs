@@ -1,7 +1,8 @@
 //! Accepts connections, serves HTTP/1.1 or HTTP/2 on each, and shuts them down gracefully.
 
 use super::drain_on_drop::DrainOnDrop;
-use super::first_byte::FirstByteTimeout;
+use super::guarded_stream::GuardedStream;
+use super::seats::Seats;
 use super::tls::Tls;
 use axum::Router;
 use axum::extract::Request;
@@ -18,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
-/// Limit for the first byte of a connection, and for the headers of each following request.
+/// Limit for the headers of a request.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit for a whole TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,6 +68,7 @@ pub(crate) async fn serve(
     // Dropped at once: a connection in its TLS handshake has no request yet.
     let (open, closing) = watch::channel(());
     let permits = Arc::new(Semaphore::new(connections_max));
+    let seats = Seats::new(connections_max);
     tokio::pin!(stop);
     loop {
         // Without a permit, connections wait in the accept queue of the operating system.
@@ -85,6 +87,10 @@ pub(crate) async fn serve(
                 tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
                 continue;
             }
+        };
+        let Some(seat) = seats.take(address.ip()) else {
+            tracing::debug!(%address, "closed a connection: its client has too many");
+            continue;
         };
         // Each write is a whole response, so waiting to fill a packet would only delay it.
         let _ = stream.set_nodelay(true);
@@ -112,7 +118,7 @@ pub(crate) async fn serve(
                 () = served => {}
                 _ = cut.changed() => {}
             }
-            drop(permit);
+            drop((permit, seat));
         });
     }
     drop((listener, open));
@@ -140,7 +146,7 @@ impl Connection {
             request.extensions_mut().insert(address);
             router.clone().oneshot(request)
         });
-        let stream = FirstByteTimeout::new(TokioIo::new(stream), HEADERS_TIMEOUT);
+        let stream = TokioIo::new(GuardedStream::new(stream));
         let connection = builder.serve_connection_with_upgrades(stream, service).into_owned();
         // Only for debugging: clients may disconnect at any time or not speak HTTP.
         if let Err(error) = watcher.watch(connection).await {

@@ -3,6 +3,8 @@
 mod problem;
 mod responder;
 pub(crate) mod sse;
+mod streamed;
 
 pub(crate) use problem::ProblemResponse;
 pub(crate) use responder::{Responder, run_blocking_if_large};
+pub(crate) use streamed::streamed;

@@ -3,8 +3,7 @@
 use super::filter::{cursor, filter, next};
 use crate::app::App;
 use crate::request::{Query, QueuePath, invalid};
-use crate::response::{ProblemResponse, Responder};
-use axum::body::Body;
+use crate::response::{ProblemResponse, Responder, streamed};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -185,7 +184,7 @@ fn stream_all(app: App, request: ListRequest) -> Response {
         let bytes = lines(&describe_all(&app, page.items).await?, request.summary);
         Ok(Some((bytes, (app, request, progress))))
     });
-    ([(CONTENT_TYPE, HeaderValue::from_static(NDJSON))], Body::from_stream(lines)).into_response()
+    ([(CONTENT_TYPE, HeaderValue::from_static(NDJSON))], streamed(lines)).into_response()
 }
 
 fn lines(items: &[ItemShown], summary: bool) -> Bytes {

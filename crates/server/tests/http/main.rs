@@ -24,6 +24,7 @@ mod documented_errors;
 mod events;
 mod full_disk;
 mod groups;
+mod held_connections;
 mod http1;
 mod http2;
 mod item_actions;

@@ -3,8 +3,7 @@
 use super::{readable, writable, writer};
 use crate::app::App;
 use crate::request::{BodyStream, BufferPath, ChunkPath, NoQuery, Query, excerpt};
-use crate::response::ProblemResponse;
-use axum::body::Body;
+use crate::response::{ProblemResponse, streamed};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
@@ -98,7 +97,7 @@ pub(crate) async fn get(
                 (buffer::CHAIN, header.chain.to_hex().to_string()),
             ];
             let parts = stream::iter(data.into_iter().map(Ok::<_, Infallible>));
-            (headers, Body::from_stream(parts)).into_response()
+            (headers, streamed(parts)).into_response()
         }
         ChunkLookup::End(Position { chunks, bytes, chain }) => {
             let headers = [

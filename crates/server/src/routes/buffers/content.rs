@@ -5,8 +5,7 @@ use super::range::ByteRange;
 use super::readable;
 use crate::app::App;
 use crate::request::{BufferPath, Query};
-use crate::response::ProblemResponse;
-use axum::body::Body;
+use crate::response::{ProblemResponse, streamed};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -94,7 +93,7 @@ pub(crate) async fn get(
         set(CONTENT_RANGE, format!("bytes {}-{}/{total}", range.start, range.end - 1));
     }
     let parts = buffers.read(&id, range, wait, app.now().0).await?;
-    Ok((status, response_headers, Body::from_stream(until_stopped(&app, parts))).into_response())
+    Ok((status, response_headers, streamed(until_stopped(&app, parts))).into_response())
 }
 
 /// The requested range. With `If-Range` and another content, the response is the whole buffer.
