@@ -26,7 +26,7 @@ const MAP_NODE_SPLIT: usize = 5;
 /// How much memory a decoded body may take.
 ///
 /// It also carries the maximum length of a list to the place where elements are counted: the list is decoded as a tuple struct
-/// with the name [`LIST`] and this length.
+/// with the name `LIST` and this length.
 pub struct DecodeBudget<'a> {
     bytes_max: usize,
     /// Reserves this many bytes in all. Returns `false` if there is no memory left.
