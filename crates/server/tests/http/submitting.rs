@@ -180,7 +180,13 @@ async fn an_item_is_scheduled_for_the_future_or_ready_at_once() {
         (&json!("scheduled"), &json!("2100-01-01T00:00:00.000Z"))
     );
     assert_eq!(server.item(&ids[3]).await["ready_at"], "2100-01-01T00:00:00.000Z");
-    for id in &ids[4..] {
+    let jobs = server.get("/v1/queues/jobs").await.success();
+    for id in &ids[4..6] {
+        let shown = server.item(id).await;
+        // A time in the past is a place in the queue, at the earliest the creation of the queue.
+        assert_eq!((&shown["state"], &shown["ready_at"]), (&json!("pending"), &jobs["created_at"]));
+    }
+    for id in &ids[6..] {
         let shown = server.item(id).await;
         assert_eq!((&shown["state"], &shown["ready_at"]), (&json!("pending"), &shown["created_at"]));
     }
