@@ -3,7 +3,7 @@ SIMULATE := cargo run --release -p towline-simulation --
 .NOTPARALLEL:
 .PHONY: test tools imports fmt fmt-check lint unit doc simulate soak bare bench deny deny-or-say-so
 
-# Cheapest first: a wrong import is told before anything is compiled.
+# Cheapest first: a wrong import is reported before anything is compiled.
 test: tools imports fmt-check lint unit doc simulate deny-or-say-so
 
 tools:
@@ -42,7 +42,7 @@ simulate:
 	$(SIMULATE) --plant all
 
 # TOWLINE_SOAK kills the real server a hundred times under 200,000 items, and sends it a million broken bodies.
-# The check comes first, so that a missing right is not told after hours.
+# The check comes first, so that a missing right is reported at once, not after hours.
 soak: tools
 	scripts/bare-machine --check
 	TOWLINE_SOAK=1 NEXTEST_PROFILE=soak $(MAKE) unit

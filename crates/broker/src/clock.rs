@@ -3,7 +3,7 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use towline_domain::Timestamp;
-use towline_store::{Clock, ClockNews, ClockState, SteadyTime};
+use towline_store::{Clock, ClockNotice, ClockState, SteadyTime};
 
 /// The machine's clock without its jumps, for a store that never lets time go back.
 #[derive(Debug)]
@@ -36,18 +36,18 @@ impl Clock for SteadyClock {
         let elapsed = at.saturating_duration_since(last.at);
         last.at = at;
         let now = last.time.advance(elapsed, wall);
-        let news = last.time.take_news();
+        let notice = last.time.take_notice();
         drop(last);
-        log(news);
+        log(notice);
         now
     }
 
     fn resume(&self, latest: Timestamp) {
         let mut last = self.lock();
         last.time.resume(latest);
-        let news = last.time.take_news();
+        let notice = last.time.take_notice();
         drop(last);
-        log(news);
+        log(notice);
     }
 
     fn state(&self) -> ClockState {
@@ -55,10 +55,10 @@ impl Clock for SteadyClock {
     }
 }
 
-fn log(news: Option<ClockNews>) {
-    match news {
-        Some(ClockNews::Agrees) => tracing::info!("{}", ClockNews::Agrees),
-        Some(news) => tracing::warn!("{news}"),
+fn log(notice: Option<ClockNotice>) {
+    match notice {
+        Some(ClockNotice::Agrees) => tracing::info!("{}", ClockNotice::Agrees),
+        Some(notice) => tracing::warn!("{notice}"),
         None => {}
     }
 }

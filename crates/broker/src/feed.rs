@@ -17,7 +17,7 @@ use towline_domain::limits;
 use towline_store::{Event, EventCursor, EventPage, Events, EventsFrom, Result, StoreError};
 
 /// Events held in memory. A follower that falls further behind is cut off.
-const HELD_MAX: usize = 16_384;
+const RECENT_EVENTS_MAX: usize = 16_384;
 /// Events that a follower gets at a time.
 const PAGE_MAX: usize = 256;
 /// After a wake-up the reader waits this long for more events.
@@ -46,25 +46,25 @@ pub enum Followed {
 pub(crate) struct Feed {
     followers: AtomicUsize,
     wake: Notify,
-    held: Mutex<Held>,
-    /// Changes when events are added to `held` or dropped from it.
+    recent: Mutex<RecentEvents>,
+    /// Changes when events are added to `recent` or dropped from it.
     version: watch::Sender<u64>,
     /// Locked while the reader starts or ends.
     starting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Held {
-    /// Number of the first event held. Numbers count from the start of the reader.
+struct RecentEvents {
+    /// Number of the first event recent. Numbers count from the start of the reader.
     first: u64,
     events: VecDeque<Arc<Event>>,
-    /// After the last event held. `None`: the reader is not running.
+    /// After the last event recent. `None`: the reader is not running.
     cursor: Option<EventCursor>,
     /// Why followers before that number were cut off.
     fault: Option<(u64, StoreError)>,
 }
 
-impl Held {
+impl RecentEvents {
     fn end(&self) -> u64 {
         self.first + self.events.len() as u64
     }
@@ -75,7 +75,7 @@ impl Held {
         self.events.clear();
     }
 
-    /// What a follower gets if the event with that number is no longer held.
+    /// What a follower gets if the event with that number is no longer recent.
     fn ended(&self, at: u64) -> Result<Followed> {
         match &self.fault {
             Some((before, fault)) if at < *before => Err(fault.clone()),
@@ -85,8 +85,8 @@ impl Held {
 }
 
 impl Feed {
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock()
+    fn lock(&self) -> MutexGuard<'_, RecentEvents> {
+        self.recent.lock()
     }
 
     /// Wakes the reader: there may be new events.
@@ -108,24 +108,24 @@ impl Feed {
 
     /// Cuts off all followers. New followers start at `now`.
     fn cut_off(&self, now: EventCursor, fault: Option<StoreError>) {
-        let mut held = self.lock();
-        held.clear();
-        held.cursor = Some(now);
-        held.fault = fault.map(|fault| (held.first, fault));
-        drop(held);
+        let mut recent = self.lock();
+        recent.clear();
+        recent.cursor = Some(now);
+        recent.fault = fault.map(|fault| (recent.first, fault));
+        drop(recent);
         self.version.send_modify(|number| *number += 1);
     }
 
     fn hold(&self, page: EventPage) {
-        let mut held = self.lock();
+        let mut recent = self.lock();
         let has_events = !page.events.is_empty();
-        held.events.extend(page.events.into_iter().map(Arc::new));
-        while held.events.len() > HELD_MAX {
-            held.events.pop_front();
-            held.first += 1;
+        recent.events.extend(page.events.into_iter().map(Arc::new));
+        while recent.events.len() > RECENT_EVENTS_MAX {
+            recent.events.pop_front();
+            recent.first += 1;
         }
-        held.cursor = Some(page.next);
-        drop(held);
+        recent.cursor = Some(page.next);
+        drop(recent);
         if has_events {
             self.version.send_modify(|number| *number += 1);
         }
@@ -285,10 +285,10 @@ async fn stops_reading(shared: &Shared) -> bool {
     if feed.followers() > 0 && !shared.is_stopping() {
         return false;
     }
-    let mut held = feed.lock();
-    held.clear();
-    held.cursor = None;
-    drop(held);
+    let mut recent = feed.lock();
+    recent.clear();
+    recent.cursor = None;
+    drop(recent);
     feed.version.send_modify(|number| *number += 1);
     true
 }
@@ -353,7 +353,7 @@ impl Follower {
                 }
                 continue;
             };
-            match self.held(at) {
+            match self.recent(at) {
                 Err(ended) => return ended,
                 Ok(events) if events.is_empty() => {
                     if version.changed().await.is_err() {
@@ -374,19 +374,19 @@ impl Follower {
         }
     }
 
-    /// Events in memory from that number on, or why it is no longer held.
-    fn held(&self, at: u64) -> std::result::Result<Vec<Arc<Event>>, Result<Followed>> {
-        let held = self.shared.feed.lock();
-        let skip = at.checked_sub(held.first).and_then(|skip| usize::try_from(skip).ok());
-        let skip = skip.ok_or_else(|| held.ended(at))?;
-        Ok(held.events.iter().skip(skip).take(self.page_max).cloned().collect())
+    /// Events in memory from that number on, or why it is no longer in memory.
+    fn recent(&self, at: u64) -> std::result::Result<Vec<Arc<Event>>, Result<Followed>> {
+        let recent = self.shared.feed.lock();
+        let skip = at.checked_sub(recent.first).and_then(|skip| usize::try_from(skip).ok());
+        let skip = skip.ok_or_else(|| recent.ended(at))?;
+        Ok(recent.events.iter().skip(skip).take(self.page_max).cloned().collect())
     }
 
     /// Reads a page from the store. At the position of the reader, switches to the events in memory.
     async fn catch_up(&mut self) -> Result<Option<Followed>> {
         let (end, reader) = {
-            let held = self.shared.feed.lock();
-            (held.end(), held.cursor.clone())
+            let recent = self.shared.feed.lock();
+            (recent.end(), recent.cursor.clone())
         };
         let page =
             match self.shared.store.events(EventsFrom::After(self.cursor.clone()), self.page_max).await? {

@@ -1,6 +1,6 @@
 //! The owner record: which store a location belongs to.
 //!
-//! **Invariant:** of several servers that claim a new location at the same time, one succeeds, and the others are told
+//! **Invariant:** of several servers that claim a new location at the same time, one succeeds, and the others learn
 //! its owner.
 
 use std::collections::BTreeSet;

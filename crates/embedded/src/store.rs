@@ -350,7 +350,7 @@ impl Store for Embedded {
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         async {
             match self.ask(Query::StoreMetrics).await? {
-                Found::StoreMetrics(figures) => Ok(figures.with_clock(self.clock.state())),
+                Found::StoreMetrics(metrics) => Ok(metrics.with_clock(self.clock.state())),
                 _ => Err(StoreError::Closed),
             }
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use towline_domain::Timestamp;
-use towline_store::{Clock, ClockNews, ClockState, SteadyTime};
+use towline_store::{Clock, ClockNotice, ClockState, SteadyTime};
 
 /// Which clock decides.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Time {
 #[derive(Debug)]
 pub(crate) struct SteadyClock {
     time: Time,
-    /// The latest time that was told.
+    /// The latest time that was returned.
     latest: AtomicU64,
     database: Mutex<Reading>,
 }
@@ -48,9 +48,9 @@ impl Reading {
         let elapsed = at.saturating_duration_since(self.at);
         (self.at, self.wall) = (at.max(self.at), wall);
         let now = self.time.follow(elapsed, wall);
-        match self.time.take_news() {
-            Some(ClockNews::Agrees) => tracing::info!("PostgreSQL: {}", ClockNews::Agrees),
-            Some(news) => tracing::warn!("PostgreSQL: {news}"),
+        match self.time.take_notice() {
+            Some(ClockNotice::Agrees) => tracing::info!("PostgreSQL: {}", ClockNotice::Agrees),
+            Some(notice) => tracing::warn!("PostgreSQL: {notice}"),
             None => {}
         }
         now
@@ -80,7 +80,7 @@ impl SteadyClock {
     pub(crate) fn injected(&self) -> Option<Timestamp> {
         match &self.time {
             Time::Database => None,
-            Time::Injected(clock) => Some(self.told(clock.now())),
+            Time::Injected(clock) => Some(self.monotonic(clock.now())),
         }
     }
 
@@ -96,7 +96,7 @@ impl SteadyClock {
         }
         let wall = database.wall + at.saturating_duration_since(database.at);
         let now = database.follow(at, wall);
-        (database.time.state().ahead_ms > 0).then(|| self.told(now))
+        (database.time.state().ahead_ms > 0).then(|| self.monotonic(now))
     }
 
     /// The latest time that it returned.
@@ -108,16 +108,16 @@ impl SteadyClock {
     pub(crate) fn steady(&self, reading: Timestamp) -> Timestamp {
         match self.time {
             Time::Database => self.steady_at(instant(), reading),
-            Time::Injected(_) => self.told(reading),
+            Time::Injected(_) => self.monotonic(reading),
         }
     }
 
     fn steady_at(&self, at: Instant, reading: Timestamp) -> Timestamp {
         let now = self.lock().follow(at, Duration::from_millis(reading.0));
-        self.told(now)
+        self.monotonic(now)
     }
 
-    fn told(&self, now: Timestamp) -> Timestamp {
+    fn monotonic(&self, now: Timestamp) -> Timestamp {
         let now = now.min(Timestamp::MAX);
         let latest = self.latest.fetch_max(now.0, Ordering::SeqCst);
         now.max(Timestamp(latest))

@@ -35,7 +35,7 @@ pub struct Postgres {
     reader: Reader,
     waiting_max: usize,
     exchange: Arc<HintExchange>,
-    figures: Arc<StdMutex<StoreMetrics>>,
+    metrics: Arc<StdMutex<StoreMetrics>>,
     /// Tasks that end with the store.
     tasks: Vec<AbortHandle>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     pub(crate) sweeps: SweepProgress,
     pub(crate) reclaim: ReclaimTimer,
     /// Metrics of committed batches.
-    pub(crate) figures: Arc<StdMutex<StoreMetrics>>,
+    pub(crate) metrics: Arc<StdMutex<StoreMetrics>>,
     pub(crate) events: Option<EventRetention>,
 }
 
@@ -105,7 +105,7 @@ impl Postgres {
             };
             tasks.push(tokio::spawn(peers::run(listener)).abort_handle());
         }
-        let figures = Arc::new(StdMutex::new(StoreMetrics::default()));
+        let metrics = Arc::new(StdMutex::new(StoreMetrics::default()));
         let shared = Arc::new(Shared {
             target,
             schema: options.schema,
@@ -117,7 +117,7 @@ impl Postgres {
             hints: ReceiveHints::default(),
             sweeps: SweepProgress::default(),
             reclaim: ReclaimTimer::default(),
-            figures: figures.clone(),
+            metrics: metrics.clone(),
             events: options.events,
         });
         let (calls, waiting_calls) = mpsc::channel(options.waiting_max);
@@ -127,7 +127,7 @@ impl Postgres {
         }
         tasks.push(tokio::spawn(expiry::run(reader.clone(), shared.clock.clone())).abort_handle());
         tasks.push(tokio::spawn(inbox::run(shared, reader.clone())).abort_handle());
-        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, exchange, figures, tasks })
+        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, exchange, metrics, tasks })
     }
 
     /// Waits for hints from other servers. Each hint is returned once, so only one task may call this.
@@ -210,8 +210,8 @@ impl Store for Postgres {
     }
 
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
-        let figures = *self.figures.lock();
-        Box::pin(ready(Ok(figures.with_clock(self.reader.clock.state()))))
+        let metrics = *self.metrics.lock();
+        Box::pin(ready(Ok(metrics.with_clock(self.reader.clock.state()))))
     }
 
     fn kv_list(&self, page: KvPage) -> BoxFuture<'_, Result<Vec<(String, KvRecord)>>> {

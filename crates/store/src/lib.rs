@@ -30,5 +30,5 @@ pub use operation::{
     Answered, Operation, OperationResult, ReceiveCall, Received, Reply, Restore, Result, Updated,
 };
 pub use port::{BoxFuture, Clock, KvPage, ManualClock, QueueView, Store, StoredItem};
-pub use steady_time::{ClockNews, ClockState, SteadyTime};
+pub use steady_time::{ClockNotice, ClockState, SteadyTime};
 pub use tally::{TallyRange, TallyRow};

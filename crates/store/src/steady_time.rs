@@ -11,10 +11,10 @@ const STEP_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// How long after a step of that length the next one is taken, if the clock is still ahead.
 const STEP_PAUSE: Duration = Duration::from_secs(60);
 
-/// A difference below this is no news.
+/// A difference below this is not reported.
 const AGREES_MS: u64 = 1000;
 
-/// The time that a store tells, given readings of a clock that may be set.
+/// The time of a store, given readings of a clock that may be set.
 ///
 /// Leases are lengths of time: when the clock is set ahead by minutes, they must not all lapse at that moment, and when it is
 /// set back, time must not stand still until the clock has caught up. **Invariant:** the time never goes back.
@@ -25,10 +25,10 @@ pub struct SteadyTime {
     state: ClockState,
     /// Since the last step that was cut short; `None`: the clock is not that far ahead.
     since_step: Option<Duration>,
-    /// Whether the time was told since it was made.
-    told: bool,
+    /// Whether a caller has read the time since it was made.
+    was_read: bool,
     agrees: bool,
-    news: Option<ClockNews>,
+    notice: Option<ClockNotice>,
 }
 
 /// How a store's time and the clock that it comes from differ.
@@ -52,7 +52,7 @@ impl ClockState {
 
 /// What an operator should know about the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClockNews {
+pub enum ClockNotice {
     /// The clock is behind the store's time by this much.
     Behind(Millis),
     /// The clock is ahead of the store's time by this much.
@@ -62,24 +62,24 @@ pub enum ClockNews {
     Agrees,
 }
 
-impl fmt::Display for ClockNews {
+impl fmt::Display for ClockNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClockNews::Behind(by) => write!(
+            ClockNotice::Behind(by) => write!(
                 f,
                 "the clock is {by} behind the store's time, which runs at half speed until both agree; check the clock"
             ),
-            ClockNews::Ahead(by) => {
+            ClockNotice::Ahead(by) => {
                 write!(
                     f,
                     "the clock is {by} ahead of the store's time, which runs at double speed until both agree"
                 )
             }
-            ClockNews::FarAhead(by) => write!(
+            ClockNotice::FarAhead(by) => write!(
                 f,
                 "the clock is {by} ahead of the store's time, which follows by 30 days a minute; check the clock"
             ),
-            ClockNews::Agrees => f.write_str("the clock and the store's time agree again"),
+            ClockNotice::Agrees => f.write_str("the clock and the store's time agree again"),
         }
     }
 }
@@ -88,15 +88,15 @@ impl SteadyTime {
     #[must_use]
     pub fn new(wall: Duration) -> SteadyTime {
         let state = ClockState::default();
-        SteadyTime { time: wall, state, since_step: None, told: false, agrees: true, news: None }
+        SteadyTime { time: wall, state, since_step: None, was_read: false, agrees: true, notice: None }
     }
 
     /// Goes on from the latest time of a store, if the clock is behind it. A clock that is far ahead of it is followed in
     /// steps.
     pub fn resume(&mut self, latest: Timestamp) {
         let (wall, latest) = (self.time, Duration::from_millis(latest.0));
-        // A time that was told already must not be taken back, and a new store has no latest time.
-        let far_ahead = !self.told && !latest.is_zero() && wall.saturating_sub(latest) > STEP_MAX;
+        // A time that a caller has read must not be taken back, and a new store has no latest time.
+        let far_ahead = !self.was_read && !latest.is_zero() && wall.saturating_sub(latest) > STEP_MAX;
         if latest > wall || far_ahead {
             self.time = latest;
         }
@@ -133,7 +133,7 @@ impl SteadyTime {
         self.latest()
     }
 
-    /// The last time that it told.
+    /// The last time that it returned.
     #[must_use]
     pub fn latest(&self) -> Timestamp {
         Timestamp(u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX)).min(Timestamp::MAX)
@@ -145,12 +145,12 @@ impl SteadyTime {
     }
 
     /// News since the last call, for the log.
-    pub fn take_news(&mut self) -> Option<ClockNews> {
-        self.news.take()
+    pub fn take_notice(&mut self) -> Option<ClockNotice> {
+        self.notice.take()
     }
 
     fn begin(&mut self, elapsed: Duration) {
-        self.told = true;
+        self.was_read = true;
         self.since_step = self.since_step.map(|since| since.saturating_add(elapsed));
     }
 
@@ -166,7 +166,7 @@ impl SteadyTime {
         if behind > STEP_MAX {
             self.since_step = Some(Duration::ZERO);
             self.state.steps_cut += 1;
-            self.news = Some(ClockNews::FarAhead(Millis(millis(behind).unsigned_abs())));
+            self.notice = Some(ClockNotice::FarAhead(Millis(millis(behind).unsigned_abs())));
         }
     }
 
@@ -176,12 +176,12 @@ impl SteadyTime {
         if std::mem::replace(&mut self.agrees, by < AGREES_MS) == self.agrees {
             return;
         }
-        let news = match self.state.ahead_ms {
-            _ if self.agrees => ClockNews::Agrees,
-            1.. => ClockNews::Behind(Millis(by)),
-            _ => ClockNews::Ahead(Millis(by)),
+        let notice = match self.state.ahead_ms {
+            _ if self.agrees => ClockNotice::Agrees,
+            1.. => ClockNotice::Behind(Millis(by)),
+            _ => ClockNotice::Ahead(Millis(by)),
         };
-        self.news.get_or_insert(news);
+        self.notice.get_or_insert(notice);
     }
 }
 
@@ -239,11 +239,11 @@ mod tests {
     fn a_clock_behind_the_latest_time_of_the_store_does_not_stop_the_time() {
         let mut time = SteadyTime::new(seconds(S));
         time.resume(Timestamp((S + 3600) * 1000));
-        assert_eq!(time.take_news(), Some(ClockNews::Behind(Millis::hours(1))));
-        assert_eq!((time.state().ahead_ms, time.take_news()), (3_600_000, None));
+        assert_eq!(time.take_notice(), Some(ClockNotice::Behind(Millis::hours(1))));
+        assert_eq!((time.state().ahead_ms, time.take_notice()), (3_600_000, None));
         assert_eq!(at(time.advance(seconds(10), seconds(S + 10))), S + 3605);
         assert_eq!(at(time.advance(seconds(7200), seconds(S + 7210))), S + 7210, "they agree again");
-        assert_eq!((time.state().ahead_ms, time.take_news()), (0, Some(ClockNews::Agrees)));
+        assert_eq!((time.state().ahead_ms, time.take_notice()), (0, Some(ClockNotice::Agrees)));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         let mut time = SteadyTime::new(seconds(S));
         assert_eq!(at(time.advance(seconds(1), seconds(S + 10 * YEAR))), S + 30 * DAY);
         assert!(time.state().steps_cut == 1 && time.state().ahead_ms < 0, "{:?}", time.state());
-        assert!(matches!(time.take_news(), Some(ClockNews::FarAhead(_))));
+        assert!(matches!(time.take_notice(), Some(ClockNotice::FarAhead(_))));
         // The next reading is right again.
         assert_eq!(at(time.advance(seconds(2), seconds(S + 3))), S + 30 * DAY + 1);
         assert_eq!(time.state().steps_cut, 1);
@@ -264,7 +264,7 @@ mod tests {
     fn a_clock_that_stays_ahead_is_followed_in_steps() {
         let mut time = SteadyTime::new(seconds(S + YEAR));
         time.resume(Timestamp(S * 1000));
-        assert_eq!(time.take_news(), Some(ClockNews::FarAhead(Millis(YEAR * 1000))));
+        assert_eq!(time.take_notice(), Some(ClockNotice::FarAhead(Millis(YEAR * 1000))));
         let (mut elapsed, mut told) = (0, 0);
         while told < S + YEAR {
             elapsed += 1;
@@ -284,7 +284,7 @@ mod tests {
     fn a_new_store_takes_the_clock_as_it_is() {
         let mut time = SteadyTime::new(seconds(S));
         time.resume(Timestamp(0));
-        assert_eq!(time.take_news(), None);
+        assert_eq!(time.take_notice(), None);
         assert_eq!(at(time.advance(seconds(1), seconds(S + 1))), S + 1);
     }
 

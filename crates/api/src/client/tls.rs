@@ -15,8 +15,8 @@ pub(super) type Connector = HttpsConnector<HttpConnector>;
 /// Which certificate authorities the client trusts.
 #[derive(Debug)]
 pub(super) enum Trust<'a> {
-    /// None: the connection is not encrypted.
-    Nobody,
+    /// The connection is not encrypted.
+    NotNeeded,
     /// The system's certificate authorities.
     System,
     /// Only the certificates in this file.
@@ -42,7 +42,7 @@ pub(super) fn connector(mut http: HttpConnector, trust: &Trust<'_>) -> Result<Co
 fn roots(trust: &Trust<'_>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     match trust {
-        Trust::Nobody => {}
+        Trust::NotNeeded => {}
         // Without system certificates the first call fails with `Untrusted`, which says what to do.
         Trust::System => {
             let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

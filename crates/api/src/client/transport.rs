@@ -151,7 +151,7 @@ impl Transport {
         };
         let uri: Uri = base.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
         let trust = match uri.scheme_str() {
-            Some("http") => Trust::Nobody,
+            Some("http") => Trust::NotNeeded,
             Some("https") => Trust::System,
             _ => return Err(wrong("it must begin with http:// or https://")),
         };

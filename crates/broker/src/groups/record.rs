@@ -54,7 +54,7 @@ fn decode(record: Option<KvRecord>) -> Seen {
     let Some(KvRecord { value, .. }) = record else { return Seen::default() };
     let group = rmp_serde::from_slice::<Group>(&value);
     if let Err(error) = &group {
-        tracing::error!("the record of a group does not decode and is written anew: {error}");
+        tracing::error!("the record of a group does not decode and is written again from zero: {error}");
     }
     Seen { group: group.ok(), bytes: Some(value) }
 }

@@ -141,9 +141,9 @@ impl Decided {
         let mut recorder = std::mem::take(&mut overlay.effects);
         let effects = recorder.take(|id| overlay.by_id(id).map(|(queue, _)| queue.name.clone()));
         shared.exchange.committed(&overlay, &effects);
-        let mut figures = shared.figures.lock();
-        *figures = figures.plus(&overlay.figures);
-        drop(figures);
+        let mut metrics = shared.metrics.lock();
+        *metrics = metrics.plus(&overlay.metrics);
+        drop(metrics);
         let mut first: BTreeMap<QueueId, OrderPosition> = BTreeMap::new();
         let mut next_removal: Option<Timestamp> = None;
         for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {

@@ -43,7 +43,7 @@ pub(super) fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> 
         body_slot: 0,
         counted: FxHashMap::default(),
         tallies: Tallies::default(),
-        figures: StoreMetrics::default(),
+        metrics: StoreMetrics::default(),
         queues: BTreeMap::new(),
         writes_events: shared.events.is_some(),
         events: Vec::new(),

@@ -52,7 +52,7 @@ impl Overlay {
             return;
         };
         self.record_events(change, None);
-        self.figures.add(change, self.now);
+        self.metrics.add(change, self.now);
         if let Some(finish) = change.finish() {
             self.tallies.add(&finish);
         }

@@ -72,7 +72,7 @@ pub(crate) struct Overlay {
     pub(crate) body_slot: u8,
     pub(crate) counted: FxHashMap<QueueId, [i64; 6]>,
     pub(crate) tallies: Tallies,
-    pub(crate) figures: StoreMetrics,
+    pub(crate) metrics: StoreMetrics,
     pub(crate) effects: EffectsRecorder,
     pub(crate) queues: BTreeMap<QueueId, Option<Queue>>,
     /// Whether the store writes events.
