@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use towline_domain::change::{Answer, QueueChange};
 use towline_domain::digest::ContentDigest;
-use towline_domain::kv::KvRecord;
+use towline_domain::kv::{self, KvRecord};
 use towline_domain::select::READ_BYTES_MAX;
 use towline_domain::{
     Change, CountKind, Counts, EffectsRecorder, FieldSet, Fields, Finish, FullKeys, Head, Hour, HourTally,
@@ -59,6 +59,7 @@ struct Everything {
     /// How many items this update swept.
     swept: u64,
     read_budget: u64,
+    kv_bytes_max: Option<usize>,
 }
 
 /// How many events are kept.
@@ -68,6 +69,13 @@ impl ReferenceStore {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, salt: u64) -> ReferenceStore {
         ReferenceStore { clock, state: Mutex::new(Everything { salt, ..Everything::default() }) }
+    }
+
+    /// Limits the bytes of key-value records.
+    #[must_use]
+    pub fn with_room_for_records(self, bytes_max: usize) -> ReferenceStore {
+        self.state.lock().kv_bytes_max = Some(bytes_max);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, Everything> {
@@ -263,6 +271,14 @@ impl Workspace for Everything {
 
     fn record(&self, key: &str) -> Option<&KvRecord> {
         self.kv.get(key)
+    }
+
+    fn check_record_room(
+        &self,
+        after: &[(String, Option<KvRecord>)],
+    ) -> std::result::Result<(), towline_domain::Refusal> {
+        let held = self.kv.iter().map(|(key, record)| record.bytes(key)).sum();
+        self.kv_bytes_max.map_or(Ok(()), |max| kv::check_room(after, |key| self.record(key), held, max))
     }
 
     fn queue_count(&self) -> usize {

@@ -12,6 +12,14 @@ impl Harness for InMemory {
         Arc::new(ReferenceStore::new(clock, 0x5a17))
     }
 
+    fn open_with_room_for_records(
+        &self,
+        clock: Arc<ManualClock>,
+        bytes_max: usize,
+    ) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(ReferenceStore::new(clock, 0x5a17).with_room_for_records(bytes_max)))
+    }
+
     fn reopen(&self, _: Arc<dyn Store>, _: Arc<ManualClock>) -> Option<Arc<dyn Store>> {
         None
     }

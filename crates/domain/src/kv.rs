@@ -14,6 +14,12 @@ pub struct KvRecord {
 }
 
 impl KvRecord {
+    /// The room that the record takes under this key.
+    #[must_use]
+    pub fn bytes(&self, key: &str) -> usize {
+        key.len() + self.value.len()
+    }
+
     #[must_use]
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|at| at > now)
@@ -72,6 +78,46 @@ pub struct KvDecision {
     /// By key: the record after, or `None` to delete it. A store writes all of them or none.
     pub after: Vec<(String, Option<KvRecord>)>,
     pub answer: KvAnswer,
+}
+
+/// The prefix of the server's own records. No key of a client begins with it.
+pub const SERVER: &str = "towline/";
+/// The server's own records by the prefix of their keys, and the share of a store's room for records that they may fill, in
+/// sixteenths. Later ones may fill what is left of the room of earlier ones, so an operator can revoke a token and change a schedule
+/// in a store that clients have filled.
+const SHARES: [(&str, usize); 3] = [(SERVER, 13), (SCHEDULES, 14), (TOKENS, 16)];
+/// The share of the records of clients.
+const CLIENT_SHARE: usize = 12;
+pub const SCHEDULES: &str = "towline/schedule/";
+pub const TOKENS: &str = "towline/token";
+
+/// How many bytes of records a store may hold after it wrote this record.
+#[must_use]
+pub fn room(key: &str, bytes_max: usize) -> usize {
+    let found = SHARES.iter().rev().find(|(prefix, _)| key.starts_with(prefix));
+    bytes_max - bytes_max / 16 * (16 - found.map_or(CLIENT_SHARE, |(_, share)| *share))
+}
+
+/// Refuses records that would exceed their room in a store that holds `held` bytes of records. A change that takes no more room than
+/// before is not refused.
+pub fn check_room<'a>(
+    after: &[(String, Option<KvRecord>)],
+    find: impl Fn(&str) -> Option<&'a KvRecord>,
+    held: usize,
+    bytes_max: usize,
+) -> Result<(), Refusal> {
+    let (mut before, mut written, mut room_left) = (0, 0, bytes_max);
+    for (key, record) in after {
+        before += find(key).map_or(0, |record| record.bytes(key));
+        if let Some(record) = record {
+            written += record.bytes(key);
+            room_left = room_left.min(room(key, bytes_max));
+        }
+    }
+    if written > before && held - before + written > room_left {
+        return Err(Refusal::StoreFull { what: "bytes of key-value records", held: held as u64 });
+    }
+    Ok(())
 }
 
 /// The prefix of the keys of marks. A client's key cannot begin with it.
@@ -191,6 +237,25 @@ mod tests {
             *record = after;
         }
         Ok(decision.answer)
+    }
+
+    #[test]
+    fn clients_cannot_fill_the_room_of_the_servers_own_records() {
+        let held = std::cell::RefCell::new(std::collections::BTreeMap::<String, KvRecord>::new());
+        let set = |key: &str, bytes: usize| {
+            let record = KvRecord { value: vec![0; bytes].into(), expires_at: None };
+            let after = [(key.to_owned(), Some(record.clone()))];
+            let records = held.borrow();
+            let sum = records.iter().map(|(key, record)| record.bytes(key)).sum();
+            let checked = check_room(&after, |key| records.get(key), sum, 16_000);
+            drop(records);
+            checked.map(|()| drop(held.borrow_mut().insert(key.to_owned(), record))).is_ok()
+        };
+        let mut fill =
+            |prefix: &str| (0..100).filter(|n| set(&format!("{prefix}{n:02}"), 198 - prefix.len())).count();
+        let filled = ["kv/", MARKS, "towline/group/", SCHEDULES, "kv/x", TOKENS].map(&mut fill);
+        assert_eq!(filled, [60, 0, 5, 5, 0, 10], "200 bytes each");
+        assert!(set("kv/00", 195) && !set("kv/00", 196), "a record that does not grow can be changed");
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub struct Options {
     pub waiting_bytes_max: usize,
     /// Maximum number of items in the index. The store refuses further submits.
     pub items_max: u64,
-    /// Maximum bytes of keys and values of key-value records, which are in memory.
+    /// Maximum bytes of keys and values of key-value records, which are in memory. Clients may fill three quarters of it; the rest
+    /// is for the server's own records.
     pub kv_bytes_max: usize,
     /// Identifies a new store. Must be random, because it seeds item ids and checksums.
     pub salt: u64,

@@ -21,8 +21,15 @@ impl Directories {
         Directories { segment_bytes, open: Mutex::default() }
     }
 
+    fn options(&self) -> Options {
+        Options { segment_bytes: self.segment_bytes, salt: 7, ..Options::default() }
+    }
+
     fn start(&self, directory: TempDir, clock: Arc<ManualClock>) -> Arc<dyn Store> {
-        let options = Options { segment_bytes: self.segment_bytes, salt: 7, ..Options::default() };
+        self.start_with(self.options(), directory, clock)
+    }
+
+    fn start_with(&self, options: Options, directory: TempDir, clock: Arc<ManualClock>) -> Arc<dyn Store> {
         let store: Arc<dyn Store> = Arc::new(Embedded::open(directory.path(), options, clock).unwrap());
         let mut open = self.open.lock().unwrap();
         open.retain(|_, (store, _)| store.strong_count() > 0);
@@ -38,6 +45,15 @@ fn address(store: &Arc<dyn Store>) -> usize {
 impl Harness for Directories {
     fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
         self.start(tempfile::tempdir().unwrap(), clock)
+    }
+
+    fn open_with_room_for_records(
+        &self,
+        clock: Arc<ManualClock>,
+        bytes_max: usize,
+    ) -> Option<Arc<dyn Store>> {
+        let options = Options { kv_bytes_max: bytes_max, ..self.options() };
+        Some(self.start_with(options, tempfile::tempdir().unwrap(), clock))
     }
 
     fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>> {

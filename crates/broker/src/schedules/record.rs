@@ -3,11 +3,9 @@
 use crate::broker::Shared;
 use bytes::Bytes;
 use std::sync::Arc;
-use towline_domain::kv::{KvAnswer, KvCommand};
+use towline_domain::kv::{KvAnswer, KvCommand, SCHEDULES as PREFIX};
 use towline_domain::{Schedule, ScheduleName};
 use towline_store::{KvPage, Operation, OperationResult, Reply, Result, StoreError};
-
-const PREFIX: &str = "towline/schedule/";
 
 /// A schedule, and the stored bytes that a replacement compares.
 pub(crate) struct Seen {

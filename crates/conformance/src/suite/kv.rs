@@ -5,7 +5,7 @@ use super::operations::*;
 use super::rig::*;
 use bytes::Bytes;
 use futures::executor::block_on;
-use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
+use towline_domain::kv::{KvAnswer, KvCommand, KvRecord, SCHEDULES, TOKENS};
 use towline_domain::{Millis, limits};
 use towline_store::{KvPage, Operation, Reply};
 
@@ -213,6 +213,25 @@ pub(super) fn replace_succeeds_only_if_the_record_has_the_seen_value(harness: &d
     assert_eq!(rig.kv_get("k"), record("y", Some(200)), "without a TTL the expiry time stays");
     rig.kv("k", with_ttl(Some("y"), "z", 200)).expect("the record exists");
     assert_eq!(rig.kv_get("k"), record("z", Some(350)), "a given TTL starts now");
+}
+
+pub(super) fn clients_cannot_fill_the_room_of_the_servers_own_records(harness: &dyn Harness) {
+    let Some(rig) = Rig::with_room_for_records(harness, 16_000) else { return };
+    // Records of 200 bytes, until the store refuses one.
+    let fill = |prefix: &str| {
+        let key = |n: usize| format!("{prefix}{n:02}");
+        let set = |n: usize| rig.kv(&key(n), set(vec![7; 198 - prefix.len()], None));
+        let refused = (0..100).map(set).position(|answered| answered.is_err());
+        let refused = refused.expect("the room is limited");
+        assert_eq!(code(&set(refused)), "store_full", "{prefix}");
+        refused
+    };
+    assert_eq!(fill("kv/"), 60);
+    assert_eq!([fill(SCHEDULES), fill("kv/x"), fill(TOKENS)], [10, 0, 10]);
+    let large = |bytes: usize| set(vec![8; bytes], None);
+    assert_eq!(code(&rig.kv("kv/00", large(196))), "store_full");
+    rig.kv("kv/00", large(195)).expect("the record does not grow");
+    assert_eq!(rig.kv("kv/01", KvCommand::Delete), answer(KvAnswer::Deleted(true)));
 }
 
 pub(super) fn records_are_listed_by_prefix(harness: &dyn Harness) {

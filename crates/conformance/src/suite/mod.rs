@@ -48,6 +48,11 @@ pub trait Harness: Sync {
     /// Opens a new, empty store that reads the time from `clock`.
     fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store>;
 
+    /// Opens a store that holds at most this many bytes of key-value records; `None` for a store without such a limit.
+    fn open_with_room_for_records(&self, _: Arc<ManualClock>, _bytes_max: usize) -> Option<Arc<dyn Store>> {
+        None
+    }
+
     /// Closes the store and opens the same data again; `None` for a store without durable data.
     fn reopen(&self, store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Option<Arc<dyn Store>>;
 }
@@ -322,6 +327,7 @@ macro_rules! with_conformance_cases {
                 delete_reports_whether_the_record_existed
                 replace_succeeds_only_if_the_record_has_the_seen_value
                 records_are_listed_by_prefix
+                clients_cannot_fill_the_room_of_the_servers_own_records
             }
             tallies {
                 every_terminal_item_is_counted_once

@@ -60,6 +60,13 @@ impl Rig {
         Rig { store: harness.open(clock.clone()), clock, seeds: AtomicU64::new(1) }
     }
 
+    /// Opens a store that holds at most this many bytes of key-value records; `None` for a store without such a limit.
+    pub(super) fn with_room_for_records(harness: &dyn Harness, bytes_max: usize) -> Option<Rig> {
+        let clock = Arc::new(ManualClock::new(START));
+        let store = harness.open_with_room_for_records(clock.clone(), bytes_max)?;
+        Some(Rig { store, clock, seeds: AtomicU64::new(1) })
+    }
+
     /// Opens a store with one queue named `jobs`.
     pub(super) fn with_queue(harness: &dyn Harness, policy: Policy) -> Rig {
         let rig = Rig::open(harness);

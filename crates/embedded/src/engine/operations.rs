@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::digest::ContentDigest;
-use towline_domain::kv::KvRecord;
+use towline_domain::kv::{self, KvRecord};
 use towline_domain::{
     Change, Command, Context, Counts, EffectsRecorder, EventKind, FieldSet, FullKeys, Head, ItemId, KeyTag,
     Queue, QueueId, QueueName, RateState, Refusal, RoundRobin, Timestamp, Weights, decide, digest,
@@ -102,16 +102,7 @@ impl Workspace for Engine {
     }
 
     fn check_record_room(&self, after: &[(String, Option<KvRecord>)]) -> Result<(), Refusal> {
-        let (mut held, mut more) = (self.index.kv_bytes, 0);
-        for (key, record) in after {
-            let before = self.index.kv.get(key);
-            held -= before.map_or(0, |before| key.len() + before.record.value.len());
-            more += record.as_ref().map_or(0, |record| key.len() + record.value.len());
-        }
-        if more > 0 && held + more > self.options.kv_bytes_max {
-            return Err(Refusal::StoreFull { what: "bytes of key-value records", held: held as u64 });
-        }
-        Ok(())
+        kv::check_room(after, |key| self.record(key), self.index.kv_bytes, self.options.kv_bytes_max)
     }
 
     fn has_room_for_leases(&mut self) -> bool {

@@ -303,7 +303,7 @@ impl Index {
             IndexUpdate::Kv { key, record, place } => {
                 self.drop_kv(&key);
                 self.add_live(place);
-                self.kv_bytes += key.len() + record.value.len();
+                self.kv_bytes += record.bytes(&key);
                 if let Some(at) = record.expires_at {
                     self.kv_timers.insert((at, key.clone()));
                 }
@@ -323,7 +323,7 @@ impl Index {
 
     fn drop_kv(&mut self, key: &str) {
         if let Some(slot) = self.kv.remove(key) {
-            self.kv_bytes -= key.len() + slot.record.value.len();
+            self.kv_bytes -= slot.record.bytes(key);
             if let Some(at) = slot.record.expires_at {
                 self.kv_timers.remove(&(at, key.to_owned()));
             }
