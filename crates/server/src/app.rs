@@ -22,8 +22,8 @@ pub(crate) struct Inner {
     pub(crate) broker: Broker,
     pub(crate) body_bytes_max: usize,
     pub(crate) body_room: Arc<BodyRoom>,
-    /// Whether the `Host` header must be a loopback name. This stops DNS rebinding.
-    pub(crate) loopback_only: bool,
+    /// The names that a request may give for this server, besides IP addresses and `localhost`. `None`: any.
+    pub(crate) hosts: Option<Vec<String>>,
     /// Whether this server itself terminates TLS.
     pub(crate) tls: bool,
     pub(crate) auth: Auth,
@@ -57,7 +57,7 @@ impl App {
             broker,
             body_bytes_max: settings.body_bytes_max,
             body_room: BodyRoom::new(settings.bodies_bytes_max),
-            loopback_only: settings.listen.ip().is_loopback(),
+            hosts: (!settings.requires_tokens()).then(|| settings.hosts.clone()),
             tls: settings.tls_files().is_some(),
             auth,
             metrics,

@@ -6,7 +6,7 @@ use crate::auth::audit::AuditLog;
 use crate::auth::token_store::TokenStore;
 use crate::backend::{Backend, buffers};
 use crate::config::Settings;
-use crate::connection::{self, Tls, TlsError};
+use crate::connection::{self, Serving, Tls, TlsError};
 use crate::metrics::Metrics;
 use crate::routes;
 use crate::traces::Traces;
@@ -186,7 +186,7 @@ impl Server {
         let listening = backend.listen(&broker);
         let auth = Auth::new(settings.requires_tokens(), audit);
         let app = App::new(broker, &backend, metrics, traces, auth, &settings);
-        let refreshing = app.auth.required.then(|| tokio::spawn(Auth::keep_tokens_fresh(app.clone())));
+        let refreshing = tokio::spawn(Auth::keep_tokens_fresh(app.clone()));
         let router = routes::router(app.clone());
         tracing::info!(%address, tls = tls.is_some(), tokens = app.auth.required, store = %settings.store_description(), durability = ?settings.durability, "serving");
         let stop = async {
@@ -194,10 +194,16 @@ impl Server {
             tracing::info!("stopping: refusing receives, finishing requests in progress");
             app.stop();
         };
-        connection::serve(listener, tls, router, settings.connections_max, stop, settings.drain).await;
+        let serving = Serving {
+            tls,
+            router,
+            connections_max: settings.connections_max,
+            trusted_proxies: settings.trusted_proxies.clone(),
+        };
+        connection::serve(listener, serving, stop, settings.drain).await;
         app.wait_for_followers(settings.drain).await;
         listening.inspect(JoinHandle::abort);
-        refreshing.inspect(JoinHandle::abort);
+        refreshing.abort();
         if let Some(traces) = &app.traces {
             traces.stop(SPAN_FLUSH_MAX).await;
         }

@@ -1,11 +1,11 @@
 //! The audit log: one line of JSON for every administrative call, in a file or in the log.
 
+use crate::connection::ClientAddress;
 use http::Method;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use towline_api::Time;
@@ -31,7 +31,7 @@ pub(super) struct AuditEntry<'a> {
     /// `null` if the server does not require tokens.
     pub(super) token: Option<u64>,
     pub(super) name: Option<&'a str>,
-    pub(super) from: Option<SocketAddr>,
+    pub(super) from: Option<&'a ClientAddress>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<u16>,
     /// The error code, if the call failed.

@@ -18,7 +18,6 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use http_body::Body as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use towline_api::Code;
@@ -35,8 +34,8 @@ pub(crate) async fn authorize(
     }
     let (requirement, operation) = requirements.of(&request);
     let audited = (requirement.is_administrative() && !is_read).then(|| AuditedRequest::of(&request));
-    let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
-    let token = match authenticate(&app, requirement, request.headers(), address).await {
+    let client = request.extensions().get::<ClientAddress>().cloned().unwrap_or_default();
+    let token = match authenticate(&app, requirement, request.headers(), &client).await {
         Ok(token) => token,
         Err(problem) => return problem.into_response(),
     };
@@ -54,7 +53,7 @@ pub(crate) async fn authorize(
             subject: extensions.get::<AuditSubject>().map(|subject| subject.0.as_str()),
             token: token.as_ref().map(|token| token.record.id),
             name: token.as_ref().map(|token| token.record.name()),
-            from: address,
+            from: Some(&client),
             status: Some(response.status().as_u16()),
             code: extensions.get::<Code>().map(|code| code.name()),
         });
@@ -67,7 +66,7 @@ async fn authenticate(
     app: &App,
     requirement: Requirement,
     headers: &HeaderMap,
-    address: Option<SocketAddr>,
+    client: &ClientAddress,
 ) -> Result<Option<Arc<ActiveToken>>, ProblemResponse> {
     let auth = &app.auth;
     if !auth.required || requirement == Requirement::Nothing {
@@ -78,18 +77,14 @@ async fn authenticate(
         return Err(ProblemResponse::new(Code::Unauthenticated, detail));
     };
     let now = app.now();
-    let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
     let secret = header.to_str().ok().and_then(bearer).and_then(TokenSecret::parse);
     let mut check = secret.as_ref().and_then(|secret| auth.tokens.cached(secret, now));
-    if !matches!(check, Some(TokenCheck::Valid(_))) {
-        // A token in use is in the cache, so only a client that guesses tokens gets here often.
-        if let Some(seconds) = auth.failures.wait(address, now) {
-            let detail =
-                format!("too many requests with invalid tokens from {address}; try again in {seconds} s");
-            return Err(ProblemResponse::new(Code::RateLimited, detail).retry_after(seconds));
-        }
-        if let (Some(secret), None) = (&secret, &check) {
-            check = Some(auth.tokens.load(&app.broker, secret, now).await?);
+    if let (Some(secret), None) = (&secret, &check) {
+        let _turn = auth.lookups.turn(client.ip()).await?;
+        // Another request may have loaded it while this one waited.
+        check = auth.tokens.cached(secret, app.now());
+        if check.is_none() {
+            check = Some(auth.tokens.load(&app.broker, secret, app.now()).await?);
         }
     }
     let detail = match check {
@@ -106,8 +101,8 @@ async fn authenticate(
         Some(TokenCheck::Unknown) => "this server does not know the token; request a new one".to_owned(),
         None => "the Authorization header has no token; send `Authorization: Bearer tow_...`".to_owned(),
     };
-    if auth.failures.count(address, now) {
-        tracing::warn!(%address, "too many invalid tokens; the server rejects this address for up to a minute");
+    if auth.lookups.reports(now) {
+        tracing::warn!(%client, "refused a request: {detail}; the server reports at most one such request a minute");
     }
     Err(ProblemResponse::new(Code::Unauthenticated, detail).with_challenge(AuthChallenge::InvalidToken))
 }

@@ -1,10 +1,12 @@
 //! Authentication and authorization: tokens, scopes, rate limits, and the audit log.
 
 pub(crate) mod audit;
+mod lookups;
 mod middleware;
 mod rate_limit;
 mod requirement;
 mod revocable_body;
+mod revocations;
 mod scope;
 pub(crate) mod secret;
 mod token_cache;
@@ -19,21 +21,22 @@ use crate::response::ProblemResponse;
 use audit::AuditLog;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use lookups::Lookups;
 use middleware::{forbidden, hidden_items};
-use rate_limit::FailureLimiter;
 use secret::TokenId;
 use std::sync::Arc;
 use token_cache::{ActiveToken, TokenCache};
 use token_store::TokenRecord;
 use towline_api::Code;
-use towline_domain::{ItemId, QueueName};
+use towline_broker::Broker;
+use towline_domain::{ItemId, QueueName, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Auth {
     /// Whether requests need a token.
     pub(crate) required: bool,
     tokens: TokenCache,
-    failures: FailureLimiter,
+    lookups: Lookups,
     audit: Arc<AuditLog>,
 }
 
@@ -46,12 +49,24 @@ pub(crate) enum AuthChallenge {
 
 impl Auth {
     pub(crate) fn new(required: bool, audit: Arc<AuditLog>) -> Auth {
-        Auth { required, tokens: TokenCache::default(), failures: FailureLimiter::new(), audit }
+        Auth { required, tokens: TokenCache::default(), lookups: Lookups::new(), audit }
     }
 
-    /// Ends the requests of a token that was revoked through this server.
-    pub(crate) fn end(&self, id: TokenId) {
-        self.tokens.end(id);
+    /// Revokes a token and ends its requests.
+    pub(crate) async fn revoke(
+        &self,
+        broker: &Broker,
+        id: TokenId,
+        now: Timestamp,
+    ) -> Result<Option<TokenRecord>, ProblemResponse> {
+        self.tokens.revoke(broker, id, now).await.map_err(|error| {
+            let done = format!(
+                "this server refuses token {id} from now on, but the revocation is not stored, so other servers and the next start \
+                 accept the token; the server tries again every {} s",
+                token_cache::REFRESH_INTERVAL.as_secs()
+            );
+            ProblemResponse::from(error).prefixed(&done)
+        })
     }
 
     /// Reloads the tokens in use from the store, again and again.

@@ -4,6 +4,7 @@
 //! the store is not reachable, tokens become stale and the server rejects them.
 
 use super::rate_limit::TokenBucket;
+use super::revocations::Revocations;
 use super::secret::{TokenId, TokenSecret};
 use super::token_store::{TokenRecord, TokenStore};
 use parking_lot::RwLock;
@@ -70,6 +71,7 @@ impl ActiveToken {
 #[derive(Debug, Default)]
 pub(super) struct TokenCache {
     active: RwLock<HashMap<TokenId, Arc<ActiveToken>>>,
+    revocations: Revocations,
 }
 
 /// The result of checking a token.
@@ -80,9 +82,14 @@ pub(super) enum TokenCheck {
     Ended(&'static str),
 }
 
+const REVOKED: TokenCheck = TokenCheck::Ended("was revoked");
+
 impl TokenCache {
     /// Checks a token against the cache. `None`: it must be loaded from the store.
     pub(super) fn cached(&self, secret: &TokenSecret, now: Timestamp) -> Option<TokenCheck> {
+        if self.revocations.contains(secret.id) {
+            return Some(REVOKED);
+        }
         let active = self.active.read();
         let token = active.get(&secret.id)?;
         if now.0.saturating_sub(token.confirmed.load(Ordering::Relaxed)) > STALE_MS {
@@ -107,6 +114,10 @@ impl TokenCache {
             return Ok(TokenCheck::Ended(why));
         }
         let mut active = self.active.write();
+        // It may have been revoked since the read.
+        if self.revocations.contains(secret.id) {
+            return Ok(REVOKED);
+        }
         if active.len() >= CACHED_MAX && !active.contains_key(&secret.id) {
             active.retain(|_, token| Arc::strong_count(token) > 1);
         }
@@ -115,16 +126,45 @@ impl TokenCache {
         Ok(TokenCheck::Valid(Arc::clone(token)))
     }
 
+    /// Revokes a token: first on this server, then in the store. If the store cannot write, the next refresh tries again.
+    pub(super) async fn revoke(
+        &self,
+        broker: &Broker,
+        id: TokenId,
+        now: Timestamp,
+    ) -> Result<Option<TokenRecord>, StoreError> {
+        let at = self.revocations.add(id, now)?;
+        self.end(id);
+        self.store_revocation(broker, id, at).await
+    }
+
+    async fn store_revocation(
+        &self,
+        broker: &Broker,
+        id: TokenId,
+        at: Timestamp,
+    ) -> Result<Option<TokenRecord>, StoreError> {
+        let revoked = TokenStore::Broker(broker).revoke(id, at).await?;
+        match &revoked {
+            Some(_) => self.revocations.stored(id, broker.now()),
+            None => self.revocations.forget(id),
+        }
+        Ok(revoked)
+    }
+
     /// Ends the requests of a token.
-    pub(super) fn end(&self, id: TokenId) {
+    fn end(&self, id: TokenId) {
         let ended = self.active.write().remove(&id);
         if let Some(token) = ended {
             token.ended.send_replace(true);
         }
     }
 
-    /// Reloads all cached tokens, and stores when they were last used.
+    /// Stores revocations that could not be stored before, reloads all cached tokens, and stores when they were last used.
     pub(super) async fn refresh(&self, broker: &Broker) -> Result<(), StoreError> {
+        for (id, at) in self.revocations.unstored(broker.now()) {
+            self.store_revocation(broker, id, at).await?;
+        }
         let tokens: Vec<Arc<ActiveToken>> = self.active.read().values().cloned().collect();
         for some in tokens.chunks(LOAD_BATCH) {
             let ids: Vec<TokenId> = some.iter().map(|token| token.record.id).collect();
@@ -172,10 +212,11 @@ fn verify(token: &Arc<ActiveToken>, secret: &TokenSecret, now: Timestamp) -> Tok
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
     use towline_api::NewToken;
     use towline_broker::Sharing;
-    use towline_conformance::ReferenceStore;
-    use towline_store::ManualClock;
+    use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
+    use towline_store::{BoxFuture, ManualClock, Operation, Store, Updated};
 
     #[tokio::test]
     async fn a_token_revoked_by_another_server_ends_at_the_next_refresh() {
@@ -203,6 +244,55 @@ mod tests {
         token.ended().await;
         assert!(tokens.cached(&secret, broker.now()).is_none());
         assert!(matches!(tokens.load(&broker, &secret, broker.now()).await.unwrap(), TokenCheck::Ended(_)));
+    }
+
+    #[derive(Debug, Default)]
+    struct ReadOnly(AtomicBool);
+
+    impl Interceptor for ReadOnly {
+        fn update<'a>(
+            &'a self,
+            store: &'a ReferenceStore,
+            batch: Vec<Operation>,
+        ) -> BoxFuture<'a, Result<Updated, StoreError>> {
+            match self.0.load(Ordering::Relaxed) {
+                true => Box::pin(async { Err(StoreError::Unavailable { cause: "read-only".to_owned() }) }),
+                false => store.update(batch),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_revocation_takes_effect_before_it_is_stored_and_is_stored_later() {
+        let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
+        let reference = ReferenceStore::new(clock.clone(), 0);
+        let store = Arc::new(InterceptedStore { store: reference, guard: ReadOnly::default() });
+        let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
+        let new = NewToken { name: "a".to_owned(), scopes: vec!["admin".to_owned()], ..NewToken::default() };
+        let (text, _) = TokenStore::Store(&*store).create(new, [1; 32], broker.now()).await.unwrap();
+        let secret = TokenSecret::parse(&text).unwrap();
+        let tokens = TokenCache::default();
+        let TokenCheck::Valid(token) = tokens.load(&broker, &secret, broker.now()).await.unwrap() else {
+            panic!()
+        };
+        store.guard.0.store(true, Ordering::Relaxed);
+        tokens.revoke(&broker, secret.id, broker.now()).await.unwrap_err();
+        token.ended().await;
+        assert!(matches!(tokens.cached(&secret, broker.now()), Some(TokenCheck::Ended(_))));
+        assert!(matches!(tokens.load(&broker, &secret, broker.now()).await.unwrap(), TokenCheck::Ended(_)));
+        tokens.refresh(&broker).await.unwrap_err();
+        clock.advance(5000);
+        store.guard.0.store(false, Ordering::Relaxed);
+        tokens.refresh(&broker).await.unwrap();
+        let stored = TokenStore::Store(&*store).find(&[secret.id]).await.unwrap().pop().flatten().unwrap();
+        let shown = stored.describe(None);
+        assert_eq!(shown.revoked_at, Some(Timestamp(1_000_000).into()), "the time of the revocation");
+        clock.advance(60_000);
+        tokens.refresh(&broker).await.unwrap();
+        assert!(tokens.cached(&secret, broker.now()).is_none(), "the store knows it");
+        assert!(matches!(tokens.load(&broker, &secret, broker.now()).await.unwrap(), TokenCheck::Ended(_)));
+        assert!(tokens.revoke(&broker, 99, broker.now()).await.unwrap().is_none());
+        assert!(tokens.revocations.unstored(broker.now()).is_empty());
     }
 
     #[tokio::test]

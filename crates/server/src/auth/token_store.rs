@@ -8,17 +8,16 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use towline_api::{NewToken, RateLimit, TokenShown};
 use towline_broker::Broker;
-use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
+use towline_domain::kv::{KvAnswer, KvCommand, KvRecord, TOKENS};
+use towline_domain::limits::KV_PAGE_MAX;
 use towline_domain::{Millis, Refusal, Timestamp};
-use towline_store::{Answered, Operation, OperationResult, Reply, Store, StoreError};
+use towline_store::{Answered, KvPage, Operation, OperationResult, Reply, Store, StoreError};
 
-/// The prefix of the server's own records.
-const RESERVED: &str = "towline/";
 const NAME_BYTES_MAX: usize = 200;
 const SCOPES_MAX: usize = 100;
 const RATE_MAX: u32 = 1_000_000;
-/// Listing tokens looks at every id that was ever given out.
-const IDS_MAX: i64 = 1_000_000;
+/// Valid tokens. A token that has ended leaves room for a new one.
+const VALID_MAX: usize = 10_000;
 const EXPIRES_MAX: Millis = Millis::days(3650);
 /// Lists show a token for this long after it ended.
 const LISTED_AFTER_END: Millis = Millis::days(30);
@@ -33,15 +32,16 @@ pub(crate) enum TokenStore<'a> {
 }
 
 fn counter() -> String {
-    format!("{RESERVED}tokens")
+    format!("{TOKENS}s")
 }
 
+/// With leading zeros, so that the order of the keys is the order of creation.
 fn key(id: TokenId) -> String {
-    format!("{RESERVED}token/{id}")
+    format!("{TOKENS}/{id:020}")
 }
 
 fn used_key(id: TokenId) -> String {
-    format!("{RESERVED}token-used/{id}")
+    format!("{TOKENS}-used/{id}")
 }
 
 /// The stored form of a token. Its last use is a separate record, because writing it must not undo a revocation.
@@ -183,6 +183,16 @@ impl<'a> TokenStore<'a> {
         self.run(key(record.id), KvCommand::Set { value, ttl }).await.map(drop)
     }
 
+    async fn valid_tokens(self, now: Timestamp) -> Result<usize, StoreError> {
+        let (mut count, mut after) = (0, 0);
+        loop {
+            let (records, next) = self.page(after, KV_PAGE_MAX).await?;
+            count += records.iter().filter(|record| record.ended(now).is_none()).count();
+            let Some(next) = next else { return Ok(count) };
+            after = next;
+        }
+    }
+
     /// Creates a token. Returns its text, which is not stored, and its record.
     pub(crate) async fn create(
         self,
@@ -192,14 +202,15 @@ impl<'a> TokenStore<'a> {
     ) -> OperationResult<(String, TokenRecord)> {
         let hash = TokenSecret::new(0, secret).hash();
         let stored = check(new, hash, now)?;
-        let id = match self.run(counter(), KvCommand::Increment { by: 1, ttl: None }).await? {
-            KvAnswer::Number(number @ 1..=IDS_MAX) => number.cast_unsigned(),
-            KvAnswer::Number(_) => {
-                let message = format!("{IDS_MAX} tokens were created, which is the maximum");
-                return Err(invalid("tokens", message).into());
-            }
-            _ => return Err(StoreError::Closed.into()),
+        let held = self.valid_tokens(now).await?;
+        if held >= VALID_MAX {
+            return Err(Refusal::StoreFull { what: "valid tokens", held: held as u64 }.into());
+        }
+        let KvAnswer::Number(id) = self.run(counter(), KvCommand::Increment { by: 1, ttl: None }).await?
+        else {
+            return Err(StoreError::Closed.into());
         };
+        let id = id.cast_unsigned();
         let access = Access::new(stored.scopes.iter().filter_map(|scope| scope.parse().ok()).collect());
         let record = TokenRecord { id, hash, access, stored };
         self.put(&record, now).await?;
@@ -215,30 +226,43 @@ impl<'a> TokenStore<'a> {
         ids.iter().zip(found).map(read).collect()
     }
 
-    /// The highest id that was given out.
-    async fn last_id(self) -> Result<TokenId, StoreError> {
-        let found = self.store().kv_get(vec![counter()]).await?.pop().flatten();
-        let text = found.and_then(|record| String::from_utf8(record.value.into()).ok());
-        Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
-    }
-
     /// Whether a token was ever created.
     pub(crate) async fn any(self) -> Result<bool, StoreError> {
-        Ok(self.last_id().await? > 0)
+        Ok(self.store().kv_get(vec![counter()]).await?.pop().flatten().is_some())
     }
 
-    /// Lists tokens among the `limit` ids after `after`. Also returns the cursor of the next page.
-    pub(crate) async fn list(
+    /// Up to `limit` tokens with ids above `after`. Also returns the cursor of the next page.
+    async fn page(
         self,
         after: TokenId,
         limit: usize,
+    ) -> Result<(Vec<TokenRecord>, Option<TokenId>), StoreError> {
+        let page = KvPage { prefix: format!("{TOKENS}/"), after: Some(key(after)), limit };
+        let found = self.store().kv_list(page).await?;
+        let id = |key: &str| key.rsplit('/').next().and_then(|id| id.parse().ok()).unwrap_or_default();
+        let next = found.last().map(|(key, _)| id(key));
+        // A damaged token must not hide the others, nor keep an operator from creating one.
+        let read = |(key, record): &(String, KvRecord)| {
+            TokenRecord::read(id(key), &record.value).inspect_err(|error| tracing::error!("{error}")).ok()
+        };
+        Ok((found.iter().filter_map(read).collect(), next))
+    }
+
+    /// Lists up to `limit` tokens with ids above `after`. Also returns the cursor of the next page.
+    pub(crate) async fn list(
+        self,
+        mut after: TokenId,
+        limit: usize,
     ) -> Result<(Vec<TokenShown>, Option<TokenId>), StoreError> {
-        let last = self.last_id().await?;
-        let ids: Vec<TokenId> = (after.saturating_add(1)..=last).take(limit).collect();
-        let next = ids.last().copied().filter(|id| *id < last);
-        let (records, used) = (self.find(&ids).await?, self.last_used(&ids).await?);
-        let listed = records.into_iter().zip(used).filter_map(|(record, used)| Some(record?.describe(used)));
-        Ok((listed.collect(), next))
+        let mut listed = Vec::new();
+        while listed.len() < limit {
+            let (records, next) = self.page(after, limit - listed.len()).await?;
+            let Some(next) = next else { return Ok((listed, None)) };
+            let used = self.last_used(&records.iter().map(|record| record.id).collect::<Vec<_>>()).await?;
+            listed.extend(records.iter().zip(used).map(|(record, used)| record.describe(used)));
+            after = next;
+        }
+        Ok((listed, Some(after)))
     }
 
     pub(crate) async fn last_used(self, ids: &[TokenId]) -> Result<Vec<Option<Timestamp>>, StoreError> {

@@ -11,7 +11,7 @@ pub use buffers::BufferSettings;
 pub use table::{DefaultValue, Flag, SETTINGS, Setting};
 pub use traces::TraceSettings;
 
-use crate::connection::TlsFiles;
+use crate::connection::{TlsFiles, TrustedProxies};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,6 +42,9 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     /// Whether to require tokens on loopback too.
     pub require_tokens: bool,
+    /// In lower case. Names that clients may use in the `Host` header while tokens are not required.
+    pub hosts: Vec<String>,
+    pub trusted_proxies: TrustedProxies,
     /// The file of the audit log. Without one, audit entries go to the log.
     pub audit_log: Option<PathBuf>,
     /// How long a stopping server waits before it cuts connections.
@@ -127,6 +130,8 @@ impl Default for Settings {
             tls_cert: None,
             tls_key: None,
             require_tokens: false,
+            hosts: Vec::new(),
+            trusted_proxies: TrustedProxies::default(),
             audit_log: None,
             drain: Duration::from_secs(10),
             log: "info".to_owned(),
@@ -342,6 +347,10 @@ mod tests {
             ("drain", "10"),
             ("connections_max", "0"),
             ("insecure", "perhaps"),
+            ("hosts", "https://queue.example"),
+            ("hosts", "queue.example:7420"),
+            ("trusted_proxies", "10.0.0.0/33"),
+            ("trusted_proxies", "proxy.example"),
             ("log_format", "xml"),
             ("log", "??=!"),
             ("buffers", "s3://"),

@@ -1,7 +1,9 @@
 //! Parsers for the values of settings. An error says which values are allowed.
 
 use super::{LogFormat, StoreChoice, display_address};
-use std::net::SocketAddr;
+use crate::connection::TrustedProxies;
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,8 +13,45 @@ use towline_embedded::Durability;
 use towline_postgres::{Address, AddressError};
 use tracing_subscriber::EnvFilter;
 
+const HOSTS_MAX: usize = 100;
+/// The longest name in the domain name system.
+const HOST_BYTES_MAX: usize = 253;
+const PROXIES_MAX: usize = 1000;
+
 pub(super) fn address(value: &str) -> Result<SocketAddr, String> {
     value.parse().map_err(|_| "use an address and a port, like 127.0.0.1:7420".to_owned())
+}
+
+fn several(value: &str, max: usize) -> Result<Vec<&str>, String> {
+    let values: Vec<&str> = value.split_whitespace().collect();
+    if values.len() > max {
+        return Err(format!("{} given; use at most {max}", values.len()));
+    }
+    Ok(values)
+}
+
+/// Names of hosts, in lower case.
+pub(super) fn hosts(value: &str) -> Result<Vec<String>, String> {
+    let host =
+        |name: &str| match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
+            true if name.len() <= HOST_BYTES_MAX => Ok(name.to_ascii_lowercase()),
+            _ => Err(format!("{name:?}: use names without scheme and port, like queue.example")),
+        };
+    several(value, HOSTS_MAX)?.into_iter().map(host).collect()
+}
+
+pub(super) fn proxies(value: &str) -> Result<TrustedProxies, String> {
+    let mut proxies = TrustedProxies::default();
+    for proxy in several(value, PROXIES_MAX)? {
+        let network = || proxy.parse().ok().or_else(|| Some(IpNet::from(proxy.parse::<IpAddr>().ok()?)));
+        match proxy {
+            "unix" => proxies.unix = true,
+            _ => proxies.networks.push(network().ok_or_else(|| {
+                format!("{proxy:?}: use addresses like 10.0.0.7, networks like 10.0.0.0/8, or unix")
+            })?),
+        }
+    }
+    Ok(proxies)
 }
 
 pub(super) fn directory(value: &str) -> Result<PathBuf, String> {

@@ -78,6 +78,10 @@ settings! {
         "Private key of the certificate, in PEM. SIGHUP reloads it";
     "require_tokens", Switch, Text("false"), |s, v| s.require_tokens = parse::boolean(v)?,
         "Require tokens on a loopback address too, for example behind a proxy. On other addresses tokens are required unless insecure is set";
+    "hosts", Repeated("NAME"), DefaultValue::None, |s, v| s.hosts = parse::hosts(v)?,
+        "Names of this server that clients may use while it requires no tokens, besides IP addresses and localhost. Separate several with spaces";
+    "trusted_proxies", Repeated("ADDRESS"), DefaultValue::None, |s, v| s.trusted_proxies = parse::proxies(v)?,
+        "Proxies that name the client of a request in X-Forwarded-For or Forwarded: addresses, networks like 10.0.0.0/8, or unix for every client of a Unix socket. Separate several with spaces";
     "audit_log", Value("FILE"), Described("the log"), |s, v| s.audit_log = Some(v.into()),
         "File for the audit log: one line of JSON per administrative call. SIGHUP reopens it";
     "drain", Value("DURATION"), Text("10s"), |s, v| s.drain = parse::duration(v, Millis::ZERO, Millis::MAX)?,

@@ -1,5 +1,6 @@
 //! Accepts connections, serves HTTP/1.1 or HTTP/2 on each, and shuts them down gracefully.
 
+use super::client_address::{ClientAddress, Peer, TrustedProxies};
 use super::drain_on_drop::DrainOnDrop;
 use super::guarded_stream::GuardedStream;
 use super::seats::Seats;
@@ -11,7 +12,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -48,20 +48,23 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// The address of the client, an extension of each request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ClientAddress(pub(crate) SocketAddr);
+/// What serves connections, and which of them.
+pub(crate) struct Serving {
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) router: Router,
+    pub(crate) connections_max: usize,
+    pub(crate) trusted_proxies: TrustedProxies,
+}
 
 /// Serves until `stop` completes, then waits up to `drain` for requests in progress.
 pub(crate) async fn serve(
     listener: TcpListener,
-    tls: Option<Arc<Tls>>,
-    router: Router,
-    connections_max: usize,
+    serving: Serving,
     stop: impl Future<Output = ()>,
     drain: Duration,
 ) {
-    let builder = Arc::new(builder());
+    let Serving { tls, router, connections_max, trusted_proxies } = serving;
+    let (builder, trusted_proxies) = (Arc::new(builder()), Arc::new(trusted_proxies));
     let graceful = GracefulShutdown::new();
     // Dropped after `drain`: connections that are still busy then end and release the store.
     let (alive, cut) = watch::channel(());
@@ -88,7 +91,10 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let Some(seat) = seats.take(address.ip()) else {
+        let peer = Peer::Tcp(address);
+        // A trusted proxy has the connections of many clients.
+        let limited = (!trusted_proxies.has_peer(peer)).then(|| address.ip());
+        let Ok(seat) = limited.map(|address| seats.take(address).ok_or(())).transpose() else {
             tracing::debug!(%address, "closed a connection: its client has too many");
             continue;
         };
@@ -98,7 +104,8 @@ pub(crate) async fn serve(
         let connection = Connection {
             builder: Arc::clone(&builder),
             router: router.clone(),
-            address: ClientAddress(address),
+            peer,
+            trusted_proxies: Arc::clone(&trusted_proxies),
         };
         let (watcher, mut cut, mut closing) = (graceful.watcher(), cut.clone(), closing.clone());
         tokio::spawn(async move {
@@ -135,15 +142,17 @@ pub(crate) async fn serve(
 struct Connection {
     builder: Arc<Builder<TokioExecutor>>,
     router: Router,
-    address: ClientAddress,
+    peer: Peer,
+    trusted_proxies: Arc<TrustedProxies>,
 }
 
 impl Connection {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
-        let Connection { builder, router, address } = self;
+        let Connection { builder, router, peer, trusted_proxies } = self;
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(DrainOnDrop::new);
-            request.extensions_mut().insert(address);
+            let client = ClientAddress::new(peer, request.headers(), &trusted_proxies);
+            request.extensions_mut().insert(client);
             router.clone().oneshot(request)
         });
         let stream = TokioIo::new(GuardedStream::new(stream));

@@ -1,12 +1,15 @@
 //! TCP connections: accepting, TLS, time limits, and a graceful end.
 
+mod client_address;
 mod drain_on_drop;
 mod guarded_stream;
 mod listen;
 mod seats;
 mod tls;
 
-pub(crate) use listen::{ClientAddress, serve};
+pub(crate) use client_address::ClientAddress;
+pub use client_address::TrustedProxies;
+pub(crate) use listen::{Serving, serve};
 pub(crate) use seats::network;
 pub(crate) use tls::Tls;
 pub use tls::{TlsError, TlsFiles};

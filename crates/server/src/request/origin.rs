@@ -8,8 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{HOST, ORIGIN};
-use http::uri::Authority;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use std::net::IpAddr;
 use towline_api::Code;
 
@@ -21,32 +20,41 @@ pub(crate) async fn reject_foreign_origin(State(app): State<App>, request: Reque
 }
 
 fn check(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), ProblemResponse> {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    // HTTP/2 sends the host as the authority.
-    let host = text(HOST).or_else(|| uri.authority().map(Authority::as_str));
-    if let Some(host) = host.filter(|host| app.loopback_only && !is_loopback(host)) {
-        let host = excerpt(host);
-        let detail = format!("the host {host:?} is not this server; use localhost, 127.0.0.1 or [::1]");
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    // HTTP/2 sends the host as the authority, and so does a request line with an absolute URL. What a proxy or a route makes of a
+    // request with several names differs, so each of them must be a name of this server.
+    let authority = uri.authority().map(|authority| authority.as_str().to_owned());
+    let mut hosts = authority.into_iter().chain(headers.get_all(HOST).iter().map(text)).peekable();
+    let host = hosts.peek().cloned();
+    if let Some(known) = &app.hosts
+        && let Some(foreign) = hosts.find(|host| !is_own(host, known))
+    {
+        let foreign = excerpt(&foreign);
+        let detail = format!(
+            "the host {foreign:?} is not this server; use its IP address or localhost, or add the name to the setting hosts"
+        );
         return Err(ProblemResponse::new(Code::CrossOrigin, detail));
     }
-    let Some(origin) = text(ORIGIN) else { return Ok(()) };
+    let Some(origin) = headers.get(ORIGIN).map(text) else { return Ok(()) };
     // If this server has no TLS, a proxy may terminate it, so the scheme may differ.
     let own =
         origin.split_once("://").filter(|(scheme, _)| !app.tls || *scheme == "https").map(|(_, rest)| rest);
-    if own.is_none() || own != host {
-        let detail = format!("pages of {:?} may not call this server", excerpt(origin));
+    if own.is_none() || own != host.as_deref() {
+        let detail = format!("pages of {:?} may not call this server", excerpt(&origin));
         return Err(ProblemResponse::new(Code::CrossOrigin, detail));
     }
     Ok(())
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Whether a page of another site cannot have made the name point to this server.
+fn is_own(host: &str, known: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
-    name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    name.parse::<IpAddr>().is_ok()
         || name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
+        || known.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 #[cfg(test)]
@@ -54,22 +62,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_names_are_recognized() {
-        for loopback in [
+    fn addresses_localhost_and_configured_names_are_own() {
+        let known = ["queue.example".to_owned()];
+        for own in [
             "localhost",
             "LOCALHOST:7420",
             "127.0.0.1:7420",
-            "127.1.2.3",
-            "[::1]:7420",
+            "10.0.0.1",
+            "[2001:db8::1]:7420",
             "[::1]",
             "a.localhost:1",
+            "Queue.Example:7420",
         ] {
-            assert!(is_loopback(loopback), "{loopback}");
+            assert!(is_own(own, &known), "{own}");
         }
-        for other in
-            ["evil.example:7420", "localhost.evil.example", "10.0.0.1", "[::2]:7420", "", "127.0.0.1.nip.io"]
-        {
-            assert!(!is_loopback(other), "{other}");
+        for foreign in [
+            "evil.example:7420",
+            "localhost.evil.example",
+            "a.queue.example",
+            "queue.example.evil.example",
+            "127.0.0.1.nip.io",
+            "",
+            ":",
+            "[evil.example]",
+        ] {
+            assert!(!is_own(foreign, &known), "{foreign}");
         }
     }
 }

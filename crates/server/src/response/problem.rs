@@ -37,6 +37,12 @@ impl ProblemResponse {
         self
     }
 
+    /// Says first what the failed call did.
+    pub(crate) fn prefixed(mut self, done: &str) -> ProblemResponse {
+        self.0.problem.detail = format!("{done}: {}", self.0.problem.detail);
+        self
+    }
+
     /// Sets the error in the `WWW-Authenticate` header.
     pub(crate) fn with_challenge(mut self, challenge: AuthChallenge) -> ProblemResponse {
         self.0.challenge = Some(challenge);

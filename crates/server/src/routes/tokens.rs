@@ -42,10 +42,10 @@ pub(super) async fn create(
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", security(("token" = ["admin"])),
     params(
         ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
-        ("limit" = Option<usize>, Query, description = "Maximum number of entries to look at, up to 10000. Default: 100", minimum = 1, maximum = 10000),
+        ("limit" = Option<usize>, Query, description = "Maximum number of tokens, up to 10000. Default: 100", minimum = 1, maximum = 10000),
     ),
     responses(
-        (status = 200, description = "A page. A page with few or no entries may still have a `next` page.", body = TokenPage),
+        (status = 200, description = "A page.", body = TokenPage),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -74,17 +74,14 @@ pub(super) async fn revoke(
     respond: Responder,
     TokenPath(text): TokenPath,
 ) -> Result<Response, ProblemResponse> {
-    let tokens = TokenStore::Broker(&app.broker);
     let not_found = || {
         let detail = format!("there is no token {:?}; run `towline token list`", excerpt(&text));
         ProblemResponse::new(Code::TokenNotFound, detail)
     };
     let id = parse_id(&text).ok_or_else(not_found)?;
-    let record = tokens.revoke(id, app.now()).await?.ok_or_else(not_found)?;
-    let last_used = tokens.last_used(&[id]).await?.pop().flatten();
-    let response = respond.with(&record.describe(last_used))?;
-    app.auth.end(id);
-    Ok(response)
+    let record = app.auth.revoke(&app.broker, id, app.now()).await?.ok_or_else(not_found)?;
+    let last_used = TokenStore::Broker(&app.broker).last_used(&[id]).await?.pop().flatten();
+    respond.with(&record.describe(last_used))
 }
 
 /// Show the identity and scopes of the current token.
