@@ -21,7 +21,7 @@ pub enum BackoffBody {
 
 impl<'de> Deserialize<'de> for BackoffBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BackoffBody, D::Error> {
-        name_or_object("the name of a schedule, or an object", deserializer).map(|read| match read {
+        name_or_object("the name of a backoff, or an object", deserializer).map(|read| match read {
             NameOrObject::Name(name) => BackoffBody::Preset(name),
             NameOrObject::Object(custom) => BackoffBody::Custom(custom),
         })

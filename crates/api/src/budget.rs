@@ -4,6 +4,8 @@
 //!
 //! **Invariant:** each element, entry and text costs something, so the limit also bounds their number.
 
+use crate::element::decode_apart;
+use crate::format::Positioned;
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
@@ -12,6 +14,8 @@ use std::fmt;
 
 /// The name of the tuple struct as which a list with a maximum length is decoded: see [`DecodeBudget`].
 pub(crate) const LIST: &str = "$towline::List";
+/// The name of the newtype as which an element of a batch is decoded: see [`crate::element::Element`].
+pub(crate) const ELEMENT: &str = "$towline::Element";
 
 /// Memory is reserved in steps of this many bytes.
 const STEP: usize = 16 << 10;
@@ -71,7 +75,7 @@ impl<'a> DecodeBudget<'a> {
     }
 
     #[inline]
-    fn charge<E: de::Error>(&self, bytes: usize) -> Result<(), E> {
+    pub(crate) fn charge<E: de::Error>(&self, bytes: usize) -> Result<(), E> {
         let used = self.used.get().saturating_add(bytes);
         self.used.set(used);
         if used <= self.reserved.get() { Ok(()) } else { self.reserve(used) }
@@ -110,18 +114,50 @@ impl fmt::Debug for DecodeBudget<'_> {
     }
 }
 
+/// How the elements of a batch are decoded.
+#[derive(Clone, Copy)]
+pub(crate) enum Elements<'b> {
+    /// With the reader of the body. An element that cannot be read ends the decoding.
+    Together,
+    /// Each with a reader of its own.
+    Apart(Positioned<'b>),
+    Skipped,
+}
+
+/// One pass over a body.
+pub(crate) struct Pass<'b> {
+    pub(crate) budget: &'b DecodeBudget<'b>,
+    pub(crate) elements: Elements<'b>,
+    has_elements: Cell<bool>,
+}
+
+impl<'b> Pass<'b> {
+    pub(crate) fn new(budget: &'b DecodeBudget<'b>, elements: Elements<'b>) -> Pass<'b> {
+        Pass { budget, elements, has_elements: Cell::new(false) }
+    }
+
+    /// Whether the pass met an element of a batch.
+    pub(crate) fn has_elements(&self) -> bool {
+        self.has_elements.get()
+    }
+}
+
 /// Wraps a deserializer, a visitor or a seed, and everything below it.
-pub(crate) struct Counted<'b, 'a, X> {
+pub(crate) struct Counted<'b, X> {
     inner: X,
-    budget: &'b DecodeBudget<'a>,
+    pass: &'b Pass<'b>,
     /// For the next list.
     list_max: usize,
 }
 
-impl<'b, 'a, X> Counted<'b, 'a, X> {
+impl<'b, X> Counted<'b, X> {
     #[inline]
-    pub(crate) fn new(inner: X, budget: &'b DecodeBudget<'a>) -> Counted<'b, 'a, X> {
-        Counted { inner, budget, list_max: usize::MAX }
+    pub(crate) fn new(inner: X, pass: &'b Pass<'b>) -> Counted<'b, X> {
+        Counted { inner, pass, list_max: usize::MAX }
+    }
+
+    pub(crate) fn pass(&self) -> &'b Pass<'b> {
+        self.pass
     }
 }
 
@@ -134,12 +170,12 @@ macro_rules! forward {
         })*
         $(#[inline]
         fn $counted<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            self.inner.$counted(Counted::new(visitor, self.budget))
+            self.inner.$counted(Counted::new(visitor, self.pass))
         })*
     };
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
     type Error = D::Error;
 
     forward! {
@@ -156,7 +192,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_unit_struct(name, Counted::new(visitor, self.budget))
+        self.inner.deserialize_unit_struct(name, Counted::new(visitor, self.pass))
     }
 
     #[inline]
@@ -165,12 +201,19 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_newtype_struct(name, Counted::new(visitor, self.budget))
+        let visitor = Counted::new(visitor, self.pass);
+        if name == ELEMENT {
+            self.pass.has_elements.set(true);
+            if !matches!(self.pass.elements, Elements::Together) {
+                return decode_apart(self.inner, visitor);
+            }
+        }
+        self.inner.deserialize_newtype_struct(name, visitor)
     }
 
     #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_tuple(len, Counted::new(visitor, self.budget))
+        self.inner.deserialize_tuple(len, Counted::new(visitor, self.pass))
     }
 
     #[inline]
@@ -181,7 +224,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let list_max = if name == LIST { len } else { usize::MAX };
-        let visitor = Counted { inner: visitor, budget: self.budget, list_max };
+        let visitor = Counted { inner: visitor, pass: self.pass, list_max };
         self.inner.deserialize_tuple_struct(name, len, visitor)
     }
 
@@ -192,7 +235,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_struct(name, fields, Counted::new(visitor, self.budget))
+        self.inner.deserialize_struct(name, fields, Counted::new(visitor, self.pass))
     }
 
     #[inline]
@@ -202,7 +245,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_enum(name, variants, Counted::new(visitor, self.budget))
+        self.inner.deserialize_enum(name, variants, Counted::new(visitor, self.pass))
     }
 
     #[inline]
@@ -220,13 +263,13 @@ macro_rules! visit {
         })*
         $(#[inline]
         fn $sized<E: de::Error>(self, value: $sized_type) -> Result<V::Value, E> {
-            self.budget.charge(value.len() + NODE)?;
+            self.pass.budget.charge(value.len() + NODE)?;
             self.inner.$sized(value)
         })*
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, '_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -252,64 +295,59 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, '_, V> {
 
     #[inline]
     fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Counted::new(value, self.budget))
+        self.inner.visit_some(Counted::new(value, self.pass))
     }
 
     #[inline]
     fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_newtype_struct(Counted::new(value, self.budget))
+        self.inner.visit_newtype_struct(Counted::new(value, self.pass))
     }
 
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_seq(List {
-            inner: list,
-            budget: self.budget,
-            left: self.list_max,
-            max: self.list_max,
-        })
+        self.inner.visit_seq(List { inner: list, pass: self.pass, left: self.list_max, max: self.list_max })
     }
 
     #[inline]
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(Map { inner: map, budget: self.budget, entries: 0, key_bytes: 0 })
+        self.inner.visit_map(Map { inner: map, pass: self.pass, entries: 0, key_bytes: 0 })
     }
 
     #[inline]
     fn visit_enum<A: EnumAccess<'de>>(self, value: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_enum(Counted::new(value, self.budget))
+        self.inner.visit_enum(Counted::new(value, self.pass))
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, '_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
     type Value = S::Value;
 
     #[inline]
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.inner.deserialize(Counted::new(deserializer, self.budget))
+        self.inner.deserialize(Counted::new(deserializer, self.pass))
     }
 }
 
-struct List<'b, 'a, A> {
+struct List<'b, A> {
     inner: A,
-    budget: &'b DecodeBudget<'a>,
+    pass: &'b Pass<'b>,
     left: usize,
     max: usize,
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for List<'_, '_, A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for List<'_, A> {
     type Error = A::Error;
 
     #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        let Some(element) = self.inner.next_element_seed(Counted::new(seed, self.budget))? else {
+        let Some(element) = self.inner.next_element_seed(Counted::new(seed, self.pass))? else {
             return Ok(None);
         };
         if self.left == 0 {
-            return Err(self.budget.refuse(BudgetError::ListTooLong { max: self.max }));
+            return Err(self.pass.budget.refuse(BudgetError::ListTooLong { max: self.max }));
         }
         self.left -= 1;
-        self.budget.charge(size_of::<S::Value>() + NODE)?;
+        self.pass.budget.charge(size_of::<S::Value>() + NODE)?;
         Ok(Some(element))
     }
 
@@ -319,25 +357,25 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for List<'_, '_, A> {
     }
 }
 
-struct Map<'b, 'a, A> {
+struct Map<'b, A> {
     inner: A,
-    budget: &'b DecodeBudget<'a>,
+    pass: &'b Pass<'b>,
     entries: usize,
     key_bytes: usize,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Map<'_, '_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Map<'_, A> {
     type Error = A::Error;
 
     #[inline]
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         self.key_bytes = size_of::<S::Value>();
-        self.inner.next_key_seed(Counted::new(seed, self.budget))
+        self.inner.next_key_seed(Counted::new(seed, self.pass))
     }
 
     #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        let value = self.inner.next_value_seed(Counted::new(seed, self.budget))?;
+        let value = self.inner.next_value_seed(Counted::new(seed, self.pass))?;
         // The key of a struct is an enum without data. Its values are part of the struct, which is charged as a whole.
         let entry = if self.key_bytes <= 1 { 0 } else { self.key_bytes + size_of::<S::Value>() };
         let room_for = match self.entries {
@@ -346,7 +384,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Map<'_, '_, A> {
             _ => 2,
         };
         self.entries += 1;
-        self.budget.charge(entry * room_for + NODE)?;
+        self.pass.budget.charge(entry * room_for + NODE)?;
         Ok(value)
     }
 
@@ -356,17 +394,17 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Map<'_, '_, A> {
     }
 }
 
-impl<'de, 'b, 'a, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'b, 'a, A> {
+impl<'de, 'b, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'b, A> {
     type Error = A::Error;
-    type Variant = Counted<'b, 'a, A::Variant>;
+    type Variant = Counted<'b, A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
-        let (value, variant) = self.inner.variant_seed(Counted::new(seed, self.budget))?;
-        Ok((value, Counted::new(variant, self.budget)))
+        let (value, variant) = self.inner.variant_seed(Counted::new(seed, self.pass))?;
+        Ok((value, Counted::new(variant, self.pass)))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, '_, A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -374,11 +412,11 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, '_, A> {
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
-        self.inner.newtype_variant_seed(Counted::new(seed, self.budget))
+        self.inner.newtype_variant_seed(Counted::new(seed, self.pass))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.inner.tuple_variant(len, Counted::new(visitor, self.budget))
+        self.inner.tuple_variant(len, Counted::new(visitor, self.pass))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -386,6 +424,6 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, '_, A> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        self.inner.struct_variant(fields, Counted::new(visitor, self.budget))
+        self.inner.struct_variant(fields, Counted::new(visitor, self.pass))
     }
 }

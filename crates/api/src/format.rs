@@ -1,15 +1,20 @@
 //! The two wire formats, JSON and MessagePack, chosen by content type.
 
-use crate::budget::{BudgetError, Counted, DecodeBudget};
+use crate::budget::{BudgetError, Counted, DecodeBudget, Elements, Pass};
+use crate::element::{located, shortened};
 use crate::object::Object;
-use rmp_serde::decode::Error;
+use rmp_serde::decode::{Error, ReadReader, ReadRefReader, ReadSlice};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
+use std::cell::Cell;
+use std::fmt;
+use std::io::Read;
 use towline_domain::limits::JSON_DEPTH_MAX;
 
 /// Bodies that are nested more deeply are refused, because decoding them could overflow the stack. The
 /// deepest allowed parameter value fits inside the deepest body.
 const DEPTH_MAX: usize = JSON_DEPTH_MAX + 28;
+const MESSAGE_CHARS_MAX: usize = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
@@ -75,33 +80,37 @@ impl Format {
         body: &[u8],
         budget: &DecodeBudget<'_>,
     ) -> Result<T, DecodeError> {
-        match self {
-            Format::Json => {
-                let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
-                let mut reader = serde_json::Deserializer::from_slice(body);
-                let value = object(&mut reader, budget).map_err(|plain| {
-                    locate::<T, _>(&mut serde_json::Deserializer::from_slice(body), budget, &plain)
-                })?;
-                reader.end().map_err(|error| DecodeError::Malformed(error.to_string()))?;
-                Ok(value)
-            }
-            Format::MessagePack => {
-                let body = if body.is_empty() { &[0x80] } else { body };
-                let read = || {
-                    let mut reader = rmp_serde::Deserializer::from_read_ref(body);
-                    reader.set_max_depth(DEPTH_MAX);
-                    reader
-                };
-                let mut reader = read();
-                let value = object(&mut reader, budget)
-                    .map_err(|plain| locate::<T, _>(&mut read(), budget, &plain))?;
-                // The reader does not report its position. Reading once more shows whether bytes are left.
-                match IgnoredAny::deserialize(&mut reader) {
-                    Err(Error::InvalidMarkerRead(_)) => Ok(value),
-                    _ => Err(DecodeError::Malformed("trailing bytes after the value".to_owned())),
-                }
-            }
+        let body: &[u8] = match self {
+            Format::Json if body.trim_ascii().is_empty() => b"{}",
+            Format::MessagePack if body.is_empty() => &[0x80],
+            _ => body,
+        };
+        let first = Pass::new(budget, Elements::Together);
+        let mut plain = match self.pass(body, &first) {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if let Some(refused) = budget.refused() {
+            return Err(refused.into());
         }
+        budget.restart();
+        if first.has_elements() {
+            let position = Cell::new(0);
+            // What a reader of MessagePack skips, it copies.
+            let copied = if self == Format::MessagePack { body.len() } else { 0 };
+            let charged = budget.charge::<serde::de::value::Error>(copied);
+            let second = Pass::new(budget, Elements::Apart(Positioned { body, position: &position }));
+            plain = match charged.map_err(|error| malformed(&error)).and_then(|()| self.pass(body, &second)) {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            if let Some(refused) = budget.refused() {
+                return Err(refused.into());
+            }
+            budget.restart();
+        }
+        let located = self.locate::<T>(body, budget).unwrap_or(plain);
+        Err(budget.refused().map_or(located, DecodeError::from))
     }
 
     pub fn encode<T: Serialize>(self, value: &T) -> Result<Vec<u8>, DecodeError> {
@@ -114,36 +123,86 @@ impl Format {
             }
         }
     }
+
+    fn pass<T: DeserializeOwned>(self, body: &[u8], pass: &Pass<'_>) -> Result<T, DecodeError> {
+        match (self, pass.elements) {
+            (Format::Json, _) => {
+                let mut reader = serde_json::Deserializer::from_slice(body);
+                let value = object(&mut reader, pass)?;
+                reader.end().map_err(|error| malformed(&error))?;
+                Ok(value)
+            }
+            (Format::MessagePack, Elements::Apart(body)) => packed_object(message_pack(body), pass),
+            (Format::MessagePack, _) => packed_object(message_pack_slice(body), pass),
+        }
+    }
+
+    /// Decodes a malformed body again, more slowly, to find the path of the error. Elements of a batch are not where it is.
+    fn locate<T: DeserializeOwned>(self, body: &[u8], budget: &DecodeBudget<'_>) -> Option<DecodeError> {
+        let pass = Pass::new(budget, Elements::Skipped);
+        let text = match self {
+            Format::Json => path::<T, _>(&mut serde_json::Deserializer::from_slice(body), &pass),
+            Format::MessagePack => path::<T, _>(&mut message_pack_slice(body), &pass),
+        };
+        text.map(|text| malformed(&text))
+    }
+}
+
+/// Reads bytes and reports how far it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Positioned<'a> {
+    pub(crate) body: &'a [u8],
+    pub(crate) position: &'a Cell<usize>,
+}
+
+impl Read for Positioned<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let start = self.position.get();
+        let read = self.body.get(start..).unwrap_or_default().read(out)?;
+        self.position.set(start + read);
+        Ok(read)
+    }
+}
+
+pub(crate) fn message_pack<R: Read>(reader: R) -> rmp_serde::Deserializer<ReadReader<R>> {
+    let mut reader = rmp_serde::Deserializer::new(reader);
+    reader.set_max_depth(DEPTH_MAX);
+    reader
+}
+
+fn message_pack_slice(body: &[u8]) -> rmp_serde::Deserializer<ReadRefReader<'_, [u8]>> {
+    let mut reader = rmp_serde::Deserializer::from_read_ref(body);
+    reader.set_max_depth(DEPTH_MAX);
+    reader
+}
+
+fn packed_object<'de, T: Deserialize<'de>, R: ReadSlice<'de>>(
+    mut reader: rmp_serde::Deserializer<R>,
+    pass: &Pass<'_>,
+) -> Result<T, DecodeError> {
+    let value = object(&mut reader, pass)?;
+    // The reader does not report its position. Reading once more shows whether bytes are left.
+    match IgnoredAny::deserialize(&mut reader) {
+        Err(Error::InvalidMarkerRead(_)) => Ok(value),
+        _ => Err(malformed(&"trailing bytes after the value")),
+    }
 }
 
 fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     reader: D,
-    budget: &DecodeBudget<'_>,
-) -> Result<T, D::Error> {
-    Object::deserialize(Counted::new(reader, budget)).map(|Object(value)| value)
+    pass: &Pass<'_>,
+) -> Result<T, DecodeError> {
+    let value = Object::deserialize(Counted::new(reader, pass));
+    value.map(|Object(value)| value).map_err(|error| malformed(&error))
 }
 
-/// Why decoding failed. A malformed body is decoded again, more slowly, to find the path of the error.
-fn locate<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    reader: D,
-    budget: &DecodeBudget<'_>,
-    plain: &D::Error,
-) -> DecodeError {
-    if let Some(refused) = budget.refused() {
-        return refused.into();
-    }
-    budget.restart();
-    let text = match serde_path_to_error::deserialize::<_, Object<T>>(Counted::new(reader, budget)) {
-        Err(error) => match error.path().to_string() {
-            top if top == "." => error.inner().to_string(),
-            path => format!("{path}: {}", error.inner()),
-        },
-        Ok(_) => plain.to_string(),
-    };
-    // The message repeats an unknown field name, which may be long.
-    DecodeError::Malformed(if text.len() > 1000 {
-        text.chars().take(1000).chain(['…']).collect()
-    } else {
-        text
-    })
+/// The message of the error, with its path.
+fn path<'de, T: Deserialize<'de>, D: Deserializer<'de>>(reader: D, pass: &Pass<'_>) -> Option<String> {
+    serde_path_to_error::deserialize::<_, Object<T>>(Counted::new(reader, pass))
+        .err()
+        .map(|error| located(&error))
+}
+
+fn malformed(error: &impl fmt::Display) -> DecodeError {
+    DecodeError::Malformed(shortened(&error.to_string(), MESSAGE_CHARS_MAX))
 }

@@ -5,14 +5,15 @@
 //! both.
 //!
 //! **Invariant:** decoding does not validate. A well-formed value that is not allowed, such as a bad id or a
-//! number out of range, is decoded and refused where it is converted to the domain type. So a bad element in
-//! a batch fails alone.
+//! number out of range, is decoded and refused where it is converted to the domain type. A malformed element of a
+//! batch is an [`Element`] with an error. So a bad element in a batch fails alone.
 
 pub mod backoff;
 mod budget;
 pub mod buffer;
 pub mod client;
 mod code;
+mod element;
 mod event;
 mod filter;
 mod format;
@@ -43,6 +44,7 @@ pub use backoff::BackoffBody;
 pub use budget::DecodeBudget;
 pub use client::{Client, ClientError};
 pub use code::{CODES, Code};
+pub use element::Element;
 pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
@@ -59,9 +61,11 @@ pub use record::{
 pub use schedule::{
     NextTimes, PutSchedule, ScheduleAnswer, ScheduleErrorShown, SchedulePage, ScheduleRun, ScheduleShown,
 };
-pub use settle::{Action, CancelRequest, FieldsBody, SettleAnswer, SettleRequest, Settled, VerbName};
+pub use settle::{
+    Action, CancelRequest, FieldsBody, SettleAnswer, SettleBody, SettleRequest, Settled, VerbName,
+};
 pub use span::Span;
-pub use submit::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
+pub use submit::{NewItem, OneOrMany, SubmitAnswer, SubmitBody, SubmitRequest, Submitted};
 pub use tally::{TallyRowShown, TallyShown};
 pub use text::Text;
 pub use time::Time;

@@ -2,8 +2,9 @@
 //! field values in order, so `[]` would be a valid, empty item.
 
 use crate::budget;
+use crate::element::Element;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess, SeqAccess};
+use serde::de::{self, DeserializeOwned, MapAccess, SeqAccess};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
@@ -40,22 +41,22 @@ pub(crate) fn object_if_any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Ok(Option::deserialize(deserializer)?.map(|Object(value)| value))
 }
 
-/// For a list of objects: the operations of one batch.
-pub(crate) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// For the list of a batch.
+pub(crate) fn elements<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Vec<T>, D::Error> {
+) -> Result<Vec<Element<T>>, D::Error> {
     struct Visitor<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
-        type Value = Vec<T>;
+    impl<'de, T: DeserializeOwned> de::Visitor<'de> for Visitor<T> {
+        type Value = Vec<Element<T>>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a list")
         }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-            let mut values = Vec::new();
-            while let Some(Object(value)) = list.next_element()? {
-                values.push(value);
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Element<T>>, A::Error> {
+            let mut elements = Vec::new();
+            while let Some(element) = list.next_element()? {
+                elements.push(element);
             }
-            Ok(values)
+            Ok(elements)
         }
     }
     deserializer.deserialize_tuple_struct(budget::LIST, BATCH_MAX, Visitor(PhantomData))

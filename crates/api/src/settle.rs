@@ -1,7 +1,8 @@
 //! Wire types of the calls that a lease holder makes: heartbeat, edit, commit, fail, retry, release, defer.
 
+use crate::element::Element;
 use crate::invalid::invalid;
-use crate::object::{object_if_any, objects};
+use crate::object::{elements, object_if_any};
 use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::policy::queue_name;
@@ -84,12 +85,19 @@ impl FromStr for VerbName {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+/// Calls to carry out.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, ToSchema)]
 pub struct SettleRequest {
     /// At most 10,000 actions. The server carries them out in order and answers each one separately.
-    #[serde(deserialize_with = "objects")]
     pub actions: Vec<Action>,
+}
+
+/// A [`SettleRequest`] as the server reads it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettleBody {
+    #[serde(deserialize_with = "elements")]
+    pub actions: Vec<Element<Action>>,
 }
 
 /// One call by a lease holder.

@@ -1,9 +1,10 @@
 //! Wire types of submit.
 
 use crate::backoff::BackoffBody;
+use crate::element::Element;
 use crate::group::DependencyBody;
 use crate::invalid::invalid;
-use crate::object::{object_if_any, objects};
+use crate::object::{elements, object_if_any};
 use crate::params::{self, Params};
 use crate::payload::Payload;
 use crate::policy::count;
@@ -12,8 +13,11 @@ use crate::span::Span;
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use towline_domain::command::When;
 use towline_domain::name::NameError;
 use towline_domain::{
@@ -21,15 +25,94 @@ use towline_domain::{
 };
 use utoipa::ToSchema;
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+/// Items to submit.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct SubmitRequest {
     /// The items, at most 10,000.
-    #[serde(deserialize_with = "objects")]
     pub items: Vec<NewItem>,
     /// How long to wait for room while the queue is at its `depth_limit`. Default: no wait. Maximum: 5m.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
+}
+
+/// The body of a submit: an item without a list around it, or a [`SubmitRequest`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SubmitBody {
+    pub items: OneOrMany,
+    pub wait: Option<Span>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum OneOrMany {
+    One(Box<NewItem>),
+    Many(Vec<Element<NewItem>>),
+}
+
+impl<'de> Deserialize<'de> for SubmitBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SubmitBody, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = SubmitBody;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SubmitBody, A::Error> {
+                let (mut items, mut wait, mut fields) = (None, None, 0);
+                let map = SubmitMap { map, items: &mut items, wait: &mut wait, fields: &mut fields };
+                let item = NewItem::deserialize(MapAccessDeserializer::new(map))?;
+                let items = match items {
+                    Some(_) if fields > 0 => {
+                        let message = "both `items` and fields of an item are given; put the fields into the elements of `items`";
+                        return Err(de::Error::custom(message));
+                    }
+                    Some(items) => OneOrMany::Many(items),
+                    None => OneOrMany::One(Box::new(item)),
+                };
+                Ok(SubmitBody { items, wait })
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+/// The fields of a bare item. Takes out `items` and `wait`, and counts the others.
+struct SubmitMap<'a, A> {
+    map: A,
+    items: &'a mut Option<Vec<Element<NewItem>>>,
+    wait: &'a mut Option<Span>,
+    fields: &'a mut usize,
+}
+
+struct Items(Vec<Element<NewItem>>);
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Items, D::Error> {
+        elements(deserializer).map(Items)
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for SubmitMap<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        while let Some(name) = self.map.next_key::<String>()? {
+            match name.as_str() {
+                "items" if self.items.is_some() => return Err(de::Error::duplicate_field("items")),
+                "items" => *self.items = Some(self.map.next_value::<Items>()?.0),
+                "wait" if self.wait.is_some() => return Err(de::Error::duplicate_field("wait")),
+                "wait" => *self.wait = self.map.next_value()?,
+                _ => {
+                    *self.fields += 1;
+                    return seed.deserialize(name.into_deserializer()).map(Some);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
 }
 
 /// An item to submit. Every field is optional.

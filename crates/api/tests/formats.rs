@@ -17,7 +17,7 @@ use towline_api::{
     FieldsBody, Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis,
     NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, PurgeResult, PutQueue, QueuePage,
     QueueShown, ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer,
-    SettleRequest, Settled, Span, SubmitAnswer, SubmitRequest, Submitted, Text, Time, Timestamp, TraceBody,
+    SettleBody, Settled, Span, SubmitAnswer, SubmitBody, Submitted, Text, Time, Timestamp, TraceBody,
     VerbName,
 };
 use uuid::Uuid;
@@ -426,7 +426,7 @@ proptest! {
 
     #[test]
     fn submits(items in vec(new_item(), 0..3), answers in vec((option::of(id()), option::of(any::<bool>()), option::of(error())), 0..3)) {
-        same(&SubmitRequest { items, wait: None });
+        items.iter().for_each(same);
         let items = answers.into_iter().map(|(id, created, error)| Submitted { id, created, replaced: created, error }).collect();
         same(&SubmitAnswer { items });
     }
@@ -442,7 +442,7 @@ proptest! {
 
     #[test]
     fn settles(actions in vec(action(), 0..3), answers in vec((option::of(id()), option::of(text()), option::of(time()), option::of(error())), 0..3)) {
-        same(&SettleRequest { actions });
+        actions.iter().for_each(same);
         let settled = |(id, state, lease_expires_at, error)| Settled { id, state, lease_expires_at, error };
         same(&SettleAnswer { results: answers.into_iter().map(settled).collect() });
     }
@@ -459,8 +459,8 @@ proptest! {
     #[test]
     fn any_bytes_are_answered(body in vec(any::<u8>(), 0..200)) {
         for format in [Format::Json, Format::MessagePack] {
-            let _ = format.decode::<SubmitRequest>(&body);
-            let _ = format.decode::<SettleRequest>(&body);
+            let _ = format.decode::<SubmitBody>(&body);
+            let _ = format.decode::<SettleBody>(&body);
             let _ = format.decode::<PutQueue>(&body);
             let _ = format.decode::<PatchQueue>(&body);
             let _ = format.decode::<ItemPage>(&body);
@@ -482,9 +482,15 @@ fn a_payload_is_bytes_in_messagepack_and_base64_in_json() {
 
 #[test]
 fn a_decode_error_names_the_path() {
-    let packed = Format::MessagePack.encode(&serde_json::json!({"items": [{}, {"tags": {"a": 5}}]})).unwrap();
-    let message = Format::MessagePack.decode::<SubmitRequest>(&packed).unwrap_err().to_string();
-    assert!(message.contains("items[1].tags"), "{message}");
+    for format in [Format::Json, Format::MessagePack] {
+        let body = |body| format.encode(&body).unwrap();
+        let wrong = body(serde_json::json!({"items": [{"tags": {"a": 5}}], "wait": [[]]}));
+        let message = format.decode::<SubmitBody>(&wrong).unwrap_err().to_string();
+        assert!(message.starts_with("wait: "), "{message}");
+        let wrong = body(serde_json::json!({"tags": {"a": 5}}));
+        let message = format.decode::<SubmitBody>(&wrong).unwrap_err().to_string();
+        assert!(message.starts_with("tags.a: "), "{message}");
+    }
     let problem = Problem::new(towline_api::Code::Busy, "later");
     same(&problem);
 }

@@ -85,18 +85,9 @@ impl Decoding<'_> {
                 Ok(DecodedBody(decoded, memory))
             }
             Err(DecodeError::NoMemory) => Err(Undecoded::NoMemory { held: memory, wanted: wanted.get() }),
-            Err(error) => Err(Undecoded::Refused(undecodable(&error))),
+            Err(error) => Err(Undecoded::Refused(error.into())),
         }
     }
-}
-
-fn undecodable(error: &DecodeError) -> ProblemResponse {
-    let code = match error {
-        DecodeError::Malformed(_) => Code::MalformedBody,
-        DecodeError::ListTooLong { .. } | DecodeError::TooLarge { .. } => Code::TooLarge,
-        DecodeError::NoMemory => Code::Busy,
-    };
-    ProblemResponse::new(code, error.to_string())
 }
 
 /// The format of the body. A content type is required: pages of other sites can make a browser send a body in the formats

@@ -4,7 +4,7 @@ use crate::auth::AuthChallenge;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use towline_api::{Code, ErrorBody, PROBLEM_JSON, Problem};
+use towline_api::{Code, DecodeError, ErrorBody, PROBLEM_JSON, Problem};
 use towline_broker::AccessError;
 use towline_buffers::BufferError;
 use towline_domain::Refusal;
@@ -92,6 +92,17 @@ impl From<StoreError> for ProblemResponse {
             tracing::error!(code = code.name(), "{fault}");
         }
         ProblemResponse::new(code, fault.to_string())
+    }
+}
+
+impl From<DecodeError> for ProblemResponse {
+    fn from(error: DecodeError) -> ProblemResponse {
+        let code = match error {
+            DecodeError::Malformed(_) => Code::MalformedBody,
+            DecodeError::ListTooLong { .. } | DecodeError::TooLarge { .. } => Code::TooLarge,
+            DecodeError::NoMemory => Code::Busy,
+        };
+        ProblemResponse::new(code, error.to_string())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::traces::RequestSpan;
 use axum::extract::State;
 use axum::response::Response;
 use std::collections::HashSet;
-use towline_api::{Action, SettleAnswer, SettleRequest, Settled, Text};
+use towline_api::{Action, Element, SettleAnswer, SettleBody, SettleRequest, Settled, Text};
 use towline_broker::entropy;
 use towline_domain::change::Answer;
 use towline_domain::{ItemId, LeaseCall, Refusal, limits};
@@ -33,12 +33,12 @@ pub(super) async fn settle(
     respond: Responder,
     caller: Caller,
     request_span: RequestSpan,
-    DecodedBody(body, ..): DecodedBody<SettleRequest>,
+    DecodedBody(body, ..): DecodedBody<SettleBody>,
 ) -> Result<Response, ProblemResponse> {
     let count = body.actions.len();
     StoreError::check_size("actions", count, limits::BATCH_MAX)?;
-    let named: Vec<ItemId> =
-        body.actions.iter().filter_map(|action| action.id.clone()?.into_domain("id").ok()).collect();
+    let good = body.actions.iter().filter_map(|action| action.0.as_ref().ok());
+    let named: Vec<ItemId> = good.filter_map(|action| action.id.clone()?.into_domain("id").ok()).collect();
     let hidden: HashSet<ItemId> =
         caller.hidden_items(&app, &named, Right::Receive).await?.into_iter().collect();
     let Prepared { batch, ids, invalid } =
@@ -66,10 +66,18 @@ struct Prepared {
     invalid: Vec<Option<Settled>>,
 }
 
-fn prepare(actions: Vec<Action>, caller: &Caller, hidden: &HashSet<ItemId>) -> Prepared {
+fn prepare(actions: Vec<Element<Action>>, caller: &Caller, hidden: &HashSet<ItemId>) -> Prepared {
     let seed = entropy::number();
     let mut prepared = Prepared { batch: Vec::new(), ids: Vec::new(), invalid: Vec::new() };
-    for (index, action) in actions.into_iter().enumerate() {
+    for (index, Element(action)) in actions.into_iter().enumerate() {
+        let action = match action {
+            Ok(action) => action,
+            Err(error) => {
+                let error = ProblemResponse::from(error).into_element_error();
+                prepared.invalid.push(Some(Settled::refused(None, error)));
+                continue;
+            }
+        };
         let named = action.id.clone();
         let seed = seed.wrapping_add((index as u64).wrapping_mul(SEED_STEP));
         let invalid = match prepare_one(action, seed, caller, hidden) {

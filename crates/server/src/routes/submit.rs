@@ -8,9 +8,10 @@ use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
 use crate::traces::{self, RequestSpan, SubmitSpan};
 use axum::extract::State;
 use axum::response::Response;
-use http::HeaderMap;
+use http::header::LOCATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use std::time::Duration;
-use towline_api::{NewItem, SubmitAnswer, SubmitRequest, Submitted};
+use towline_api::{Element, NewItem, OneOrMany, SubmitAnswer, SubmitBody, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
 use towline_domain::{QueueName, Refusal, Submission, Trace, limits};
 use towline_store::{Operation, OperationError, Reply, StoreError};
@@ -18,12 +19,16 @@ use towline_store::{Operation, OperationError, Reply, StoreError};
 /// Submit items.
 ///
 /// The response contains a result for each item, in the same order. A result with an `id` means that the item is durable. With
-/// `wait`, items wait until a full queue has capacity for them.
+/// `wait`, items wait until a full queue has capacity for them. An item without a list around it has the status of its own
+/// result.
 #[utoipa::path(post, path = "/v1/queues/{queue}/items", operation_id = "submit_items", tag = "items", security(("token" = ["queue:{queue}:submit"])), params(("queue" = String, Path)), request_body = SubmitRequest,
     responses(
-        (status = 200, description = "The result for each item.", body = SubmitAnswer),
+        (status = 200, description = "The result for each item of a list. Or a single item existed already: it has the same idempotency key, or it was replaced.", body = SubmitAnswer),
+        (status = 201, description = "The single item was created.", body = Submitted, headers(("location" = String, description = "The path of the item"))),
         (status = 400, description = "The body is not valid."),
+        (status = 409, description = "The single item conflicts with another one, or the queue is closed."),
         (status = 413, description = "Too many items, or the body is too large."),
+        (status = 422, description = "The single item does not match the schema of the queue."),
     ))]
 pub(super) async fn submit(
     State(app): State<App>,
@@ -32,15 +37,18 @@ pub(super) async fn submit(
     QueuePath(queue): QueuePath,
     headers: HeaderMap,
     request_span: RequestSpan,
-    DecodedBody(body, memory): DecodedBody<SubmitRequest>,
+    DecodedBody(body, memory): DecodedBody<SubmitBody>,
 ) -> Result<Response, ProblemResponse> {
-    let count = body.items.len();
+    let (items, single) = match body.items {
+        OneOrMany::One(item) => (vec![Element(Ok(*item))], true),
+        OneOrMany::Many(items) => (items, false),
+    };
+    let count = items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
     let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?;
     let span = app.traces.as_ref().and_then(|traces| traces.submit(&request_span, &queue, count));
     let trace = span.as_ref().map(SubmitSpan::trace).or_else(|| traces::of_headers(&headers));
-    let (batch, invalid) =
-        run_blocking_if_large(count * 64, || prepare(&queue, body.items, trace.map(Box::new)));
+    let (batch, invalid) = run_blocking_if_large(count * 64, || prepare(&queue, items, trace.map(Box::new)));
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
         Vec::new()
@@ -52,31 +60,49 @@ pub(super) async fn submit(
     if let Some(Err(error @ OperationError::Refused(Refusal::QueueNotFound { .. }))) = answers.first() {
         return Err(error.clone().into());
     }
-    let items = batch_results(invalid, answers, |_, answer| match answer {
-        Ok(Reply::Answer(Answer::Submitted { id, created })) => Ok(Submitted::accepted(id, created)),
-        Ok(Reply::Answer(Answer::Replaced { id })) => Ok(Submitted::replaced(id)),
+    let mut results = batch_results(invalid, answers, |_, answer| match answer {
+        Ok(Reply::Answer(Answer::Submitted { id, created })) => Ok(Ok(Submitted::accepted(id, created))),
+        Ok(Reply::Answer(Answer::Replaced { id })) => Ok(Ok(Submitted::replaced(id))),
         Ok(_) => Err(unexpected()),
-        Err(error) => Ok(Submitted::refused(ProblemResponse::from(error).into_element_error())),
+        Err(error) => Ok(Err(error.into())),
     })?;
+    if single {
+        return respond_to_one(respond, results.pop().ok_or_else(unexpected)??);
+    }
+    let refused = |problem: ProblemResponse| Submitted::refused(problem.into_element_error());
+    let items = results.into_iter().map(|result| result.unwrap_or_else(refused)).collect();
     respond.with_many(&SubmitAnswer { items }, count)
+}
+
+fn respond_to_one(respond: Responder, submitted: Submitted) -> Result<Response, ProblemResponse> {
+    let location = submitted.id.as_ref().map(|id| format!("/v1/items/{id}"));
+    let mut response = respond.with(&submitted)?;
+    if submitted.created == Some(true) {
+        *response.status_mut() = StatusCode::CREATED;
+    }
+    if let Some(location) = location.and_then(|path| HeaderValue::try_from(path).ok()) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
 }
 
 /// The operations for the store, and for each item the refusal if it is not valid. `trace` applies to items without one.
 fn prepare(
     queue: &QueueName,
-    items: Vec<NewItem>,
+    items: Vec<Element<NewItem>>,
     trace: Option<Box<Trace>>,
-) -> (Vec<Operation>, Vec<Option<Submitted>>) {
+) -> (Vec<Operation>, Vec<Option<Result<Submitted, ProblemResponse>>>) {
     let mut batch = Vec::with_capacity(items.len());
     let invalid = items
         .into_iter()
-        .map(|item| match Submission::try_from(item) {
-            Ok(mut submission) => {
+        .map(|Element(item)| match item.map(Submission::try_from) {
+            Ok(Ok(mut submission)) => {
                 submission.body.trace = submission.body.trace.or_else(|| trace.clone());
                 batch.push(Operation::Submit { queue: queue.clone(), submission: Box::new(submission) });
                 None
             }
-            Err(refusal) => Some(Submitted::refused(&refusal)),
+            Ok(Err(refusal)) => Some(Err(refusal.into())),
+            Err(malformed) => Some(Err(malformed.into())),
         })
         .collect();
     (batch, invalid)

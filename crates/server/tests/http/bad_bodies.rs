@@ -18,54 +18,73 @@ const ITEMS: &str = "/v1/queues/jobs/items";
 async fn an_error_names_the_field_that_is_wrong() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
+    for (item, expected) in [
+        (r#"{"priority":"high"}"#, &["priority: ", "string \"high\""][..]),
+        (r#"{"tags":{"a":1}}"#, &["tags.a: ", "integer `1`"]),
+        (r#"{"colour":"red"}"#, &["unknown field `colour`", "priority"]),
+        (r#"{"delay":[]}"#, &["delay: ", "a duration like"]),
+        (r#"{"ready_at":{}}"#, &["ready_at: ", "a time like"]),
+        (r#"{"payload":5}"#, &["payload: ", "base64"]),
+        (r#"{"id":5}"#, &["id: ", "a string"]),
+        (r#"{"fee":-1}"#, &["fee: ", "u64"]),
+        (r#"{"priority":99999999999999999999}"#, &["priority: "]),
+        (r#"{"priority":1e999}"#, &["priority: ", "out of range"]),
+        (r#"{"max_retries":1.5}"#, &["max_retries: "]),
+        (r#"{"backoff":{"base":"1s","faktor":2}}"#, &["backoff", "unknown field `faktor`"]),
+        (r#"{"backoff":7}"#, &["backoff: ", "the name of a backoff"]),
+        (r#"{"params":{"a":"\ud800"}}"#, &["params.a: ", "half a character"]),
+        (r#"{"params":[]}"#, &["params: ", "an object of parameters"]),
+        (r#"{"blob":"","payload":""}"#, &["duplicate field `payload`"]),
+    ] {
+        // Alone, and in a list.
+        let detail = server.post_text(ITEMS, item).await.problem("malformed_body");
+        assert!(expected.iter().all(|word| detail.contains(word)), "{item}: {detail}");
+        let body = format!(r#"{{"items":[{{"delay":"1h"}},{item},7,[]]}}"#);
+        let answer = server.post_text(ITEMS, body).await.success();
+        assert_eq!(answer["items"][0]["created"], true);
+        for (n, expected) in [(1, expected), (2, &["expected an object"]), (3, &["expected an object"])] {
+            let error = &answer["items"][n]["error"];
+            assert_eq!(error["code"], "malformed_body", "{item}: {answer}");
+            let message = error["message"].as_str().unwrap();
+            assert!(expected.iter().all(|word| message.contains(word)), "{item}: {message}");
+            assert!(!message.contains("line"), "the position is that of the element: {message}");
+        }
+    }
+    for (action, expected) in [
+        ("[]", &["expected an object"][..]),
+        (r#"{"set":[]}"#, &["set: ", "expected an object"]),
+        (r#"{"priority":"low"}"#, &["priority: "]),
+        (r#"{"verb":{}}"#, &["verb: "]),
+        (r#"{"set":{"colour":""}}"#, &["set", "unknown field `colour`"]),
+    ] {
+        let answer =
+            server.post_text("/v1/settle", format!(r#"{{"actions":[{{}},{action}]}}"#)).await.success();
+        let errors = answer["results"].as_array().unwrap().iter().map(|result| &result["error"]);
+        let errors: Vec<&Value> = errors.collect();
+        assert_eq!((&errors[0]["code"], &errors[1]["code"]), (&json!("invalid"), &json!("malformed_body")));
+        let message = errors[1]["message"].as_str().unwrap();
+        assert!(expected.iter().all(|word| message.contains(word)), "{action}: {message}");
+    }
     for (path, body, expected) in [
-        (ITEMS, r#"{"items":[{},{},{},{"priority":"high"}]}"#, &["items[3].priority", "string \"high\""][..]),
-        (ITEMS, r#"{"items":[{"params":{"a":[1,}}]}"#, &["items[0].params", "column"]),
-        (ITEMS, r#"{"items":[{"tags":{"a":1}}]}"#, &["items[0].tags.a", "integer `1`"]),
-        (ITEMS, r#"{"items":[{"colour":"red"}]}"#, &["items[0]", "unknown field `colour`", "priority"]),
-        (ITEMS, r#"{"items":[{"delay":[]}]}"#, &["items[0].delay", "a duration like"]),
-        (ITEMS, r#"{"items":[{"ready_at":{}}]}"#, &["items[0].ready_at", "a time like"]),
-        (ITEMS, r#"{"items":[{"payload":5}]}"#, &["items[0].payload", "base64"]),
-        (ITEMS, r#"{"items":[{"id":5}]}"#, &["items[0].id", "a string"]),
-        (ITEMS, r#"{"items":[{"fee":-1}]}"#, &["items[0].fee", "u64"]),
-        (ITEMS, r#"{"items":[{"priority":99999999999999999999}]}"#, &["items[0].priority"]),
-        (ITEMS, r#"{"items":[{"priority":1e999}]}"#, &["items[0].priority", "out of range"]),
-        (ITEMS, r#"{"items":[{"max_retries":1.5}]}"#, &["items[0].max_retries"]),
-        (
-            ITEMS,
-            r#"{"items":[{"backoff":{"base":"1s","faktor":2}}]}"#,
-            &["items[0].backoff", "unknown field `faktor`"],
-        ),
-        (ITEMS, r#"{"items":[{"backoff":7}]}"#, &["items[0].backoff", "the name of a schedule"]),
-        (ITEMS, r#"{"items":[{"params":{"a":"\ud800"}}]}"#, &["items[0].params", "half a character"]),
-        (ITEMS, r#"{"items":[{"params":[]}]}"#, &["items[0].params", "an object of parameters"]),
-        (ITEMS, r#"{"items":[7]}"#, &["items[0]"]),
+        (ITEMS, r#"{"items":[{"params":{"a":[1,}}]}"#, &["items[0]", "column"][..]),
         (ITEMS, r#"{"items":[{}],"items":[{}]}"#, &["duplicate field `items`"]),
-        (ITEMS, r#"{"items":[{"blob":"","payload":""}]}"#, &["duplicate field `payload`"]),
+        (ITEMS, r#"{"items":[{}],"wait":1,"wait":1}"#, &["duplicate field `wait`"]),
+        (ITEMS, r#"{"items":[{}],"priority":1}"#, &["both `items` and fields of an item"]),
         (ITEMS, r#"{"items":{}}"#, &["items", "a list"]),
         (ITEMS, r#"{"items":null}"#, &["items", "null"]),
-        (ITEMS, r#"{"item":[]}"#, &["unknown field `item`", "`items`"]),
-        (ITEMS, r#"{}"#, &["missing field `items`"]),
-        (ITEMS, "", &["missing field `items`"]),
-        (ITEMS, " \n", &["missing field `items`"]),
+        (ITEMS, r#"{"item":[]}"#, &["unknown field `item`"]),
         (ITEMS, r#"[]"#, &["expected an object"]),
         (ITEMS, r#"[[{}]]"#, &["expected an object"]),
-        (ITEMS, r#"{"items":[{},[]]}"#, &["items[1]", "expected an object"]),
-        ("/v1/settle", r#"{"actions":[[]]}"#, &["actions[0]", "expected an object"]),
-        ("/v1/settle", r#"{"actions":[{"set":[]}]}"#, &["actions[0].set", "expected an object"]),
+        ("/v1/settle", r#"{}"#, &["missing field `actions`"]),
+        ("/v1/settle", "", &["missing field `actions`"]),
+        ("/v1/settle", " \n", &["missing field `actions`"]),
         ("/v1/queues/jobs/receive", "[]", &["expected an object"]),
         (ITEMS, r#""items""#, &["string"]),
         (ITEMS, r#"{"items":[]} x"#, &["trailing characters"]),
+        (ITEMS, r#"{"items":[{"fee":"x"}]} x"#, &["trailing characters"]),
         (ITEMS, r#"{"items":[]"#, &["EOF"]),
         (ITEMS, r#"{'items':[]}"#, &["key must be a string"]),
         (ITEMS, "\u{feff}{}", &["expected value"]),
-        ("/v1/settle", r#"{"actions":[{},{"priority":"low"}]}"#, &["actions[1].priority"]),
-        ("/v1/settle", r#"{"actions":[{"verb":{}}]}"#, &["actions[0].verb"]),
-        (
-            "/v1/settle",
-            r#"{"actions":[{"set":{"colour":""}}]}"#,
-            &["actions[0].set", "unknown field `colour`"],
-        ),
         ("/v1/queues/jobs/receive", r#"{"max":"many"}"#, &["max", "string \"many\""]),
         ("/v1/queues/jobs/receive", r#"{"fields":[1]}"#, &["fields[0]"]),
     ] {
@@ -100,19 +119,18 @@ async fn deeply_nested_bodies_are_rejected() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     for value in [nested(101), nested(100_000), objects(101), objects(100_000)] {
-        let body = format!(r#"{{"items":[{{}},{{"params":{{"ok":1,"x":{value}}}}}]}}"#);
-        let detail = server.post_text(ITEMS, body).await.problem("malformed_body");
-        assert!(
-            detail.contains("items[1].params.x") && detail.contains("nested more than 100 deep"),
-            "{detail}"
-        );
-        assert!(detail.len() < 2_000);
+        let body = format!(r#"{{"items":[{{"params":{{"ok":1,"x":{value}}}}}]}}"#);
+        let answer = server.post_text(ITEMS, body).await.success();
+        assert_eq!(answer["items"][0]["error"]["code"], "malformed_body");
+        let message = answer["items"][0]["error"]["message"].as_str().unwrap();
+        assert!(message.contains("params.x") && message.contains("nested more than 100 deep"), "{message}");
+        assert!(message.len() < 1_000);
     }
     // Deep nesting in a field that does not exist does not overflow the stack either.
     for body in [
         nested(1_000_000),
         "[".repeat(1_000_000),
-        format!(r#"{{"items":{}}}"#, nested(100_000)),
+        format!(r#"{{"items":[{}}}"#, nested(100_000)),
         objects(100_000),
     ] {
         server.post_text(ITEMS, body.clone()).await.problem("malformed_body");

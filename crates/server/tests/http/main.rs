@@ -47,6 +47,7 @@ mod reserved_port;
 #[path = "../../../buffers/tests/contract/s3_server.rs"]
 mod s3_server;
 mod scopes;
+mod single_submits;
 mod slow_bodies;
 mod span_export;
 mod stopping;
