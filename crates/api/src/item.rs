@@ -2,13 +2,14 @@
 
 use crate::group::DependencyBody;
 use crate::params::{self, Params};
-use crate::payload::Payload;
+use crate::payload::{Form, Payload};
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::ItemState;
+use towline_domain::Json;
 use towline_domain::{BufferId, CountKind, Item, ItemId, Policy, QueueName, SlotName, State, Timestamp};
 use utoipa::ToSchema;
 
@@ -93,12 +94,34 @@ pub struct ItemShown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
+    /// `payload` as UTF-8 text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_text: Option<String>,
+    /// `payload` as any JSON value.
+    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub payload_json: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub state_blob: Option<Payload>,
+    /// `state_blob` as UTF-8 text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_blob_text: Option<String>,
+    /// `state_blob` as any JSON value.
+    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub state_blob_json: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub metadata: Option<Payload>,
+    /// `metadata` as UTF-8 text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_text: Option<String>,
+    /// `metadata` as any JSON value.
+    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub metadata_json: Option<Json>,
+    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub parameters: Option<Payload>,
@@ -184,10 +207,25 @@ impl ItemShown {
             size_bytes: body.size_bytes,
             tier: body.tier,
             payload: fields.blob.map(Payload::from),
+            payload_text: None,
+            payload_json: None,
             state_blob: fields.state_blob.map(Payload::from),
+            state_blob_text: None,
+            state_blob_json: None,
             metadata: fields.metadata.map(Payload::from),
+            metadata_text: None,
+            metadata_json: None,
             parameters: fields.parameters.map(Payload::from),
         }
+    }
+
+    /// Shows payload fields in this form, if their bytes allow it.
+    #[must_use]
+    pub fn payload_as(mut self, form: Form) -> ItemShown {
+        form.apply(&mut self.payload, &mut self.payload_text, &mut self.payload_json);
+        form.apply(&mut self.state_blob, &mut self.state_blob_text, &mut self.state_blob_json);
+        form.apply(&mut self.metadata, &mut self.metadata_text, &mut self.metadata_json);
+        self
     }
 
     /// The item without inputs, parameters, outputs and payload fields.
@@ -196,11 +234,11 @@ impl ItemShown {
         // An item always has a JSON form: it holds only names and valid JSON.
         let mut shown = serde_json::to_value(self).unwrap_or_default();
         if let Some(shown) = shown.as_object_mut() {
-            let heavy = ["inputs", "params", "outputs", "output_params"];
             let fields = ["payload", "state_blob", "metadata", "parameters"];
-            for name in heavy.into_iter().chain(fields) {
-                shown.remove(name);
-            }
+            shown.retain(|name, _| {
+                let heavy = ["inputs", "params", "outputs", "output_params"].contains(&name.as_str());
+                !heavy && !fields.iter().any(|field| name.starts_with(field))
+            });
         }
         shown
     }

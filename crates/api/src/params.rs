@@ -192,3 +192,19 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Params,
     }
     deserializer.deserialize_map(Visitor)
 }
+
+/// One value, for `#[serde(with = "params::value")]`. `null` is the same as absent.
+pub(crate) mod value {
+    use super::{OwnedValue, Value};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use towline_domain::Json;
+
+    pub(crate) fn serialize<S: Serializer>(value: &Option<Json>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(Value).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+        let value = OwnedValue::deserialize(deserializer)?.0;
+        Ok(Some(value).filter(|value| value.as_str() != "null"))
+    }
+}

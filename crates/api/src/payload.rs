@@ -1,13 +1,14 @@
-//! Opaque bytes: base64 in JSON, bytes in MessagePack.
+//! Payload fields: opaque bytes (base64 in JSON, bytes in MessagePack), UTF-8 text or JSON.
 
-use crate::invalid::invalid;
+use crate::invalid::{invalid, not_one_of};
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
-use towline_domain::Refusal;
+use towline_domain::{Json, Refusal};
+use utoipa::ToSchema;
 
 /// Writes padding, and accepts text without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -21,7 +22,72 @@ pub struct Payload(Result<Bytes, String>);
 
 impl Payload {
     pub fn into_domain(self, what: &'static str) -> Result<Bytes, Refusal> {
-        self.0.map_err(|message| invalid(what, message))
+        self.0.map_err(|message| match Form::EVERY_FIELD.contains(&what) {
+            true => invalid(what, format!("{message}; encode the bytes, or send text as `{what}_text`")),
+            false => invalid(what, format!("{message}; encode the bytes")),
+        })
+    }
+}
+
+/// The forms of a payload field in JSON: `payload`, `payload_text` or `payload_json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ToSchema)]
+#[schema(rename_all = "snake_case", as = PayloadForm)]
+pub enum Form {
+    #[default]
+    Base64,
+    Text,
+    Json,
+}
+
+impl Form {
+    /// The fields that have all forms.
+    const EVERY_FIELD: [&'static str; 3] = ["payload", "state_blob", "metadata"];
+
+    pub fn parse(name: &str) -> Result<Form, Refusal> {
+        match name {
+            "base64" => Ok(Form::Base64),
+            "text" => Ok(Form::Text),
+            "json" => Ok(Form::Json),
+            _ => Err(not_one_of("payload_as", name, "base64, text, json")),
+        }
+    }
+
+    /// Moves the value to the field of this form. A value that does not have this form stays where it is.
+    pub(crate) fn apply(
+        self,
+        bytes: &mut Option<Payload>,
+        text: &mut Option<String>,
+        json: &mut Option<Json>,
+    ) {
+        let Some(Payload(Ok(value))) = bytes else { return };
+        let Ok(value) = std::str::from_utf8(value) else { return };
+        match self {
+            Form::Base64 => return,
+            Form::Text => *text = Some(value.to_owned()),
+            Form::Json => match Json::parse(value) {
+                Ok(value) => *json = Some(value),
+                Err(_) => return,
+            },
+        }
+        *bytes = None;
+    }
+}
+
+/// The bytes of a payload field, which is given in one form at most.
+pub(crate) fn given(
+    what: &'static str,
+    bytes: Option<Payload>,
+    text: Option<String>,
+    json: Option<Json>,
+) -> Result<Option<Bytes>, Refusal> {
+    match (bytes, text, json) {
+        (None, None, None) => Ok(None),
+        (Some(payload), None, None) => payload.into_domain(what).map(Some),
+        (None, Some(text), None) => Ok(Some(text.into())),
+        (None, None, Some(json)) => Ok(Some(json.as_str().to_owned().into())),
+        _ => {
+            Err(invalid(what, format!("given in two forms; choose `{what}`, `{what}_text` or `{what}_json`")))
+        }
     }
 }
 
@@ -58,7 +124,7 @@ impl<'de> Deserialize<'de> for Payload {
             fn visit_str<E>(self, text: &str) -> Result<Payload, E> {
                 Ok(Payload(match BASE64.decode(text) {
                     Ok(bytes) => Ok(bytes.into()),
-                    Err(error) => Err(format!("not base64 ({error}); encode the bytes, or use `params`")),
+                    Err(error) => Err(format!("not base64 ({error})")),
                 }))
             }
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Payload, E> {

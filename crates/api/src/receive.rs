@@ -3,13 +3,14 @@
 use crate::invalid::not_one_of;
 use crate::item::buffers_shown;
 use crate::params::{self, Params};
-use crate::payload::Payload;
+use crate::payload::{Form, Payload};
 use crate::span::Span;
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use towline_domain::Json;
 use towline_domain::{Field, FieldSet, Item, ItemId, LeaseToken, QueueName, Refusal};
 use utoipa::ToSchema;
 
@@ -33,6 +34,11 @@ pub struct ReceiveRequest {
     /// Which payload fields to return: `payload`, `state_blob`, `metadata`, `parameters`. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fields: Option<Vec<String>>,
+    /// The form of payload fields: `base64`, `text` (in `payload_text`) or `json` (in `payload_json`). A field that is not text
+    /// or JSON comes as base64. Default: `base64`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Form>)]
+    pub payload_as: Option<String>,
 }
 
 /// Parses names of payload fields.
@@ -115,12 +121,34 @@ pub struct ReceivedItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
+    /// `payload` as UTF-8 text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_text: Option<String>,
+    /// `payload` as any JSON value.
+    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub payload_json: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub state_blob: Option<Payload>,
+    /// `state_blob` as UTF-8 text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_blob_text: Option<String>,
+    /// `state_blob` as any JSON value.
+    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub state_blob_json: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub metadata: Option<Payload>,
+    /// `metadata` as UTF-8 text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_text: Option<String>,
+    /// `metadata` as any JSON value.
+    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub metadata_json: Option<Json>,
+    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub parameters: Option<Payload>,
@@ -155,9 +183,24 @@ impl ReceivedItem {
             source: body.source,
             trace: body.trace.map(|trace| (*trace).into()),
             payload: fields.blob.map(Payload::from),
+            payload_text: None,
+            payload_json: None,
             state_blob: fields.state_blob.map(Payload::from),
+            state_blob_text: None,
+            state_blob_json: None,
             metadata: fields.metadata.map(Payload::from),
+            metadata_text: None,
+            metadata_json: None,
             parameters: fields.parameters.map(Payload::from),
         })
+    }
+
+    /// Shows payload fields in this form, if their bytes allow it.
+    #[must_use]
+    pub fn payload_as(mut self, form: Form) -> ReceivedItem {
+        form.apply(&mut self.payload, &mut self.payload_text, &mut self.payload_json);
+        form.apply(&mut self.state_blob, &mut self.state_blob_text, &mut self.state_blob_json);
+        form.apply(&mut self.metadata, &mut self.metadata_text, &mut self.metadata_json);
+        self
     }
 }

@@ -4,7 +4,7 @@ use crate::element::Element;
 use crate::invalid::invalid;
 use crate::object::{elements, object_if_any};
 use crate::params::{self, Params};
-use crate::payload::Payload;
+use crate::payload::{Payload, given};
 use crate::policy::queue_name;
 use crate::problem::ErrorBody;
 use crate::receive::field;
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use towline_domain::ItemState;
+use towline_domain::Json;
 use towline_domain::command::{Verb, When};
 use towline_domain::item::Outcome;
 use towline_domain::refusal::LostWhy;
@@ -87,6 +88,7 @@ impl FromStr for VerbName {
 
 /// Calls to carry out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SettleRequest {
     /// At most 10,000 actions. The server carries them out in order and answers each one separately.
     pub actions: Vec<Action>,
@@ -158,12 +160,34 @@ pub struct FieldsBody {
     #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
+    /// `payload` as UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_text: Option<String>,
+    /// `payload` as any JSON value.
+    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub payload_json: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub state_blob: Option<Payload>,
+    /// `state_blob` as UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_blob_text: Option<String>,
+    /// `state_blob` as any JSON value.
+    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub state_blob_json: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub metadata: Option<Payload>,
+    /// `metadata` as UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_text: Option<String>,
+    /// `metadata` as any JSON value.
+    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub metadata_json: Option<Json>,
+    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub parameters: Option<Payload>,
@@ -245,13 +269,16 @@ fn edits(set: Option<Box<FieldsBody>>, unset: &[String]) -> Result<FieldEdits, R
     let mut edits = FieldEdits::default();
     if let Some(set) = set {
         for (which, value) in [
-            (Field::Blob, set.payload),
-            (Field::StateBlob, set.state_blob),
-            (Field::Metadata, set.metadata),
-            (Field::Parameters, set.parameters),
+            (Field::Blob, given("payload", set.payload, set.payload_text, set.payload_json)?),
+            (
+                Field::StateBlob,
+                given("state_blob", set.state_blob, set.state_blob_text, set.state_blob_json)?,
+            ),
+            (Field::Metadata, given("metadata", set.metadata, set.metadata_text, set.metadata_json)?),
+            (Field::Parameters, given("parameters", set.parameters, None, None)?),
         ] {
             if let Some(value) = value {
-                edits = edits.set(which, value.into_domain("set")?);
+                edits = edits.set(which, value);
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::group::DependencyBody;
 use crate::invalid::invalid;
 use crate::object::{elements, object_if_any};
 use crate::params::{self, Params};
-use crate::payload::Payload;
+use crate::payload::{Payload, given};
 use crate::policy::count;
 use crate::problem::ErrorBody;
 use crate::span::Span;
@@ -18,6 +18,7 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use towline_domain::Json;
 use towline_domain::command::When;
 use towline_domain::name::NameError;
 use towline_domain::{
@@ -27,6 +28,7 @@ use utoipa::ToSchema;
 
 /// Items to submit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
     /// The items, at most 10,000.
     pub items: Vec<NewItem>,
@@ -168,16 +170,39 @@ pub struct NewItem {
     /// The trace that the item belongs to. Default: the trace in the headers of the call.
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceBody>,
-    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is an alias.
+    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is an alias. Give a payload field in
+    /// one form only.
     #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub payload: Option<Payload>,
+    /// `payload` as UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_text: Option<String>,
+    /// `payload` as any JSON value.
+    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub payload_json: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub state_blob: Option<Payload>,
+    /// `state_blob` as UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_blob_text: Option<String>,
+    /// `state_blob` as any JSON value.
+    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub state_blob_json: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub metadata: Option<Payload>,
+    /// `metadata` as UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_text: Option<String>,
+    /// `metadata` as any JSON value.
+    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub metadata_json: Option<Json>,
+    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub parameters: Option<Payload>,
@@ -206,10 +231,6 @@ pub struct NewItem {
 
 fn span(what: &'static str, span: Option<Span>) -> Result<Option<towline_domain::Millis>, Refusal> {
     span.map(|span| span.into_domain(what)).transpose()
-}
-
-fn bytes(what: &'static str, payload: Option<Payload>) -> Result<Option<bytes::Bytes>, Refusal> {
-    payload.map(|payload| payload.into_domain(what)).transpose()
 }
 
 pub(crate) fn buffers(
@@ -252,10 +273,10 @@ impl TryFrom<NewItem> for Submission {
             give_up_after: span("give_up_after", item.give_up_after)?,
         };
         let fields = Fields {
-            state_blob: bytes("state_blob", item.state_blob)?,
-            blob: bytes("payload", item.payload)?,
-            metadata: bytes("metadata", item.metadata)?,
-            parameters: bytes("parameters", item.parameters)?,
+            state_blob: given("state_blob", item.state_blob, item.state_blob_text, item.state_blob_json)?,
+            blob: given("payload", item.payload, item.payload_text, item.payload_json)?,
+            metadata: given("metadata", item.metadata, item.metadata_text, item.metadata_json)?,
+            parameters: given("parameters", item.parameters, None, None)?,
         };
         let body = Body {
             idempotency_key: item.idempotency_key,

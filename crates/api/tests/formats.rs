@@ -257,8 +257,14 @@ fn new_item() -> impl Strategy<Value = NewItem> {
                 parent,
                 source,
                 trace,
+                payload_text: Some("\"é".to_owned()),
+                payload_json: Some(Json::parse("{\"a\":[2.5,null]}").unwrap()),
                 payload,
+                state_blob_text: None,
+                state_blob_json: None,
                 state_blob,
+                metadata_text: None,
+                metadata_json: None,
                 metadata,
                 parameters,
                 fee,
@@ -278,7 +284,15 @@ fn new_item() -> impl Strategy<Value = NewItem> {
 fn action() -> impl Strategy<Value = Action> {
     let fields = vec(option::of(payload()), 4).prop_map(|fields| {
         let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
-        Box::new(FieldsBody { payload, state_blob, metadata, parameters })
+        Box::new(FieldsBody {
+            payload,
+            state_blob,
+            metadata,
+            parameters,
+            payload_text: Some("é".to_owned()),
+            metadata_json: Json::parse("[2.5]").ok(),
+            ..FieldsBody::default()
+        })
     });
     let target = (option::of(verb()), option::of(id()), option::of(lease()));
     let when = (option::of(span()), option::of(span()), option::of(time()));
@@ -369,8 +383,14 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 fee,
                 size_bytes,
                 tier,
+                payload_text: payload.is_none().then(|| "\"é".to_owned()),
+                payload_json: None,
                 payload,
+                state_blob_text: None,
+                state_blob_json: state_blob.is_none().then(|| Json::parse("{\"a\":[2.5]}").unwrap()),
                 state_blob,
+                metadata_text: None,
+                metadata_json: None,
                 metadata,
                 parameters,
             }
@@ -402,8 +422,14 @@ fn received() -> impl Strategy<Value = ReceivedItem> {
         source: item.source,
         trace: item.trace,
         payload: item.payload,
+        payload_text: item.payload_text,
+        payload_json: item.payload_json,
         state_blob: item.state_blob,
+        state_blob_text: item.state_blob_text,
+        state_blob_json: item.state_blob_json,
         metadata: item.metadata,
+        metadata_text: item.metadata_text,
+        metadata_json: item.metadata_json,
         parameters: item.parameters,
     })
 }
@@ -436,7 +462,7 @@ proptest! {
         max in option::of(any::<i64>()), wait in option::of(span()), visibility_timeout in option::of(span()),
         create_output_buffers in option::of(any::<bool>()), fields in option::of(vec(text(), 0..3)), items in vec(received(), 0..3), status in text(),
     ) {
-        same(&ReceiveRequest { max, wait, visibility_timeout, create_output_buffers, fields });
+        same(&ReceiveRequest { max, wait, visibility_timeout, create_output_buffers, fields, payload_as: None });
         same(&ReceiveAnswer { status, items });
     }
 

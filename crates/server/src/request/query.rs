@@ -7,6 +7,7 @@ use http::request::Parts;
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
 use std::time::Duration;
+use towline_api::payload::Form;
 use towline_api::{Code, Span, Time, WAIT_MAX};
 use towline_domain::{FieldSet, Millis, Timestamp};
 
@@ -150,6 +151,11 @@ impl Query {
         let Some(text) = self.one("fields")? else { return Ok(None) };
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         Ok(Some(towline_api::field_set(names)?))
+    }
+
+    /// The form of payload fields in the answer.
+    pub(crate) fn payload_as(&mut self) -> Result<Form, ProblemResponse> {
+        Ok(self.one("payload_as")?.map_or(Ok(Form::default()), |name| Form::parse(&name))?)
     }
 
     /// Rejects parameters that the route has not read. Call it last.

@@ -9,14 +9,15 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use std::time::Duration;
+use towline_api::payload::Form;
 use towline_api::{CancelRequest, ItemShown, Settled, Span};
 use towline_broker::Waited;
 use towline_domain::change::Answer;
 use towline_domain::{FieldSet, ItemId, Refusal};
 use towline_store::{Operation, StoredItem};
 
-async fn describe(app: &App, stored: StoredItem) -> Result<ItemShown, ProblemResponse> {
-    let mut items = describe_all(app, vec![stored]).await?;
+async fn describe(app: &App, stored: StoredItem, form: Form) -> Result<ItemShown, ProblemResponse> {
+    let mut items = describe_all(app, vec![stored], form).await?;
     items.pop().ok_or_else(unexpected)
 }
 
@@ -29,6 +30,7 @@ fn not_found(id: ItemId) -> ProblemResponse {
     params(
         ("id" = String, Path, format = Uuid),
         ("fields" = Option<String>, Query, description = "Payload fields to include, separated by commas. Default: all"),
+        ("payload_as" = Option<Form>, Query, description = "The form of payload fields: `base64`, `text` (in `payload_text`) or `json` (in `payload_json`). A field that is not text or JSON comes as base64. Default: `base64`"),
         ("view" = Option<String>, Query, description = "`full`, or `summary` without inputs, parameters, outputs and payload. Default: `full`"),
     ),
     responses(
@@ -40,13 +42,13 @@ pub(super) async fn show(
     ItemPath(id): ItemPath,
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
-    let (fields, summary) = (query.fields()?, query.summary()?);
+    let (fields, summary, form) = (query.fields()?, query.summary()?, query.payload_as()?);
     query.end()?;
     let fields = fields.unwrap_or(if summary { FieldSet::NONE } else { FieldSet::ALL });
     let found = app.broker.store().get(vec![id], fields).await?.pop().flatten();
     let mut found = found.ok_or_else(|| not_found(id))?;
     app.broker.fetch(std::slice::from_mut(&mut found)).await?;
-    let item = describe(&app, found).await?;
+    let item = describe(&app, found, form).await?;
     if summary { respond.with(&item.summary()) } else { respond.with(&item) }
 }
 
@@ -86,7 +88,9 @@ pub(super) async fn wait(
     let timeout = query.wait("timeout", Duration::from_secs(30))?;
     query.end()?;
     match app.broker.wait(id, timeout).await? {
-        Waited::Ended(stored) | Waited::Unfinished(stored) => respond.with(&describe(&app, *stored).await?),
+        Waited::Ended(stored) | Waited::Unfinished(stored) => {
+            respond.with(&describe(&app, *stored, Form::default()).await?)
+        }
         Waited::NotFound => Err(not_found(id)),
     }
 }

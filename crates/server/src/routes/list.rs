@@ -11,6 +11,7 @@ use futures::stream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
+use towline_api::payload::Form;
 use towline_api::{ItemFilter, ItemPage, ItemShown, PAGE_DEFAULT};
 use towline_domain::{FieldSet, Policy, QueueName, limits};
 use towline_store::{Cursor, Filter, StoreError, StoredItem};
@@ -33,6 +34,9 @@ struct ListParams {
     cursor: Option<String>,
     /// Payload fields to include, separated by commas. Default: none
     fields: Option<String>,
+    /// The form of payload fields: `base64`, `text` (in `payload_text`) or `json` (in `payload_json`). A field that is not text
+    /// or JSON comes as base64. Default: `base64`
+    payload_as: Option<Form>,
     /// `full`, or `summary` without inputs, parameters, outputs and payload. Default: `full`
     view: Option<String>,
 }
@@ -43,6 +47,7 @@ struct ListRequest {
     after: Option<Cursor>,
     limit: Option<usize>,
     fields: FieldSet,
+    form: Form,
     /// Without inputs, parameters, outputs and payload.
     summary: bool,
 }
@@ -56,11 +61,11 @@ impl ListRequest {
         let limit: Option<usize> = query.parse("limit")?;
         let after = cursor(&mut query)?;
         let fields = query.fields()?;
-        let summary = query.summary()?;
+        let (summary, form) = (query.summary()?, query.payload_as()?);
         let filter = filter(app, queue, &mut query).await?;
         query.end()?;
         let fields = fields.filter(|_| !summary).unwrap_or(FieldSet::NONE);
-        Ok(ListRequest { filter, after, limit, fields, summary })
+        Ok(ListRequest { filter, after, limit, fields, form, summary })
     }
 
     async fn answer(
@@ -79,7 +84,7 @@ impl ListRequest {
         let mut page = app.broker.store().list(self.filter, self.after, limit, self.fields).await?;
         app.broker.fetch(&mut page.items).await?;
         let next = next(page.next);
-        let items = describe_all(&app, page.items).await?;
+        let items = describe_all(&app, page.items, self.form).await?;
         let count = items.len();
         if self.summary {
             let items: Vec<_> = items.iter().map(ItemShown::summary).collect();
@@ -97,7 +102,11 @@ fn check_limit(limit: usize) -> Result<(), ProblemResponse> {
 }
 
 /// The wire form of items. It depends on the policies of their queues.
-pub(super) async fn describe_all(app: &App, items: Vec<StoredItem>) -> Result<Vec<ItemShown>, StoreError> {
+pub(super) async fn describe_all(
+    app: &App,
+    items: Vec<StoredItem>,
+    form: Form,
+) -> Result<Vec<ItemShown>, StoreError> {
     let mut policies: BTreeMap<QueueName, Option<Policy>> = BTreeMap::new();
     for stored in &items {
         if !policies.contains_key(&stored.queue) {
@@ -107,7 +116,7 @@ pub(super) async fn describe_all(app: &App, items: Vec<StoredItem>) -> Result<Ve
     }
     let now = app.now();
     let describe = |StoredItem { queue, item }: StoredItem| {
-        ItemShown::new(&queue, item, now, policies.get(&queue).and_then(Option::as_ref))
+        ItemShown::new(&queue, item, now, policies.get(&queue).and_then(Option::as_ref)).payload_as(form)
     };
     Ok(items.into_iter().map(describe).collect())
 }
@@ -181,7 +190,7 @@ fn stream_all(app: App, request: ListRequest) -> Response {
             left: progress.left.saturating_sub(page.items.len()),
             done: page.next.is_none() || progress.left <= page.items.len(),
         };
-        let bytes = lines(&describe_all(&app, page.items).await?, request.summary);
+        let bytes = lines(&describe_all(&app, page.items, request.form).await?, request.summary);
         Ok(Some((bytes, (app, request, progress))))
     });
     ([(CONTENT_TYPE, HeaderValue::from_static(NDJSON))], streamed(lines)).into_response()

@@ -7,6 +7,7 @@ use crate::traces::RequestSpan;
 use axum::extract::State;
 use axum::response::Response;
 use std::time::Duration;
+use towline_api::payload::Form;
 use towline_api::{Code, ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
 use towline_domain::{FieldSet, Refusal};
 
@@ -36,6 +37,7 @@ pub(super) async fn receive(
         what: "max",
         message: format!("{max} is out of range; use 1 to {}", towline_domain::limits::RECEIVE_MAX),
     })?;
+    let form = body.payload_as.as_deref().map_or(Ok(Form::default()), Form::parse)?;
     let request = towline_broker::ReceiveRequest {
         queue: queue.clone(),
         max,
@@ -53,6 +55,7 @@ pub(super) async fn receive(
         traces.received(&request_span, &queue, &received.items, since);
     }
     let count = received.items.len();
-    let items = received.items.into_iter().filter_map(|item| ReceivedItem::new(&queue, item)).collect();
+    let items = received.items.into_iter().filter_map(|item| ReceivedItem::new(&queue, item));
+    let items = items.map(|item| item.payload_as(form)).collect();
     respond.with_many(&ReceiveAnswer { status: received.queue.name().to_owned(), items }, count)
 }

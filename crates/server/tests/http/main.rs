@@ -36,6 +36,7 @@ mod messagepack;
 mod metrics;
 mod mutated_requests;
 mod openapi;
+mod payload_forms;
 mod proxy;
 mod purges;
 mod queues;
