@@ -19,6 +19,8 @@ pub enum OpenError {
         "{directory} has {file}, but no towline.meta, so it is not a complete store; restore towline.meta or a backup"
     )]
     NoMeta { directory: String, file: String },
+    #[error("a backup or a restore into {directory} did not finish; run the command again")]
+    Incomplete { directory: String },
     #[error(
         "{directory} has towline.meta, but no segment with a readable header: the log is missing or was emptied; \
          restore the segment files or a backup"

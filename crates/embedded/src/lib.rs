@@ -69,9 +69,10 @@ mod writer;
 
 pub use engine::{Chore, Engine};
 pub use error::OpenError;
+pub use log::meta::{INCOMPLETE as META_INCOMPLETE, META_FILE};
 pub use log::{disk, reader};
 pub use options::{Durability, Options};
-pub use repair::backup::{BackupError, BackupReport, restore};
+pub use repair::backup::{BackupError, BackupReport, Snapshot, SnapshotFile, restore};
 pub use repair::damage::Affected;
 pub use repair::integrity_scan::Finding;
 pub use repair::salvage::{SalvageReport, salvage};

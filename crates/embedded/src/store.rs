@@ -144,8 +144,8 @@ impl Embedded {
         self.shared.syncs.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn disk(&self) -> &dyn Disk {
-        &*self.disk
+    pub(crate) fn disk(&self) -> Arc<dyn Disk> {
+        self.disk.clone()
     }
 
     pub(crate) fn meta(&self) -> Meta {

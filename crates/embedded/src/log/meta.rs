@@ -18,6 +18,8 @@ use std::io;
 
 pub const META_FILE: &str = "towline.meta";
 pub const TEMPORARY: &str = "towline.meta.new";
+/// The name of the file while a backup or a restore fills the directory.
+pub const INCOMPLETE: &str = "towline.meta.incomplete";
 const MAGIC: [u8; 8] = *b"TOWLINE\0";
 const BYTES: usize = 36;
 
@@ -31,7 +33,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT.to_le_bytes());

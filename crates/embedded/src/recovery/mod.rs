@@ -74,6 +74,9 @@ impl Recovered {
     fn read(disk: &dyn Disk, options: &Options) -> Result<Option<Recovered>, OpenError> {
         let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
         let Some(meta) = Meta::read(disk)? else {
+            if names.iter().any(|name| name == meta::INCOMPLETE) {
+                return Err(OpenError::Incomplete { directory: disk.directory() });
+            }
             return match names.iter().find(|name| segment::parse_name(name).is_some()) {
                 Some(file) if !is_unfinished(disk, &names)? => {
                     Err(OpenError::NoMeta { directory: disk.directory(), file: file.clone() })

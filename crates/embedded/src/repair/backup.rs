@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** every frame and every record is verified while it is copied; there is no backup of a damaged store.
 
-use super::directories::{clear, empty_target, lock, open_source};
+use super::directories::{Lock, clear, empty_target, lock, open_source};
 use super::integrity_scan::{Finding, IntegrityScan};
 use crate::error::OpenError;
 use crate::log::disk::{Disk, write_full};
@@ -18,6 +18,7 @@ use crate::writer::{PinnedSegment, Request};
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use std::path::Path;
+use std::sync::Arc;
 use towline_store::StoreError;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,16 +41,119 @@ pub enum BackupError {
     Open(#[from] OpenError),
 }
 
+/// The log of a store at one moment. While this exists, the store continues in other segments and overwrites none of these.
+#[derive(Debug)]
+pub struct Snapshot {
+    disk: Arc<dyn Disk>,
+    meta: Meta,
+    pinned: Vec<PinnedSegment>,
+    /// Keeps a directory that no server uses locked.
+    _lock: Option<Lock>,
+}
+
+/// A file of a backup.
+#[derive(Debug)]
+pub struct SnapshotFile {
+    pub name: String,
+    pub bytes: Vec<u8>,
+    frames: u64,
+    records: u64,
+}
+
 impl Embedded {
+    /// Pins the present state of the store, to copy it while clients continue. Blocks until the state is durable.
+    pub fn snapshot(&self) -> Result<Snapshot, BackupError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Hold { reply })?;
+        let pinned = block_on(answer).unwrap_or(Err(StoreError::Closed))?;
+        Ok(Snapshot { disk: self.disk(), meta: self.meta(), pinned, _lock: None })
+    }
+
     /// Copies the store in its present state into a directory that is empty or does not exist. Clients continue meanwhile.
     ///
     /// Blocks until the backup is complete and durable.
     pub fn backup(&self, target: &Path) -> Result<BackupReport, BackupError> {
         let disk = empty_target(target)?;
-        let (reply, answer) = oneshot::channel();
-        self.send(Request::Hold { reply })?;
-        let pinned = block_on(answer).unwrap_or(Err(StoreError::Closed))?;
-        copy(self.disk(), self.meta(), &pinned, &disk)
+        self.snapshot()?.copy(&disk)
+    }
+}
+
+impl Snapshot {
+    /// The state of a store that is not in use. Reads and verifies all of it first.
+    pub fn of_directory(path: &Path) -> Result<Snapshot, BackupError> {
+        let disk = open_source(path)?;
+        let lock = lock(&disk)?;
+        let IntegrityScan { meta, log, findings, .. } = IntegrityScan::of(&disk)?;
+        if let Some(Finding { file, byte, what, .. }) = findings.into_iter().find(|finding| !finding.harmless)
+        {
+            return Err(BackupError::Damaged { directory: disk.directory(), file, byte, what });
+        }
+        let pinned = log.into_iter().map(|file| PinnedSegment {
+            segment: file.segment,
+            header: file.header,
+            end: file.end,
+        });
+        let pinned = pinned.collect();
+        Ok(Snapshot { disk: Arc::new(disk), meta, pinned, _lock: Some(lock) })
+    }
+
+    /// The number of segments.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// The bytes of all segments.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.pinned.iter().map(|pinned| pinned.end).sum()
+    }
+
+    /// The file that makes a directory a store. Its final name must be the last change to a directory.
+    #[must_use]
+    pub fn meta_file(&self) -> SnapshotFile {
+        SnapshotFile { name: META_FILE.to_owned(), bytes: self.meta.encode(), frames: 0, records: 0 }
+    }
+
+    /// Reads and verifies a segment, and cuts it to its content.
+    pub fn segment_file(&self, nth: usize) -> Result<SnapshotFile, BackupError> {
+        let (Some(pinned), Some(first)) = (self.pinned.get(nth), self.pinned.first()) else {
+            return Err(StoreError::Closed.into());
+        };
+        let mut header = SegmentHeader { size: pinned.end, ..pinned.header };
+        if nth + 1 == self.pinned.len() {
+            // The frames may name an older tail. The log of the backup starts with its first segment.
+            header.tail = first.header.generation;
+        }
+        read_segment(&*self.disk, self.meta, pinned, header)
+    }
+
+    fn copy(&self, target: &dyn Disk) -> Result<BackupReport, BackupError> {
+        let copied = self.copy_all(target);
+        if copied.is_err() {
+            clear(target);
+        }
+        copied
+    }
+
+    fn copy_all(&self, target: &dyn Disk) -> Result<BackupReport, BackupError> {
+        let mut report = BackupReport::default();
+        for nth in 0..self.segments() {
+            let SnapshotFile { name, bytes, frames, records } = self.segment_file(nth)?;
+            let write = || {
+                let file = target.create(&name)?;
+                write_full(&*file, &bytes, 0)?;
+                file.sync()
+            };
+            write().map_err(|error| OpenError::io(target, &name, error))?;
+            report.segments += 1;
+            report.frames += frames;
+            report.records += records;
+            report.bytes += bytes.len() as u64;
+        }
+        target.sync_directory().map_err(|error| OpenError::io(target, "", error))?;
+        self.meta.write(target).map_err(|error| OpenError::io(target, META_FILE, error))?;
+        Ok(report)
     }
 }
 
@@ -57,74 +161,25 @@ impl Embedded {
 ///
 /// Reads and verifies the whole source first. If it is damaged, the target is not touched.
 pub fn restore(backup: &Path, target: &Path) -> Result<BackupReport, BackupError> {
-    let source = open_source(backup)?;
-    let _lock = lock(&source)?;
-    let scan = IntegrityScan::of(&source)?;
-    if let Some(Finding { file, byte, what, .. }) = scan.findings.iter().find(|finding| !finding.harmless) {
-        let (file, byte, what) = (file.clone(), *byte, what.clone());
-        return Err(BackupError::Damaged { directory: source.directory(), file, byte, what });
-    }
-    let disk = empty_target(target)?;
-    let pinned = scan.log.into_iter().map(|file| PinnedSegment {
-        segment: file.segment,
-        header: file.header,
-        end: file.end,
-    });
-    let pinned: Vec<PinnedSegment> = pinned.collect();
-    copy(&source, scan.meta, &pinned, &disk)
+    let snapshot = Snapshot::of_directory(backup)?;
+    snapshot.copy(&empty_target(target)?)
 }
 
-fn copy(
-    source: &dyn Disk,
-    meta: Meta,
-    pinned: &[PinnedSegment],
-    target: &dyn Disk,
-) -> Result<BackupReport, BackupError> {
-    let mut report = BackupReport::default();
-    let result = copy_all(source, meta, pinned, target, &mut report);
-    if result.is_err() {
-        clear(target);
-    }
-    result.map(|()| report)
-}
-
-fn copy_all(
-    source: &dyn Disk,
-    meta: Meta,
-    pinned: &[PinnedSegment],
-    target: &dyn Disk,
-    report: &mut BackupReport,
-) -> Result<(), BackupError> {
-    let tail = pinned.first().map_or(0, |first| first.header.generation);
-    for (nth, segment) in pinned.iter().enumerate() {
-        let mut header = SegmentHeader { size: segment.end, ..segment.header };
-        if nth + 1 == pinned.len() {
-            // The frames may name an older tail. The log of the backup starts with its first segment.
-            header.tail = tail;
-        }
-        copy_segment(source, meta, segment, header, target, report)?;
-    }
-    target.sync_directory().map_err(|error| OpenError::io(target, "", error))?;
-    meta.write(target).map_err(|error| OpenError::io(target, META_FILE, error))?;
-    Ok(())
-}
-
-/// Copies the frames of a segment, behind a new header.
-fn copy_segment(
+/// Reads and verifies the frames of a segment, and puts them behind a new header.
+fn read_segment(
     source: &dyn Disk,
     meta: Meta,
     pinned: &PinnedSegment,
     header: SegmentHeader,
-    target: &dyn Disk,
-    report: &mut BackupReport,
-) -> Result<(), BackupError> {
-    let (from, to) = (segment::file_name(pinned.segment.number), segment::file_name(header.number));
+) -> Result<SnapshotFile, BackupError> {
+    let from = segment::file_name(pinned.segment.number);
     let damaged = |byte, what: String| BackupError::Damaged {
         directory: source.directory(),
         file: from.clone(),
         byte,
         what,
     };
+    let (mut frames, mut records_read) = (0, 0);
     let bytes = SegmentBytes::read(&pinned.segment, pinned.end, Vec::new())
         .map_err(|error| OpenError::io(source, &from, error))?;
     let end = bytes.frames(&pinned.header, Checks::all(meta.salt), |_, offset, records| {
@@ -133,23 +188,15 @@ fn copy_segment(
             let record = Record::read_valid(&records[at..], meta.salt)
                 .map_err(|error| damaged(offset + at as u64, error.to_string()))?;
             at += record.bytes.len();
-            report.records += 1;
+            records_read += 1;
         }
-        report.frames += 1;
+        frames += 1;
         Ok::<_, BackupError>(())
     })?;
     if end.offset != pinned.end {
         return Err(damaged(end.offset, format!("frame {} does not read", end.next_frame)));
     }
-    let bytes = bytes.into_buffer();
-    let write = || {
-        let file = target.create(&to)?;
-        write_full(&*file, &header.encode(meta.salt), 0)?;
-        write_full(&*file, &bytes[HEADER_BYTES as usize..], HEADER_BYTES)?;
-        file.sync()
-    };
-    write().map_err(|error| OpenError::io(target, &to, error))?;
-    report.segments += 1;
-    report.bytes += pinned.end;
-    Ok(())
+    let mut bytes = bytes.into_buffer();
+    bytes[..HEADER_BYTES as usize].copy_from_slice(&header.encode(meta.salt));
+    Ok(SnapshotFile { name: segment::file_name(header.number), bytes, frames, records: records_read })
 }

@@ -28,9 +28,18 @@ pub(super) fn empty_target(path: &Path) -> Result<RealDisk, BackupError> {
     }
 }
 
-pub(super) fn lock(disk: &dyn Disk) -> Result<Box<dyn std::any::Any + Send + Sync>, OpenError> {
+/// Locks a directory until it is dropped.
+pub(super) struct Lock(#[expect(dead_code, reason = "dropped")] Box<dyn std::any::Any + Send + Sync>);
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lock")
+    }
+}
+
+pub(super) fn lock(disk: &dyn Disk) -> Result<Lock, OpenError> {
     let lock = disk.lock().map_err(|error| OpenError::io(disk, "LOCK", error))?;
-    lock.ok_or_else(|| OpenError::InUse { directory: disk.directory() })
+    lock.map(Lock).ok_or_else(|| OpenError::InUse { directory: disk.directory() })
 }
 
 /// Removes the files of a target that could not be completed. The next attempt needs an empty directory.

@@ -1,5 +1,6 @@
 //! A small file system in memory, for tests of a full or read-only disk.
 #![allow(clippy::print_stdout, reason = "a skipped test says why")]
+#![allow(dead_code, reason = "each test binary uses what it needs")]
 
 use std::path::Path;
 use std::process::Command;
