@@ -19,7 +19,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedRwLockWriteGuard, RwLock};
 use towline_domain::{FieldSet, ItemId, Timestamp};
 use towline_store::{Answered, Clock, Operation, Result, Store, StoreError, StoredItem};
 
@@ -38,6 +38,9 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     pub(crate) attachments: Option<Attachments>,
     pub(crate) collected: Totals,
+    /// Every deletion of an object by the broker holds it for reading: from the decision that no item names the object until it is
+    /// deleted. A backup holds it for writing.
+    pub(crate) deletions: Arc<RwLock<()>>,
     pub(crate) counters: Counters,
     pub(crate) damaged: DamagedPayloads,
     pub(crate) latencies: Latencies,
@@ -64,6 +67,10 @@ pub enum Sharing {
     /// Other brokers use it: this one polls for their updates and receives hints ([`Broker::peer_hint`]).
     Shared { poll_every: Duration },
 }
+
+/// While it exists, the broker deletes nothing from object storage.
+#[derive(Debug)]
+pub struct DeletionPause(#[expect(dead_code, reason = "dropped")] OwnedRwLockWriteGuard<()>);
 
 /// How waiting for a result ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +110,7 @@ impl Broker {
             peers: Peers::default(),
             attachments,
             collected: Totals::default(),
+            deletions: Arc::default(),
             counters: Counters::default(),
             damaged: DamagedPayloads::default(),
             latencies: Latencies::default(),
@@ -128,6 +136,12 @@ impl Broker {
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &*self.0.store
+    }
+
+    /// The store, for a task that may outlive a call.
+    #[must_use]
+    pub fn shared_store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.0.store)
     }
 
     /// The time by the broker's clock.
@@ -174,6 +188,11 @@ impl Broker {
             }
         }
         shared.look(id).await
+    }
+
+    /// Pauses deletions, so that every object that an item names now can be copied. Waits for deletions under way.
+    pub async fn pause_deletions(&self) -> DeletionPause {
+        DeletionPause(Arc::clone(&self.0.deletions).write_owned().await)
     }
 
     /// Ends all waits without an item and starts no new ones. Operations under way are finished.

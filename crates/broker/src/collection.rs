@@ -134,6 +134,7 @@ impl Shared {
         self.collect_blobs(attachments, rule).boxed().await?;
         let mut from = SweepCursor::default();
         while !self.is_stopping() {
+            let _deleting = self.deletions.read().await;
             let swept =
                 attachments.buffers.sweep(from, PAGE, rule.grace.0, self.clock.now().0).boxed().await?;
             self.collected.expired.fetch_add(swept.expired_removed, Ordering::Relaxed);
@@ -154,6 +155,7 @@ impl Shared {
     ) -> Result<(), CollectionError> {
         let mut after = None;
         loop {
+            let _deleting = self.deletions.read().await;
             let page = attachments.buffers.list(after.as_deref(), PAGE, &BTreeMap::new()).await?;
             let before_ms = self.clock.now().0.saturating_sub(rule.grace.0);
             let old = page.buffers.iter().filter(|listed| listed.meta.created_at_ms <= before_ms);
@@ -209,6 +211,7 @@ impl Shared {
     ) -> Result<(), CollectionError> {
         let mut after = None;
         loop {
+            let _deleting = self.deletions.read().await;
             let page = attachments.buffers.list_blobs(after.as_deref(), PAGE).await?;
             let now = self.clock.now();
             let old =

@@ -28,11 +28,12 @@ mod sweeper;
 mod topics;
 mod waiters;
 
-pub use broker::{Broker, Sharing, Waited};
+pub use broker::{Broker, DeletionPause, Sharing, Waited};
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
 pub use counters::{OperationCounts, VERBS};
 pub use feed::{Followed, Follower};
+pub use groups::begin_groups;
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
 pub use ownership::{Ownership, OwnershipError, claim_buffers};
 pub use pace::Pace;
@@ -40,6 +41,7 @@ pub use pipeline::attach::Storage;
 pub use pipeline::attachments::{AccessError, OffloadRule};
 pub use pipeline::payloads::Payloads;
 pub use receive::ReceiveRequest;
+pub use records::PREFIX as RECORDS;
 pub use schedules::PutSchedule;
 pub use topics::{Subscription, TopicEvent};
 /// The types of the broker's calls, for crates that may not import the store.

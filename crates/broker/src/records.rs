@@ -5,7 +5,8 @@ use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
 use towline_domain::{Refusal, limits};
 use towline_store::{KvPage, Operation, OperationResult, Reply, StoreError};
 
-const PREFIX: &str = "kv/";
+/// The prefix of the keys of records of clients.
+pub const PREFIX: &str = "kv/";
 
 fn stored(key: &str) -> Result<String, Refusal> {
     check("key", key, 1)?;

@@ -12,6 +12,7 @@
 //! | how objects are stored and named | `storage/` |
 //! | what is cleaned up | `sweep.rs` |
 //! | which store the location belongs to | `owner.rs` |
+//! | which files a backup copies | `files.rs` |
 //!
 //! **Invariant:** acknowledged data is durable. **Invariant:** the hash of data is checked before a reader gets it.
 //! **Invariant:** a reader sees the end of a buffer only if the writer finished it. If the writer vanished, the reader
@@ -22,6 +23,7 @@
 mod blobs;
 mod buffers;
 mod error;
+mod files;
 mod format;
 mod id;
 mod location;
@@ -35,6 +37,7 @@ mod write;
 pub use blobs::{BLOB_BYTES_MAX, BlobPage, ListedBlob};
 pub use buffers::Buffers;
 pub use error::{BufferError, Result};
+pub use files::visit_files;
 pub use format::chunk_header::{CHUNK_BYTES_MAX, CHUNK_HEADER_LEN, CHUNKS_MAX, ChunkHeader};
 pub use id::ID_LEN_MAX;
 pub use location::Location;

@@ -12,6 +12,7 @@ mod record;
 mod recount;
 
 pub(crate) use follower::run;
+pub use record::begin_groups;
 
 use crate::broker::{Broker, Shared};
 use crate::feed;

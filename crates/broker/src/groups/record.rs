@@ -104,6 +104,12 @@ fn add(counts: &mut GroupCounts, event: &Event) {
     }
 }
 
+/// Makes the next broker of a store count its groups, from their items, and resolve dependencies. For an import, which has no
+/// events of the members.
+pub fn begin_groups() -> Result<Operation> {
+    Shared::save_progress(&Progress { at: String::new(), epoch: 0 })
+}
+
 impl Shared {
     pub(super) async fn read_progress(&self) -> Result<Option<Progress>> {
         let found = self.store.kv_get(vec![PROGRESS.to_owned()]).await?.pop().flatten();

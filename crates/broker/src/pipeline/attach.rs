@@ -6,6 +6,7 @@ use crate::delivery::Delivery;
 use crate::entropy;
 use crate::ownership::is_own_place;
 use crate::pipeline::attachments::{AT_ONCE, AccessError, Attachments, OffloadRule, Prepared, kept_bytes};
+use crate::pipeline::payloads::Payloads;
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
@@ -34,6 +35,13 @@ impl Broker {
     #[must_use]
     pub fn buffers(&self) -> Option<&Buffers> {
         self.0.attachments.as_ref().map(|attachments| &attachments.buffers)
+    }
+
+    /// Reads payload fields from object storage, for an export.
+    #[must_use]
+    pub fn payloads(&self) -> Option<Payloads> {
+        let attachments = self.0.attachments.as_ref()?;
+        Some(Payloads::new(attachments.buffers.clone(), attachments.offload))
     }
 
     /// Whether a client may write to a buffer now. A buffer made for an attempt can be written during the attempt.

@@ -28,6 +28,7 @@ pub(crate) use errors::ErrorContext;
 use errors::convert;
 pub(crate) use pages::page_limit;
 pub(crate) use paths::chunk_number;
+pub(crate) use temporary::is_temporary;
 
 use crate::{Result, WriteOnce};
 

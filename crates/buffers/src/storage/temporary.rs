@@ -72,7 +72,7 @@ fn remove_temporary_in(directory: &Path, before_ms: u64) -> io::Result<u64> {
     Ok(removed)
 }
 
-fn is_temporary(name: &str) -> bool {
+pub(crate) fn is_temporary(name: &str) -> bool {
     name.rsplit_once('#')
         .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
