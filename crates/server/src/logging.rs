@@ -3,7 +3,7 @@
 use crate::config::{LogFormat, Settings};
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. Only the first call in a process has an effect.
+/// Starts logging, and logs the warnings about the settings. Only the first call in a process has an effect.
 pub fn start(settings: &Settings) {
     // The filter was checked when the settings were read.
     let filter = EnvFilter::try_new(&settings.log).unwrap_or_default();
@@ -15,4 +15,7 @@ pub fn start(settings: &Settings) {
         LogFormat::Pretty => logs.with_target(false).try_init(),
         LogFormat::Json => logs.json().try_init(),
     };
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
 }

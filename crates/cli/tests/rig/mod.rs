@@ -218,7 +218,7 @@ pub fn first_token(data: &Path, scope: &str) -> String {
 pub fn towline(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towline"));
     command.args(args).stdin(Stdio::null());
-    // Also without the variables of the tests, such as TOWLINE_SOAK: a server refuses unknown settings.
+    // Also without the variables of the tests, such as TOWLINE_SOAK: a server warns of unknown settings.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TOWLINE_") {
             command.env_remove(name);

@@ -62,6 +62,8 @@ pub struct Settings {
     pub offload: OffloadRule,
     pub collection: CollectionRule,
     pub traces: TraceSettings,
+    /// About variables that are not settings. Other software may have set them, so they are not errors.
+    pub warnings: Vec<String>,
 }
 
 /// Where queues and items are stored.
@@ -144,6 +146,7 @@ impl Default for Settings {
             offload: OffloadRule::default(),
             collection: CollectionRule::default(),
             traces: TraceSettings::default(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -175,7 +178,7 @@ impl Settings {
         flags: &[(&str, String)],
     ) -> Result<Settings, ConfigError> {
         let environment: Vec<(String, String)> = environment.into_iter().collect();
-        let mut assignments = Vec::new();
+        let (mut assignments, mut warnings) = (Vec::new(), Vec::new());
         match file {
             Some(path) => read_file(path, &mut assignments)?,
             None if Path::new(FILE_DEFAULT).exists() => {
@@ -185,8 +188,14 @@ impl Settings {
         }
         for (variable, value) in &environment {
             let Some(name) = variable.strip_prefix(PREFIX) else { continue };
-            if !CLIENT_VARIABLES.contains(&variable.as_str()) && !is_service_link(name) {
-                assignments.push(Assignment::new(variable, &name.to_ascii_lowercase(), value)?);
+            let setting = name.to_ascii_lowercase();
+            if Setting::find(&setting).is_some() {
+                assignments.push(Assignment::new(variable, &setting, value)?);
+            } else if !CLIENT_VARIABLES.contains(&variable.as_str()) && !is_service_link(name) {
+                let remedy = Setting::suggestion(&setting);
+                warnings.push(format!(
+                    "the variable {variable} is ignored: there is no setting {setting:?}; {remedy}"
+                ));
             }
         }
         for (name, value) in flags {
@@ -194,8 +203,8 @@ impl Settings {
         }
         // In the order of the table, whatever the order in the environment: `store_password_file` needs `store`.
         assignments.sort_by_key(|assignment| assignment.position);
-        let mut settings =
-            Settings { traces: TraceSettings::from_environment(&environment)?, ..Settings::default() };
+        let traces = TraceSettings::from_environment(&environment)?;
+        let mut settings = Settings { traces, warnings, ..Settings::default() };
         for assignment in assignments {
             assignment.apply(&mut settings)?;
         }
@@ -276,9 +285,9 @@ fn read_file(path: &Path, assignments: &mut Vec<Assignment>) -> Result<(), Confi
     Ok(())
 }
 
-/// Kubernetes sets these variables in every pod if a service has the name `towline`.
-fn is_service_link(key: &str) -> bool {
-    key == "PORT" || key.starts_with("PORT_") || key.starts_with("SERVICE_")
+/// Kubernetes sets these variables in every pod for each service whose name begins with `towline`.
+fn is_service_link(name: &str) -> bool {
+    name.split('_').any(|part| part == "PORT" || part == "SERVICE")
 }
 
 #[cfg(test)]
@@ -315,14 +324,41 @@ mod tests {
 
     #[test]
     fn an_unknown_setting_is_rejected_with_a_suggestion() {
-        for (toml, environment) in [
-            ("durabilty = \"sync\"", &[][..]),
-            ("", &[("TOWLINE_DURABILTY", "sync")]),
-            ("[durability]\na=1", &[]),
-        ] {
-            let message = load(toml, environment, &[]).unwrap_err().to_string();
+        for toml in ["durabilty = \"sync\"", "[durability]\na=1"] {
+            let message = load(toml, &[], &[]).unwrap_err().to_string();
             assert!(message.contains("durability"), "{message}");
         }
+        assert!(matches!(load("", &[], &[("durabilty", "sync")]), Err(ConfigError::Unknown { .. })));
+    }
+
+    #[test]
+    fn an_unknown_variable_gives_a_warning_with_a_suggestion() {
+        let settings = load("", &[("TOWLINE_DURABILTY", "sync"), ("TOWLINE_TEAM", "blue")], &[]).unwrap();
+        let [durability, team] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
+        assert!(
+            durability.contains("TOWLINE_DURABILTY") && durability.contains("did you mean \"durability\"")
+        );
+        assert!(team.contains("TOWLINE_TEAM"), "{team}");
+        assert_eq!(settings, Settings { warnings: settings.warnings.clone(), ..Settings::default() });
+    }
+
+    #[test]
+    fn a_port_alone_is_every_interface_and_localhost_is_loopback() {
+        let listen =
+            |value: &str| load("", &[], &[("listen", value), ("insecure", "true")]).map(|found| found.listen);
+        for (value, address) in [
+            (":7420", "0.0.0.0:7420"),
+            ("localhost:1", "127.0.0.1:1"),
+            ("[::1]:2", "[::1]:2"),
+            ("1.2.3.4:5", "1.2.3.4:5"),
+        ] {
+            assert_eq!(listen(value).unwrap(), address.parse().unwrap());
+        }
+        for wrong in ["7420", ":", ":70000", "localhost", "localhost:x", "example.org:7420", "::1:7420", ""] {
+            let message = listen(wrong).unwrap_err().to_string();
+            assert!(message.contains("localhost:7420"), "{wrong}: {message}");
+        }
+        assert!(matches!(load("", &[], &[("listen", ":7420")]), Err(ConfigError::Exposed { .. })));
     }
 
     #[test]
@@ -333,6 +369,10 @@ mod tests {
             ("TOWLINE_SERVICE_HOST", "10.0.0.1"),
             ("TOWLINE_PORT", "tcp://10.0.0.1:7420"),
             ("TOWLINE_PORT_7420_TCP_ADDR", "10.0.0.1"),
+            ("TOWLINE_SERVICE_PORT_HTTP", "7420"),
+            ("TOWLINE_WEB_SERVICE_HOST", "10.0.0.1"),
+            ("TOWLINE_WEB_PORT", "tcp://10.0.0.1:80"),
+            ("TOWLINE_WEB_PORT_80_TCP", "tcp://10.0.0.1:80"),
             ("HOME", "/root"),
         ];
         assert_eq!(load("", &ignored, &[]).unwrap(), Settings::default());

@@ -18,8 +18,18 @@ const HOSTS_MAX: usize = 100;
 const HOST_BYTES_MAX: usize = 253;
 const PROXIES_MAX: usize = 1000;
 
+/// `:PORT` stands for all interfaces, as in most servers. `localhost` is not looked up: it is the loopback address.
 pub(super) fn address(value: &str) -> Result<SocketAddr, String> {
-    value.parse().map_err(|_| "use an address and a port, like 127.0.0.1:7420".to_owned())
+    let port = |text: &str| text.parse().ok();
+    let named = |(host, text): (&str, &str)| match host {
+        "" => Some(SocketAddr::from(([0, 0, 0, 0], port(text)?))),
+        "localhost" => Some(SocketAddr::from(([127, 0, 0, 1], port(text)?))),
+        _ => None,
+    };
+    value.parse().ok().or_else(|| value.split_once(':').and_then(named)).ok_or_else(|| {
+        "use an IP address and a port, like 127.0.0.1:7420, localhost:7420, or :7420 for all interfaces"
+            .to_owned()
+    })
 }
 
 fn several(value: &str, max: usize) -> Result<Vec<&str>, String> {
