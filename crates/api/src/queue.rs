@@ -107,6 +107,28 @@ pub struct QueueShown {
     pub oldest_ready_at: Option<Time>,
     pub schema: SchemaBody,
     pub policy: PolicyBody,
+    /// The clients that received from this server, the latest first, up to 100. Only when one queue is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consumers: Vec<ConsumerShown>,
+}
+
+/// A client that received from a queue. The server remembers it in memory, until it restarts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConsumerShown {
+    /// The header `x-towline-client` of the client, or its `user-agent`.
+    pub client: String,
+    /// The name of the client's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// When it last asked for items, or got some.
+    #[schema(value_type = String, format = DateTime)]
+    pub last_receive_at: Time,
+    /// Receives that wait for items now.
+    pub waiting: u64,
+    /// Items that it has received.
+    pub received: u64,
+    /// Items that it holds now: received, not settled, and the lease has not lapsed.
+    pub in_flight: u64,
 }
 
 /// How many items are in each state. `pending` items are ready now; `scheduled` items are ready later.
@@ -149,6 +171,7 @@ impl QueueShown {
             oldest_ready_at: oldest_ready.map(Time::from),
             schema: (&queue.schema).into(),
             policy: (&queue.policy).into(),
+            consumers: Vec::new(),
         }
     }
 }

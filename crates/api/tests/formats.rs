@@ -203,6 +203,7 @@ fn queue() -> impl Strategy<Value = QueueShown> {
             oldest_ready_at,
             schema,
             policy,
+            consumers: Vec::new(),
         },
     )
 }

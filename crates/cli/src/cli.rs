@@ -3,15 +3,15 @@
 use crate::connect::Connection;
 use crate::output::Format;
 use crate::{
-    bench, buffer, completions, doctor, events, export_import, group, item, kv, man, migrate, queue,
-    schedule, serve, token, topic,
+    backup, bench, buffer, completions, doctor, events, export_import, group, item, kv, man, migrate, queue,
+    restore, schedule, serve, token, topic,
 };
 use clap::{Parser, Subcommand};
 
 /// A durable work queue in one binary.
 ///
-/// `towline serve` runs a server. `migrate`, `doctor`, `export` and `import` work on its store. Every other command
-/// calls a server.
+/// `towline serve` runs a server. `migrate`, `doctor`, `restore` and `import` work on its store. Every other command calls
+/// a server.
 #[derive(Debug, Parser)]
 #[command(
     name = "towline",
@@ -40,10 +40,14 @@ pub enum Command {
     Migrate(migrate::MigrateArgs),
     /// Check an embedded store for damage, and save what is intact.
     Doctor(doctor::DoctorArgs),
-    /// Export all queues and items of a store to standard output.
+    /// Back up a store with its buffers, also while its server runs.
+    Backup(backup::BackupArgs),
+    /// Restore a backup into a new data directory.
+    Restore(restore::RestoreArgs),
+    /// Export queues, items, schedules and records to standard output.
     Export(export_import::ExportArgs),
-    /// Import the output of `towline export` into an empty store.
-    Import(export_import::ImportArgs),
+    /// Import the output of `towline export` into an empty store, or the jobs of another queue.
+    Import(Box<export_import::ImportArgs>),
     /// Create queues, submit and receive items.
     #[command(subcommand, visible_alias = "queues")]
     Queue(Box<queue::QueueCommand>),

@@ -53,6 +53,9 @@ impl Connection {
     pub fn open(&self, format: Option<Format>) -> Result<Session, Failure> {
         // JSON returns parameters as the text that the submitter sent, digit for digit.
         let mut client = Client::new(&self.url)?.format(towline_api::Format::Json).retry_for(Duration::ZERO);
+        // A host may have a name that no header can carry.
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        client = client.clone().name(&format!("towline on {host}")).unwrap_or(client);
         if let Some(path) = &self.ca_file {
             client = client.ca_file(path)?;
         }

@@ -1,20 +1,24 @@
-//! `towline export` and `towline import`: move everything from one store to another.
+//! `towline export` and `towline import`: copy everything from one store to another.
 
+use crate::connect::Connection;
+use crate::cyclotron::{self, CyclotronImport};
 use crate::exit::Failure;
-use crate::output;
+use crate::output::{self, Format};
 use crate::serve::ADOPT_HELP;
 use crate::store_args::{StoreArgs, runtime};
 use clap::Args;
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Write};
+use towline_api::client::Content;
 use towline_server::transfer::{self, TransferError, TransferSummary};
 
 /// Larger than most lines.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Export all queues and items of a store to standard output.
+/// Export queues, items, schedules and records to standard output.
 ///
-/// Writes ids, states, leases, payloads, errors and results, one JSON object per line. Stop the server first.
-/// Buffers stay in object storage.
+/// Without --data, --store and --config, exports from the running server; the token needs the scope `admin`. With one of
+/// them, exports from a store that no server uses. Writes ids, states, leases, payloads, errors and results, one JSON object
+/// per line. Buffers stay in object storage.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     #[command(flatten)]
@@ -23,9 +27,16 @@ pub struct ExportArgs {
     /// the data directory]
     #[arg(long, value_name = "PLACE")]
     buffers: Option<String>,
+    /// Export tokens, too: their names, scopes and hashes. They are valid in the new store
+    #[arg(long)]
+    with_tokens: bool,
 }
 
 /// Import the output of `towline export` from standard input into an empty store. Stop the server first.
+///
+/// With `--from cyclotron`, submits the jobs of a Cyclotron database to the running server. Each job has its id as
+/// idempotency key, so the same command continues an interrupted import. Jobs that are available are pending or scheduled
+/// afterwards, and paused jobs are paused. Example: towline import --from cyclotron postgres://user@host/cyclotron
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     #[command(flatten)]
@@ -36,16 +47,88 @@ pub struct ImportArgs {
     buffers: Option<String>,
     #[arg(long, help = ADOPT_HELP)]
     adopt_buffers: bool,
+    /// Import from another queue: cyclotron
+    #[arg(long, value_name = "QUEUE", value_enum, requires = "database", conflicts_with_all = ["config", "data", "store", "buffers", "adopt_buffers"], help_heading = "From another queue")]
+    from: Option<Origin>,
+    /// Its database: postgres://user@host/database
+    #[arg(id = "database", value_name = "URL", requires = "from", help_heading = "From another queue")]
+    database: Option<String>,
+    /// File with the password of its database
+    #[arg(long, value_name = "PATH", requires = "from", help_heading = "From another queue")]
+    password_file: Option<String>,
+    /// Also import jobs that are running. Stop their workers first: a job whose worker still runs is done twice
+    #[arg(long, requires = "from", help_heading = "From another queue")]
+    with_running: bool,
+    /// Import dead letters into this queue, with their original queue and reason as tags [default: do not import them]
+    #[arg(long, value_name = "QUEUE", requires = "from", help_heading = "From another queue")]
+    dead_letters: Option<String>,
+    /// Import the jobs of one queue into another one, OLD=NEW. Repeatable
+    #[arg(long, value_name = "OLD=NEW", value_parser = renamed, requires = "from", help_heading = "From another queue")]
+    queue: Vec<(String, String)>,
 }
 
-pub fn export(args: &ExportArgs) -> Result<(), Failure> {
-    let settings = args.store.settings_with_buffers(args.buffers.as_ref())?;
-    let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
-    let moved = runtime()?.block_on(transfer::export(&settings, out));
-    report("exported", moved)
+/// A queue that is not Towline.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Origin {
+    Cyclotron,
 }
 
-pub fn import(args: &ImportArgs) -> Result<(), Failure> {
+fn renamed(text: &str) -> Result<(String, String), String> {
+    let (old, new) = text.split_once('=').ok_or("use OLD=NEW")?;
+    Ok((old.to_owned(), new.to_owned()))
+}
+
+pub fn export(args: &ExportArgs, connection: &Connection, format: Option<Format>) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    if args.store.is_named() {
+        let settings = args.store.settings_with_buffers(args.buffers.as_ref())?;
+        let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
+        return report("exported", runtime.block_on(transfer::export(&settings, args.with_tokens, out)));
+    }
+    if args.buffers.is_some() {
+        let words = "--buffers needs --data, --store or --config; a server knows its place for buffers";
+        return Err(Failure::Usage(words.to_owned()));
+    }
+    runtime.block_on(async {
+        let content = connection.open(format)?.client.export(args.with_tokens).await?;
+        copy_lines(content).await
+    })
+}
+
+/// Prints the lines of a server. The last one says whether they are all.
+async fn copy_lines(mut content: Content) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let mut last = Vec::new();
+    while let Some(piece) = content.next().await? {
+        out.write_all(&piece)?;
+        let body = piece.strip_suffix(b"\n").unwrap_or(&piece);
+        // The last line is short.
+        match body.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => last = piece[end + 1..].to_vec(),
+            None if last.ends_with(b"\n") => last = piece.to_vec(),
+            None => last.extend_from_slice(&piece),
+        }
+    }
+    out.flush()?;
+    match transfer::last_line(&last) {
+        Ok(exported) => report("exported", Ok(exported)),
+        Err(words) => {
+            Err(Failure::Refused(format!("the export is not complete: {words}; run the command again")))
+        }
+    }
+}
+
+pub fn import(args: ImportArgs, connection: &Connection, format: Option<Format>) -> Result<(), Failure> {
+    if let (Some(Origin::Cyclotron), Some(url)) = (args.from, args.database) {
+        let import = CyclotronImport {
+            url,
+            password_file: args.password_file,
+            with_running: args.with_running,
+            dead_letters: args.dead_letters,
+            queues: args.queue.into_iter().collect(),
+        };
+        return runtime()?.block_on(async { cyclotron::run(&connection.open(format)?, import).await });
+    }
     let mut settings = args.store.settings_with_buffers(args.buffers.as_ref())?;
     settings.adopt_buffers = args.adopt_buffers;
     let input = BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock());

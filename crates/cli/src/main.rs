@@ -5,12 +5,14 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the crate that prints")]
 
+mod backup;
 mod bench;
 mod buffer;
 mod cli;
 mod clock;
 mod completions;
 mod connect;
+mod cyclotron;
 mod doctor;
 mod entropy;
 mod events;
@@ -24,8 +26,10 @@ mod man;
 mod migrate;
 mod output;
 mod policy;
+mod progress;
 mod queue;
 mod reconnect;
+mod restore;
 mod schedule;
 mod serve;
 mod source;
@@ -61,8 +65,10 @@ fn run(cli: Cli, parent: item::ParentProcess) -> Result<(), Failure> {
         Command::Serve(args) => return serve::run(*args).map_err(Failure::from),
         Command::Migrate(args) => return migrate::run(&args, output::Output::new(format)),
         Command::Doctor(args) => return doctor::run(&args, output::Output::new(format)),
-        Command::Export(args) => return export_import::export(&args),
-        Command::Import(args) => return export_import::import(&args),
+        Command::Backup(args) => return backup::run(args, &connection, format),
+        Command::Restore(args) => return restore::run(&args, output::Output::new(format)),
+        Command::Export(args) => return export_import::export(&args, &connection, format),
+        Command::Import(args) => return export_import::import(*args, &connection, format),
         Command::Token(command) => return token::run(&connection, format, command),
         Command::Bench(args) => return bench::run(*args).map_err(Failure::from),
         Command::Completions(args) => return completions::print(&args),

@@ -29,6 +29,7 @@ mod store;
 
 pub use clock::Time;
 pub use connection::address::{Address, AddressError};
+pub use connection::session::connect_elsewhere as connect;
 pub use maintenance::migrate::{Migrated, SchemaVersion, migrate, schema_version};
 pub use notify::peers::PeerHints;
 pub use options::{EventRetention, Options};

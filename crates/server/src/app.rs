@@ -2,15 +2,19 @@
 
 use crate::auth::Auth;
 use crate::backend::Backend;
-use crate::config::Settings;
+use crate::backup::Place;
+use crate::config::{Settings, StoreChoice};
+use crate::consumers::Consumers;
 use crate::metrics::Metrics;
 use crate::request::BodyRoom;
 use crate::traces::Traces;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use towline_broker::Broker;
-use towline_domain::Timestamp;
+use towline_buffers::Location;
+use towline_domain::{Counts, Timestamp};
 use towline_embedded::Embedded;
 use towline_shards::{ShardHealth, Shards};
 
@@ -30,11 +34,27 @@ pub(crate) struct Inner {
     pub(crate) metrics: Metrics,
     /// `None` if no collector is configured.
     pub(crate) traces: Option<Traces>,
-    /// For metrics only. Everything else goes through the broker.
+    /// The place for buffers, for a backup.
+    buffers: Location,
+    pub(crate) consumers: Consumers,
+    /// Directories whose disk metrics describe, with the name of each.
+    pub(crate) disks: Vec<(&'static str, PathBuf)>,
+    /// One backup or export at a time.
+    backups: Arc<Semaphore>,
+    /// For metrics and backups only. Everything else goes through the broker.
     embedded: Option<Arc<Embedded>>,
     /// For their health only.
     shards: Option<Arc<Shards>>,
     stopping: watch::Sender<bool>,
+}
+
+fn disks(settings: &Settings) -> Vec<(&'static str, PathBuf)> {
+    let data = matches!(settings.store, StoreChoice::Embedded).then(|| ("data", settings.data.clone()));
+    let buffers = match settings.buffers.location(&settings.data) {
+        Location::Directory(directory) => Some(("buffers", directory)),
+        Location::S3 { .. } => None,
+    };
+    data.into_iter().chain(buffers).collect()
 }
 
 impl std::ops::Deref for App {
@@ -62,6 +82,10 @@ impl App {
             auth,
             metrics,
             traces,
+            buffers: settings.buffers.location(&settings.data),
+            consumers: Consumers::default(),
+            disks: disks(settings),
+            backups: Arc::new(Semaphore::new(1)),
             embedded: backend.embedded(),
             shards: backend.shards(),
             stopping: watch::Sender::new(false),
@@ -70,6 +94,24 @@ impl App {
 
     pub(crate) fn embedded(&self) -> Option<&Embedded> {
         self.embedded.as_deref()
+    }
+
+    /// What a backup copies. `None` if the store is not embedded.
+    pub(crate) fn backup_place(&self) -> Option<Place> {
+        Some(Place { store: self.embedded.clone()?, buffers: self.buffers.clone() })
+    }
+
+    /// The right to make a backup or an export. `None` while another one is being made.
+    pub(crate) fn begin_backup(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.backups).try_acquire_owned().ok()
+    }
+
+    /// The items of each shard that is up. Empty if the store is not sharded.
+    pub(crate) async fn shard_counts(&self, queues_max: usize) -> Vec<(String, Counts)> {
+        match &self.shards {
+            Some(shards) => shards.counts(queues_max).await,
+            None => Vec::new(),
+        }
     }
 
     /// The health of each shard. Empty if the store is not sharded.

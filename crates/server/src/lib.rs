@@ -7,8 +7,11 @@
 mod app;
 mod auth;
 mod backend;
+pub mod backup;
 pub mod config;
 mod connection;
+mod consumers;
+pub mod cyclotron;
 pub mod doctor;
 pub mod logging;
 mod metrics;

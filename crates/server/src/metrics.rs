@@ -14,7 +14,7 @@ use prometheus::{
 use std::time::{Duration, Instant};
 use towline_api::Code;
 use towline_broker::{CALLS, LATENCY_BOUNDS, VERBS};
-use towline_domain::{Ending, Millis, Order, limits};
+use towline_domain::{Counts, Ending, Millis, Order, limits};
 use towline_store::{DurationHistogram, RetryReason, StoreMetrics};
 
 /// Queues with metrics of their own. More would be too many time series for a monitoring system.
@@ -63,6 +63,17 @@ impl Metrics {
         TextEncoder::new().encode(&families, &mut text).map_err(internal)?;
         Ok(text)
     }
+}
+
+fn by_state(counts: &Counts) -> [(&'static str, u64); 6] {
+    [
+        ("pending", counts.pending),
+        ("scheduled", counts.scheduled),
+        ("processing", counts.processing),
+        ("paused", counts.paused),
+        ("completed", counts.completed),
+        ("failed", counts.failed),
+    ]
 }
 
 fn internal(error: prometheus::Error) -> ProblemResponse {
@@ -183,7 +194,8 @@ impl Snapshot {
         let followers = app.broker.followers() as u64;
         self.gauge("towline_event_followers", "Open event streams.", followers)?;
         self.clock(metrics)?;
-        self.shards(app)?;
+        self.shards(app).await?;
+        self.disks(app)?;
         self.queues(app).await?;
         self.store(app).await
     }
@@ -198,7 +210,7 @@ impl Snapshot {
         self.counter("towline_clock_steps_cut_total", help, metrics.clock.steps_cut)
     }
 
-    fn shards(&self, app: &App) -> Result<(), ProblemResponse> {
+    async fn shards(&self, app: &App) -> Result<(), ProblemResponse> {
         let shards = app.shard_health();
         if shards.is_empty() {
             return Ok(());
@@ -208,7 +220,34 @@ impl Snapshot {
         for shard in &shards {
             up.with_label_values(&[shard.name.as_str()]).set(shard.down.is_none().into());
         }
-        self.0.register(Box::new(up)).map_err(internal)
+        self.0.register(Box::new(up)).map_err(internal)?;
+        let help = "Items by shard and state, in its first 1000 queues by name. Absent while the shard does not respond.";
+        let items = IntGaugeVec::new(Opts::new("towline_shard_items", help), &["shard", "state"]);
+        let items = items.map_err(internal)?;
+        for (shard, counts) in app.shard_counts(QUEUES_MAX).await {
+            for (state, count) in by_state(&counts) {
+                items.with_label_values(&[shard.as_str(), state]).set(count.cast_signed());
+            }
+        }
+        self.0.register(Box::new(items)).map_err(internal)
+    }
+
+    /// Room on the disks of the data directory and of the place for buffers. A directory that cannot be asked is left out.
+    fn disks(&self, app: &App) -> Result<(), ProblemResponse> {
+        let gauge =
+            |name: &str, help: &str| IntGaugeVec::new(Opts::new(name, help), &["place"]).map_err(internal);
+        let size = gauge("towline_disk_size_bytes", "Size of the file system of a place: data, buffers.")?;
+        let help = "Free bytes that the server may use on the file system of a place: data, buffers.";
+        let available = gauge("towline_disk_available_bytes", help)?;
+        for (place, directory) in &app.disks {
+            // A network file system may not answer for a while.
+            let Ok(disk) = tokio::task::block_in_place(|| rustix::fs::statvfs(directory)) else { continue };
+            let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize).cast_signed();
+            size.with_label_values(&[place]).set(bytes(disk.f_blocks));
+            available.with_label_values(&[place]).set(bytes(disk.f_bavail));
+        }
+        self.0.register(Box::new(size)).map_err(internal)?;
+        self.0.register(Box::new(available)).map_err(internal)
     }
 
     async fn queues(&self, app: &App) -> Result<(), ProblemResponse> {
@@ -228,14 +267,7 @@ impl Snapshot {
                 let seconds = Duration::from_millis(waits.0).as_secs_f64();
                 oldest.with_label_values(&[view.queue.name.as_str()]).set(seconds);
             }
-            for (state, count) in [
-                ("pending", counts.pending),
-                ("scheduled", counts.scheduled),
-                ("processing", counts.processing),
-                ("paused", counts.paused),
-                ("completed", counts.completed),
-                ("failed", counts.failed),
-            ] {
+            for (state, count) in by_state(counts) {
                 items.with_label_values(&[view.queue.name.as_str(), state]).set(count.cast_signed());
             }
         }

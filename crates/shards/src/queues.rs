@@ -2,10 +2,21 @@
 
 use crate::{Shard, Shards};
 use std::collections::BTreeMap;
-use towline_domain::{Queue, QueueName, QueueState, limits};
+use towline_domain::{Counts, Queue, QueueName, QueueState, limits};
 use towline_store::{Operation, Store, StoreError, Updated};
 
 impl Shards {
+    /// The items of each shard that is up, in its first `queues_max` queues by name.
+    pub async fn counts(&self, queues_max: usize) -> Vec<(String, Counts)> {
+        let mut counted = Vec::new();
+        for shard in &self.shards {
+            let Ok(views) = shard.call(|store| store.queues(None, queues_max)).await else { continue };
+            let sum = views.iter().fold(Counts::default(), |sum, view| sum.plus(&view.counts));
+            counted.push((shard.name.clone(), sum));
+        }
+        counted
+    }
+
     /// Creates every queue in every shard that is up. Moves key-value records if the number of shards has grown.
     ///
     /// A shard may be new, or it was down when a client created a queue. The server calls this at its start, before

@@ -50,11 +50,11 @@ pub enum ChunkLookup {
     NotYet,
 }
 
-/// The bytes of a range, as they arrive.
+/// The bytes of an answer, as they arrive.
 #[derive(Debug)]
 pub struct Content {
-    body: Incoming,
-    transport: Transport,
+    pub(super) body: Incoming,
+    pub(super) transport: Transport,
 }
 
 impl Content {

@@ -135,6 +135,12 @@ impl Client {
         Ok(self)
     }
 
+    /// Names this client. A server shows the name among the consumers of a queue.
+    pub fn name(mut self, name: &str) -> Result<Client> {
+        self.transport.set_name(name)?;
+        Ok(self)
+    }
+
     /// Sets the wire format. Default: MessagePack.
     #[must_use]
     pub fn format(mut self, format: Format) -> Client {
@@ -162,6 +168,21 @@ impl Client {
     /// Returns the identity and scopes of this client's token.
     pub async fn whoami(&self) -> Result<Whoami> {
         self.transport.call(Call::get("/v1/whoami".to_owned())).await
+    }
+
+    /// Starts a backup. The content is a tar archive.
+    pub async fn backup(&self) -> Result<Content> {
+        let call = Call::get("/v1/backup".to_owned()).header("accept", "application/x-tar")?;
+        let response = self.transport.open(call).await?;
+        Ok(Content { body: response.into_body(), transport: self.transport.clone() })
+    }
+
+    /// Starts an export. The content is one JSON object per line.
+    pub async fn export(&self, with_tokens: bool) -> Result<Content> {
+        let call = Call::get("/v1/export".to_owned()).header("accept", "application/x-ndjson")?;
+        let response =
+            self.transport.open(call.query(with_tokens.then(|| ("with_tokens", "true".to_owned())))).await?;
+        Ok(Content { body: response.into_body(), transport: self.transport.clone() })
     }
 
     /// Creates a token. A repeated call creates another one.

@@ -7,7 +7,7 @@ use crate::code::Code;
 use crate::format::Format;
 use crate::problem::{PROBLEM_JSON, Problem};
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -43,6 +43,8 @@ const PASSING: [StatusCode; 4] = [
     StatusCode::SERVICE_UNAVAILABLE,
     StatusCode::GATEWAY_TIMEOUT,
 ];
+/// The name under which a server shows this client among the consumers of a queue.
+const CLIENT: HeaderName = HeaderName::from_static("x-towline-client");
 const RAW: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 #[derive(Debug, Clone)]
@@ -51,6 +53,7 @@ pub(super) struct Transport {
     /// Without a slash at the end.
     base: String,
     token: Option<HeaderValue>,
+    name: Option<HeaderValue>,
     trace: Vec<(&'static str, HeaderValue)>,
     pub(super) format: Format,
     pub(super) retry_for: Duration,
@@ -160,7 +163,15 @@ impl Transport {
         }
         let http = pool(&trust)?;
         let retry_for = Duration::from_secs(10);
-        Ok(Transport { http, base, token: None, trace: Vec::new(), format: Format::MessagePack, retry_for })
+        Ok(Transport {
+            http,
+            base,
+            token: None,
+            name: None,
+            trace: Vec::new(),
+            format: Format::MessagePack,
+            retry_for,
+        })
     }
 
     pub(super) fn set_ca_file(&mut self, path: &Path) -> Result<()> {
@@ -183,6 +194,14 @@ impl Transport {
         })?;
         value.set_sensitive(true);
         self.token = Some(value);
+        Ok(())
+    }
+
+    pub(super) fn set_name(&mut self, name: &str) -> Result<()> {
+        let value = HeaderValue::try_from(name).map_err(|_| {
+            ClientError::Configuration(format!("{name:?} cannot be the name of a client; use ASCII text"))
+        })?;
+        self.name = Some(value);
         Ok(())
     }
 
@@ -339,6 +358,11 @@ impl Transport {
         }
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
+        }
+        let agent = HeaderValue::from_static(concat!("towline-client/", env!("CARGO_PKG_VERSION")));
+        request = request.header(USER_AGENT, agent);
+        if let Some(name) = &self.name {
+            request = request.header(CLIENT, name.clone());
         }
         for (name, value) in &self.trace {
             request = request.header(*name, value.clone());

@@ -3,7 +3,6 @@
 mod create;
 mod input;
 mod list;
-mod progress;
 mod range;
 mod read;
 mod resume;

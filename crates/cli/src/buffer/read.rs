@@ -2,10 +2,11 @@
 
 use super::range::{self, ByteRange};
 use super::sink::Sink;
-use super::{READ_PATIENCE, progress, resume};
+use super::{READ_PATIENCE, resume};
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
+use crate::progress;
 use crate::reconnect::Reconnect;
 use crate::stdout_reader::StdoutReader;
 use clap::Args;

@@ -1,11 +1,12 @@
 //! `towline buffer write`.
 
 use super::input::Input;
-use super::{WRITE_PATIENCE, progress, resume};
+use super::{WRITE_PATIENCE, resume};
 use crate::connect::Session;
 use crate::entropy;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
+use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! `towline export | towline import`.
 
-use crate::rig::{Run, Server, piped, towline};
+use crate::faulty_proxy::{End, FaultyProxy};
+use crate::rig::{Run, Server, piped, towline, until};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -43,7 +44,10 @@ fn shown(server: &Server) -> Vec<serde_json::Value> {
     let mut all = Vec::new();
     for queue in ["dead", "jobs", "over"] {
         let mut about = server.json(&["queue", "show", queue, "-o", "json"]);
-        about.as_object_mut().unwrap().retain(|name, _| name != "created_at" && name != "since");
+        about
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| !["created_at", "since", "consumers"].contains(&name.as_str()));
         all.push(about);
         let ids = server.json(&["queue", "item", "list", queue, "-o", "json"]);
         for item in ids.as_array().unwrap() {
@@ -198,4 +202,107 @@ fn an_export_whose_payload_is_gone_and_an_import_into_a_foreign_place_are_refuse
     for words in [id.as_str(), "--buffers", "delete the item"] {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
     }
+}
+
+/// A server with a schedule, records, and a group that an item waits for. Returns the item that waits.
+fn with_records() -> (Server, String) {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    let every = ["schedule", "create", "hourly", "--queue", "jobs", "--every", "1h", "--payload", "tick"];
+    server.ok(&every);
+    server.ok(&["kv", "set", "plain", "value"]);
+    server.ok(&["kv", "set", "brief", "value", "--ttl", "1h"]);
+    server.ok(&["kv", "increment", "counter", "--once", "first", "--ttl", "1h"]);
+    server.ok(&["queue", "submit", "jobs", "--group", "g", "--payload", "member"]);
+    let after = ["queue", "submit", "jobs", "--after-group", "g", "--payload", "last"];
+    let last = server.ok(&after);
+    (server, last)
+}
+
+fn records(server: &Server) -> Vec<serde_json::Value> {
+    let shown = server.json(&["kv", "list", "-o", "json"]);
+    let schedule = server.json(&["schedule", "show", "hourly", "-o", "json"]);
+    let group = server.json(&["group", "show", "g", "-o", "json"]);
+    vec![shown, schedule, group]
+}
+
+#[test]
+fn schedules_records_groups_and_dependencies_go_along() {
+    let (mut from, last) = with_records();
+    let before = records(&from);
+    let online = from.run(&["export"]);
+    assert_eq!(online.code, Some(0), "{online:?}");
+    assert_eq!(online.stderr.trim_end(), "towline: exported 1 queue, 2 items, 1 schedule, 3 records");
+    assert!(!online.stdout.contains("towline/token"), "{}", online.stdout);
+    from.stop();
+    let offline = export(&from.directory().join("data")).ok(&["export"]);
+    let sorted = |export: &str| {
+        let mut lines: Vec<String> = export.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&online.stdout), sorted(&offline), "a quiet server exports what its store exports");
+
+    let mut to = Server::start();
+    to.stop();
+    let target = to.directory().join("data");
+    import(&online.stdout, &target).ok(&["import"]);
+    let again = import(&online.stdout, &target);
+    assert!(again.code == Some(1) && again.stderr.contains("already has queues"), "{again:?}");
+    to.restart();
+    assert_eq!(records(&to), before);
+    // What was counted once is not counted again.
+    assert_eq!(to.ok(&["kv", "increment", "counter", "--once", "first", "--ttl", "1h"]), "1");
+    let (id, lease) = to.receive(&["jobs"]);
+    assert_ne!(id, last);
+    to.ok(&["item", "commit", &id, "--lease", &lease]);
+    until("the dependency is resolved", || to.state(&last) == "pending");
+}
+
+#[test]
+fn tokens_go_along_only_when_asked() {
+    let (server, admin) = Server::start_asking(|_| Vec::new());
+    let run = |args: &[&str], token: &str| Run::of(server.command(args).env("TOWLINE_TOKEN", token));
+    let worker = run(&["token", "create", "worker", "--scope", "queue:*:read"], &admin).ok(&["token"]);
+    let refused = run(&["export"], &worker);
+    assert!(refused.code == Some(1) && refused.stderr.contains("admin"), "{refused:?}");
+    let without = run(&["export"], &admin).ok(&["export"]);
+    assert!(!without.contains("towline/token"), "{without}");
+    let with = run(&["export", "--with-tokens"], &admin);
+    assert!(with.stderr.contains("2 tokens"), "{with:?}");
+    let with = with.ok(&["export"]);
+    assert!(!with.contains(&admin) && !with.contains(&worker), "hashes alone");
+
+    let (mut to, own) = Server::start_asking(|_| Vec::new());
+    to.stop();
+    let refused = import(&with, &to.directory().join("data"));
+    assert!(refused.code == Some(1) && refused.stderr.contains("already has tokens"), "{refused:?}");
+    to.restart();
+    let own = Run::of(to.command(&["whoami"]).env("TOWLINE_TOKEN", &own)).ok(&["whoami"]);
+    assert!(own.contains("ops"), "{own}");
+    let new = Server::start_prepared(|directory| {
+        import(&with, &directory.join("data")).ok(&["import"]);
+        vec![("TOWLINE_REQUIRE_TOKENS".to_owned(), "true".to_owned())]
+    });
+    let shown = Run::of(new.command(&["whoami"]).env("TOWLINE_TOKEN", &worker)).ok(&["whoami"]);
+    assert!(shown.contains("worker"), "{shown}");
+}
+
+#[test]
+fn an_online_export_that_is_cut_is_not_taken_for_a_whole_one() {
+    let mut from = busy();
+    let file = from.directory().join("payload");
+    std::fs::write(&file, large()).unwrap();
+    let id = from.ok(&["queue", "submit", "dead", "--payload-file", file.to_str().unwrap()]);
+    let cut = FaultyProxy::to(from.address(), |_| End::Cut(100_000));
+    let run = Run::of(&mut towline(&["export", "--url", cut.url()]));
+    assert!(run.code != Some(0) && !run.stdout.is_empty(), "{run:?}");
+    // A payload that is gone ends the export, with the reason in its last line.
+    std::fs::remove_dir_all(from.directory().join("data/buffers/fields")).unwrap();
+    let failed = from.run(&["export"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("is not complete") && failed.stderr.contains(&id), "{failed:?}");
+    from.stop();
+    let refused = import(&failed.stdout, &from.directory().join("new"));
+    assert!(refused.code == Some(1) && refused.stderr.contains("the export failed"), "{refused:?}");
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod backup;
 mod bench;
 mod buffer;
 mod buffer_faults;
@@ -9,6 +10,7 @@ mod buffer_memory;
 mod buffer_resume;
 mod bulk;
 mod bulk_actions;
+mod deploy;
 mod doctor;
 mod events;
 mod exit_codes;
@@ -26,6 +28,8 @@ mod rig;
 mod schedule;
 mod settle;
 mod tls;
+#[path = "../../../embedded/tests/rig/tmpfs.rs"]
+mod tmpfs;
 mod tokens;
 mod traces;
 mod wait;

@@ -1,6 +1,7 @@
 //! The program on PostgreSQL.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod cyclotron;
 mod export_import;
 mod groups;
 mod migrate;

@@ -9,11 +9,15 @@ use std::net::TcpStream;
 
 /// The server's answer at a path that no command calls.
 fn get(server: &Server, path: &str) -> serde_json::Value {
+    serde_json::from_str(&text(server, path)).unwrap()
+}
+
+fn text(server: &Server, path: &str) -> String {
     let mut connection = TcpStream::connect(server.address()).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).unwrap();
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
 #[test]
@@ -33,9 +37,22 @@ fn losing_one_shard_leaves_the_rest_working() {
     let held = taken(&server, "100");
     assert_eq!(held.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>(), ids);
 
+    // Each database holds half of the items.
+    let shard_items = || {
+        let metrics = text(&server, "/metrics");
+        let of_shards = metrics.lines().filter(|line| line.starts_with("towline_shard_items{"));
+        let processing: Vec<String> = of_shards
+            .filter(|line| line.contains("\"processing\""))
+            .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+            .collect();
+        assert!(metrics.contains("towline_shard_up{"), "{metrics}");
+        processing
+    };
+    assert_eq!(shard_items(), ["5", "5"]);
     let ready = || get(&server, "/readyz");
     assert_eq!(ready(), serde_json::json!({"status": "ok", "shards": 2, "shards_up": 2}));
     databases[1].kill();
+    until("the database is known to be down", || shard_items() == ["5"]);
     let commit = |(id, lease): &(String, String)| server.run(&["item", "commit", id, "--lease", lease]);
     let ended: Vec<Run> = held.iter().map(commit).collect();
     let done = ended.iter().filter(|run| run.code == Some(0)).count();

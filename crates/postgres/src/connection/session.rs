@@ -56,6 +56,13 @@ pub(crate) async fn connection(target: &Target) -> Result<(Client, RawConnection
     target.config.connect(target.connector.clone()).await.map_err(|error| tls::with_remedy(fault(&error)))
 }
 
+/// Connects to a database that has no store, with the settings of its address.
+pub async fn connect_elsewhere(address: &Address) -> Result<Client, StoreError> {
+    let mut config = address.config.clone();
+    config.application_name("towline");
+    connect(&address.target(config)?).await
+}
+
 type RawConnection = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
 
 /// Connects. The connection ends when its client is dropped.

@@ -40,6 +40,11 @@ fn key(id: TokenId) -> String {
     format!("{TOKENS}/{id:020}")
 }
 
+/// Whether a key is that of a token.
+pub(crate) fn is_token(key: &str) -> bool {
+    key.strip_prefix(TOKENS).is_some_and(|rest| rest.starts_with('/'))
+}
+
 fn used_key(id: TokenId) -> String {
     format!("{TOKENS}-used/{id}")
 }

@@ -8,6 +8,7 @@ mod table;
 mod traces;
 
 pub use buffers::BufferSettings;
+pub(crate) use parse::secret_file;
 pub use table::{DefaultValue, Flag, SETTINGS, Setting};
 pub use traces::TraceSettings;
 

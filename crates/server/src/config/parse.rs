@@ -88,7 +88,7 @@ pub(super) fn duration(value: &str, min: Millis, max: Millis) -> Result<Duration
     millis(value, min, max).map(|millis| Duration::from_millis(millis.0))
 }
 
-pub(super) fn secret_file(path: &str) -> Result<String, String> {
+pub(crate) fn secret_file(path: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))?;
     match text.trim() {
         "" => Err("the file is empty".to_owned()),

@@ -1,8 +1,10 @@
 //! Every route with its OpenAPI description. The router and the description come from the same declarations.
 
+mod backup;
 mod buffers;
 mod bulk;
 mod events;
+mod export;
 mod filter;
 mod groups;
 mod health;
@@ -55,6 +57,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
+        .routes(routes!(backup::backup))
+        .routes(routes!(export::export))
         .routes(routes!(tokens::whoami))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))

@@ -101,7 +101,7 @@ pub(super) async fn change(
     change_and_show(&app, respond, Operation::ChangePolicy { queue, patch }).await
 }
 
-/// Show a queue with its schema, policy and counts.
+/// Show a queue with its schema, policy, counts and consumers.
 #[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "show_queue", tag = "queues", security(("token" = ["queue:{queue}:read"])), params(("queue" = String, Path)), responses(
     (status = 200, description = "The queue.", body = QueueShown),
 ))]
@@ -111,8 +111,9 @@ pub(super) async fn show(
     respond: Responder,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, ProblemResponse> {
+    let consumers = app.consumers.of(&queue, app.now());
     let view = find(&app, queue).await?;
-    respond.with(&describe(&view))
+    respond.with(&QueueShown { consumers, ..describe(&view) })
 }
 
 /// Delete a queue and its items. With unfinished items, `force` is required.

@@ -1,6 +1,8 @@
 //! Receiving items.
 
 use crate::app::App;
+use crate::auth::Caller;
+use crate::consumers::ClientName;
 use crate::request::{DecodedBody, NoQuery, QueuePath, check_wait};
 use crate::response::{ProblemResponse, Responder};
 use crate::traces::RequestSpan;
@@ -22,7 +24,7 @@ pub(super) async fn receive(
     _: NoQuery,
     respond: Responder,
     QueuePath(queue): QueuePath,
-    request_span: RequestSpan,
+    (caller, client, request_span): (Caller, ClientName, RequestSpan),
     DecodedBody(body, ..): DecodedBody<ReceiveRequest>,
 ) -> Result<Response, ProblemResponse> {
     if app.is_stopping() {
@@ -50,7 +52,11 @@ pub(super) async fn receive(
         make_buffers: body.create_output_buffers.unwrap_or(false),
     };
     let since = app.traces.as_ref().map(|_| app.now());
+    let receiving = app.consumers.begin(&queue, &caller, client, app.now());
     let received = app.broker.receive(request).await?;
+    let leases = received.items.iter().filter_map(|item| Some((item.head.id, item.head.lease()?.deadline)));
+    receiving.received(leases, app.now());
+    drop(receiving);
     if let (Some(traces), Some(since)) = (&app.traces, since) {
         traces.received(&request_span, &queue, &received.items, since);
     }

@@ -50,7 +50,7 @@ pub(super) async fn settle(
     let answers = if batch.is_empty() { Vec::new() } else { app.broker.update(batch).await? };
     drop(span);
     let results = batch_results(invalid, answers, |index, answer| match ids.get(index) {
-        Some(&id) => Ok(result(id, answer)
+        Some(&id) => Ok(result(&app, id, answer)
             .unwrap_or_else(|problem| Settled::refused(Some(id.into()), problem.into_element_error()))),
         None => Err(unexpected()),
     })?;
@@ -107,10 +107,16 @@ fn prepare_one(
     Ok((id, call))
 }
 
-fn result(id: ItemId, answer: Answered) -> Result<Settled, ProblemResponse> {
+fn result(app: &App, id: ItemId, answer: Answered) -> Result<Settled, ProblemResponse> {
     match answer? {
-        Reply::Answer(Answer::State(state)) => Ok(Settled::state(id, state)),
-        Reply::Answer(Answer::Leased { deadline }) => Ok(Settled::held(id, deadline)),
+        Reply::Answer(Answer::State(state)) => {
+            app.consumers.settled(id, None);
+            Ok(Settled::state(id, state))
+        }
+        Reply::Answer(Answer::Leased { deadline }) => {
+            app.consumers.settled(id, Some(deadline));
+            Ok(Settled::held(id, deadline))
+        }
         _ => Err(unexpected()),
     }
 }
@@ -148,5 +154,5 @@ pub(super) async fn settle_one(
     };
     let answer = app.broker.update(vec![Operation::Lease { id, call: Box::new(call) }]).await?.pop();
     drop(span);
-    respond.with(&result(id, answer.ok_or(StoreError::Closed)?)?)
+    respond.with(&result(&app, id, answer.ok_or(StoreError::Closed)?)?)
 }

@@ -1,14 +1,16 @@
 //! Reads an export into an empty store.
 
+use super::record::{ExportedRecord, RecordKind};
 use super::{BATCH_ITEMS, ExportLine, ExportedItem, TransferError, TransferSummary, VERSION, open};
 use crate::backend::buffers::open_and_claim;
 use crate::config::Settings;
 use crate::server::open_audit_log;
 use std::io::{BufRead, Read};
 use std::sync::Arc;
-use towline_broker::{Payloads, SteadyClock};
+use towline_broker::{Payloads, SteadyClock, begin_groups};
+use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::{Field, Queue, QueueState, limits};
-use towline_store::{Clock, Operation, Restore, Store};
+use towline_store::{Clock, KvPage, Operation, Reply, Restore, Store, StoreError};
 
 /// A batch is written when it has this many bytes, even if it has fewer than [`BATCH_ITEMS`] items.
 const BATCH_BYTES: usize = 8 << 20;
@@ -20,16 +22,22 @@ const LINE_BYTES_MAX: u64 =
 pub async fn import(settings: &Settings, input: impl BufRead) -> Result<TransferSummary, TransferError> {
     let backend = open(settings).await?;
     let store = backend.store();
-    if !store.queues(None, 1).await?.is_empty() {
-        return Err(TransferError::NotEmpty);
-    }
+    check_empty(&*store).await?;
     let audit = open_audit_log(settings)?;
     let clock = SteadyClock::new();
     let buffers = open_and_claim(settings, &store.identity(), &audit, clock.now()).await?;
     let payloads = Payloads::new(buffers, settings.offload);
     let summary = TransferSummary::default();
-    let mut import =
-        Import { store, payloads, clock, summary, queues: Vec::new(), batch: Vec::new(), bytes: 0 };
+    let mut import = Import {
+        store,
+        payloads,
+        clock,
+        summary,
+        queues: Vec::new(),
+        batch: Vec::new(),
+        bytes: 0,
+        has_groups: false,
+    };
     let mut lines = LineReader { input, line: 0 };
     match lines.next()? {
         Some(ExportLine::Towline { export }) if export <= VERSION => {}
@@ -43,6 +51,8 @@ pub async fn import(settings: &Settings, input: impl BufRead) -> Result<Transfer
         match lines.next()? {
             Some(ExportLine::Queue(queue)) => import.queue(*queue, lines.line).await?,
             Some(ExportLine::Item(item)) => import.item(*item, lines.line).await?,
+            Some(ExportLine::Record(record)) => import.record(record, lines.line).await?,
+            Some(ExportLine::Failed(why)) => return Err(lines.wrong(format!("the export failed: {why}"))),
             Some(ExportLine::End(exported)) => {
                 import.write_batch().await?;
                 if import.summary != exported {
@@ -60,6 +70,19 @@ pub async fn import(settings: &Settings, input: impl BufRead) -> Result<Transfer
             }
         }
     }
+}
+
+async fn check_empty(store: &dyn Store) -> Result<(), TransferError> {
+    if !store.queues(None, 1).await?.is_empty() {
+        return Err(TransferError::NotEmpty("queues"));
+    }
+    for (kind, what) in [(RecordKind::Schedule, "schedules"), (RecordKind::Record, "records")] {
+        let page = KvPage { prefix: kind.prefix().to_owned(), after: None, limit: 1 };
+        if !store.kv_list(page).await?.is_empty() {
+            return Err(TransferError::NotEmpty(what));
+        }
+    }
+    Ok(())
 }
 
 struct LineReader<R> {
@@ -96,6 +119,8 @@ struct Import {
     /// Each operation with the line it comes from.
     batch: Vec<(u64, Operation)>,
     bytes: usize,
+    /// Whether an item is in a group or waits for something.
+    has_groups: bool,
 }
 
 impl Import {
@@ -119,6 +144,8 @@ impl Import {
         let offloaded = self.payloads.offload(&mut restore.item, self.clock.now()).await;
         offloaded.map_err(|refusal| TransferError::Line { line, problem: refusal.to_string() })?;
         self.bytes += restore.item.fields.bytes();
+        let head = &restore.item.head;
+        self.has_groups |= head.group.is_some() || head.dependency().is_some();
         self.batch.push((line, Operation::Restore(Box::new(restore))));
         self.summary.items += 1;
         if self.batch.len() >= BATCH_ITEMS || self.bytes >= BATCH_BYTES {
@@ -127,14 +154,37 @@ impl Import {
         Ok(())
     }
 
+    async fn record(&mut self, exported: ExportedRecord, line: u64) -> Result<(), TransferError> {
+        let wrong = |problem: String| TransferError::Line { line, problem };
+        let kind = RecordKind::of(&exported.key)
+            .ok_or_else(|| wrong(format!("a record with the key {:?} cannot be imported", exported.key)))?;
+        let record =
+            exported.record().map_err(|error| wrong(format!("a value is not in base64: {error}")))?;
+        self.summary.count(&exported.key);
+        if !record.is_live(self.clock.now()) {
+            return Ok(());
+        }
+        let operation = Operation::Kv { key: exported.key, command: KvCommand::Adopt(record) };
+        match self.store.update(vec![operation]).await?.answers.pop() {
+            Some(Ok(Reply::Kv(KvAnswer::Won(true)))) => Ok(()),
+            Some(Ok(_)) if kind == RecordKind::Token => Err(TransferError::HasTokens),
+            Some(Ok(_)) => Err(wrong("the store already has this record".to_owned())),
+            Some(Err(refusal)) => Err(wrong(refusal.to_string())),
+            None => Err(StoreError::Closed.into()),
+        }
+    }
+
     async fn write_batch(&mut self) -> Result<(), TransferError> {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         self.update(batch).await
     }
 
-    /// Pauses and closes queues as they were. This comes last, because a closed queue accepts no items.
+    /// Begins to count groups, and pauses and closes queues as they were. This comes last, because a closed queue accepts no items.
     async fn finish(self, line: u64) -> Result<TransferSummary, TransferError> {
+        if self.has_groups {
+            self.update(vec![(line, begin_groups()?)]).await?;
+        }
         for Queue { name: queue, paused, state, .. } in &self.queues {
             if *paused {
                 self.update(vec![(line, Operation::PauseQueue { queue: queue.clone() })]).await?;

@@ -1,20 +1,24 @@
 //! Moving everything between stores as lines of JSON: `towline export | towline import`.
 //!
-//! **Invariant:** a successful import contains everything that was exported. The last line of an export counts its queues and
-//! items, so an import detects an incomplete export.
+//! **Invariant:** a successful import contains everything that was exported. The last line of an export counts what is in it, so
+//! an import detects an incomplete export.
 
 mod export;
 mod import;
+mod record;
 
 pub use export::export;
+pub(crate) use export::send;
 pub use import::import;
 
+use crate::auth::token_store;
 use crate::backend::Backend;
 use crate::config::Settings;
 use crate::server::ServerError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use record::{ExportedRecord, RecordKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,18 +32,42 @@ const VERSION: u32 = 1;
 /// Items per read or write.
 const BATCH_ITEMS: usize = 500;
 
-/// How many queues and items were transferred.
+/// How much was transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TransferSummary {
     pub queues: u64,
     pub items: u64,
+    #[serde(default)]
+    pub schedules: u64,
+    #[serde(default)]
+    pub records: u64,
+    #[serde(default)]
+    pub tokens: u64,
+}
+
+impl TransferSummary {
+    /// Counts a key-value record.
+    fn count(&mut self, key: &str) {
+        match RecordKind::of(key) {
+            Some(RecordKind::Record) => self.records += 1,
+            Some(RecordKind::Schedule) => self.schedules += 1,
+            Some(RecordKind::Token) if token_store::is_token(key) => self.tokens += 1,
+            Some(RecordKind::Token | RecordKind::Mark) | None => {}
+        }
+    }
 }
 
 impl fmt::Display for TransferSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count: u64| if count == 1 { "" } else { "s" };
-        let TransferSummary { queues, items } = *self;
-        write!(f, "{queues} queue{}, {items} item{}", plural(queues), plural(items))
+        let TransferSummary { queues, items, schedules, records, tokens } = *self;
+        write!(f, "{queues} queue{}, {items} item{}", plural(queues), plural(items))?;
+        for (count, what) in [(schedules, "schedule"), (records, "record"), (tokens, "token")] {
+            if count > 0 {
+                write!(f, ", {count} {what}{}", plural(count))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -53,10 +81,20 @@ pub enum TransferError {
     Output(std::io::Error),
     #[error("cannot read the export: {0}")]
     Input(std::io::Error),
-    #[error("there is no store in {0}; give its directory with --data")]
+    #[error(
+        "there is no store in {0}; give its directory with --data, or no --data to export from a running server"
+    )]
     NoStore(String),
-    #[error("the store already has queues; import into an empty store")]
-    NotEmpty,
+    #[error("the store already has {0}; import into an empty store")]
+    NotEmpty(&'static str),
+    #[error(
+        "the store already has tokens; import into a store without tokens, or export without --with-tokens"
+    )]
+    HasTokens,
+    #[error(
+        "the payload of item {0} is in a place for buffers, and this server has none; configure it with --buffers"
+    )]
+    NoPlace(ItemId),
     #[error(
         "the payload of item {id} cannot be exported from {location}: {problem}; give the right place with --buffers. If the payload \
          is lost, delete the item and export again"
@@ -69,10 +107,15 @@ pub enum TransferError {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ExportLine {
-    Towline { export: u32 },
+    Towline {
+        export: u32,
+    },
     Queue(Box<Queue>),
     Item(Box<ExportedItem>),
+    Record(ExportedRecord),
     End(TransferSummary),
+    /// Instead of the end: why the server could not continue.
+    Failed(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -116,6 +159,15 @@ impl TryFrom<ExportedItem> for Restore {
         }
         let item = Item { head, body, fields, outcome, errors: errors.into_iter().collect() };
         Ok(Restore { queue, item, claimed_in, came_from })
+    }
+}
+
+/// The counts in the last line of an export, or why the export is not complete.
+pub fn last_line(line: &[u8]) -> Result<TransferSummary, String> {
+    match serde_json::from_slice(line) {
+        Ok(ExportLine::End(summary)) => Ok(summary),
+        Ok(ExportLine::Failed(why)) => Err(why),
+        _ => Err("the last line is missing".to_owned()),
     }
 }
 

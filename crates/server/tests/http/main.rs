@@ -17,6 +17,7 @@ mod bulk_actions;
 mod client_buffers;
 mod client_connections;
 mod client_retries;
+mod consumers;
 mod cross_origin;
 mod disconnected_receivers;
 mod documented_calls;

@@ -146,3 +146,45 @@ async fn invented_methods_and_paths_create_no_time_series() {
     assert_eq!(seen.get(made_up), Some(&50.0), "{seen:?}");
     assert!(seen.keys().all(|name| !name.contains("made/up")));
 }
+
+const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/prometheus-alerts.yaml");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+
+/// The names of metrics in a text.
+fn names(text: &str) -> std::collections::BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("towline_")).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_of_an_alert_exists() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    server.submit("jobs", json!([{}])).await;
+    let exported = names(&String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap());
+    let page = names(&std::fs::read_to_string(PAGE).unwrap());
+    let rules = std::fs::read_to_string(ALERTS).unwrap();
+    let expressions: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    assert_eq!(expressions.len(), rules.matches("- alert: ").count());
+    let mut used = 0;
+    for name in expressions.iter().flat_map(|expression| names(expression)) {
+        // A server with one store has no shards; a test with two databases asks for these.
+        let is_of_shards = name.starts_with("towline_shard_");
+        assert!(exported.contains(&name) != is_of_shards, "{name} is in an alert, and not in /metrics");
+        let described = name.trim_end_matches("_bucket");
+        assert!(page.contains(described), "{name} is in an alert, and not in docs/metrics.md");
+        used += 1;
+    }
+    assert!(used > 15, "{used}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_show_the_room_on_the_disks() {
+    let server = TestServer::start().await;
+    let seen = figures(&server).await;
+    for place in ["data", "buffers"] {
+        let figure = |name: &str| seen[&format!("towline_disk_{name}_bytes{{place=\"{place}\"}}")];
+        assert!(figure("available") > 0.0 && figure("available") <= figure("size"), "{seen:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Copies a store and its buffers to a sink.
+
+use super::directory::Directory;
+use super::{BUFFERS, BackupError, BackupHeader, BackupSummary, Sink};
+use crate::config::{Settings, StoreChoice};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use towline_buffers::{Location, visit_files};
+use towline_embedded::{Snapshot, SnapshotFile};
+
+/// Backs up a store that no server uses. `copied` is called with the number of bytes after each piece.
+pub fn backup(
+    settings: &Settings,
+    target: &Path,
+    copied: &mut dyn FnMut(u64),
+) -> Result<BackupSummary, BackupError> {
+    if settings.store != StoreChoice::Embedded {
+        return Err(BackupError::Postgres);
+    }
+    if !settings.data.is_dir() {
+        return Err(BackupError::NoStore(settings.data.display().to_string()));
+    }
+    let snapshot = Snapshot::of_directory(&settings.data)?;
+    let place = settings.buffers.location(&settings.data);
+    let mut directory = Directory::begin(target, Some(BackupHeader::of(&place)), copied)?;
+    copy_to(&mut directory, &snapshot, &place)?;
+    let totals = directory.finish()?;
+    Ok(BackupSummary { header: BackupHeader::of(&place), totals })
+}
+
+/// Copies the log, then the objects.
+pub(super) fn copy_to(sink: &mut dyn Sink, snapshot: &Snapshot, place: &Location) -> Result<(), BackupError> {
+    let mut copy = |SnapshotFile { name, bytes, .. }: SnapshotFile| {
+        sink.file(&name, bytes.len() as u64, &mut &bytes[..])
+    };
+    copy(snapshot.meta_file())?;
+    for nth in 0..snapshot.segments() {
+        copy(snapshot.segment_file(nth)?)?;
+    }
+    let Location::Directory(directory) = place else { return Ok(()) };
+    let visited = visit_files(directory, &mut |path: &str, file: File| {
+        let from = directory.join(path);
+        let bytes = file.metadata().map_err(|error| BackupError::file("read", &from, error))?.len();
+        sink.file(&format!("{BUFFERS}/{path}"), bytes, &mut &file).map_err(Visited::Copy)
+    });
+    visited.map_err(|error| match error {
+        Visited::Copy(error) => error,
+        Visited::List(error) => BackupError::file("read", directory, error),
+    })
+}
+
+/// Why not everything was visited.
+enum Visited {
+    List(io::Error),
+    Copy(BackupError),
+}
+
+impl From<io::Error> for Visited {
+    fn from(error: io::Error) -> Visited {
+        Visited::List(error)
+    }
+}
+
+impl From<BackupError> for Visited {
+    fn from(error: BackupError) -> Visited {
+        Visited::Copy(error)
+    }
+}

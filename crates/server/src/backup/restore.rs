@@ -1,0 +1,86 @@
+//! Restores a backup into a data directory.
+
+use super::directory::{Directory, ListLine, checked};
+use super::{BackupError, BackupHeader, BackupSummary, LIST_FILE, VERSION};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::Path;
+use towline_embedded::META_FILE;
+
+/// A path of a file of a backup is far shorter.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Copies a backup into a directory that is empty or does not exist, and compares every byte with the list of the backup.
+pub fn restore(
+    backup: &Path,
+    target: &Path,
+    copied: &mut dyn FnMut(u64),
+) -> Result<BackupSummary, BackupError> {
+    let damaged = |problem: String| BackupError::Damaged { directory: backup.display().to_string(), problem };
+    let mut lines = List::open(backup)?;
+    let header = match lines.next()? {
+        Some(ListLine::Backup(header)) if header.version <= VERSION => header,
+        Some(ListLine::Backup(BackupHeader { version: found, .. })) => {
+            return Err(BackupError::Newer { directory: backup.display().to_string(), found });
+        }
+        _ => return Err(damaged(format!("{LIST_FILE} has no header"))),
+    };
+    if !backup.join(META_FILE).exists() {
+        return Err(damaged(format!("it has no {META_FILE}, so the backup did not finish")));
+    }
+    let mut directory = Directory::begin(target, None, copied)?;
+    loop {
+        match lines.next()? {
+            Some(ListLine::File { path, bytes, hash }) => {
+                let known = checked(&path)
+                    .ok_or_else(|| damaged(format!("{path:?} is not the name of a file of a backup")))?;
+                let from = backup.join(known);
+                let mut file = match File::open(&from) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        return Err(damaged(format!("{path} is missing")));
+                    }
+                    opened => opened.map_err(|error| BackupError::file("read", &from, error))?,
+                };
+                let size = file.metadata().map_err(|error| BackupError::file("read", &from, error))?.len();
+                let copied = directory.copy(&path, bytes.min(size), &mut file)?;
+                if size != bytes || copied.to_hex().as_str() != hash {
+                    return Err(damaged(format!("{path} is not the file that was backed up")));
+                }
+            }
+            Some(ListLine::End(totals)) if totals == directory.totals() => {
+                directory.finish()?;
+                return Ok(BackupSummary { header, totals });
+            }
+            Some(ListLine::End(_)) => return Err(damaged(format!("{LIST_FILE} lacks lines"))),
+            Some(ListLine::Backup(_)) => return Err(damaged(format!("{LIST_FILE} has two headers"))),
+            None => return Err(damaged(format!("{LIST_FILE} is cut short"))),
+        }
+    }
+}
+
+/// Reads the list of a backup line by line.
+struct List<'a> {
+    backup: &'a Path,
+    lines: BufReader<File>,
+}
+
+impl List<'_> {
+    fn open(backup: &Path) -> Result<List<'_>, BackupError> {
+        let file = File::open(backup.join(LIST_FILE))
+            .map_err(|_| BackupError::NotABackup(backup.display().to_string()))?;
+        Ok(List { backup, lines: BufReader::new(file) })
+    }
+
+    fn next(&mut self) -> Result<Option<ListLine>, BackupError> {
+        let mut line = Vec::new();
+        let read = (&mut self.lines).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        read.map_err(|error| BackupError::file("read", &self.backup.join(LIST_FILE), error))?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_slice(&line).map(Some).map_err(|error| BackupError::Damaged {
+            directory: self.backup.display().to_string(),
+            problem: format!("a line of {LIST_FILE} does not read: {error}"),
+        })
+    }
+}
