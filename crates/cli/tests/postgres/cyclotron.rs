@@ -57,7 +57,7 @@ fn the_jobs_of_cyclotron_become_items() {
     let show = |n: u32| server.json(&["item", "show", &format!("01900000-0000-7000-8000-{n:012x}")]);
     let (large, later, small) = (show(1), show(7), show(4));
     assert_eq!(large["payload"].as_str().unwrap().len(), 1_000_000_usize.div_ceil(3) * 4);
-    assert_eq!(later["ready_at"], "2099-01-01T00:00:00Z");
+    assert_eq!(later["ready_at"], "2099-01-01T00:00:00.000Z");
     assert_eq!((&small["priority"], &small["tags"]["team_id"]), (&json!(-2), &json!("1")));
     assert_eq!(small["tags"]["function_id"], "11111111-2222-4333-8444-555555555555");
     assert_eq!((&small["state_blob"], &small["parameters"]), (&json!("dm0gNA=="), &json!("eyJuIjo0fQ==")));
