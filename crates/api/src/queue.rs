@@ -117,7 +117,7 @@ pub struct QueueShown {
 pub struct ConsumerShown {
     /// The header `x-towline-client` of the client, or its `user-agent`.
     pub client: String,
-    /// The name of the client's token.
+    /// The name of the client's token. Only for callers that may administer the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// When it last asked for items, or got some.

@@ -7,12 +7,14 @@ use crate::config::{Settings, StoreChoice};
 use crate::consumers::Consumers;
 use crate::metrics::Metrics;
 use crate::request::BodyRoom;
+use crate::response::ProblemResponse;
 use crate::traces::Traces;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use towline_broker::Broker;
+use towline_api::Code;
+use towline_broker::{Broker, DeletionPause};
 use towline_buffers::Location;
 use towline_domain::{Counts, Timestamp};
 use towline_embedded::Embedded;
@@ -40,7 +42,7 @@ pub(crate) struct Inner {
     /// Directories whose disk metrics describe, with the name of each.
     pub(crate) disks: Vec<(&'static str, PathBuf)>,
     /// One backup or export at a time.
-    backups: Arc<Semaphore>,
+    copies: Arc<Semaphore>,
     /// For metrics and backups only. Everything else goes through the broker.
     embedded: Option<Arc<Embedded>>,
     /// For their health only.
@@ -85,7 +87,7 @@ impl App {
             buffers: settings.buffers.location(&settings.data),
             consumers: Consumers::default(),
             disks: disks(settings),
-            backups: Arc::new(Semaphore::new(1)),
+            copies: Arc::new(Semaphore::new(1)),
             embedded: backend.embedded(),
             shards: backend.shards(),
             stopping: watch::Sender::new(false),
@@ -101,9 +103,15 @@ impl App {
         Some(Place { store: self.embedded.clone()?, buffers: self.buffers.clone() })
     }
 
-    /// The right to make a backup or an export. `None` while another one is being made.
-    pub(crate) fn begin_backup(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.backups).try_acquire_owned().ok()
+    /// Begins a backup or an export. Until the returned guard is dropped, no other one begins, and the broker deletes nothing from
+    /// object storage.
+    pub(crate) async fn begin_copy(&self) -> Result<(OwnedSemaphorePermit, DeletionPause), ProblemResponse> {
+        let busy = |_| {
+            let detail = "another backup or export is being made; try again when it has ended";
+            ProblemResponse::new(Code::Busy, detail)
+        };
+        let permit = Arc::clone(&self.copies).try_acquire_owned().map_err(busy)?;
+        Ok((permit, self.broker.pause_deletions().await))
     }
 
     /// The items of each shard that is up. Empty if the store is not sharded.

@@ -139,6 +139,18 @@ impl Consumers {
 }
 
 impl Receiving<'_> {
+    /// Forgets a client that got nothing but a refusal. It may have named a queue that does not exist.
+    pub(crate) fn refused(&self) {
+        let mut seen = self.consumers.0.lock();
+        let Some(consumers) = seen.queues.get_mut(&self.queue) else { return };
+        if consumers.get(&self.key).is_some_and(|consumer| consumer.received == 0 && consumer.waiting == 1) {
+            consumers.remove(&self.key);
+        }
+        if consumers.is_empty() {
+            seen.queues.remove(&self.queue);
+        }
+    }
+
     /// Notes the leases of the delivered items.
     pub(crate) fn received(&self, leases: impl Iterator<Item = (ItemId, Timestamp)>, now: Timestamp) {
         let mut seen = self.consumers.0.lock();

@@ -1,6 +1,6 @@
 //! The progress bar on a terminal, and its absence elsewhere.
 
-use crate::rig::{Server, in_time, until};
+use crate::rig::{Server, in_time, towline, until};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
@@ -35,6 +35,26 @@ fn at_a_terminal(command: &mut Command) -> Arc<Mutex<String>> {
     let (theirs, seen) = terminal();
     command.env("TERM", "xterm").stderr(Stdio::from(theirs));
     seen
+}
+
+#[test]
+fn a_terminal_shows_the_progress_of_a_backup_and_a_restore() {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    let (out, data) = (server.directory().join("out"), server.directory().join("restored"));
+    let mut backup = server.command(&["backup"]);
+    let mut restore = towline(&["restore"]);
+    for (command, words) in
+        [(backup.arg(&out), "backed up"), (restore.arg(&out).arg("--data").arg(&data), "restored")]
+    {
+        let seen = at_a_terminal(command);
+        let mut child = command.spawn().unwrap();
+        assert!(in_time("the command ends", move || child.wait()).unwrap().success());
+        until("the progress and the result are shown", || {
+            let seen = seen.lock().unwrap();
+            seen.contains("/s") && seen.contains(words)
+        });
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::migrate::url;
 use crate::postgres::Own;
-use crate::rig::{Run, Server, piped, towline};
+use crate::rig::{Run, Server, piped, towline, until};
 use std::process::Stdio;
 
 #[test]
@@ -16,8 +16,19 @@ fn everything_goes_to_a_database_and_back() {
     let (done, lease) = from.receive(&["jobs"]);
     from.ok(&["item", "commit", &done, "--lease", &lease, "--output-param", "found=it"]);
     let (held, lease) = from.receive(&["jobs"]);
+    from.ok(&["schedule", "create", "hourly", "--queue", "jobs", "--every", "1h", "--payload", "tick"]);
+    from.ok(&["kv", "set", "brief", "value", "--ttl", "1h"]);
+    let count = ["kv", "increment", "counter", "--once", "first", "--ttl", "1h"];
+    from.ok(&count);
+    from.ok(&["queue", "submit", "jobs", "--group", "g", "--idempotency-key", "member"]);
+    let waits = from.ok(&["queue", "submit", "jobs", "--after-group", "g"]);
     let list = ["queue", "item", "list", "jobs", "-o", "json"];
     let before = from.json(&list);
+    let shown = |server: &Server| {
+        let others = [&["kv", "list"][..], &["schedule", "show", "hourly"], &["group", "show", "g"]];
+        others.map(|command| server.json(&[command, &["-o", "json"]].concat()))
+    };
+    let others = shown(&from);
     from.stop();
 
     let database = Own::start();
@@ -42,8 +53,29 @@ fn everything_goes_to_a_database_and_back() {
     back.restart();
     for server in [&Server::start_with(&[("TOWLINE_STORE", store.as_str())]), &back] {
         assert_eq!(server.json(&list), before);
+        assert_eq!(shown(server), others);
+        assert_eq!(server.ok(&count), "1", "it was counted in the first store");
         assert_eq!(server.json(&["item", "show", &done])["output_params"]["found"], "it");
         // The lease is valid after the import.
         server.ok(&["item", "commit", &held, "--lease", &lease]);
+        let member = server.ok(&["queue", "submit", "jobs", "--group", "g", "--idempotency-key", "member"]);
+        server.ok(&["item", "cancel", &member]);
+        until("the dependency is resolved", || server.state(&waits) == "failed");
     }
+}
+
+#[test]
+fn a_server_on_a_database_exports_and_refuses_a_backup() {
+    let database = Own::start();
+    let store = url(&database);
+    let server = Server::start_with(&[("TOWLINE_STORE", store.as_str())]);
+    server.ok(&["queue", "create", "jobs"]);
+    server.ok(&["queue", "submit", "jobs", "--payload", "work"]);
+    let export = server.run(&["export"]);
+    assert_eq!(export.stderr.trim_end(), "towline: exported 1 queue, 1 item");
+    let out = server.directory().join("out");
+    let refused = server.run(&["backup", out.to_str().unwrap()]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("pg_dump"), "{refused:?}");
+    assert!(!out.exists());
 }

@@ -29,16 +29,21 @@ pub fn backup(
     Ok(BackupSummary { header: BackupHeader::of(&place), totals })
 }
 
-/// Copies the log, then the objects.
+/// Copies the log, then the objects, then the file that makes a directory a store.
 pub(super) fn copy_to(sink: &mut dyn Sink, snapshot: &Snapshot, place: &Location) -> Result<(), BackupError> {
-    let mut copy = |SnapshotFile { name, bytes, .. }: SnapshotFile| {
-        sink.file(&name, bytes.len() as u64, &mut &bytes[..])
-    };
-    copy(snapshot.meta_file())?;
     for nth in 0..snapshot.segments() {
-        copy(snapshot.segment_file(nth)?)?;
+        let SnapshotFile { name, bytes, .. } = snapshot.segment_file(nth)?;
+        sink.file(&name, bytes.len() as u64, &mut &bytes[..])?;
     }
-    let Location::Directory(directory) = place else { return Ok(()) };
+    if let Location::Directory(directory) = place {
+        copy_objects(sink, directory)?;
+    }
+    // Last: without it, an archive that was cut and unpacked by another program is not a store.
+    let SnapshotFile { name, bytes, .. } = snapshot.meta_file();
+    sink.file(&name, bytes.len() as u64, &mut &bytes[..])
+}
+
+fn copy_objects(sink: &mut dyn Sink, directory: &Path) -> Result<(), BackupError> {
     let visited = visit_files(directory, &mut |path: &str, file: File| {
         let from = directory.join(path);
         let bytes = file.metadata().map_err(|error| BackupError::file("read", &from, error))?.len();

@@ -26,14 +26,7 @@ pub(super) async fn backup(State(app): State<App>, _: NoQuery) -> Result<Respons
     let place = app
         .backup_place()
         .ok_or_else(|| ProblemResponse::new(Code::NotSupported, BackupError::Postgres.to_string()))?;
-    let permit = app.begin_backup().ok_or_else(|| {
-        ProblemResponse::new(
-            Code::Busy,
-            "another backup or export is being made; try again when it has ended",
-        )
-    })?;
-    let pause = app.broker.pause_deletions().await;
-    let pieces = backup::send(place, (permit, pause));
+    let pieces = backup::send(place, app.begin_copy().await?);
     let pieces = stream::unfold(pieces, |mut pieces| async move { Some((pieces.recv().await?, pieces)) });
     // Without its last entry, a cut archive is not taken for a whole one.
     let body = streamed(pieces.take_until(app.stopped()));

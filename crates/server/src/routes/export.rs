@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use futures::{StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use std::convert::Infallible;
-use towline_api::Code;
 
 const NDJSON: &str = "application/x-ndjson";
 
@@ -29,15 +28,8 @@ const NDJSON: &str = "application/x-ndjson";
 pub(super) async fn export(State(app): State<App>, mut query: Query) -> Result<Response, ProblemResponse> {
     let with_tokens = query.parse("with_tokens")?.unwrap_or(false);
     query.end()?;
-    let permit = app.begin_backup().ok_or_else(|| {
-        ProblemResponse::new(
-            Code::Busy,
-            "another backup or export is being made; try again when it has ended",
-        )
-    })?;
-    let pause = app.broker.pause_deletions().await;
-    let lines =
-        transfer::send(app.broker.shared_store(), app.broker.payloads(), with_tokens, (permit, pause));
+    let guard = app.begin_copy().await?;
+    let lines = transfer::send(app.broker.shared_store(), app.broker.payloads(), with_tokens, guard);
     let lines = stream::unfold(lines, |mut lines| async move { Some((lines.recv().await?, lines)) });
     // Without its last line, a cut export is not taken for a whole one.
     let lines = lines.take_until(app.stopped()).map(Ok::<_, Infallible>);

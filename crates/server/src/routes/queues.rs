@@ -109,9 +109,13 @@ pub(super) async fn show(
     State(app): State<App>,
     _: NoQuery,
     respond: Responder,
+    caller: Caller,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, ProblemResponse> {
-    let consumers = app.consumers.of(&queue, app.now());
+    let mut consumers = app.consumers.of(&queue, app.now());
+    if !caller.may(&queue, Right::Admin) {
+        consumers.iter_mut().for_each(|consumer| consumer.token = None);
+    }
     let view = find(&app, queue).await?;
     respond.with(&QueueShown { consumers, ..describe(&view) })
 }

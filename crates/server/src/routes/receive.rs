@@ -53,7 +53,7 @@ pub(super) async fn receive(
     };
     let since = app.traces.as_ref().map(|_| app.now());
     let receiving = app.consumers.begin(&queue, &caller, client, app.now());
-    let received = app.broker.receive(request).await?;
+    let received = app.broker.receive(request).await.inspect_err(|_| receiving.refused())?;
     let leases = received.items.iter().filter_map(|item| Some((item.head.id, item.head.lease()?.deadline)));
     receiving.received(leases, app.now());
     drop(receiving);

@@ -15,11 +15,11 @@ async fn receive(client: &Client, max: i64) -> Vec<towline_api::ReceivedItem> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_shows_who_receives_and_what_is_in_flight() {
+async fn a_queue_shows_its_consumers_and_what_is_in_flight() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({"visibility_timeout": "1m"})).await;
     server.submit("jobs", json!([{}, {}, {}, {}])).await;
-    assert_eq!(consumers(&server).await, [json!(0); 0]);
+    assert!(consumers(&server).await.is_empty());
     let [first, second] =
         ["worker-1", "worker-2"].map(|name| Client::new(&server.url()).unwrap().name(name).unwrap());
     let held = receive(&first, 3).await;
@@ -49,6 +49,11 @@ async fn a_queue_shows_who_receives_and_what_is_in_flight() {
     assert_eq!(figures(&of(&consumers(&server).await, "worker-1")), [3, 3, 0]);
     server.act(&id, "commit", json!({"lease": lease})).await.success();
     assert_eq!(figures(&of(&consumers(&server).await, "worker-1")), [3, 2, 0]);
+
+    // A refused receive is not remembered.
+    server.post("/v1/queues/absent/receive", json!({})).await.problem("queue_not_found");
+    server.queue("absent", json!({})).await;
+    assert!(server.get("/v1/queues/absent").await.success()["consumers"].is_null());
 
     // A receive that waits is shown while it waits.
     let waiting = tokio::spawn(async move {

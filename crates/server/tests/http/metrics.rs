@@ -161,7 +161,8 @@ async fn every_metric_of_an_alert_exists() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
     server.submit("jobs", json!([{}])).await;
-    let exported = names(&String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap());
+    let answer = server.get("/metrics").await;
+    let exported = names(std::str::from_utf8(&answer.body).unwrap());
     let page = names(&std::fs::read_to_string(PAGE).unwrap());
     let rules = std::fs::read_to_string(ALERTS).unwrap();
     let expressions: Vec<&str> =
