@@ -10,9 +10,9 @@ use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
     Adjust, Condition, Dependency, DependsOn, FailureKind, FieldSet, GroupCounts, Item, ItemId, ItemState,
-    LeaseCall, Millis, Outcome, Policy, QueueName, Schema, State, Submission,
+    LeaseCall, Millis, Outcome, Policy, QueueName, Schema, State, Submission, Timestamp, limits,
 };
-use towline_store::{Answered, BoxFuture, Operation, Reply, Result, Store, StoreError, Updated};
+use towline_store::{Answered, BoxFuture, ManualClock, Operation, Reply, Result, Store, StoreError, Updated};
 
 /// Far beyond every bound: a test that gets here hangs.
 const NEVER: Duration = Duration::from_secs(60);
@@ -266,14 +266,69 @@ async fn members_of_a_deleted_queue_no_longer_block_dependents() {
     submit(&broker, member("g")).await;
     let answer = submit_to(&broker, "gone", member("g")).await;
     let Ok(Reply::Answer(Answer::Submitted { id, .. })) = answer else { panic!("{answer:?}") };
-    let last = submit(&broker, after_group("g", 0, Condition::AllDone)).await;
+    let last = submit(&broker, after_group("g", 2, Condition::AllDone)).await;
+    let successful = submit(&broker, after_group("g", 0, Condition::AllSuccess)).await;
     let dependent = submit(&broker, after(DependsOn::items(vec![id]), Condition::AllSuccess)).await;
     commit(&broker, &take(&broker, 1).await[0]).await;
     assert_eq!(broker.group("g").await.unwrap(), counts(2, 1, 0, 0));
     let delete = Operation::DeleteQueue { queue: "gone".parse().unwrap(), force: true };
     broker.update(vec![delete]).await.unwrap();
     assert_eq!(next(&broker).await.head.id, last);
+    let (_, why) = failed(&broker, successful).await;
+    assert!(why.contains("1 were removed"), "{why}");
     failed(&broker, dependent).await;
+    assert_eq!(done(&broker, "g", 2).await, counts(2, 1, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_completed_counts_as_completed_after_it_is_deleted() {
+    let store: Arc<dyn Store> = Arc::new(reference_store());
+    let broker = start(Arc::clone(&store), Sharing::Alone).await;
+    let first = submit(&broker, Submission::default()).await;
+    let dependent = || after(DependsOn::items(vec![first]), Condition::AllSuccess);
+    let early = submit(&broker, dependent()).await;
+    let item = take(&broker, 1).await.remove(0);
+    broker.group("any").await.unwrap();
+    broker.stop();
+    // The next broker reads both events together.
+    let token = item.head.lease().unwrap().token;
+    let verb = Verb::Commit(Outcome::default());
+    let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
+    let settle = Operation::Lease { id: first, call };
+    store.update(vec![settle, Operation::Delete { id: first, force: false }]).await.unwrap();
+    let broker = start(Arc::clone(&store), Sharing::Alone).await;
+    assert_eq!(next(&broker).await.head.id, early);
+    // A broker that reads the end of an item before the submit of its dependent, and the removal together with it.
+    let second = submit(&broker, Submission::default()).await;
+    commit(&broker, &take(&broker, 1).await[0]).await;
+    broker.group("any").await.unwrap();
+    let submission = Box::new(after(DependsOn::items(vec![second]), Condition::AllSuccess));
+    let batch =
+        vec![Operation::Submit { queue: jobs(), submission }, Operation::Delete { id: second, force: false }];
+    let answers = broker.update(batch).await.unwrap();
+    let Ok(Reply::Answer(Answer::Submitted { id: late, .. })) = answers[0] else { panic!("{answers:?}") };
+    assert_eq!(next(&broker).await.head.id, late);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_gets_a_member_after_its_counts_expired_is_recounted() {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
+    let store: Arc<dyn Store> = Arc::new(ReferenceStore::new(clock.clone(), 7));
+    let broker = start(store, Sharing::Alone).await;
+    for _ in 0..2 {
+        submit(&broker, member("g")).await;
+    }
+    for item in take(&broker, 2).await {
+        commit(&broker, &item).await;
+    }
+    assert_eq!(done(&broker, "g", 2).await, counts(2, 2, 0, 0));
+    clock.advance(limits::GROUP_DONE_KEPT.0 + 1);
+    submit(&broker, member("g")).await;
+    assert_eq!(broker.group("g").await.unwrap(), counts(3, 2, 0, 0));
+    let last = submit(&broker, after_group("g", 3, Condition::AllSuccess)).await;
+    commit(&broker, &take(&broker, 1).await[0]).await;
+    assert_eq!(next(&broker).await.head.id, last);
+    assert_eq!(done(&broker, "g", 3).await, counts(3, 3, 0, 0));
 }
 
 /// A store that sometimes fails writes of the broker's follower.

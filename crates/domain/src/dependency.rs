@@ -122,7 +122,9 @@ impl Dependency {
                 ));
             }
             DependsOn::Group { expect, .. } => Some(*expect).filter(|&expect| expect > 0),
-            DependsOn::Items { ids, .. } if ids.is_empty() || ids.len() > limits::AFTER_ITEMS_MAX => {
+            DependsOn::Items { ids, well, .. }
+                if (ids.is_empty() && *well == 0) || ids.len() > limits::AFTER_ITEMS_MAX =>
+            {
                 return invalid(format!(
                     "{} items; use 1 to {}, or a group",
                     ids.len(),

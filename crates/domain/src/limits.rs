@@ -69,10 +69,11 @@ pub const TALLY_KEPT: Millis = Millis::days(30);
 /// Items that one item can wait for by id. For more, use a group.
 pub const AFTER_ITEMS_MAX: usize = 100;
 pub const GROUP_EXPECT_MAX: u64 = 1 << 40;
-/// Retention of a group's counts after the group is done.
+/// Retention of a group's counts after the group is done. A later member has the group counted from its items again.
 pub const GROUP_DONE_KEPT: Millis = Millis::days(1);
-/// Retention of an unfinished group's counts after its last event.
-pub const GROUP_OPEN_KEPT: Millis = Millis::days(30);
+/// Retention of an unfinished group's counts after its last event. Then the group is counted from its items again, without
+/// the members that were removed.
+pub const GROUP_OPEN_KEPT: Millis = Millis::days(366);
 pub const SCHEDULES_MAX: usize = 10_000;
 pub const CRON_BYTES_MAX: usize = 256;
 /// The item that a schedule submits. It is small because it is stored with the schedule, which is written at each

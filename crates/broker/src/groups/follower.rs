@@ -175,7 +175,10 @@ impl Counter<'_> {
                     new_dependents.push(item.id)
                 }
                 (_, Some(StateKind::Completed)) => drop(ended.insert(item.id, true)),
-                (_, Some(StateKind::Failed) | None) => drop(ended.insert(item.id, false)),
+                (_, Some(StateKind::Failed)) => drop(ended.insert(item.id, false)),
+                // An item that completed stays completed when it is removed.
+                (_, None) => drop(ended.entry(item.id).or_insert(false)),
+                (EventKind::Redriven, _) => drop(ended.remove(&item.id)),
                 _ => {}
             }
             if state.is_none_or(|state| state != StateKind::Paused) {
@@ -194,8 +197,9 @@ impl Counter<'_> {
         }
         self.add_dependents(new_dependents, &mut check).await?;
         if queue_deleted {
-            // There are no events for the items of a deleted queue.
+            // There are no events for the items of a deleted queue, so every group is recounted when it is next read.
             self.shared.groups.epoch.fetch_add(1, Ordering::AcqRel);
+            self.shared.groups.waiters.look_again_all();
             self.load_dependents().await?;
             check.extend(self.dependents.all());
         }

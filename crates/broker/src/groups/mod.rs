@@ -31,11 +31,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Poll interval of a caller that waits for a group.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const TRIES: u32 = 100;
+/// The record of a new group has epoch 0: its first read finds out whether an earlier record expired, and whether clients
+/// submitted members without a broker (SQL transactions).
+const FIRST_EPOCH: u64 = 1;
 
 pub(crate) struct Groups {
     /// The store has a record of the cursor from which groups are counted.
     begun: AtomicBool,
     wake: Notify,
+    /// A group that was last recounted in an earlier epoch is recounted when it is read.
     epoch: AtomicU64,
     /// Up to which event this broker has counted.
     at: watch::Sender<Option<EventCursor>>,
@@ -47,7 +51,7 @@ impl Default for Groups {
         Groups {
             begun: AtomicBool::new(false),
             wake: Notify::new(),
-            epoch: AtomicU64::new(0),
+            epoch: AtomicU64::new(FIRST_EPOCH),
             at: watch::Sender::new(None),
             waiters: Results::default(),
         }
@@ -108,9 +112,7 @@ impl Shared {
     /// Stores the cursor from which groups are counted. Must happen before the first member is submitted.
     pub(crate) async fn begin_groups(&self) -> Result<()> {
         if self.read_progress().await?.is_none() {
-            // Where clients submit without this broker (SQL transactions), earlier members may exist.
-            let epoch = u64::from(!self.is_alone);
-            let progress = Progress::new(&feed::now(self).await?, epoch);
+            let progress = Progress::new(&feed::now(self).await?, FIRST_EPOCH);
             self.begin_progress(&progress).await?;
         }
         self.groups.begun.store(true, Ordering::Release);
@@ -121,7 +123,7 @@ impl Shared {
     async fn group(&self, name: &str) -> Result<GroupCounts> {
         if !self.groups.are_begun() {
             if self.read_progress().await?.is_none() {
-                return Ok(self.recount(name).await?.0);
+                return Ok(self.recount(name, None).await?.0);
             }
             self.begin_groups().await?;
         }
@@ -134,15 +136,16 @@ impl Shared {
         let tag = GroupTag::of(name);
         for _ in 0..TRIES {
             let epoch = self.groups.epoch.load(Ordering::Acquire);
+            // Before the record is read, so that the record counts all events up to here.
+            let counted = self.counted_through().await?;
             let seen = self.read_groups(&[tag]).await?.pop().unwrap_or_default();
             if let Some(group) = seen.group.as_ref().filter(|group| group.epoch >= epoch) {
                 return Ok(group.counts);
             }
-            let (mut counts, at) = self.recount(name).await?;
-            match &seen.group {
-                Some(known) => join(&mut counts, &known.counts),
-                None if counts.members == 0 => return Ok(counts),
-                None => {}
+            let known = seen.group.as_ref().map(|group| (group.counts, group.counted_through(counted)));
+            let (counts, at) = self.recount(name, known).await?;
+            if seen.group.is_none() && counts.members == 0 {
+                return Ok(counts);
             }
             if self.put_group(tag, seen, &Group::counted(counts, &at, epoch)).await? {
                 return Ok(counts);
@@ -151,6 +154,18 @@ impl Shared {
         Err(StoreError::Unavailable {
             cause: format!("other servers keep changing the counts of group {name:?}; try again"),
         })
+    }
+
+    /// The cursor up to which all events are counted.
+    async fn counted_through(&self) -> Result<EventCursor> {
+        let here = self.groups.at.borrow().clone();
+        match here {
+            Some(at) => Ok(at),
+            None => {
+                let progress = self.read_progress().await?;
+                Ok(progress.and_then(|progress| progress.cursor()).unwrap_or_default())
+            }
+        }
     }
 
     /// Waits until all events so far are counted, for [`CATCH_UP`] at most.
@@ -184,13 +199,4 @@ impl Shared {
             tokio::time::sleep(PAUSE).await;
         }
     }
-}
-
-/// Adds members that the store no longer has, from the earlier counts. Which of them were redriven since is unknown.
-fn join(counts: &mut GroupCounts, known: &GroupCounts) {
-    let unfinished = counts.unfinished();
-    counts.completed = counts.completed.max(known.completed);
-    counts.failed = counts.failed.max(known.failed);
-    counts.removed = counts.removed.max(known.removed);
-    counts.members = unfinished + counts.completed + counts.failed + counts.removed;
 }

@@ -21,7 +21,7 @@ const TRIES: u32 = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Progress {
     at: String,
-    /// Number of restarts after missed events. A group of an older epoch is recounted when it is read.
+    /// Counts the times after which groups have to be recounted: missed events, and deleted queues.
     pub(super) epoch: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Group {
     pub(super) counts: GroupCounts,
     /// The cursor of the last counted event, as text.
     at: String,
-    /// The epoch of the last recount.
+    /// The epoch of the last recount; 0 if there was none.
     pub(super) epoch: u64,
 }
 
@@ -75,6 +75,12 @@ impl Group {
         Group { counts, at: at.to_string(), epoch }
     }
 
+    /// The cursor up to which all events of the group are counted. `counted`: up to which those of all groups are.
+    pub(super) fn counted_through(&self, mut counted: EventCursor) -> EventCursor {
+        counted.advance(&self.at.parse().unwrap_or_default());
+        counted
+    }
+
     /// Counts the events that are not counted yet.
     fn add(&mut self, events: &[&Event], through: &EventCursor) {
         // A new group has no cursor.
@@ -88,7 +94,7 @@ impl Group {
     }
 }
 
-fn add(counts: &mut GroupCounts, event: &Event) {
+pub(super) fn add(counts: &mut GroupCounts, event: &Event) {
     let state = event.item.as_ref().and_then(|item| item.after.as_ref()).map(|after| after.state);
     match event.kind {
         EventKind::Submitted | EventKind::Restored => counts.members += 1,
@@ -116,7 +122,7 @@ impl Shared {
         Ok(found.map(|record| {
             rmp_serde::from_slice(&record.value).unwrap_or_else(|error| {
                 tracing::error!("the cursor of the groups does not decode; groups are recounted: {error}");
-                Progress { at: String::new(), epoch: 0 }
+                Progress { at: String::new(), epoch: super::FIRST_EPOCH }
             })
         }))
     }

@@ -1,5 +1,6 @@
 //! Counts groups from their items, where there are no counts yet or events were missed.
 
+use super::record::add;
 use crate::broker::Shared;
 use crate::feed;
 use std::collections::HashMap;
@@ -44,12 +45,19 @@ impl Shared {
         }
     }
 
-    /// The counts of a group, and the cursor up to which they hold. Deleted members are not counted.
-    pub(super) async fn recount(&self, name: &str) -> Result<(GroupCounts, EventCursor)> {
+    /// The counts of a group, and the cursor up to which they hold. `known` are earlier counts and the cursor up to which they
+    /// hold. Without them, deleted members are not counted.
+    pub(super) async fn recount(
+        &self,
+        name: &str,
+        known: Option<(GroupCounts, EventCursor)>,
+    ) -> Result<(GroupCounts, EventCursor)> {
+        let (known, mut through) = known.unzip();
         for _ in 0..TRIES {
-            if let Some(counted) = self.recount_once(name).await? {
+            if let Some(counted) = self.recount_once(name, known, through.take()).await? {
                 return Ok(counted);
             }
+            // An event after the known counts was deleted: the next attempt does without it.
         }
         Err(StoreError::Unavailable {
             cause: "the store deletes events before they can be read; try again".to_owned(),
@@ -57,35 +65,31 @@ impl Shared {
     }
 
     /// `None`: an event was deleted meanwhile.
-    async fn recount_once(&self, name: &str) -> Result<Option<(GroupCounts, EventCursor)>> {
+    async fn recount_once(
+        &self,
+        name: &str,
+        mut known: Option<GroupCounts>,
+        through: Option<EventCursor>,
+    ) -> Result<Option<(GroupCounts, EventCursor)>> {
         let tag = GroupTag::of(name);
         let begun = feed::now(self).await?;
-        let mut members: HashMap<ItemId, MemberState> = HashMap::new();
-        let mut after = None;
-        loop {
-            let page = self.store.list(members_of(name), after, PAGE, FieldSet::NONE).await?;
-            for stored in page.items {
-                let state = match stored.item.head.state {
-                    State::Completed { .. } => MemberState::Completed,
-                    State::Failed { .. } => MemberState::Failed,
-                    State::Pending | State::Processing(_) | State::Paused => MemberState::Unfinished,
-                };
-                members.insert(stored.item.head.id, state);
-            }
-            match page.next {
-                None => break,
-                next => after = next,
-            }
-        }
-        // The list may or may not include these events. Each sets a member's state, so applying one twice is harmless.
-        let mut at = begun;
+        let mut members = self.list_members(name).await?;
+        let mut at = begun.clone();
+        at.join(&through.unwrap_or_default());
         for _ in 0..READS_MAX {
             let read = self.store.events(EventsFrom::After(at.clone()), limits::EVENTS_PAGE_MAX).await?;
             let Events::Page(page) = read else { return Ok(None) };
             let is_empty = page.events.is_empty();
-            for event in page.events {
-                let Some(item) = event.item.filter(|item| item.group == Some(tag)) else { continue };
-                let state = match (event.kind, item.after.map(|after| after.state)) {
+            for event in &page.events {
+                let Some(item) = event.item.as_ref().filter(|item| item.group == Some(tag)) else { continue };
+                if let Some(known) = &mut known {
+                    add(known, event);
+                }
+                if begun.has_passed(event.id) {
+                    continue;
+                }
+                // The list may or may not include this event. It sets a member's state, so applying it twice is harmless.
+                let state = match (event.kind, item.after.as_ref().map(|after| after.state)) {
                     (_, Some(StateKind::Completed)) => MemberState::Completed,
                     (_, Some(StateKind::Failed)) => MemberState::Failed,
                     (EventKind::Removed, _) => MemberState::Removed,
@@ -95,13 +99,33 @@ impl Shared {
             }
             at.join(&page.next);
             if !page.more {
-                return Ok(Some((sum(&members), at)));
+                return Ok(Some((reconcile(sum(&members), known), at)));
             }
             if is_empty {
                 tokio::time::sleep(PAUSE).await;
             }
         }
         Ok(None)
+    }
+
+    async fn list_members(&self, name: &str) -> Result<HashMap<ItemId, MemberState>> {
+        let mut members = HashMap::new();
+        let mut after = None;
+        loop {
+            let page = self.store.list(members_of(name), after, PAGE, FieldSet::HEADS).await?;
+            for stored in page.items {
+                let state = match stored.item.head.state {
+                    State::Completed { .. } => MemberState::Completed,
+                    State::Failed { .. } => MemberState::Failed,
+                    State::Pending | State::Processing(_) | State::Paused => MemberState::Unfinished,
+                };
+                members.insert(stored.item.head.id, state);
+            }
+            match page.next {
+                None => return Ok(members),
+                next => after = next,
+            }
+        }
     }
 }
 
@@ -112,5 +136,38 @@ fn sum(members: &HashMap<ItemId, MemberState>) -> GroupCounts {
         completed: of(MemberState::Completed),
         failed: of(MemberState::Failed),
         removed: of(MemberState::Removed),
+    }
+}
+
+/// The counts of the members that were found, and of those that are only known from events. A member that was unfinished and
+/// is gone without an event was removed with its queue.
+fn reconcile(found: GroupCounts, known: Option<GroupCounts>) -> GroupCounts {
+    let Some(known) = known else { return found };
+    let (unfinished, completed, failed) =
+        (found.unfinished(), known.completed.max(found.completed), known.failed.max(found.failed));
+    let present = unfinished + completed + failed;
+    let members = known.members.max(present + known.removed.max(found.removed));
+    GroupCounts { members, completed, failed, removed: members - present }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(members: u64, completed: u64, failed: u64, removed: u64) -> GroupCounts {
+        GroupCounts { members, completed, failed, removed }
+    }
+
+    #[test]
+    fn members_that_vanish_unfinished_are_removed_and_no_others() {
+        let found = |found, known| reconcile(found, Some(known));
+        assert_eq!(reconcile(counts(3, 1, 0, 0), None), counts(3, 1, 0, 0));
+        assert_eq!(found(counts(3, 1, 0, 0), counts(3, 1, 0, 0)), counts(3, 1, 0, 0));
+        // Two finished members were removed by their TTL, and two unfinished ones with their queue.
+        assert_eq!(found(counts(1, 0, 0, 0), counts(5, 1, 1, 0)), counts(5, 1, 1, 2));
+        // The record expired, and a new one counts one member.
+        assert_eq!(found(counts(4, 3, 0, 0), counts(1, 0, 0, 0)), counts(4, 3, 0, 0));
+        assert_eq!(found(counts(2, 1, 0, 0), counts(3, 1, 0, 1)), counts(3, 1, 0, 1));
+        assert_eq!(found(counts(2, 1, 0, 1), counts(3, 1, 0, 1)), counts(3, 1, 0, 2));
     }
 }

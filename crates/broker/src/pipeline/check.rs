@@ -1,9 +1,9 @@
-//! Refuses submits that depend on items that do not exist.
+//! Refuses submits that depend on items that do not exist, and notes which of these items have completed.
 
 use crate::broker::Shared;
 use std::collections::HashSet;
 use std::sync::Arc;
-use towline_domain::{DependsOn, FieldSet, ItemId, Refusal, limits};
+use towline_domain::{DependencyState, DependsOn, FieldSet, ItemId, Refusal, State, limits};
 use towline_store::{Answered, Operation, Result};
 
 /// The items that a submit depends on.
@@ -33,6 +33,16 @@ pub(super) fn uses_groups(batch: &[Operation]) -> bool {
     })
 }
 
+/// A submit that knows which of its dependencies have completed: they may be removed before its own event is read.
+fn with_completed(mut operation: Operation, completed: &DependencyState) -> Operation {
+    if let Operation::Submit { submission, .. } = &mut operation
+        && let Some(after) = &mut submission.after
+    {
+        **after = after.observe(completed).0;
+    }
+    operation
+}
+
 impl Shared {
     /// Carries out a batch without the submits that depend on unknown items. Each of these is refused in its place.
     pub(crate) async fn update_known(self: Arc<Self>, batch: Vec<Operation>) -> Result<Vec<Answered>> {
@@ -40,10 +50,18 @@ impl Shared {
         ids.sort_unstable();
         ids.dedup();
         let mut unknown = HashSet::new();
+        let mut completed = Vec::new();
         for ids in ids.chunks(limits::BATCH_MAX) {
-            let found = self.store.get(ids.to_vec(), FieldSet::NONE).await?;
-            unknown.extend(ids.iter().zip(found).filter(|(_, found)| found.is_none()).map(|(id, _)| *id));
+            let found = self.store.get(ids.to_vec(), FieldSet::HEADS).await?;
+            for (id, found) in ids.iter().zip(found) {
+                match found.map(|stored| stored.item.head.state) {
+                    None => drop(unknown.insert(*id)),
+                    Some(State::Completed { .. }) => completed.push((*id, true)),
+                    Some(_) => {}
+                }
+            }
         }
+        let completed = DependencyState { group: None, ended: completed };
         let refuse = |operation: &Operation| {
             let id = dependencies(operation).iter().find(|id| unknown.contains(id))?;
             let message = format!("item {id} does not exist; depend on items that exist");
@@ -51,7 +69,7 @@ impl Shared {
         };
         let refused: Vec<Option<Refusal>> = batch.iter().map(refuse).collect();
         let known = batch.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
-        let known: Vec<Operation> = known.map(|(operation, _)| operation).collect();
+        let known = known.map(|(operation, _)| with_completed(operation, &completed)).collect::<Vec<_>>();
         let answers = match known.is_empty() {
             true => Vec::new(),
             false => self.update_attached(known).await?,
