@@ -11,6 +11,7 @@
 //! bounded.
 
 mod absence;
+mod groups;
 mod history;
 mod item;
 mod lease;
@@ -27,6 +28,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 
+pub use groups::GroupLedger;
 pub use snapshot::{Snapshot, snapshot};
 
 use history::{Cause, Fate, Key, Open, Restarts, Span, Tick};
@@ -57,7 +59,8 @@ pub struct Violation {
     /// 12. a committed result stays readable;
     /// 13. no item is received before its ready time, and no unfinished item is removed;
     /// 16. a queue has at most as many leased items as its `concurrency` ever allowed, and a key at most as many as
-    ///     `concurrency_per_key` ever allowed.
+    ///     `concurrency_per_key` ever allowed;
+    /// 17. the counts of a group have each member once, by how it ended; see [`GroupLedger`].
     pub invariant: u8,
     /// The item or queue, the call, and the observation.
     pub message: String,
